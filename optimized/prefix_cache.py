@@ -21,6 +21,7 @@ from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRI
 from kvcanon.optimized.engine_tensors import ComponentTensors
 from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray, StagingEngine
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.split_dict import SplitDict
 from kvcanon.optimized.stats import Stats, read_stats
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
@@ -104,8 +105,8 @@ class PrefixCache(_core.CacheCore):
             padding_slots=_three(padding_slots),
         )
         self._closed = False
-        self._namespaces: dict[int, Namespace] = {}
-        self._numbers: dict[Namespace, int] = {}
+        self._namespaces: SplitDict[int, Namespace] = SplitDict()
+        self._numbers: SplitDict[Namespace, int] = SplitDict()
         self.namespace(DEFAULT_NAMESPACE)
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kvcanon.reference.events import emit_removed
 from kvcanon.reference.slots import drop, place, take
-from kvcanon.reference.state import Departure, Node, State
+from kvcanon.reference.state import LeavingVictim, Node, State
 from kvcanon.reference.transfer import cancel, settle, submit
 from kvcanon.reference.tree import remove_leaf
 from kvcanon.spec.errors import SpecViolation
@@ -57,7 +57,7 @@ def depart(state: State, node: Node, components: tuple[Component, ...], *, whole
     slots = {component: take(state, node, component, GPU) for component in components}
     for component, some in slots.items():
         state.pools[component, GPU].leaving += len(some)
-    state.departures.append(Departure(node, slots, whole=whole))
+    state.departures.append(LeavingVictim(node, slots, whole=whole))
 
 
 def is_departing(state: State, node: Node) -> bool:
@@ -97,7 +97,7 @@ def undo_departures(state: State) -> None:
         state.victims_copy = None
 
 
-def _give_back(state: State, departure: Departure) -> None:
+def _give_back(state: State, departure: LeavingVictim) -> None:
     for component in state.config.components:
         slots = departure.slots.get(component, ())
         if slots:
@@ -105,7 +105,7 @@ def _give_back(state: State, departure: Departure) -> None:
             place(state, departure.node, component, GPU, slots)
 
 
-def _leave(state: State, departure: Departure) -> None:
+def _leave(state: State, departure: LeavingVictim) -> None:
     node = departure.node
     if not departure.whole:
         for component in departure.slots:

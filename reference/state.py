@@ -157,7 +157,7 @@ class Transfer:
 
 
 @define(eq=False)
-class Departure:
+class LeavingVictim:
     """A victim of the running eviction, under write_back: its data leaves when it is copied.
 
     The node has given the slots up, so that further victims are chosen as if it had left.
@@ -198,7 +198,7 @@ class State:
     """Transfers in flight, in the order in which they were enqueued."""
     arrived: dict[TransferId, bool] = Factory(dict)
     """Completions that the engine reported, of transfers that have not settled."""
-    departures: list[Departure] = Factory(list)
+    departures: list[LeavingVictim] = Factory(list)
     """Of the running eviction, in the order in which the victims were chosen."""
     victims_copy: Transfer | None = None
     """The copy of the victims in `departures`; None if the host lacks nothing of them."""

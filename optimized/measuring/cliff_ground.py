@@ -52,7 +52,7 @@ class InstantEngine:
 
 
 @define
-class Ground:
+class CliffGround:
     """A cache, and its operations on prompts; `watch` times each."""
 
     config: CacheConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from attrs import evolve
 
-from kvcanon.optimized.measuring.cliff_ground import Ground, branch, leaf
+from kvcanon.optimized.measuring.cliff_ground import CliffGround, branch, leaf
 from kvcanon.optimized.measuring.cliff_scenes import CHAIN, depth_of
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.spec.config import CacheConfig
@@ -24,7 +24,7 @@ def _config(nodes: int, policy: WritePolicy, host: int | None = None) -> CacheCo
 def full_host(watch: Stopwatch, nodes: int) -> None:
     """Under write_back, leaves leave the device for a host that is full."""
     half = nodes // 2
-    ground = Ground(_config(half, WritePolicy.WRITE_BACK), watch)
+    ground = CliffGround(_config(half, WritePolicy.WRITE_BACK), watch)
     for number in range(half):
         ground.insert(leaf(number))
     ground.evict(half, named="evict many")
@@ -38,7 +38,7 @@ def full_host(watch: Stopwatch, nodes: int) -> None:
 
 def duplicates(watch: Stopwatch, nodes: int) -> None:
     """Under write_back, all that is on the device is on the full host, too."""
-    ground = Ground(_config(nodes, WritePolicy.WRITE_BACK), watch)
+    ground = CliffGround(_config(nodes, WritePolicy.WRITE_BACK), watch)
     for number in range(nodes):
         ground.insert(leaf(number))
     ground.evict(nodes, named="evict many")
@@ -65,7 +65,7 @@ def windows_write_back(watch: Stopwatch, nodes: int) -> None:
         write_policy=policy,
         events=False,
     )
-    ground = Ground(config, watch)
+    ground = CliffGround(config, watch)
     for turn in range(2):
         for number in range(turn * half, turn * half + half // 2):
             ground.insert(branch(number, 2))
@@ -85,7 +85,7 @@ def policies(watch: Stopwatch, nodes: int) -> None:
     each = max(nodes // len(EvictionPolicy) // 2, 2)
     for policy in EvictionPolicy:
         config = evolve(_config(each, WritePolicy.WRITE_BACK), eviction_policy=policy)
-        ground = Ground(config, watch)
+        ground = CliffGround(config, watch)
         for number in range(each):
             ground.insert(leaf(number))
         ground.evict(each, named="evict many")
@@ -101,7 +101,7 @@ def policies(watch: Stopwatch, nodes: int) -> None:
 def deep_write_back(watch: Stopwatch, nodes: int) -> None:
     """Under write_back, deep chains leave the device from their ends."""
     depth = min(nodes, CHAIN)
-    ground = Ground(_config(nodes, WritePolicy.WRITE_BACK), watch)
+    ground = CliffGround(_config(nodes, WritePolicy.WRITE_BACK), watch)
     for number in range(nodes // depth):
         prompt = branch(number, depth)
         ground.insert(prompt)
@@ -118,7 +118,7 @@ def deep_write_back(watch: Stopwatch, nodes: int) -> None:
 def locked_host(watch: Stopwatch, nodes: int) -> None:
     """Under write_through, a full host has nothing to evict, so that backups are declined."""
     half = nodes // 2
-    ground = Ground(_config(nodes, WritePolicy.WRITE_THROUGH, half), watch)
+    ground = CliffGround(_config(nodes, WritePolicy.WRITE_THROUGH, half), watch)
     for number in range(nodes):
         ground.insert(leaf(number))
         ground.poll()
@@ -133,7 +133,7 @@ def locked_host(watch: Stopwatch, nodes: int) -> None:
 def second_hit(watch: Stopwatch, nodes: int) -> None:
     """Under write_through_selective, a prompt of many nodes gets its second hit, and is copied."""
     depth = depth_of(nodes)
-    ground = Ground(_config(2 * depth, WritePolicy.WRITE_THROUGH_SELECTIVE), watch)
+    ground = CliffGround(_config(2 * depth, WritePolicy.WRITE_THROUGH_SELECTIVE), watch)
     prompt = np.arange(depth, dtype=np.uint32)
     ground.insert(prompt)
     for pages in range(depth - 1, 0, -1):
@@ -144,7 +144,7 @@ def second_hit(watch: Stopwatch, nodes: int) -> None:
 
 def fetched(watch: Stopwatch, nodes: int) -> None:
     """Pages come from storage to the host, are loaded to a full device, and leave both."""
-    ground = Ground(_config(nodes // 10, WritePolicy.WRITE_BACK, nodes), watch)
+    ground = CliffGround(_config(nodes // 10, WritePolicy.WRITE_BACK, nodes), watch)
     for number in range(nodes // 4):
         ground.insert_host(branch(number, 2))
         ground.insert_host(branch(number, 4), 2)
@@ -158,7 +158,7 @@ def fetched(watch: Stopwatch, nodes: int) -> None:
 
 def failures(watch: Stopwatch, nodes: int) -> None:
     """Copies of many leaves fail at once; then one of them, under a leaf with copies below it."""
-    ground = Ground(_config(2 * nodes, WritePolicy.WRITE_THROUGH), watch)
+    ground = CliffGround(_config(2 * nodes, WritePolicy.WRITE_THROUGH), watch)
     ground.engine.holds_back = True
     for number in range(nodes):
         ground.insert(leaf(number))
@@ -180,7 +180,7 @@ def failing_chain(watch: Stopwatch, nodes: int) -> None:
         ("poll, first failed", range(1)),
         ("poll, last failed", range(depth - 1, depth)),
     ):
-        ground = Ground(_config(depth, WritePolicy.WRITE_THROUGH), watch)
+        ground = CliffGround(_config(depth, WritePolicy.WRITE_THROUGH), watch)
         ground.engine.holds_back = True
         for pages in range(1, depth + 1):
             ground.insert(prompt[:pages], pages - 1)
@@ -191,7 +191,7 @@ def failing_chain(watch: Stopwatch, nodes: int) -> None:
 
 def idle_polls(watch: Stopwatch, nodes: int) -> None:
     """Many backups are in flight, and a load behind them; polls find nothing to settle."""
-    ground = Ground(_config(2 * nodes, WritePolicy.WRITE_THROUGH), watch)
+    ground = CliffGround(_config(2 * nodes, WritePolicy.WRITE_THROUGH), watch)
     ground.insert(leaf(0))
     ground.poll()
     ground.evict(1)

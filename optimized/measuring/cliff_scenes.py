@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from kvcanon.optimized.measuring.cliff_ground import Ground, branch, leaf
+from kvcanon.optimized.measuring.cliff_ground import CliffGround, branch, leaf
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
@@ -28,7 +28,7 @@ def depth_of(nodes: int) -> int:
 
 def wide(watch: Stopwatch, nodes: int) -> None:
     """All nodes are children of the root; all are locked and unlocked, then half are evicted."""
-    ground = Ground(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
     for number in range(nodes):
         ground.insert(leaf(number))
     for number in range(nodes):
@@ -49,7 +49,7 @@ def wide(watch: Stopwatch, nodes: int) -> None:
 
 def touched(watch: Stopwatch, nodes: int) -> None:
     """Leaves are used again in many orders, and one of them is evicted after each."""
-    ground = Ground(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
     for number in range(nodes):
         ground.insert(leaf(number))
     order = np.random.default_rng(0).permutation(nodes).tolist()
@@ -63,7 +63,7 @@ def touched(watch: Stopwatch, nodes: int) -> None:
 def growing(watch: Stopwatch, nodes: int) -> None:
     """A prompt grows page by page; events are taken rarely."""
     depth = depth_of(nodes)
-    ground = Ground(CacheConfig(device_slots=Counts(full=depth)), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=depth)), watch)
     prompt = np.arange(depth, dtype=np.uint32)
     for pages in range(1, depth + 1):
         ground.insert(prompt[:pages], pages - 1)
@@ -80,7 +80,7 @@ def growing(watch: Stopwatch, nodes: int) -> None:
 def shrinking(watch: Stopwatch, nodes: int) -> None:
     """Ever shorter prefixes cut a prompt into nodes of a page; then the whole of it is used."""
     depth = depth_of(nodes)
-    ground = Ground(CacheConfig(device_slots=Counts(full=2 * depth), events=False), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=2 * depth), events=False), watch)
     prompt = np.arange(2 * depth, dtype=np.uint32)
     ground.insert(prompt)
     for pages in range(2 * depth - 1, depth, -1):
@@ -97,7 +97,7 @@ def chains(watch: Stopwatch, nodes: int) -> None:
     depth = min(nodes, CHAIN)
     count = nodes // depth
     config = CacheConfig(device_slots=Counts(full=nodes + depth), events=False)
-    ground = Ground(config, watch)
+    ground = CliffGround(config, watch)
     for number in range(count):
         prompt = branch(number, depth)
         ground.insert(prompt)
@@ -117,7 +117,7 @@ def chains(watch: Stopwatch, nodes: int) -> None:
 
 def fragments(watch: Stopwatch, nodes: int) -> None:
     """A prompt has a run of slots for each page, and short prefixes cut it."""
-    ground = Ground(CacheConfig(device_slots=Counts(full=2 * nodes), events=False), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=2 * nodes), events=False), watch)
     full, _, _ = ground.cache.allocate(2 * nodes)
     prompt = np.arange(nodes, dtype=np.uint32)
     slots = full[::2][::-1].copy()
@@ -134,7 +134,7 @@ def windows(watch: Stopwatch, nodes: int) -> None:
     """Window data and states leave one by one, come back, and are locked and released."""
     size = Counts(full=2 * nodes, swa=2 * nodes, mamba=nodes)
     config = CacheConfig(window_tokens=2, mamba=True, device_slots=size, events=False)
-    ground = Ground(config, watch)
+    ground = CliffGround(config, watch)
     for number in range(nodes // 2):
         ground.insert(branch(number, 2))
         ground.insert(branch(number, 4), 2)
@@ -154,7 +154,7 @@ def windows(watch: Stopwatch, nodes: int) -> None:
 
 def namespaces(watch: Stopwatch, nodes: int) -> None:
     """Each prompt is in a namespace of its own."""
-    ground = Ground(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=nodes), events=False), watch)
     for number in range(nodes):
         salt = Namespace(cache_salt=f"{number:x}")
         at = watch.time("namespace", partial(ground.cache.namespace, salt), 1)
@@ -165,7 +165,7 @@ def namespaces(watch: Stopwatch, nodes: int) -> None:
 
 def pending(watch: Stopwatch, nodes: int) -> None:
     """Events of many leaves wait to be taken."""
-    ground = Ground(CacheConfig(device_slots=Counts(full=nodes)), watch)
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=nodes)), watch)
     for number in range(nodes):
         ground.insert(leaf(number))
     ground.take_events()

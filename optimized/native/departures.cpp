@@ -22,7 +22,7 @@ std::vector<Node*> below(Node* node) {
     return found;
 }
 
-void give_back(State& state, Departure& departure) {
+void give_back(State& state, LeavingVictim& departure) {
     departure.node->departing = false;
     for (const Component component : ALL_COMPONENTS) {
         Runs& slots = departure.slots[component];
@@ -32,7 +32,7 @@ void give_back(State& state, Departure& departure) {
     }
 }
 
-void leave(State& state, Departure& departure) {
+void leave(State& state, LeavingVictim& departure) {
     Node* node = departure.node;
     bool leaves[COMPONENTS];
     for (const Component component : ALL_COMPONENTS) {
@@ -72,7 +72,7 @@ void delete_leaf(State& state, Node* node) {
 }
 
 void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole) {
-    Departure departure{node, {}, whole};
+    LeavingVictim departure{node, {}, whole};
     for (const Component component : leaving) {
         Runs& slots = departure.slots[component];
         slots = take(state, node, component, GPU);
@@ -94,12 +94,12 @@ void end_departures(State& state) {
         }
         state.victims_copy = nullptr;
     }
-    std::vector<Departure> departures = std::exchange(state.departures, {});
-    for (Departure& departure : departures) leave(state, departure);
+    std::vector<LeavingVictim> departures = std::exchange(state.departures, {});
+    for (LeavingVictim& departure : departures) leave(state, departure);
 }
 
 void undo_departures(State& state) {
-    for (Departure& departure : state.departures) give_back(state, departure);
+    for (LeavingVictim& departure : state.departures) give_back(state, departure);
     state.departures.clear();
     if (state.victims_copy != nullptr) cancel(state, *state.victims_copy);
     state.victims_copy = nullptr;

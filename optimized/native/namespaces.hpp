@@ -13,9 +13,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "sha256.hpp"
@@ -83,8 +84,9 @@ class Namespaces {
     void leave(uint32_t index);
     void forget(uint32_t index);
 
-    std::vector<Entry> entries_;
-    std::unordered_map<std::string, uint32_t> ids_;
+    // A deque and a tree: there may be very many, and no call should pay for all of them.
+    std::deque<Entry> entries_;
+    std::map<std::string, uint32_t> ids_;
     // Indices that no namespace has.
     std::vector<uint32_t> unused_;
     // The generation that an index begins with.

@@ -9,11 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "child_table.hpp"
@@ -166,7 +166,7 @@ struct Transfer {
 
 // A victim of the running eviction, under write_back: its data leaves when it is copied. The node
 // has given the slots up, so that further victims are chosen as if it had left.
-struct Departure {
+struct LeavingVictim {
     Node* node;
     // The device slots of the components that leave.
     Runs slots[COMPONENTS];
@@ -272,7 +272,7 @@ struct State {
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     // Of the running eviction, in the order in which the victims were chosen.
-    std::vector<Departure> departures;
+    std::vector<LeavingVictim> departures;
     // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
     Transfer* victims_copy = nullptr;
     PendingEvents events;

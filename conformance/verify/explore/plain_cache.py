@@ -112,6 +112,8 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     }
     new.swa_of_full, new.full_of_swa = dict(state.swa_of_full), dict(state.full_of_swa)
     new.arrived, new.events = dict(state.arrived), list(state.events)
+    # Both are empty between two operations.
+    new.departures, new.victims_copy = [], None
     new.clock, new.next_id = state.clock, state.next_id
     twin._open = {each: _order(order, new, transfers) for each, order in engine._open.items()}
     twin._performed, twin._completions = set(engine._performed), list(engine._completions)
