@@ -43,9 +43,9 @@ def test_shards_play_the_whole_check_together() -> None:
     assert played(*shards) == played(whole)
     assert all(each.cases for shard in shards for each in shard.stages)
     for shard in shards:
-        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * 3
+        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * 4
         assert not shard.caches[0].missing
-    assert [each.cut_short for each in whole.stages] == [""] * 3
+    assert [each.cut_short for each in whole.stages] == [""] * 4
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.5/4"])
