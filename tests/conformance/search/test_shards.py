@@ -22,7 +22,15 @@ STAGES = ("vectors", "walker", "machine")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = evolve(EFFORTS["quick"], walker_cases=20, block=4, machine_cases=4, run=1, seconds=560)
+    few = evolve(
+        EFFORTS["quick"],
+        walker_cases=20,
+        block=4,
+        machine_cases=4,
+        run=1,
+        ranks_cases=16,
+        seconds=560,
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 
