@@ -121,11 +121,12 @@ def _case(failure: Failure) -> str:
         f'        "{name}": {_value(value)},\n' for name, value in case["config"].items()
     )
     actions = "".join(f"        {json.dumps(action)},\n" for action in case["actions"])
+    ranks = f'    "ranks": {case["ranks"]},\n' if "ranks" in case else ""
     return (
         "{\n"
         f'    "config": {{\n{config}    }},\n'
         f'    "actions": [\n{actions}    ],\n'
-        f'    "drain": {json.dumps(case["drain"])},\n'
+        f'    "drain": {json.dumps(case["drain"])},\n{ranks}'
         "}"
     )
 

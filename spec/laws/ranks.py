@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attrs import fields_dict
+
 from kvcanon.spec.errors import ReceiptSpent
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds
 from kvcanon.spec.operations import Outcome, Receipt, Refused
-from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.snapshot import NodeState, RankView, Snapshot
 from kvcanon.spec.views import Step
 
 FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "events")
@@ -87,13 +89,20 @@ def _holds_of(state: Snapshot) -> list[str]:
     )
 
 
-def _where(ours: Snapshot, theirs: Snapshot, field: str) -> str:
-    """The first entry of a field that differs."""
-    one, other = getattr(ours, field), getattr(theirs, field)
+def _where(first: Snapshot, rank: Snapshot, field: str) -> str:
+    """The first entry of a field that differs; of two nodes the field that does."""
+    one, other = getattr(first, field), getattr(rank, field)
     if isinstance(one, tuple):
         one, other = dict(enumerate(one)), dict(enumerate(other))
     key = next(each for each in {**one, **other} if one.get(each) != other.get(each))
-    return f"{key} is {_short(one.get(key))} on rank 0 and {_short(other.get(key))} there"
+    ours, theirs = one.get(key), other.get(key)
+    name = str(key)
+    if isinstance(ours, NodeState) and isinstance(theirs, NodeState):
+        name = next(
+            each for each in fields_dict(NodeState) if getattr(ours, each) != getattr(theirs, each)
+        )
+        ours, theirs, name = getattr(ours, name), getattr(theirs, name), f"{name} of node {key}"
+    return f"{name} is {_short(ours)} on rank 0 and {_short(theirs)} there"
 
 
 def _short(value: object) -> str:

@@ -75,7 +75,9 @@ class RankReport:
 
 def run_ranks(run: RankRun, seconds: float) -> list[RankReport]:
     """Run all ranks, and end them after so many seconds at the latest. Raises: TimeoutError."""
-    context = get_context("spawn")
+    # Each process begins as a copy of one that has imported torch, which takes seconds.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__ if __name__ != "__main__" else "rank_runs"])
     reports: Queue[RankReport] = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")

@@ -24,7 +24,7 @@ from kvcanon.conformance.search.effort import EFFORTS
 from reported import Forgetful, Crashing
 from kvcanon.reference import ReferenceCache as Sound
 
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=24, machine_cases=0)
+EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=24, machine_cases=0, ranks_cases=0)
 """
 """Caches whose check plays few cases."""
 

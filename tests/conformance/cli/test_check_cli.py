@@ -37,7 +37,7 @@ from attrs import evolve
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.processes.workers import Workers, Workers
 from kvcanon.conformance.search.effort import EFFORTS
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES})
+EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES}, ranks_cases=4)
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))
 """
 
@@ -50,7 +50,7 @@ KNOWN = '[[known]]\nlaw = "{}"\nreason = "on purpose"\nlink = "https://example.o
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases: these tests are about reports and exit codes."""
-    few = evolve(EFFORTS["quick"], walker_cases=CASES, machine_cases=2)
+    few = evolve(EFFORTS["quick"], walker_cases=CASES, machine_cases=2, ranks_cases=4)
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 

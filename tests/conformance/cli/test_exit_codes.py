@@ -25,7 +25,7 @@ SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases, with a short limit."""
-    few = evolve(EFFORTS["quick"], walker_cases=16, machine_cases=2)
+    few = evolve(EFFORTS["quick"], walker_cases=16, machine_cases=2, ranks_cases=4)
     monkeypatch.setitem(EFFORTS, "quick", few)
     monkeypatch.setenv(VARIABLE, "1.5")
 

@@ -26,7 +26,9 @@ USUAL = dict(EFFORTS)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The efforts, with fewer cases."""
     # Checks are equal only if no stage reaches its time limit, even on a busy machine.
-    quick = evolve(EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, seconds=560)
+    quick = evolve(
+        EFFORTS["quick"], walker_cases=48, machine_cases=10, run=10, ranks_cases=16, seconds=560
+    )
     monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.setitem(EFFORTS, "deep", evolve(EFFORTS["deep"], block=8, run=10))
 

@@ -51,7 +51,9 @@ NAMES = {
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short limits and few cases, also in workers."""
     monkeypatch.setenv(VARIABLE, "1.5")
-    quick = evolve(EFFORTS["quick"], walker_cases=32, machine_cases=8, run=4, seconds=560)
+    quick = evolve(
+        EFFORTS["quick"], walker_cases=32, machine_cases=8, run=4, ranks_cases=16, seconds=560
+    )
     monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.syspath_prepend(HELPERS)
 

@@ -22,7 +22,15 @@ STAGES = ("vectors", "walker", "machine")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = evolve(EFFORTS["quick"], walker_cases=20, block=4, machine_cases=4, run=1, seconds=560)
+    few = evolve(
+        EFFORTS["quick"],
+        walker_cases=20,
+        block=4,
+        machine_cases=4,
+        run=1,
+        ranks_cases=16,
+        seconds=560,
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 
@@ -43,9 +51,9 @@ def test_shards_play_the_whole_check_together() -> None:
     assert played(*shards) == played(whole)
     assert all(each.cases for shard in shards for each in shard.stages)
     for shard in shards:
-        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * 3
+        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * 4
         assert not shard.caches[0].missing
-    assert [each.cut_short for each in whole.stages] == [""] * 3
+    assert [each.cut_short for each in whole.stages] == [""] * 4
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "a/b", "1.5/4"])

@@ -59,7 +59,9 @@ thrift = pytest.mark.usefixtures("_thrift")
 
 @pytest.fixture(autouse=True)
 def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = evolve(EFFORTS["quick"], walker_cases=80, machine_cases=5, run=5, seconds=560)
+    quick = evolve(
+        EFFORTS["quick"], walker_cases=80, machine_cases=5, run=5, ranks_cases=16, seconds=560
+    )
     monkeypatch.setitem(EFFORTS, "quick", quick)
 
 

@@ -125,7 +125,9 @@ BROKEN = [
 @pytest.fixture
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play fewer cases than a quick check."""
-    few = evolve(EFFORTS["quick"], walker_cases=96, machine_cases=10, run=10, seconds=560)
+    few = evolve(
+        EFFORTS["quick"], walker_cases=96, machine_cases=10, run=10, ranks_cases=16, seconds=560
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 

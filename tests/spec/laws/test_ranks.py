@@ -64,11 +64,11 @@ def test_async_11_other_answers_are_named(outcome: Outcome, words: str) -> None:
     [
         (
             state_of(CONFIG, node(1, ROOT, [1], full=on([4]))),
-            "nodes of rank 1 differ from rank 0: 1 is NodeState",
+            "nodes of rank 1 differ from rank 0: data of node 1 is {",
         ),
         (
             state_of(CONFIG, node(2, ROOT, [1], full=on([3]))),
-            "nodes of rank 1 differ from rank 0: 0 is NodeState",
+            "child_ids of node 0 is (1,) on rank 0 and (2,) there",
         ),
         (evolve(STATE, pools={**STATE.pools, (FULL, GPU): PoolState(8, (1,))}), "pools of rank 1"),
         (evolve(STATE, recency={}), "recency of rank 1"),
