@@ -56,18 +56,19 @@ Three: TypeAlias = tuple[int, int, int]
 """A count for each component: full, swa, mamba."""
 
 class Engine(Protocol):
-    """An engine of copies. A move is a component's number with its source and target slots."""
+    """An engine of copies. A move is a component's number with its source and target slots.
+
+    An engine with streams has `event_after(point)`, too, whose answer `submit` takes as `after`.
+    """
 
     def submit(
         self,
         transfer_id: int,
         direction: int,
         moves: list[tuple[int, NDArray[np.int32], NDArray[np.int32]]],
-        after: object,
     ) -> None: ...
     def poll(self) -> Sequence[tuple[int, bool]]: ...
     def wait(self, transfer_id: int) -> None: ...
-    def event_after(self, point: object) -> object: ...
 
 Tokens: TypeAlias = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
 SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor

@@ -83,6 +83,8 @@ class Pools:
             for component, layout in self.layouts.items()
         }
         self._sides: dict[Component, dict[Medium, Side]] = {}
+        self.attachments = 0
+        """How often device memory was taken: addresses that were read before are of no use."""
         self._attach(self._allocate() if found is None else found)
 
     @property
@@ -270,6 +272,7 @@ class Pools:
 
     def _attach(self, planes: dict[Component, DevicePlanes]) -> None:
         self._device_planes = planes
+        self.attachments += 1
         self._pieces = {component: _pieces_of(some) for component, some in planes.items()}
         self._sides = {
             component: sides_of(some, self._slabs[component].pages, self.layouts[component])
