@@ -160,6 +160,8 @@ def _planes_of(config: CacheConfig, component: Component, given: ComponentTensor
         raise BadArgument(argument, "are no EngineTensors; give EngineTensors(layout, tensors)")
     columns = [list(_column(config, component, group)) for group in groups]
     counts = [len(column) for column in columns]
+    if 0 in counts:
+        raise BadArgument(argument, "have no layers; give one tensor, or one entry, for each layer")
     if len(set(counts)) > 1:
         raise BadArgument(argument, f"are of {counts} layers; planes have a tensor for each layer")
     return tuple(zip(*columns, strict=True))

@@ -52,6 +52,7 @@ from kvcanon.optimized.staging import (
     backup_steps,
     load_steps,
 )
+from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import Component
 
@@ -107,6 +108,8 @@ class Mover:
         default=Factory(lambda self: make_lane(self.pools, self.limits, self.gpu), takes_self=True)
     )
     _places: dict[Component, _Place] = field(init=False)
+    _attachment: int = field(init=False)
+    """Of the pools, when their addresses were read."""
 
     def __attrs_post_init__(self) -> None:
         self.use_pools()
@@ -132,9 +135,16 @@ class Mover:
             component: _place(self.pools, component, self.gpu.driver)
             for component in self.pools.layouts
         }
+        self._attachment = self.pools.attachments
 
     def plan(self, moves: tuple[Move, ...]) -> Plan:
-        """Cut a transfer into steps. Effects: takes the next ring slots."""
+        """Cut a transfer into steps. Effects: takes the next ring slots.
+
+        Raises:
+            BadArgument: the pools have other device memory than `use_pools` found.
+        """
+        if not self.pools.attached or self._attachment != self.pools.attachments:
+            raise BadArgument("pools", "were detached behind the engine's back; call use_pools")
         parts = tuple(Part(self.pools.layouts[move.component], len(move.sources)) for move in moves)
         direct = tuple(
             self._places[move.component].kernel_address is not None

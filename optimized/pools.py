@@ -10,10 +10,9 @@ keeps the bytes of its last owner. The tree decides who may write where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import gcd, prod
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from kvcanon.optimized.engine_tensors import ComponentTensors, EngineTensors, fi
 from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.page_sides import Side, sides_of
 from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, SlotArray
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -39,19 +39,6 @@ A piece of this size stays in the processor's cache, and is the largest that tor
 thread. With more threads, which wait by spinning, a copy is up to fifty times slower when another
 process needs a core.
 """
-
-ITEM_OF_SIZE = {
-    1: torch.uint8,
-    2: torch.int16,
-    4: torch.int32,
-    8: torch.int64,
-    16: torch.complex128,
-}
-"""The dtype in which bytes are moved. Values are never read; complex128 is just torch's widest
-item."""
-
-Side: TypeAlias = list[list[torch.Tensor]]
-"""The tensors of a medium that `copy` indexes: for each layer and piece one of (slots, items)."""
 
 
 class Pools:
@@ -96,6 +83,8 @@ class Pools:
             for component, layout in self.layouts.items()
         }
         self._sides: dict[Component, dict[Medium, Side]] = {}
+        self.attachments = 0
+        """How often device memory was taken: addresses that were read before are of no use."""
         self._attach(self._allocate() if found is None else found)
 
     @property
@@ -283,9 +272,10 @@ class Pools:
 
     def _attach(self, planes: dict[Component, DevicePlanes]) -> None:
         self._device_planes = planes
+        self.attachments += 1
         self._pieces = {component: _pieces_of(some) for component, some in planes.items()}
         self._sides = {
-            component: _sides_of(some, self._slabs[component].pages, self.layouts[component])
+            component: sides_of(some, self._slabs[component].pages, self.layouts[component])
             for component, some in planes.items()
         }
 
@@ -337,28 +327,6 @@ class Pools:
             torch.cuda.synchronize(self.device)
 
 
-def _sides_of(planes: DevicePlanes, slab: torch.Tensor, layout: PageLayout) -> dict[Medium, Side]:
-    """What `copy` indexes on each medium: the same pieces, in the widest items that fit both."""
-    every = [plane for layer in planes for plane in layer]
-    item = _widest_item(
-        number
-        for plane in every
-        for number in (plane.piece_bytes, plane.slot_bytes, plane.first_byte, *plane.piece_offsets)
-    )
-    wide_slab = slab.view(item)
-    device: Side = []
-    host: Side = []
-    for number, layer in enumerate(planes):
-        first = layout.offset_bytes(number, 0) // item.itemsize
-        device.append([])
-        host.append([])
-        for piece in (piece.view(item) for plane in layer for piece in plane.pieces()):
-            device[-1].append(piece)
-            host[-1].append(wide_slab.narrow(1, first, piece.shape[1]))
-            first += piece.shape[1]
-    return {GPU: device, CPU: host}
-
-
 def _pieces_of(planes: DevicePlanes) -> tuple[tuple[int, int], ...]:
     """The pieces of a layer of a page: how many, and of how many bytes, in each plane."""
     return tuple((len(plane.piece_offsets), plane.piece_bytes) for plane in planes[0])
@@ -371,11 +339,6 @@ def _pieces(pages: int, items: int) -> Iterator[tuple[slice, slice]]:
     for item in range(0, items, wide):
         for page in range(0, pages, high):
             yield slice(page, page + high), slice(item, item + wide)
-
-
-def _widest_item(numbers: Iterable[int]) -> torch.dtype:
-    """The largest dtype whose size divides all numbers, so that there are fewer items to move."""
-    return ITEM_OF_SIZE[gcd(max(ITEM_OF_SIZE), *numbers)]
 
 
 def _require_size(argument: str, data: bytes, size_bytes: int) -> None:

@@ -274,8 +274,12 @@ class PrefixCache(_core.CacheCore):
         if self.pools is None:
             raise BadArgument("pools", "are needed to attach; this cache has none")
         self.pools.attach(tensors)
-        if isinstance(self.engine, PoolsEngine):
-            self.engine.use_pools()
+        try:
+            if isinstance(self.engine, PoolsEngine):
+                self.engine.use_pools()
+        except BaseException:
+            self.pools.detach()
+            raise
         self._detach(detached=False)
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ def measure_capture(
         for graph in range(GRAPHS):
             gpu.runtime.synchronize()
             _submit(scene, engine, graph)
-            # Now the first has been enqueued, so that it is polled in the capture; the last have not.
+            # The first is enqueued now, so that it is polled in the capture; the last are not.
             engine.wait_layer(_number(graph, 1), 0)
             replay = _captured(gpu, action)
             for _ in range(2):

@@ -21,11 +21,15 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, Component, Counts, EvictionPolicy, WritePolicy
 
-STUB = ast.parse(
-    Path(kvcanon.optimized.__file__).with_name("_core.pyi").read_text(encoding="utf-8")
-)
-STUB_CLASSES = {each.name: each for each in STUB.body if isinstance(each, ast.ClassDef)}
-SHOWN = ("Matched", "Inserted", "LoadedBack", "Event", "CacheCore", "Tree")
+STUB_CLASSES = {
+    each.name: each
+    for stub in ("_core.pyi", "_core_results.pyi")
+    for each in ast.parse(
+        Path(kvcanon.optimized.__file__).with_name(stub).read_text(encoding="utf-8")
+    ).body
+    if isinstance(each, ast.ClassDef)
+}
+SHOWN = ("Matched", "Inserted", "LoadedBack", "HostSlots", "Event", "CacheCore", "Tree")
 PUBLIC = sorted(name for name in dir(PrefixCache) if not name.startswith("_"))
 NATIVE = sorted(name for name in dir(_core.CacheCore) if not name.startswith("_"))
 

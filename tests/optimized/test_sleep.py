@@ -23,6 +23,7 @@ from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, Counts, WritePolicy
 
 SHAPE = Shape(slots=8, page_size=2)
@@ -298,3 +299,42 @@ def test_a_gpu_engine_reads_the_new_addresses(device: Device) -> None:
         cache.attach({FULL: later.given})
         assert loaded(cache, PROMPT) == before
         assert all(map(torch.equal, (each.view(torch.uint8) for each in owned.memory), old))
+
+
+def test_a_gpu_engine_never_writes_to_addresses_of_before(device: Device) -> None:
+    """If somebody detaches the pools themselves, copies fail and move no byte."""
+    owned, later = filled(vllm_kv_first(SHAPE)), vllm_kv_first(SHAPE)
+    pools = Pools(config_of(), tensors={FULL: owned.given})
+    with device.engine(pools, SMALL) as engine, PrefixCache(config_of(), pools, engine) as cache:
+        serve(cache, PROMPT)
+        cache.flush()
+        cache.evict(8)
+        old = [each.view(torch.uint8).clone() for each in owned.memory]
+        for attached in (False, True):
+            if attached:
+                pools.attach({FULL: later.given})
+            else:
+                pools.detach()
+            loading = cache.load_back(PROMPT).transfer_id
+            assert cache.flush() == [(loading, TransferStatus.FAILED)]
+        assert all(map(torch.equal, (each.view(torch.uint8) for each in owned.memory), old))
+        assert not any(each.any() for each in later.memory)
+
+
+def test_an_engine_that_cannot_read_the_addresses_leaves_the_cache_asleep(device: Device) -> None:
+    """The next attach may succeed: nothing is half attached."""
+    owned = filled(vllm_kv_first(SHAPE))
+    pools = Pools(config_of(), tensors={FULL: owned.given})
+    with device.engine(pools, SMALL) as engine, PrefixCache(config_of(), pools, engine) as cache:
+        before = serve(cache, PROMPT)
+        cache.flush()
+        cache.detach(contents_kept=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "use_pools", lambda: torch.zeros(-1))
+            with pytest.raises(RuntimeError):
+                cache.attach({FULL: owned.given})
+        assert not pools.attached
+        with pytest.raises(BadArgument, match="cache: is detached"):
+            cache.allocate(1)
+        cache.attach({FULL: owned.given})
+        assert loaded(cache, PROMPT) == before

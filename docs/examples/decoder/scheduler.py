@@ -49,7 +49,6 @@ class Scheduler:
         self.page_size = config.page_size
         self.tensors = tensors or allocate_tensors(config, decoder.shape)
         self.pools = Pools(config, tensors=self.tensors.given)
-        self.transfers = transfers
         self.cache = PrefixCache(config, self.pools, transfers)
         self.running_requests = running_requests
         self.step_pages = step_pages
@@ -246,7 +245,7 @@ class Scheduler:
 
     def _settle(self, transfer_id: TransferId) -> None:
         """Wait for a copy, and settle it."""
-        self.transfers.wait(transfer_id)
+        self.cache.wait(transfer_id)
         self.cache.poll()
 
     def _pass_window(self, request: Request) -> None:
