@@ -7,6 +7,7 @@ their calls may break the capture, enter the graph, or be lost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic, sleep
 
 import torch
 from attrs import frozen
@@ -28,12 +29,13 @@ from kvcanon.optimized.measuring.scenes import (
 )
 from kvcanon.optimized.measuring.transfers import require_all_well, run
 from kvcanon.optimized.page_transfer import page_order
-from kvcanon.spec.transfer import Completion, Direction
+from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import FULL
 
 GRAPHS = 4
 TRANSFERS = 8
-"""Copies of each graph, so that some are enqueued before the capture, some in it, some later."""
+"""Copies of each graph: one ends during the capture, others may end later."""
+PATIENCE_S = 60
 PRODUCTS = 50
 
 
@@ -73,6 +75,28 @@ class _Compute:
         self.out.zero_()
 
 
+@frozen(eq=False)
+class _Copies:
+    """Loads that are enqueued, and begin to end, while a graph is captured."""
+
+    engine: CudaEngine
+    orders: list[TransferOrder]
+    done: list[Completion]
+
+    def run(self) -> None:
+        """Submit all, once, and poll until one has ended. Raises: WrongBytes, if none does."""
+        if not self.orders:
+            return
+        while self.orders:
+            self.engine.submit(self.orders.pop(0))
+        before, deadline = len(self.done), monotonic() + PATIENCE_S
+        while len(self.done) == before:
+            self.done.extend(self.engine.poll())
+            if monotonic() > deadline:
+                raise WrongBytes("no copy ended while a graph was captured")
+            sleep(0)
+
+
 def measure_capture(
     gpu: Gpu, layout: PageLayout, size_bytes: int, side: int, limits: Limits
 ) -> CaptureFound:
@@ -84,15 +108,14 @@ def measure_capture(
         run(scene, engine, gpu, Direction.BACKUP)
         poison_device(scene)
 
-        def action() -> None:
-            compute.enqueue()
-            done.extend(engine.poll())
-
         for graph in range(GRAPHS):
             gpu.runtime.synchronize()
-            _submit(scene, engine, graph)
-            # The first is enqueued now, so that it is polled in the capture; the last are not.
-            engine.wait_layer(_number(graph, 1), 0)
+            copies = _Copies(engine, _orders(scene, engine, graph), done)
+
+            def action(copies: _Copies = copies) -> None:
+                compute.enqueue()
+                copies.run()
+
             replay = _captured(gpu, action)
             for _ in range(2):
                 replay.replay()
@@ -132,15 +155,21 @@ def _compute(gpu: Gpu, layout: PageLayout, side: int) -> _Compute:
 def _captured(gpu: Gpu, action: Callable[[], None]) -> Replay:
     try:
         return gpu.runtime.capture(action)
+    except WrongBytes:
+        raise
     except RuntimeError as error:
         raise WrongBytes(f"copies broke the capture of a graph: {error}") from error
 
 
-def _submit(scene: Scene, engine: CudaEngine, graph: int) -> None:
-    """Submit loads that a thread begins to enqueue now."""
+def _orders(scene: Scene, engine: CudaEngine, graph: int) -> list[TransferOrder]:
+    """Loads of all pages, which come after the work until now: a capture has no point."""
     move = scene.move(Direction.LOAD_BACK)
-    for at in range(TRANSFERS):
-        engine.submit(page_order(_number(graph, at), Direction.LOAD_BACK, (move,), scene.pools))
+    return [
+        page_order(
+            _number(graph, at), Direction.LOAD_BACK, (move,), scene.pools, engine.event_after(None)
+        )
+        for at in range(TRANSFERS)
+    ]
 
 
 def _number(graph: int, at: int) -> int:
