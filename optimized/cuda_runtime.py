@@ -72,7 +72,7 @@ class Runtime(Protocol):
         """Whether work on this stream is captured into a graph now, instead of done."""
 
     def capture(self, action: Callable[[], None]) -> Replay:
-        """Capture what an action enqueues on the current stream, in torch's own mode."""
+        """Capture what an action enqueues; its current stream is one for captures."""
 
     def stream(self) -> CudaStream:
         """A new stream."""
@@ -129,9 +129,9 @@ class TorchRuntime:
             return torch.cuda.is_current_stream_capturing()
 
     def capture(self, action: Callable[[], None]) -> Replay:
-        """Capture what an action enqueues on the current stream, in torch's own mode."""
+        """Capture what an action enqueues; its current stream is one for captures."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(self.device)):
+        with torch.cuda.graph(graph):
             action()
         return graph
 

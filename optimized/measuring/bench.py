@@ -16,14 +16,18 @@ from attrs import asdict, define, field, frozen
 
 from kvcanon.optimized.copy_plan import MIB, Limits
 from kvcanon.optimized.gpu import Gpu, gpu_at
+from kvcanon.optimized.measuring.capture import measure_capture
 from kvcanon.optimized.measuring.interference import measure_interference
 from kvcanon.optimized.measuring.link import PIECES, Link, measure_link, measure_pieces
+from kvcanon.optimized.measuring.order import measure_order
 from kvcanon.optimized.measuring.scenes import Model, WrongBytes
 from kvcanon.optimized.measuring.sheets import (
     Sheet,
+    capture_sheet,
     interference_sheet,
     kernel_sheet,
     link_sheet,
+    order_sheet,
     piece_sheet,
     small_sheet,
     transfer_sheet,
@@ -88,6 +92,8 @@ class Bench:
         """
         found: dict[str, Callable[[], object]] = {
             "environment": self._environment,
+            "order": self._order,
+            "capture": self._capture,
             "link": self._link,
             "pieces": self._pieces,
             "kernels": self._kernels,
@@ -130,6 +136,19 @@ class Bench:
             "driver_cuda_version": self.gpu.driver.version(),
             "limits": asdict(self.limits),
         }
+
+    def _order(self) -> Json:
+        layout, size_bytes = self.sizes.usual_model.layout, self.sizes.kernel_bytes
+        found = measure_order(self.gpu, layout, size_bytes, self.sizes.matrix_side, self.limits)
+        self.others["order"] = order_sheet(found)
+        return asdict(found)
+
+    def _capture(self) -> Json:
+        layout, size_bytes = self.sizes.usual_model.layout, self.sizes.kernel_bytes
+        side = self.sizes.matrix_side // 8
+        found = measure_capture(self.gpu, layout, size_bytes, side, self.limits)
+        self.others["capture"] = capture_sheet(found)
+        return asdict(found)
 
     def _link(self) -> Json:
         self.link = measure_link(self.gpu, self.sizes.link_bytes)

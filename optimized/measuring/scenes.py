@@ -30,7 +30,7 @@ SPARE = 8
 
 
 class WrongBytes(RuntimeError):
-    """A transfer did not move its bytes, or moved others."""
+    """A transfer did not move its bytes, moved others, or spoiled the compute beside it."""
 
 
 @frozen
@@ -119,7 +119,7 @@ def require_same(scene: Scene, direction: Direction) -> None:
     device, host = (move.sources, move.targets) if backup else (move.targets, move.sources)
     slab = scene.pools.slab(FULL)
     for chunk in _chunks(len(device), scene.layout.page_bytes):
-        there = _pages(scene, device[chunk]).cpu()
+        there = pages_of(scene, device[chunk]).cpu()
         here = slab[torch.from_numpy(host[chunk].astype(np.int64))]
         if not torch.equal(there, here):
             page = chunk.start + int((there != here).any(dim=1).nonzero()[0])
@@ -127,17 +127,22 @@ def require_same(scene: Scene, direction: Direction) -> None:
     written = torch.ones(len(slab), dtype=torch.bool, device="cpu")
     written[torch.from_numpy((host if backup else device).astype(np.int64))] = False
     untouched = written.nonzero()[:, 0]
-    others = slab[untouched] if backup else _pages(scene, untouched.numpy().astype(np.int32))
+    others = slab[untouched] if backup else pages_of(scene, untouched.numpy().astype(np.int32))
     if not bool((others == POISON).all()):
         raise WrongBytes(f"{direction} wrote to slots that it was not given")
 
 
-def _pages(scene: Scene, slots: SlotArray) -> torch.Tensor:
+def pages_of(scene: Scene, slots: SlotArray) -> torch.Tensor:
     """Pages of the device in the order of the host, by plain indexing."""
     planes = scene.pools.planes(FULL)
     index = torch.from_numpy(slots.astype(np.int64)).to(planes[0].device)
     parts = [plane[layer][index] for layer in range(scene.layout.layers) for plane in planes]
     return torch.cat(parts, dim=1)
+
+
+def on_device(slots: SlotArray, gpu: Gpu) -> torch.Tensor:
+    """Slots for kernels, in memory of the device; waits for the copy."""
+    return torch.from_numpy(slots).to(gpu.device)
 
 
 def _chunks(pages: int, page_bytes: int) -> Iterator[slice]:

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from kvcanon.optimized.calibration import Race
+from kvcanon.optimized.measuring.capture import CaptureFound
 from kvcanon.optimized.measuring.interference import Interference
 from kvcanon.optimized.measuring.link import Link, PieceSpeed
+from kvcanon.optimized.measuring.order import OrderFound
 from kvcanon.optimized.measuring.scenes import Model
 from kvcanon.optimized.measuring.transfers import KernelSpeed, MeasuredTransfer
 from kvcanon.spec.transfer import Direction
@@ -56,6 +58,24 @@ def interference_sheet(found: Sequence[Interference]) -> Sheet:
         for each in found
     )
     return Sheet(caption, headings, tuple(rows))
+
+
+def order_sheet(found: OrderFound) -> Sheet:
+    """What copies beside two streams of compute showed."""
+    return Sheet(
+        "Beside compute on another stream: every byte was right.",
+        ("rounds", "loads beside later compute", "controls that were wrong"),
+        ((str(found.rounds), str(found.loads_beside_compute), str(found.controls_wrong)),),
+    )
+
+
+def capture_sheet(found: CaptureFound) -> Sheet:
+    """What the capture of graphs beside copies showed."""
+    return Sheet(
+        "Graphs captured and replayed while copies ran: every byte was right.",
+        ("graphs", "copies"),
+        ((str(found.graphs), str(found.transfers)),),
+    )
 
 
 def small_sheet(model: Model, races: dict[Direction, tuple[Race, ...]]) -> Sheet:

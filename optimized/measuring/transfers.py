@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-import torch
 from attrs import frozen
 
 from kvcanon.optimized.calibration import Race, races
@@ -23,6 +22,7 @@ from kvcanon.optimized.measuring.scenes import (
     Scene,
     WrongBytes,
     make_scene,
+    on_device,
     poison_device,
     require_same,
 )
@@ -184,12 +184,12 @@ def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[Kern
     scene = make_scene(gpu, layout, size_bytes, scattered=True)
     pool = paged_pool(scene.pools.device_planes(FULL), layout)
     ring = gpu.runtime.buffer(scene.size_bytes)
-    slots = torch.from_numpy(scene.device_slots).to(gpu.device)
+    slots = on_device(scene.device_slots, gpu)
     slab = gpu.driver.device_address(scene.pools.slab(FULL).data_ptr())
-    on_device = PageRows(ring.data_ptr(), layout.page_bytes)
+    near = PageRows(ring.data_ptr(), layout.page_bytes)
     across = None
     if slab is not None:
-        host_slots = torch.from_numpy(scene.host_slots).to(gpu.device)
+        host_slots = on_device(scene.host_slots, gpu)
         across = PageRows(slab, layout.page_bytes, host_slots)
 
     def speed(kernel: Callable[..., None], rows: PageRows, programs: int) -> float:
@@ -202,8 +202,8 @@ def measure_kernels(gpu: Gpu, layout: PageLayout, size_bytes: int) -> tuple[Kern
     found = tuple(
         KernelSpeed(
             programs,
-            speed(gather, on_device, programs),
-            speed(scatter, on_device, programs),
+            speed(gather, near, programs),
+            speed(scatter, near, programs),
             None if across is None else speed(gather, across, programs),
             None if across is None else speed(scatter, across, programs),
         )

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from attrs import define, field
 
-from fake_gpu import InterpretedKernel
+from fake_gpu import FakeReplay, InterpretedKernel
 from kvcanon.optimized.cuda_driver import Addresses, CudaDriver, Rows
 from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.kernels import pages
@@ -97,6 +97,7 @@ class LateDevice:
         self._thread = threading.local()
         self.captured_by: int | None = None
         """The thread that captures a graph now, in the mode that forbids all others much."""
+        self._captured = list[Callable[[], object]]()
         self.compute = self.stream()
 
     # What a scheduler of the device does.
@@ -135,7 +136,9 @@ class LateDevice:
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Run until a condition is true."""
         while not condition():
-            assert self.step(), "the device waits for what will never come"
+            if not self.step():
+                with self._turn:
+                    assert condition() or self.step(), "the device waits for what never comes"
 
     def next_number(self) -> int:
         """A new number."""
@@ -167,6 +170,30 @@ class LateDevice:
     def capturing(self, stream: CudaStream) -> bool:
         """Whether this thread captures its work instead of doing it."""
         return self.captured_by == threading.get_ident() and stream is self.current_stream()
+
+    def capture(self, action: Callable[[], None]) -> FakeReplay:
+        """Keep what this thread enqueues meanwhile, in the mode that forbids others much."""
+        assert self.captured_by is None
+        self.captured_by, complaints = threading.get_ident(), len(self.complaints)
+        self._captured = list[Callable[[], object]]()
+        with self.running_on(self.stream()):
+            action()
+        self.captured_by, kept = None, self._captured
+        if len(self.complaints) > complaints:
+            raise RuntimeError(self.complaints[-1])
+
+        def replay() -> None:
+            for work in kept:
+                self.enqueue(self.current_stream(), work)
+
+        return FakeReplay(replay)
+
+    def launch(self, work: Callable[[], object]) -> None:
+        """Do what a kernel does, in the order of this thread's stream, or capture it."""
+        if self.capturing(self.current_stream()):
+            self._captured.append(work)
+        else:
+            self.enqueue(self.current_stream(), work)
 
     def require_no_capture(self, what: str) -> None:
         """Complain of a call that breaks a capture."""
@@ -247,9 +274,7 @@ class LateKernel:
                 self._device.kept(each) if isinstance(each, torch.Tensor) else each
                 for each in arguments
             ]
-            self._device.enqueue(
-                self._device.current_stream(), lambda: self._kernel[grid](*kept, **constants)
-            )
+            self._device.launch(lambda: self._kernel[grid](*kept, **constants))
 
         return launch
 

@@ -117,7 +117,7 @@ def test_a_slab_that_was_not_closed_is_unpinned_with_it(machine: Machine) -> Non
 
 def test_pools_let_go_of_every_slab(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing pools unpins the memory of all components."""
-    monkeypatch.setattr(pools, "HostSlab", lambda *sizes: HostSlab(*sizes[:2], GPU_1))
+    monkeypatch.setattr(pools, "HostSlab", lambda slots, size, _: HostSlab(slots, size, GPU_1))
     made = Pools(CONFIG, LAYOUTS)
     assert machine.pinned_bytes == sum(
         CONFIG.capacity(component, CPU) * layout.page_bytes for component, layout in LAYOUTS.items()

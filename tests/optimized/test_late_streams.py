@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import get_ident
@@ -66,9 +67,7 @@ class Workshop:
             for plane in pools.planes(component):
                 content = plane.clone()
                 plane.fill_(0xAB)
-                device.enqueue(
-                    device.compute, lambda plane=plane, content=content: plane.copy_(content)
-                )
+                device.enqueue(device.compute, partial(plane.copy_, content))
         gpu = Gpu(pools.device, device, self.driver(device))
         engine = CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=gpu)
 

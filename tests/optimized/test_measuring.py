@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.conformance.cli import main
@@ -25,14 +26,16 @@ from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.measuring import bench as bench_module
-from kvcanon.optimized.measuring import interference, link, scenes, transfers
+from kvcanon.optimized.measuring import capture, interference, link, order, scenes, transfers
 from kvcanon.optimized.measuring.bench import Bench, Sizes, is_wrong
 from kvcanon.optimized.measuring.scenes import Model, WrongBytes, make_scene, require_same
 from kvcanon.optimized.measuring.sheets import Sheet
 from kvcanon.optimized.measuring.timing import timing_of
 from kvcanon.optimized.measuring.transfers import check, require_all_well
-from kvcanon.spec.transfer import Completion, Direction
+from kvcanon.optimized.page_transfer import PageTransfer
+from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import FULL
+from late_gpu import LateDevice, LateDriver, LateKernel
 
 LIMITS = Limits(ring_slot_bytes=8 * KIB, piece_bytes=2 * KIB, least_piece_bytes=1, group_bytes=1)
 MODEL = Model("mha", 2, 1)
@@ -63,6 +66,8 @@ def gpu(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     for module in (interference, link, transfers, calibration):
         monkeypatch.setattr(module, "REPEATS", 1)
     monkeypatch.setattr(transfers, "PROGRAMS", (1, 4))
+    monkeypatch.setattr(order, "ROUNDS", 2)
+    monkeypatch.setattr(capture, "GRAPHS", 1)
     monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * MODEL.layout.page_bytes)
     return Gpu(torch.device("cpu"), FakeRuntime(), driver)
 
@@ -73,7 +78,7 @@ def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
     found = {name: section() for name, section in bench.sections().items()}
     assert json.loads(json.dumps(found)) == found
     assert len([name for name in found if name.startswith("transfer ")]) == 4
-    assert len(bench.sheets()) == 6
+    assert len(bench.sheets()) == 8
     for sheet in bench.sheets():
         assert sheet.rows
         assert {len(row) for row in sheet.rows} == {len(sheet.headings)}
@@ -266,3 +271,86 @@ def test_without_a_gpu_it_says_so_in_one_line(
     assert printed.out == ""
     assert printed.err.startswith(f"kvcanon: bench gpu needs a GPU: {said}")
     assert printed.err.count("\n") == 1
+
+
+@frozen(eq=False)
+class LateWorkshop:
+    """Makes GPUs that execute late."""
+
+    library: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def gpu(self, seed: int) -> tuple[Gpu, LateDevice]:
+        """A GPU, and the device behind it."""
+        device = LateDevice(seed)
+        self.monkeypatch.setattr(pages, "MOVE_PAGES", LateKernel(device))
+        driver = LateDriver(str(self.library), device)
+        return Gpu(torch.device("cpu"), device, driver), device
+
+
+@pytest.fixture
+def late(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> LateWorkshop:
+    """A maker of late GPUs, for few and small rounds."""
+    monkeypatch.setattr(order, "ROUNDS", 3)
+    monkeypatch.setattr(capture, "GRAPHS", 2)
+    monkeypatch.setattr(capture, "TRANSFERS", 3)
+    return LateWorkshop(build_driver(tmp_path_factory.mktemp("late")), monkeypatch)
+
+
+PAGE = PageLayout(2, (8, 8))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_is_right_on_a_device_that_executes_late(seed: int, late: LateWorkshop) -> None:
+    """Copies with a point are right beside another stream."""
+    gpu, device = late.gpu(seed)
+    found = order.measure_order(gpu, PAGE, 128, 4, LIMITS)
+    assert found.rounds == 3
+    assert device.complaints == []
+
+
+def test_controls_and_overlap_show_on_a_device_that_executes_late(late: LateWorkshop) -> None:
+    """In some order of the streams a control is wrong, and a load ends beside later compute."""
+    found = [order.measure_order(late.gpu(seed)[0], PAGE, 128, 4, LIMITS) for seed in range(4)]
+    assert any(each.controls_wrong for each in found)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_copies_out_of_order_are_found(
+    direction: Direction, late: LateWorkshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that forgets the point of one direction is found by its bytes."""
+    submit = CudaEngine.submit
+
+    def forget(engine: CudaEngine, given: TransferOrder) -> None:
+        if given.direction is direction and isinstance(given.perform, PageTransfer):
+            now = engine.event_after(engine._runtime.stream())
+            given = evolve(given, perform=evolve(given.perform, after=now))
+        submit(engine, given)
+
+    monkeypatch.setattr(CudaEngine, "submit", forget)
+    said = []
+    for seed in range(8):
+        try:
+            order.measure_order(late.gpu(seed)[0], PAGE, 128, 4, LIMITS)
+        except WrongBytes as error:
+            said.append(str(error))
+    words = "a backup read pages" if direction is Direction.BACKUP else "a load overwrote pages"
+    assert any(words in each for each in said)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_captures_beside_copies_are_right(seed: int, late: LateWorkshop) -> None:
+    """Threads that enqueue, and a poll inside of the capture, break nothing."""
+    gpu, device = late.gpu(seed)
+    found = capture.measure_capture(gpu, PAGE, 128, 4, LIMITS)
+    assert (found.graphs, found.transfers) == (2, 6)
+    assert device.complaints == []
+
+
+def test_a_broken_capture_is_found(late: LateWorkshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose calls break a capture is found."""
+    gpu, device = late.gpu(0)
+    monkeypatch.setattr(device, "beside_captures", nullcontext)
+    with pytest.raises(WrongBytes, match="copies broke the capture of a graph: an event is quer"):
+        capture.measure_capture(gpu, PAGE, 128, 4, LIMITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_numbers_are_there_when_kernels_read_them(
         given.append([number for array in arrays for number in array.tolist()])
         tensors = uploads.upload(arrays, stream)
         assert [len(each) for each in tensors] == [len(each) for each in arrays]
-        device.enqueue(stream, lambda tensors=tensors: read.append(torch.cat(tensors).tolist()))
+        device.enqueue(stream, partial(lambda each: read.append(torch.cat(each).tolist()), tensors))
         device.progress(2)
     device.synchronize()
     assert read == given
