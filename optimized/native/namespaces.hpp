@@ -42,8 +42,9 @@ class Namespaces {
 
     // The index of a namespace; nothing where it is unknown.
     std::optional<uint32_t> find(const std::string& encoded) const;
-    // The number of the namespace that `add` has to forget first; nothing where it needs not.
-    std::optional<int64_t> next_forgotten() const;
+    // The numbers that the next `add` forgets: none, one, or two where there are more idle than are
+    // kept, because many became idle at once.
+    std::vector<int64_t> next_forgotten() const;
     // Add a namespace that is unknown and return its index. The first is the default namespace, and
     // is never forgotten. If memory runs out, nothing is added and nothing forgotten.
     uint32_t add(const std::string& encoded, const uint8_t* seed, size_t seed_bytes);
