@@ -56,7 +56,8 @@ class Namespaces {
     int64_t number_of(uint32_t index) const {
         return static_cast<int64_t>(entries_[index].generation) << 32 | index;
     }
-    // The index of a number; nothing for one that was never given, or whose namespace was forgotten.
+    // The index of a number; nothing for one that was never given, or whose namespace was
+    // forgotten.
     std::optional<uint32_t> index_of(int64_t number) const;
     // A request uses this namespace.
     void use(uint32_t index) {

@@ -57,7 +57,7 @@ def test_prompts_of_many_salts_leave_nothing() -> None:
         insert(cache, TOKENS, namespace=cache.namespace(salt(number)))
         if number % 100 == 0:
             cache.take_events()
-    assert counted(cache, "idle_namespaces") == IDLE
+    assert IDLE - 1 <= counted(cache, "idle_namespaces") <= IDLE
     assert counted(cache, "namespaces") <= IDLE + 1 + 16 + 100
     cache.take_events()
     cache.reset()
