@@ -26,6 +26,9 @@ RUN ?= sh -c 'python -m pytest -q tests/optimized && \
 SECONDS ?= 60
 CLANG ?= $(shell command -v clang++ || command -v clang++-14)
 
+# How long `make soak` uses the fast cache.
+SOAK_MINUTES ?= 120
+
 # What `make mutants-mechanical` changes, how many mutants it draws, and from which seed.
 CORE ?= reference
 SAMPLE ?= 300
@@ -44,12 +47,13 @@ NATIVE := build/native
 ASAN := build/asan
 FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp)
+CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +105,9 @@ $(FUZZ)/operations: $(wildcard optimized/native/*.cpp optimized/native/*.hpp opt
 fuzz: $(FUZZ)/operations ## Play random operations to the native core for SECONDS.
 	$< -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/corpus
 
+soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.soak --minutes $(SOAK_MINUTES)
+
 check: $(READY) native ## Judge CACHES for less than a minute, and print the report.
 	$(BIN)/kvcanon check $(CACHES) --effort quick
 
@@ -146,13 +153,13 @@ lint: $(READY) native ## Check style and types of Python and the native core, an
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .
-	$(BIN)/clang-format --dry-run -Werror $(CPP) $(wildcard optimized/native/fuzz/*.[ch]pp)
+	$(BIN)/clang-format --dry-run -Werror $(CPP) $(CPP_TESTS)
 	printf '%s\n' $(filter %.cpp,$(CPP)) | xargs -P $$(nproc) -n 4 $(BIN)/clang-tidy -p $(NATIVE) --quiet
 
 format: $(READY) ## Apply the style.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CPP) $(wildcard optimized/native/fuzz/*.[ch]pp)
+	$(BIN)/clang-format -i $(CPP) $(CPP_TESTS)
 
 wheel: $(READY) ## Build the source distribution, and the wheel from it, into dist/.
 	$(BIN)/python -m build --no-isolation

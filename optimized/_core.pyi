@@ -284,8 +284,8 @@ class CacheCore:
         Where more waited than `max_pending_events`, they are all pages cleared, and then a store of
         each page that is resident. Page hashes are computed here: other calls do not pay for them.
         """
-    def _add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, int | None]:
-        """Return the number of a namespace, and the number that was forgotten for it or None."""
+    def _add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, list[int]]:
+        """Return the number of a namespace, and the numbers that were forgotten for it."""
     def _use_namespace(self, number: int) -> bool:
         """Return whether a number is that of a namespace that was not forgotten, and use it."""
     def _insert_host(

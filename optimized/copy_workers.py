@@ -110,6 +110,8 @@ class CopyWorker(ABC, Generic[Job]):
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a change. Raises: CacheUnusable, if nobody is there to make it."""
+        if self.died == FORKED:
+            self.require_alive()
         self.changed.wait_for(lambda: self.died is not None or is_so())
         if not is_so():
             self.require_alive()

@@ -134,7 +134,8 @@ class PrefixCache(_core.CacheCore):
                 raise BadArgument("namespace", "has a field that is neither text nor None")
             encoded, seed = encode_namespace(namespace), namespace_seed(namespace)
             number, forgotten = self._add_namespace(encoded, seed)
-            self._forget_namespace(forgotten)
+            for each in forgotten:
+                self._forget_namespace(each)
             self._numbers[namespace] = number
             self._namespaces[number] = namespace
         return number
@@ -165,8 +166,8 @@ class PrefixCache(_core.CacheCore):
             if not self._use_namespace(number):
                 self._forget_namespace(number)
 
-    def _forget_namespace(self, number: int | None) -> None:
-        namespace = self._namespaces.pop(number, None) if number is not None else None
+    def _forget_namespace(self, number: int) -> None:
+        namespace = self._namespaces.pop(number, None)
         if namespace is not None and self._numbers.get(namespace) == number:
             del self._numbers[namespace]
 

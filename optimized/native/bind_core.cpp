@@ -1,6 +1,7 @@
 #include "bind_core.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <limits>
 #include <optional>
@@ -89,7 +90,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     emit_cleared(self->state);
 }
 
-// The number of a namespace, and the number of the one that was forgotten for it, or None.
+// The number of a namespace, and the numbers of those that were forgotten for it.
 nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
     if (seed.size() != 0 && seed.size() != HASH_BYTES) {
         throw BadArgument("seed", "must have 32 bytes, or none for the default namespace");
@@ -99,9 +100,9 @@ nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::byt
         const std::string name(encoded.c_str(), encoded.size());
         if (const auto known = all.find(name)) {
             all.use(*known);
-            return nb::make_tuple(all.number_of(*known), nb::none());
+            return nb::make_tuple(all.number_of(*known), nb::list());
         }
-        const std::optional<int64_t> forgotten = all.next_forgotten();
+        const std::vector<int64_t> forgotten = all.next_forgotten();
         const uint32_t added =
             all.add(name, reinterpret_cast<const uint8_t*>(seed.c_str()), seed.size());
         return nb::make_tuple(all.number_of(added), forgotten);
@@ -185,7 +186,7 @@ void bind_core(nb::module_& m) {
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
         "Refuse calls that give or fill device slots, or accept them again.");
     core.def("_add_namespace", &add_namespace, "encoded"_a, "seed"_a,
-             "Return the number of a namespace, and the number that was forgotten for it or None.");
+             "Return the number of a namespace, and the numbers that were forgotten for it.");
     core.def("_use_namespace", &use_namespace, "number"_a,
              "Return whether a number is that of a namespace that was not forgotten, and use it.");
     nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),

@@ -12,9 +12,14 @@ namespace {
 
 template <typename... Fields>
 void raise(const char* name, const Fields&... fields) {
-    nb::object type = nb::module_::import_("kvcanon.spec.errors").attr(name);
-    nb::object error = type(fields...);
-    PyErr_SetObject(type.ptr(), error.ptr());
+    try {
+        nb::object type = nb::module_::import_("kvcanon.spec.errors").attr(name);
+        nb::object error = type(fields...);
+        PyErr_SetObject(type.ptr(), error.ptr());
+    } catch (nb::python_error& other) {
+        // An interrupt, or no memory for the error: the call was refused all the same.
+        other.restore();
+    }
 }
 
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {

@@ -81,9 +81,9 @@ nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
         }
     }
     return nb::make_tuple(node->node_id, parent, nb::tuple(children),
-                          state.namespaces->number_of(node->namespace_id), words,
-                          node->start, nb::tuple(data), node->hit_count, node->priority,
-                          node->created, node->last_access, hashes);
+                          state.namespaces->number_of(node->namespace_id), words, node->start,
+                          nb::tuple(data), node->hit_count, node->priority, node->created,
+                          node->last_access, hashes);
 }
 
 nb::list nodes(TreeView& tree) {
@@ -253,8 +253,7 @@ void bind_inspection(nb::class_<TreeView>& tree) {
         .def("counters", &counters, "Return all counters of the core by name.")
         .def("calls", &calls, "Return calls, refusals and nanoseconds of each operation by name.")
         .def(
-            "check",
-            [](TreeView& self) { self.core.look([&] { check(self.core.state); }); },
+            "check", [](TreeView& self) { self.core.look([&] { check(self.core.state); }); },
             "Check that redundant state agrees. Raises: SpecViolation.");
 }
 

@@ -12,9 +12,11 @@ std::optional<uint32_t> Namespaces::find(const std::string& encoded) const {
     return found->second;
 }
 
-std::optional<int64_t> Namespaces::next_forgotten() const {
-    if (idle_ < MOST_IDLE) return std::nullopt;
-    return number_of(first_);
+std::vector<int64_t> Namespaces::next_forgotten() const {
+    std::vector<int64_t> numbers;
+    if (idle_ >= MOST_IDLE) numbers.push_back(number_of(first_));
+    if (idle_ > MOST_IDLE) numbers.push_back(number_of(entries_[first_].next));
+    return numbers;
 }
 
 uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t seed_bytes) {
@@ -24,7 +26,7 @@ uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t
     std::memcpy(added.seed, seed, seed_bytes);
     added.seed_bytes = static_cast<uint8_t>(seed_bytes);
     // Everything that needs memory comes before the first change.
-    const bool full = idle_ >= MOST_IDLE;
+    const bool full = idle_ >= MOST_IDLE, over_full = idle_ > MOST_IDLE;
     const bool grows = !full && unused_.empty();
     if (grows) {
         added.generation = first_generation_;
@@ -37,6 +39,7 @@ uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t
                            : grows ? static_cast<uint32_t>(entries_.size())
                                    : unused_.back();
     ids_.emplace(encoded, index);
+    if (over_full) forget(entries_[index].next);
     if (full) forget(index);
     if (grows) {
         entries_.push_back(std::move(added));

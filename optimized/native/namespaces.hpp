@@ -43,8 +43,9 @@ class Namespaces {
 
     // The index of a namespace; nothing where it is unknown.
     std::optional<uint32_t> find(const std::string& encoded) const;
-    // The number of the namespace that `add` has to forget first; nothing where it needs not.
-    std::optional<int64_t> next_forgotten() const;
+    // The numbers that the next `add` forgets: none, one, or two where there are more idle than are
+    // kept, because many became idle at once.
+    std::vector<int64_t> next_forgotten() const;
     // Add a namespace that is unknown and return its index. The first is the default namespace, and
     // is never forgotten. If memory runs out, nothing is added and nothing forgotten.
     uint32_t add(const std::string& encoded, const uint8_t* seed, size_t seed_bytes);
@@ -56,7 +57,8 @@ class Namespaces {
     int64_t number_of(uint32_t index) const {
         return static_cast<int64_t>(entries_[index].generation) << 32 | index;
     }
-    // The index of a number; nothing for one that was never given, or whose namespace was forgotten.
+    // The index of a number; nothing for one that was never given, or whose namespace was
+    // forgotten.
     std::optional<uint32_t> index_of(int64_t number) const;
     // A request uses this namespace.
     void use(uint32_t index) {

@@ -57,11 +57,10 @@ class PyEngine : public Engine {
                 "the engine's poll must return pairs of a transfer id and whether it succeeded");
         }
         // What was given up has failed, whatever the engine says of it later.
-        completions.erase(std::remove_if(completions.begin(), completions.end(),
-                                         [&](const auto& each) {
-                                             return given_up_.count(each.first) != 0;
-                                         }),
-                          completions.end());
+        completions.erase(
+            std::remove_if(completions.begin(), completions.end(),
+                           [&](const auto& each) { return given_up_.count(each.first) != 0; }),
+            completions.end());
         completions.insert(completions.end(), failed_.begin(), failed_.end());
         failed_.clear();
         if (PyList_Check(answer.ptr())) nanobind::borrow<nanobind::list>(answer).clear();
@@ -123,9 +122,7 @@ class PyEngine : public Engine {
             const uint64_t transfer_id = unsure_.back();
             failed_.reserve(failed_.size() + 1);
             bool never = false;
-            call([&] {
-                never = nanobind::cast<bool>(engine_.attr("give_up")(transfer_id));
-            });
+            call([&] { never = nanobind::cast<bool>(engine_.attr("give_up")(transfer_id)); });
             if (never) {
                 given_up_.insert(transfer_id);
                 failed_.emplace_back(transfer_id, false);

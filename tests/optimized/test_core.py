@@ -139,7 +139,7 @@ def make_core(**others: object) -> _core.CacheCore:
     }
     core = _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
     for number in range(3):
-        assert core._add_namespace(bytes([number + 1]), b"") == (number, None)
+        assert core._add_namespace(bytes([number + 1]), b"") == (number, [])
     return core
 
 

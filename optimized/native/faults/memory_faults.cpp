@@ -71,8 +71,7 @@ bool fail_once(World& world, const Call& call, long allocation, FailingMemory::F
         return FailingMemory::failed();
     } catch (const CacheError&) {
         return FailingMemory::failed();
-    } catch (const OutOfMemory&) {
-    }
+    } catch (const OutOfMemory&) {}
     world.failing = -1;
     if (!world.gate.broken.empty()) {
         ++tally.closed;

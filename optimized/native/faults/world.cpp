@@ -95,8 +95,7 @@ void World::quietly(const std::function<void()>& work) {
     const long asked = std::exchange(failing, -1);
     try {
         work();
-    } catch (const CacheError&) {
-    }
+    } catch (const CacheError&) {}
     failing = asked;
 }
 
@@ -154,9 +153,8 @@ std::function<void()> World::prepare(const Call& call) {
                 note(found.slots);
             };
         case 2:
-            return [this, words, key] {
-                receipts.push_back(ask([&] { return lock(state, key); }));
-            };
+            return
+                [this, words, key] { receipts.push_back(ask([&] { return lock(state, key); })); };
         case 3:
         case 4: {
             if (receipts.empty()) return [] {};
@@ -212,11 +210,11 @@ std::function<void()> World::prepare(const Call& call) {
             }
             return [] {};
         case 12:
-            return [this] { note(static_cast<int64_t>(ask([&] { return settle(state); }).size())); };
+            return
+                [this] { note(static_cast<int64_t>(ask([&] { return settle(state); }).size())); };
         case 13:
             return [this] { note(static_cast<int64_t>(ask([&] { return flush(state); }).size())); };
-        case 14:
-            return [this] { ask([&] { reset(state); }); };
+        case 14: return [this] { ask([&] { reset(state); }); };
         case 15:
             return [this] {
                 const auto events = ask([&] {

@@ -122,9 +122,7 @@ void Player::step() {
         case 14: return complete_some();
         case 15: return static_cast<void>(attempt([&] { settle(state_); }));
         case 16: return static_cast<void>(attempt([&] { flush(state_); }));
-        case 17:
-            attempt([&] { reset(state_); });
-            return name_other();
+        case 17: attempt([&] { reset(state_); }); return name_other();
         case 18: return hearer_.require_true(state_);
         default: return call_wrongly();
     }

@@ -1,0 +1,170 @@
+"""Memory that runs out: one call is refused, or the cache is closed until a reset recovers it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from array_api import insert, new_cache
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.cache_names import REFERENCE
+from kvcanon.conformance.search.play import play
+from kvcanon.conformance.search.walker import draw_case
+from kvcanon.optimized.cache import OptimizedCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheUnusable, ReceiptSpent
+from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import Counts, Key, Namespace
+from paths import ROOT
+
+NATIVE = ROOT / "optimized" / "native"
+PLAIN = CacheConfig(
+    device_slots=Counts(full=16), host_slots=Counts(full=16), write_policy="write_through"
+)
+TOKENS = np.arange(4, dtype=np.uint32)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that fails allocations, with the core's asserts."""
+    if sys.platform != "linux":
+        pytest.skip("the linker of this platform cannot wrap realloc")
+    path = tmp_path_factory.mktemp("faults") / "memory_faults"
+    sources = [
+        *(each for each in NATIVE.glob("*.cpp") if not each.name.startswith(("bind_", "module"))),
+        NATIVE / "fuzz" / "audit.cpp",
+        *(NATIVE / "faults").glob("*.cpp"),
+    ]
+    compiler = os.environ.get("CXX", "c++")
+    flags = ["-std=c++17", "-O0", f"-I{NATIVE}", "-Wl,--wrap=realloc"]
+    subprocess.run([compiler, *flags, *map(str, sources), "-o", path], check=True, timeout=600)
+    return path
+
+
+def test_every_allocation_may_fail(program: Path) -> None:
+    """Each allocation of each call of random histories fails once, and once with all later ones.
+
+    The program checks that a refused call changed nothing and can be made again, that a closed
+    cache refuses, and that it then does exactly what a new one does.
+    """
+    done = subprocess.run(
+        [program, "1", "40"], check=False, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    calls, refused, closed = (int(word) for word in done.stdout.split() if word.isdigit())
+    assert calls > 4000
+    assert refused > 1000
+    assert closed > 1000
+
+
+def test_a_failure_before_any_change_refuses_one_call() -> None:
+    """A match whose tokens cannot be converted is refused, and the next call is served."""
+    program = """
+import resource
+import numpy as np
+from kvcanon.optimized import PrefixCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts
+
+cache = PrefixCache(CacheConfig(page_size=16, device_slots=Counts(full=1000), events=False))
+cache.insert(np.arange(16), 0, cache.allocate(1)[0])
+large = np.zeros(1 << 27, np.int64)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
+for _ in range(2):
+    try:
+        cache.match(large)
+    except MemoryError as error:
+        print(error)
+print(cache.match(np.arange(16)).device_pages)
+cache.tree.check()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout == "memory ran out; the call was refused\n" * 2 + "1\n"
+
+
+class Fault(Exception):
+    """What a test raises in the middle of a call."""
+
+
+def fail(*_: object) -> None:
+    """Raise it."""
+    raise Fault
+
+
+def test_bytes_that_cannot_be_written_close_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the bytes of fetched pages are not written, nobody reads them, and reset recovers."""
+    cache = new_cache(PLAIN)
+    assert cache.pools is not None
+    held, _, _ = cache.allocate(3)
+    insert(cache, TOKENS + 50)
+    receipt = cache.lock(TOKENS + 50)
+    with monkeypatch.context() as patched:
+        patched.setattr(cache.pools, "write_host", fail)
+        with pytest.raises(Fault):
+            cache.insert_host(TOKENS, 0, HostPayload((b"a", b"b", b"c", b"d")))
+    for refused in (
+        lambda: cache.match(TOKENS),
+        lambda: cache.allocate(1),
+        lambda: cache.unlock(receipt),
+        cache.poll,
+        cache.flush,
+        cache.take_events,
+        cache.tree.check,
+        cache.tree.nodes,
+        lambda: cache.namespace(Namespace(lora="other")),
+    ):
+        with pytest.raises(CacheUnusable, match="call `reset`, which forgets the tree"):
+            refused()
+    assert cache.stats().receipts >= 1  # Statistics are always there.
+    cache.reset()
+    cache.tree.check()
+    assert cache.match(TOKENS).prefix_pages == cache.match(TOKENS + 50).prefix_pages == 0
+    assert cache.free_slot_counts() == (13, 0, 0)
+    assert cache.tree.pool_counts(0, 1) == (16, 16, 0, 0, 0)
+    with pytest.raises(ReceiptSpent):
+        cache.unlock(receipt)
+    cache.free(held)
+    assert cache.free_slot_counts() == (16, 0, 0)
+    assert [each.kind for each in cache.take_events()] == ["cleared"]
+    cache.insert_host(TOKENS, 0, HostPayload((b"a", b"b", b"c", b"d")))
+    assert cache.load_back(TOKENS).transfer_id is not None
+    cache.flush()
+    assert cache.match(TOKENS).device_pages == 4
+    cache.tree.check()
+
+
+class Recovered(OptimizedCache):
+    """A cache that was closed in the middle of its first call, and recovered."""
+
+    def __init__(self, config: CacheConfig, engine: TransferEngine | None = None) -> None:
+        super().__init__(config, engine)
+        if not config.host_slots.full:
+            return
+        key = Key((tuple((0, 0) if config.bigram else 0 for _ in range(config.page_size)),))
+        payload = HostPayload((bytes(config.slot_bytes),))
+        write, self._pools.write_host = self._pools.write_host, fail  # type: ignore[method-assign]
+        with pytest.raises(Fault):
+            self.insert_host(key, 0, payload)
+        self._pools.write_host = write  # type: ignore[method-assign]
+        with pytest.raises(CacheUnusable):
+            self.match(key)
+        self.reset()
+
+
+def test_a_recovered_cache_keeps_the_laws() -> None:
+    """A cache that was closed and recovered answers as the reference does, and keeps all laws."""
+    adapter = Adapter("recovered", Recovered)
+    seeds = [seed for seed in range(60) if draw_case(seed, adapter.offer).config.host_slots.full]
+    for seed in seeds[:10]:
+        findings, _ = play(draw_case(seed, adapter.offer), [adapter], against=REFERENCE)
+        assert findings == [], (seed, findings[0].words)
