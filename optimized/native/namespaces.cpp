@@ -25,26 +25,22 @@ uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t
     added.encoded = encoded;
     std::memcpy(added.seed, seed, seed_bytes);
     added.seed_bytes = static_cast<uint8_t>(seed_bytes);
-    // Everything that needs memory comes before the first change.
     const bool full = idle_ >= MOST_IDLE, over_full = idle_ > MOST_IDLE;
-    const bool grows = !full && unused_.empty();
+    const bool grows = !full && unused_ == NOBODY;
+    const uint32_t index = full ? first_ : grows ? static_cast<uint32_t>(entries_.size()) : unused_;
+    const auto place = ids_.emplace(encoded, index).first;
     if (grows) {
         added.generation = first_generation_;
-        if (entries_.size() == entries_.capacity()) {
-            entries_.reserve(std::max<size_t>(8, entries_.size() * 2));
+        try {
+            entries_.push_back(std::move(added));
+        } catch (...) {
+            ids_.erase(place);
+            throw;
         }
-        unused_.reserve(entries_.capacity());
-    }
-    const uint32_t index = full    ? first_
-                           : grows ? static_cast<uint32_t>(entries_.size())
-                                   : unused_.back();
-    ids_.emplace(encoded, index);
-    if (over_full) forget(entries_[index].next);
-    if (full) forget(index);
-    if (grows) {
-        entries_.push_back(std::move(added));
     } else {
-        unused_.pop_back();
+        if (over_full) forget(entries_[index].next);
+        if (full) forget(index);
+        unused_ = entries_[index].next;
         added.generation = entries_[index].generation;
         entries_[index] = std::move(added);
     }
@@ -60,11 +56,11 @@ void Namespaces::forget_idle() {
     for (const Entry& entry : entries_) {
         first_generation_ = std::max(first_generation_, entry.generation);
     }
-    std::vector<Entry> kept(entries_.begin(), entries_.begin() + std::min<size_t>(1, size()));
+    std::deque<Entry> kept(
+        entries_.begin(),
+        entries_.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(1, entries_.size())));
     entries_.swap(kept);
-    std::vector<uint32_t>().swap(unused_);
-    std::unordered_map<std::string, uint32_t> ids(ids_);
-    ids_.swap(ids);
+    unused_ = NOBODY;
 }
 
 std::optional<uint32_t> Namespaces::index_of(int64_t number) const {
@@ -98,8 +94,8 @@ void Namespaces::forget(uint32_t index) {
     ids_.erase(entry.encoded);
     std::string().swap(entry.encoded);
     ++entry.generation;
-    // Reserved when the entry was added.
-    unused_.push_back(index);
+    entry.next = unused_;
+    unused_ = index;
 }
 
 }  // namespace kvcanon

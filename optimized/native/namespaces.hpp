@@ -37,7 +37,7 @@ class Namespaces {
         // How many namespaces had this index before.
         uint32_t generation = 0;
         uint32_t spans = 0;
-        // Neighbours among the idle, the least recently used first.
+        // Neighbours among the idle, the least recently used first; `next` among the unused, too.
         uint32_t previous = NOBODY, next = NOBODY;
     };
 
@@ -89,8 +89,8 @@ class Namespaces {
     // A deque and a tree: there may be very many, and no call should pay for all of them.
     std::deque<Entry> entries_;
     std::map<std::string, uint32_t> ids_;
-    // Indices that no namespace has.
-    std::vector<uint32_t> unused_;
+    // The first index that no namespace has; each leads to the next one.
+    uint32_t unused_ = NOBODY;
     // The generation that an index begins with.
     uint32_t first_generation_ = 0;
     uint32_t first_ = NOBODY, last_ = NOBODY;

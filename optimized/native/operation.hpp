@@ -33,10 +33,10 @@ enum class Operation : int {
 
 // The names of the methods, in this order.
 constexpr const char* OPERATION_NAMES[] = {
-    "match",       "lock",         "unlock",      "unlock_window", "allocate",    "free",
-    "insert",      "evict",        "evict_host",  "load_back",     "insert_host", "arrived",
-    "settle",      "poll",         "flush",       "reset",         "take_events", "reserve_host",
-    "commit_host", "abort_host",   "host_slots",
+    "match",       "lock",       "unlock",     "unlock_window", "allocate",    "free",
+    "insert",      "evict",      "evict_host", "load_back",     "insert_host", "arrived",
+    "settle",      "poll",       "flush",      "reset",         "take_events", "reserve_host",
+    "commit_host", "abort_host", "host_slots",
 };
 constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
 
