@@ -28,6 +28,8 @@ from kvcanon.spec.types import Component, Counts, Slots
 
 LONGEST = 110
 """Characters of an answer of unknown kind that are shown."""
+SHORTEST_RANGE = 5
+"""So many numbers that count up are shown as a range."""
 
 
 def answer_in_words(answer: object) -> str:
@@ -175,4 +177,17 @@ def _pages(count: int) -> str:
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    return " ".join(str(each) for each in numbers)
+    """Numbers in their order; many that count up are a range, such as "7-31"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " ".join(map(_run, runs))
+
+
+def _run(run: Sequence[int]) -> str:
+    if len(run) < SHORTEST_RANGE:
+        return " ".join(map(str, run))
+    return f"{run[0]}-{run[-1]}"

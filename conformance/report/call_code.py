@@ -44,6 +44,10 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.types import Component, Counts, Key, Slots
 
+LONGEST = 1_000
+"""Characters of a line that are shown; of a longer one the first `LEFT` and the last `RIGHT`."""
+LEFT, RIGHT = 300, 60
+
 
 @frozen
 class CodeLine:
@@ -73,6 +77,13 @@ def code_lines(calls: Sequence[RecordedCall]) -> tuple[CodeLine, ...]:
         )
         for call in calls
     )
+
+
+def shortened(line: str) -> str:
+    """A line of code for a reader: the middle of a very long one, such as a key, is left out."""
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[:LEFT]} ... {line[-RIGHT:]}  # {len(line):,} characters; the script has all"
 
 
 def named_keys(calls: Sequence[RecordedCall]) -> Mapping[str, Key]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kvcanon import __version__
 from kvcanon.conformance.observe.explain import sentence
-from kvcanon.conformance.report.call_code import CodeLine
+from kvcanon.conformance.report.call_code import CodeLine, shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (
     CacheReport,
@@ -183,14 +183,16 @@ def _calls(replay: ReplayedFailure) -> Markup:
             last = line.action
             name = action_name(replay, last)
             rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
-        rows += [_row("", definition, "") for definition in line.before]
+        rows += [_row("", shortened(definition), "") for definition in line.before]
         rows.append(_call(line, is_last=line.number == replay.failure.finding.operation))
     return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
 
 
 def _call(line: CodeLine, *, is_last: bool) -> Markup:
     answer = "" if line.number is None and line.answer == "done" else line.answer
-    return _row(str(line.number or ""), line.code, answer, class_="last" if is_last else "")
+    return _row(
+        str(line.number or ""), shortened(line.code), answer, class_="last" if is_last else ""
+    )
 
 
 def _row(number: str, code: str, answer: str, class_: str = "") -> Markup:

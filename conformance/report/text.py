@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.report.call_code import CodeLine
+from kvcanon.conformance.report.call_code import CodeLine, shortened
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
@@ -242,8 +242,8 @@ def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int
             last = line.action
             table.add_row("", Text(name_of(actions, last), "italic"), "")
         for definition in line.before:
-            table.add_row("", Text(definition), "")
-        code = line.code.removeprefix("cache.").replace("= cache.", "= ")
+            table.add_row("", Text(shortened(definition)), "")
+        code = shortened(line.code.removeprefix("cache.").replace("= cache.", "= "))
         style = "bold red" if line.number and line.number == last_number else ""
         answer = "" if line.number is None and line.answer == "done" else line.answer
         table.add_row(str(line.number or ""), Text(code, style), Text(answer, style))

@@ -19,6 +19,7 @@ OFFER = Offer(
     eviction_policies=(EvictionPolicy.LRU,),
     load_back_thresholds_pages=(0,),
     events=(True,),
+    most_slots=8_192,
     one_pool=True,
 )
 version()

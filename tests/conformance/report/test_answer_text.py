@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvcanon.conformance.report.answer_text import answer_in_words
-from kvcanon.conformance.report.call_code import code_lines
+from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.finding import Grounds
@@ -34,6 +34,19 @@ def test_answers_in_words() -> None:
     assert answer_in_words(Evicted(Counts(full=2, mamba=1))) == "freed 2 full, 1 mamba"
     assert answer_in_words(Evicted(Counts())) == "freed nothing"
     assert answer_in_words(None) == "done"
+    assert answer_in_words(Slots(full=(3, 4, 5, 6, 9, 8))) == "full 3 4 5 6 9 8"
+    assert answer_in_words(Slots(full=(2, *range(7, 90)), mamba=(1,))) == "full 2 7-89, mamba 1"
+
+
+def test_long_lines_are_shortened() -> None:
+    """A key of thousands of pages does not fill the report."""
+    line = f"key_1 = Key({tuple((each,) for each in range(9_000))!r})"
+    short = shortened(line)
+    assert short.startswith("key_1 = Key(((0,), (1,), ")
+    assert "(8999,))) " in short
+    assert short.endswith(f"# {len(line):,} characters; the script has all")
+    assert len(short) < 500
+    assert shortened("cache.poll()") == "cache.poll()"
 
 
 def test_nonsense_is_told_to_its_end() -> None:
