@@ -71,12 +71,12 @@ def test_settle_settles_what_it_is_given(make: Make) -> None:
     assert len(cache.free_slots(FULL, CPU)) == 7
 
 
-WRONG = {
-    "is not in flight": lambda _, __: [Completion(999, ok=True)],
-    "whose copy has not ended here": lambda _, ids: [Completion(ids[1], ok=True)],
-    "before an earlier copy": lambda _, ids: [Completion(ids[2], ok=True)],
-    "twice": lambda _, ids: [Completion(ids[0], ok=False)] * 2,
-    "as done, and its copy failed here": lambda _, ids: [Completion(ids[0], ok=True)],
+WRONG: dict[str, Callable[[list[TransferId]], list[Completion]]] = {
+    "is not in flight": lambda _: [Completion(999, ok=True)],
+    "whose copy has not ended here": lambda ids: [Completion(ids[1], ok=True)],
+    "before an earlier copy": lambda ids: [Completion(ids[2], ok=True)],
+    "twice": lambda ids: [Completion(ids[0], ok=False)] * 2,
+    "as done, and its copy failed here": lambda ids: [Completion(ids[0], ok=True)],
 }
 
 
@@ -90,7 +90,7 @@ def test_settle_refuses_what_cannot_settle(make: Make, words: str) -> None:
     engine.acknowledge(ids[2])
     before = cache.snapshot()
     with pytest.raises(BadArgument, match=words) as refusal:
-        cache.settle(WRONG[words](cache, ids))
+        cache.settle(WRONG[words](ids))
     assert "\n" not in str(refusal.value)
     assert cache.snapshot() == before
     assert cache.settle([Completion(ids[0], ok=False)]).transfers == ((ids[0], FAILED),)

@@ -1,4 +1,4 @@
-"""ASYNC-11: ranks that get the same calls decide alike."""
+"""ASYNC-11: ranks that get the same calls decide alike; ASYNC-10 of what they settle."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from attrs import evolve
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, ReceiptSpent
 from kvcanon.spec.law import LAWS
-from kvcanon.spec.operations import Evicted, Outcome, Poll, Receipt, Refused, Settled
-from kvcanon.spec.snapshot import HoldState, PoolState, RankView, Snapshot
-from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import FULL, GPU, Counts, make_key
+from kvcanon.spec.operations import Evicted, Outcome, Poll, Receipt, Refused, Settle, Settled
+from kvcanon.spec.snapshot import HoldState, PoolState, RankView, Snapshot, TransferState
+from kvcanon.spec.transfer import Completion, Direction, TransferStatus
+from kvcanon.spec.types import FULL, GPU, Counts, TransferId, make_key
 from kvcanon.spec.views import Step
 from states import ROOT, node, on, state_of
 from telling import ask, step
@@ -19,6 +19,10 @@ from telling import ask, step
 CONFIG = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
 STATE = state_of(CONFIG, node(1, ROOT, [1], full=on([3])))
 NOTHING = Settled(())
+EIGHT = TransferState(8, Direction.BACKUP, ((1, FULL),), {FULL: (3,)}, {FULL: (3,)})
+FLYING = evolve(STATE, transfers=(EIGHT, evolve(EIGHT, transfer_id=9)))
+"""Two backups in flight."""
+DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
 HELD = HoldState(7, 1, None, state_held=False)
 
 
@@ -98,3 +102,46 @@ def test_async_11_is_exercised_by_ends_that_differ() -> None:
     for ended in ({8: True}, {8: False}):
         first, second = same.ranks
         assert premise.is_met(evolve(same, ranks=(first, evolve(second, ended=ended))))
+
+
+# ASYNC-10, of settle calls.
+
+
+def named(
+    ends: tuple[tuple[TransferId, TransferStatus], ...],
+    names: dict[TransferId, bool],
+    ended: dict[TransferId, bool],
+) -> list[str]:
+    """What ASYNC-10 reports of a settle call that names copies with outcomes."""
+    asked = Settle(tuple(Completion(each, ok) for each, ok in names.items()))
+    told = step(FLYING, asked, STATE, Settled(ends))
+    return ask("ASYNC-10", evolve(told, ended=ended))
+
+
+def test_async_10_settles_what_is_named() -> None:
+    """A settle call settles what it names, also as failed where the copy succeeded here."""
+    both = {8: True, 9: True}
+    assert named((), {}, both) == []
+    assert named(((8, DONE),), {8: True}, both) == []
+    assert named(((8, FAILED),), {8: False}, both) == []
+    assert named(((8, FAILED), (9, CANCELLED)), {8: False, 9: True}, both) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "names", "ended", "words"),
+    [
+        (((8, DONE), (9, DONE)), {8: True}, {8: True, 9: True}, "9 is reported as done, and was"),
+        ((), {8: True}, {8: True}, "8 was named, and was not settled"),
+        (((8, DONE),), {8: True}, {}, "8 is reported as done, and its copy has not ended"),
+        (((8, DONE),), {8: False}, {8: True}, "8 is reported as done; it was named as failed"),
+    ],
+)
+def test_async_10_other_settlements_are_named(
+    ends: tuple[tuple[TransferId, TransferStatus], ...],
+    names: dict[TransferId, bool],
+    ended: dict[TransferId, bool],
+    words: str,
+) -> None:
+    """A settle call that settles other copies, or otherwise, is reported."""
+    (text,) = named(ends, names, ended)
+    assert words in text

@@ -18,11 +18,10 @@ from kvcanon.spec.operations import (
     Operation,
     Outcome,
     Poll,
-    Settle,
     Settled,
 )
 from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, Snapshot, TransferState
-from kvcanon.spec.transfer import Completion, Direction, TransferStatus
+from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, Slots, TransferId, WritePolicy, make_key
 from states import ROOT, node, on, state_of
 from telling import ask, step
@@ -383,43 +382,3 @@ def test_async_10_is_a_matter_of_polls() -> None:
     """Other calls need not settle copies that have ended."""
     told = evolve(step(flying(EIGHT), Match(KEY), flying(EIGHT)), ended={8: True})
     assert ask("ASYNC-10", told) == []
-
-
-def named(
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-    names: dict[TransferId, bool],
-    ended: dict[TransferId, bool],
-) -> list[str]:
-    """What ASYNC-10 reports of a settle call that names copies with outcomes."""
-    asked = Settle(tuple(Completion(each, ok) for each, ok in names.items()))
-    told = step(flying(EIGHT, NINE), asked, flying(), Settled(ends))
-    return ask("ASYNC-10", evolve(told, ended=ended))
-
-
-def test_async_10_settles_what_is_named() -> None:
-    """A settle call settles what it names, also as failed where the copy succeeded here."""
-    both = {8: True, 9: True}
-    assert named((), {}, both) == []
-    assert named(((8, DONE),), {8: True}, both) == []
-    assert named(((8, FAILED),), {8: False}, both) == []
-    assert named(((8, FAILED), (9, CANCELLED)), {8: False, 9: True}, both) == []
-
-
-@pytest.mark.parametrize(
-    ("ends", "names", "ended", "words"),
-    [
-        (((8, DONE), (9, DONE)), {8: True}, {8: True, 9: True}, "9 is reported as done, and was"),
-        ((), {8: True}, {8: True}, "8 was named, and was not settled"),
-        (((8, DONE),), {8: True}, {}, "8 is reported as done, and its copy has not ended"),
-        (((8, DONE),), {8: False}, {8: True}, "8 is reported as done; it was named as failed"),
-    ],
-)
-def test_async_10_other_settlements_are_named(
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-    names: dict[TransferId, bool],
-    ended: dict[TransferId, bool],
-    words: str,
-) -> None:
-    """A settle call that settles other copies, or otherwise, is reported."""
-    (text,) = named(ends, names, ended)
-    assert words in text
