@@ -68,7 +68,7 @@ class Tile:
 
 
 @frozen(eq=False)
-class Pieces:
+class PieceTable:
     """The pieces of equal size in a pool, layer by layer."""
 
     tile: Tile
@@ -84,7 +84,7 @@ class PagedPool:
     """The pool of a component, for the kernels."""
 
     layout: PageLayout
-    pieces: tuple[Pieces, ...]
+    pieces: tuple[PieceTable, ...]
     """One for each size that a piece has."""
 
 
@@ -162,7 +162,7 @@ def warm_up(pool: PagedPool, slots: torch.Tensor, rows: PageRows, *, to_rows: bo
 
 def _pieces_of(
     planes: DevicePlanes, layout: PageLayout, piece_bytes: int, aligned_bytes: int
-) -> Pieces:
+) -> PieceTable:
     """Describe the pieces of one size. All layers have as many of them."""
     entries = [
         (
@@ -176,7 +176,7 @@ def _pieces_of(
         for at, offset in enumerate(plane.piece_offsets)
     ]
     table = torch.tensor(entries, dtype=torch.int64, device=planes[0][0].memory.device)
-    return Pieces(tile_of(piece_bytes, aligned_bytes), len(entries) // len(planes), table)
+    return PieceTable(tile_of(piece_bytes, aligned_bytes), len(entries) // len(planes), table)
 
 
 def _launch(
