@@ -49,7 +49,7 @@ class Event(Protocol):
         """Return once the recorded work is done."""
 
 
-class Replay(Protocol):
+class CapturedGraph(Protocol):
     """A captured graph of kernels."""
 
     def replay(self) -> None:
@@ -71,7 +71,7 @@ class Runtime(Protocol):
     def capturing(self, stream: CudaStream) -> bool:
         """Whether work on this stream is captured into a graph now, instead of done."""
 
-    def capture(self, action: Callable[[], None]) -> Replay:
+    def capture(self, action: Callable[[], None]) -> CapturedGraph:
         """Capture what an action enqueues; its current stream is one for captures."""
 
     def stream(self) -> CudaStream:
@@ -128,7 +128,7 @@ class TorchRuntime:
         with self.running_on(stream):
             return torch.cuda.is_current_stream_capturing()
 
-    def capture(self, action: Callable[[], None]) -> Replay:
+    def capture(self, action: Callable[[], None]) -> CapturedGraph:
         """Capture what an action enqueues; its current stream is one for captures."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_engine import CudaEngine
-from kvcanon.optimized.cuda_runtime import Replay
+from kvcanon.optimized.cuda_runtime import CapturedGraph
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import PagedPool, PageRows, gather, paged_pool
 from kvcanon.optimized.layout import PageLayout
@@ -76,7 +76,7 @@ class _Compute:
 
 
 @frozen(eq=False)
-class _Copies:
+class _CapturedLoads:
     """Loads that are enqueued, and begin to end, while a graph is captured."""
 
     engine: CudaEngine
@@ -110,9 +110,9 @@ def measure_capture(
 
         for graph in range(GRAPHS):
             gpu.runtime.synchronize()
-            copies = _Copies(engine, _orders(scene, engine, graph), done)
+            copies = _CapturedLoads(engine, _orders(scene, engine, graph), done)
 
-            def action(copies: _Copies = copies) -> None:
+            def action(copies: _CapturedLoads = copies) -> None:
                 compute.enqueue()
                 copies.run()
 
@@ -152,7 +152,7 @@ def _compute(gpu: Gpu, layout: PageLayout, side: int) -> _Compute:
     return made
 
 
-def _captured(gpu: Gpu, action: Callable[[], None]) -> Replay:
+def _captured(gpu: Gpu, action: Callable[[], None]) -> CapturedGraph:
     try:
         return gpu.runtime.capture(action)
     except WrongBytes:
