@@ -42,6 +42,7 @@ ENUMS: Mapping[str, tuple[str, ...]]
 """The values of each enum of kvcanon.spec that the core has too, in the order of its numbers."""
 HASH_BYTES: int
 """Bytes of a page hash."""
+MAX_IDLE_NAMESPACES: int
 MAX_SLOTS: int
 """Of one pool."""
 MAX_WINDOW_TOKENS: int
@@ -345,7 +346,7 @@ class CacheCore:
         namespace: int = 0,
         write: Callable[[list[tuple[int, int, NDArray[np.int32]]]], None] | None = None,
     ) -> tuple[int, int, int, int]:
-        """Place fetched pages, of which `payloads` counts each component's; `write` gets the slots."""
+        """Place fetched pages; `payloads` counts them by component, `write` gets the slots."""
     def _poll(self) -> tuple[tuple[int, int], ...]:
         """Settle the transfers that have ended: each id with its status."""
     def _reset(self) -> None:

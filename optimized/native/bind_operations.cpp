@@ -212,8 +212,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
     // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"), nothing("write"),
-             "Place fetched pages, of which `payloads` counts each component's; `write` gets the "
-             "slots.")
+             "Place fetched pages; `payloads` counts them by component, `write` gets the slots.")
         .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
         .def("_reset", &do_reset, "Forget the tree, or recover after a failure.")
         .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
