@@ -48,6 +48,7 @@ ENUMS: Mapping[str, tuple[str, ...]]
 """The values of each enum of kvcanon.spec that the core has too, in the order of its numbers."""
 HASH_BYTES: int
 """Bytes of a page hash."""
+MAX_IDLE_NAMESPACES: int
 MAX_SLOTS: int
 """Of one pool."""
 MAX_WINDOW_TOKENS: int
@@ -296,7 +297,7 @@ class CacheCore:
         namespace: int = 0,
         write: Callable[[list[tuple[int, int, NDArray[np.int32]]]], None] | None = None,
     ) -> tuple[int, int, int, int]:
-        """Place fetched pages, of which `payloads` counts each component's; `write` gets the slots."""
+        """Place fetched pages; `payloads` counts them by component, `write` gets the slots."""
     def _arrived(self) -> tuple[tuple[int, bool], ...]:
         """The transfers that can settle: each id, and whether done."""
     def _settle(self, completions: list[tuple[int, bool]]) -> tuple[tuple[int, int], ...]:

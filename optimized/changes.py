@@ -14,7 +14,7 @@ from collections.abc import Callable
 from threading import Lock
 
 
-class Changes(_thread.RLock):
+class Changes(_thread.RLock):  # type: ignore[misc]  # CPython lets it have subclasses.
     """A lock for those who change several things at once, and a bell for those who wait.
 
     `with changes:` is the lock; the class inherits it from C code. Waiting needs no lock: what is

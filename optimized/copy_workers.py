@@ -3,9 +3,9 @@
 A thread refers to its worker and never to the engine, so that an engine without references is
 collected, and its threads end.
 
-Nobody waits for ever. A thread that ends by an error leaves its reason, and whoever waits for one of
-its orders, or comes with another, gets a `CacheUnusable` that says it. A process that was forked
-gets one, too, since threads do not come along.
+Nobody waits for ever. A thread that ends by an error leaves its reason: calls that wait for one of
+its orders, and later calls, raise a `CacheUnusable` that says it. So do all calls in a process that
+was forked, since threads do not come along.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat, starmap
 from operator import attrgetter
 from threading import Thread
@@ -180,7 +180,7 @@ class WorkerEngine(Generic[WorkerKind]):
         CacheUnusable: a thread cannot start, or ends at once.
     """
 
-    def __init__(self, workers: dict[Direction, WorkerKind]) -> None:
+    def __init__(self, workers: Mapping[Direction, WorkerKind]) -> None:
         self._workers = workers
         # An engine that is dropped without `close` must not leave threads behind. Nothing can poll
         # its completions any more, so queued copies are dropped, too.
@@ -221,7 +221,7 @@ class WorkerEngine(Generic[WorkerKind]):
             worker.wait(transfer_id)
 
     def restart(self) -> None:
-        """Wait until no copy runs, forget all orders, and start threads that have ended by an error.
+        """Wait until no copy runs, forget all orders, and start threads that ended by an error.
 
         Raises:
             CacheUnusable: a copy may still run, a thread cannot start, or the engine is another

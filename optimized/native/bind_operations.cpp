@@ -283,8 +283,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
     // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"), nothing("write"),
-             "Place fetched pages, of which `payloads` counts each component's; `write` gets the "
-             "slots.")
+             "Place fetched pages; `payloads` counts them by component, `write` gets the slots.")
         .def("_commit_host", &do_commit_host, argument("tokens"), argument("start_pages"),
              argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
              "Place host slots that a client reserved and filled.")

@@ -81,7 +81,8 @@ class SoakEngine(ThreadedEngine):
     @property
     def deaths(self) -> int:
         """How many threads have died."""
-        return sum(worker.deaths for worker in self._workers.values())
+        workers = self._workers.values()
+        return sum(each.deaths for each in workers if isinstance(each, SoakWorker))
 
 
 @define

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,9 @@ class Dying(ThreadedEngine):
 
     def arm(self) -> None:
         """End the thread at its next order."""
-        self._workers[Direction.BACKUP].dying = True
+        worker = self._workers[Direction.BACKUP]
+        assert isinstance(worker, DyingWorker)
+        worker.dying = True
 
 
 class DyingWorker(threaded_engine._MemcpyWorker):
@@ -222,14 +225,16 @@ def test_a_fork_cannot_use_the_cache_of_its_parent() -> None:
 
 # Interrupts.
 
+Trace = Callable[[FrameType, str, Any], Any]
 
-def interrupting_at(line: int) -> Callable[[FrameType, str, object], object]:
+
+def interrupting_at(line: int) -> Trace:
     """A trace function that raises KeyboardInterrupt at the n-th line of the engine's code."""
     left = [line]
     files = {each.__file__ for each in (copy_workers, threaded_engine, transfer_bridge)}
     files.add(copy_workers.__file__.replace("copy_workers", "changes"))
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame: FrameType, event: str, _: object) -> Trace | None:
         if frame.f_code.co_filename not in files:
             return None
         if event == "line":
@@ -295,8 +300,12 @@ def test_an_interrupt_at_any_line(cache: PrefixCache, call: str) -> None:
 def test_ctrl_c_ends_a_wait() -> None:
     """A real signal ends a flush whose copy does not end; the copy settles later."""
     gate = threading.Event()
+
+    def hold() -> None:
+        assert gate.wait(PATIENCE_S)
+
     with ThreadedEngine() as engine:
-        engine.submit(Log().make(1, Direction.BACKUP, lambda: bool(gate.wait(PATIENCE_S))))
+        engine.submit(Log().make(1, Direction.BACKUP, hold))
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):

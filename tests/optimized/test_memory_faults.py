@@ -152,7 +152,7 @@ class Recovered(OptimizedCache):
             return
         key = Key((tuple((0, 0) if config.bigram else 0 for _ in range(config.page_size)),))
         payload = HostPayload((bytes(config.slot_bytes),))
-        write, self._pools.write_host = self._pools.write_host, fail  # type: ignore[method-assign]
+        write, self._pools.write_host = self._pools.write_host, fail  # type: ignore[method-assign,assignment]
         with pytest.raises(Fault):
             self.insert_host(key, 0, payload)
         self._pools.write_host = write  # type: ignore[method-assign]

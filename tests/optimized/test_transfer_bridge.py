@@ -19,7 +19,7 @@ from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Completion, TransferOrder, TransferStatus
-from kvcanon.spec.types import CPU, FULL, Counts, Namespace, TransferId
+from kvcanon.spec.types import Counts, Namespace, TransferId
 
 DONE, FAILED = TransferStatus.DONE, TransferStatus.FAILED
 CANCELLED = TransferStatus.CANCELLED
@@ -223,57 +223,6 @@ def test_interrupt_while_an_order_is_given() -> None:
     assert status is FAILED
     assert counts(cache) == (4, 8, 0, 0)
     assert cache.flush() == []
-    cache.tree.check()
-
-
-def test_interrupt_after_an_order_was_taken() -> None:
-    """If `submit` is interrupted after the engine took the order, it never moves a byte."""
-
-    class Late(Faulty):
-        """An engine that is interrupted after it took an order."""
-
-        def submit(self, order: TransferOrder) -> None:
-            fault = self.faults.pop("late", None)
-            super().submit(order)
-            if fault is not None:
-                raise fault
-
-    engine = Late()
-    cache = new_cache(THROUGH, engine)
-    assert cache.pools is not None
-    engine.faults["late"] = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        insert(cache, FIRST)
-    ((taken, status),) = cache.flush()
-    assert status is FAILED
-    assert counts(cache) == (4, 8, 0, 0)
-    cache.free(array())
-    # The host slots have another owner when the engine comes to the order.
-    for slot in range(8):
-        cache.pools.write_host(FULL, [slot], [bytes([slot])])
-    engine.acknowledge(taken)
-    assert cache.poll() == []
-    assert [cache.pools.read(FULL, CPU, slot)[0] for slot in range(8)] == [*range(8)]
-    cache.tree.check()
-
-
-def test_interrupt_after_a_copy_had_begun() -> None:
-    """If the copy has begun when `submit` is interrupted, it ends as any other."""
-
-    class Eager(Faulty):
-        """An engine that copies at once, and is interrupted then."""
-
-        def submit(self, order: TransferOrder) -> None:
-            super().submit(order)
-            self.acknowledge(order.transfer_id)
-            raise KeyboardInterrupt
-
-    cache = new_cache(THROUGH, Eager())
-    with pytest.raises(KeyboardInterrupt):
-        insert(cache, FIRST)
-    ((_, status),) = cache.poll()
-    assert status is DONE
-    assert counts(cache) == (4, 4, 0, 0)
     cache.tree.check()
 
 
