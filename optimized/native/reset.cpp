@@ -16,7 +16,7 @@ void free_all_but_held(Pool& pool) {
     if (capacity != 0) free.add(Run{0, capacity});
     for (const Slot slot : pool.held.list()) free.remove(Run{slot, 1});
     pool.free = std::move(free);
-    pool.owned_slots = pool.protected_slots = 0;
+    pool.owned_slots = pool.protected_slots = pool.leaving_slots = 0;
 }
 
 // End the pairs of slots unless requests hold both.

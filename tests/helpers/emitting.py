@@ -215,7 +215,7 @@ SCENES = [
     Scene(InsertHost, THROUGH, fetch_new, "removed CPU 3 2 1, stored CPU 4 5 6"),
     Scene(InsertHost, BACK, refill, "stored CPU 1 2 3"),
     Scene(Evict, THROUGH, evict_all, "removed GPU 3 2 1"),
-    Scene(Evict, BACK, evict_all, "stored CPU 3, removed GPU 3, stored CPU 1 2, removed GPU 2 1"),
+    Scene(Evict, BACK, evict_all, "stored CPU 3 1 2, removed GPU 3 2 1"),
     Scene(
         Evict, BACK, evict_for_host_room, "removed CPU 3 2 1, stored CPU 4 5 6, removed GPU 6 5 4"
     ),

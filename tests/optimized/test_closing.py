@@ -79,6 +79,8 @@ CALLS: dict[str, Callable[[PrefixCache], object]] = {
     "evict_host": lambda cache: cache.evict_host(1),
     "load_back": lambda cache: cache.load_back(PROMPT),
     "insert_host": lambda cache: cache.insert_host(PROMPT, 4, HostPayload()),
+    "arrived": lambda cache: cache.arrived(),
+    "settle": lambda cache: cache.settle([]),
     "poll": lambda cache: cache.poll(),
     "flush": lambda cache: cache.flush(),
     "reset": lambda cache: cache.reset(),

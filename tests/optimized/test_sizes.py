@@ -197,12 +197,11 @@ def test_foreign_receipts_are_refused() -> None:
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_memory_that_runs_out() -> None:
-    """After memory ran out in a call, later calls are refused."""
+    """A call whose answer has no room is refused, and changes nothing."""
     script = """
         import resource
         from kvcanon.optimized import PrefixCache
         from kvcanon.spec.config import CacheConfig
-        from kvcanon.spec.errors import SpecViolation
         from kvcanon.spec.types import Counts
         cache = PrefixCache(CacheConfig(device_slots=Counts(full=2**30)))
         with open("/proc/self/statm") as memory:
@@ -211,12 +210,9 @@ def test_memory_that_runs_out() -> None:
         try:
             cache.allocate(2**30)  # Its array has four gigabytes.
         except MemoryError:
-            try:
-                cache.allocate(1)
-            except SpecViolation as error:
-                print(error)
+            print(cache.free_slot_counts()[0] == 2**30, len(cache.allocate(1)[0]))
     """
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
     )
-    assert ran.stdout == "memory ran out in the middle of an earlier call; make a new cache\n"
+    assert ran.stdout == "True 1\n"
