@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TokenAllocator,
     )
     from kvcanon.conformance.adapter_parts.slot_memory import SlotMemory
+    from kvcanon.conformance.adapter_parts.small_tokens import SmallTokens
     from kvcanon.conformance.adapter_parts.token_slots import (
         NotWholePages,
         extra_key_of,
@@ -75,6 +76,7 @@ _MODULES = {
     "adapter_parts.running_requests": ("RunningRequests",),
     "adapter_parts.slot_ledger": ("PlainFreeList", "SlotLedger", "TokenAllocator"),
     "adapter_parts.slot_memory": ("SlotMemory",),
+    "adapter_parts.small_tokens": ("SmallTokens",),
     "adapter_parts.token_slots": (
         "NotWholePages",
         "extra_key_of",
@@ -124,6 +126,7 @@ __all__ = [
     "RunningRequests",
     "SlotLedger",
     "SlotMemory",
+    "SmallTokens",
     "StepViolation",
     "TokenAllocator",
     "TreeCache",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from kvcanon.conformance.errors import ViolationError, message_of
+from kvcanon.conformance.observe.answers import LAW_ID
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError
@@ -80,7 +81,9 @@ def _(answer: Refused) -> str:
 def _(answer: ViolationError) -> str:
     law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
     outcome = getattr(getattr(answer, "step", None), "outcome", None)
-    before = "" if outcome is None else f"{answer_in_words(outcome)} "
+    # An answer of a wrong type is no outcome of a step; the sentence above the calls shows it.
+    known = outcome is not None and LAW_ID not in law_ids
+    before = f"{answer_in_words(outcome)} " if known else ""
     return f"{before}<- breaks {law_ids}"
 
 

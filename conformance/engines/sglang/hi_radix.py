@@ -43,6 +43,10 @@ class PlainCopies(PendingCopies):
     A node has at most one copy in flight, so the locked node identifies the copy.
     """
 
+    def _lock(self, noted: Any) -> object:  # noqa: ANN401 # SGLang's.
+        """The locked node."""
+        return noted[0] if isinstance(noted, tuple) else noted
+
     def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
         """The record of a copy: its node, and in later releases its length and its parts."""
         node, parts = (noted[0], noted[2]) if isinstance(noted, tuple) else (noted, [noted])

@@ -11,7 +11,7 @@ until SGLang takes acknowledgements; so long the copy is in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -70,7 +70,11 @@ class PendingCopies:
     def new_entries(self, direction: Direction) -> list[Entry]:
         """SGLang's records that were not seen before."""
         known = {id(copy.lock) for copy in self.flying}
-        return [entry for entry in self._entries(direction) if id(entry.lock) not in known]
+        return [
+            self._entry(noted)
+            for noted in self._records(direction)
+            if id(self._lock(noted)) not in known
+        ]
 
     def add(
         self, direction: Direction, entry: Entry, runs: tuple[Run, Run], hold: HoldState
@@ -131,14 +135,19 @@ class PendingCopies:
                     yield node.id, component
 
     def _is_open(self, copy: PendingCopy) -> bool:
-        return any(entry.lock is copy.lock for entry in self._entries(copy.direction))
+        return any(self._lock(noted) is copy.lock for noted in self._records(copy.direction))
 
-    def _entries(self, direction: Direction) -> list[Entry]:
-        records: Mapping[object, Sequence[Any]] = getattr(self.cache, RECORDS[direction])
-        return [self._entry(noted) for noted in records.values()]
+    def _records(self, direction: Direction) -> Collection[Any]:
+        """The open records: the node, the result of its lock, and in some releases its parts."""
+        records: Mapping[object, Any] = getattr(self.cache, RECORDS[direction])
+        return records.values()
 
-    def _entry(self, noted: Sequence[Any]) -> Entry:
-        """Read a record: the node, the result of its lock, and in some releases its parts."""
+    def _lock(self, noted: Any) -> object:  # noqa: ANN401 # SGLang's.
+        """The object that identifies a record. It is there without a look at the tree."""
+        return noted[1]
+
+    def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
+        """Read a record."""
         node, lock, *rest = noted
         parts = rest[0] if rest and isinstance(rest[0], list) else [node]
         return Entry([self.tree.node(each) for each in parts], self.tree.node(node), lock)

@@ -18,6 +18,7 @@ from kvcanon.conformance.adapter_parts.event_log import EventLog
 from kvcanon.conformance.adapter_parts.receipts import Receipts
 from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
 from kvcanon.conformance.adapter_parts.slot_memory import SlotMemory
+from kvcanon.conformance.adapter_parts.small_tokens import SmallTokens
 from kvcanon.conformance.adapter_parts.token_slots import (
     NotWholePages,
     extra_key_of,
@@ -262,3 +263,16 @@ def test_unknown_block_gets_no_page_hash() -> None:
     assert log.take()[1:] == (BlockRemoved(b"8", GPU),)
     with pytest.raises(ValueError, match="longer"):
         log.learn(KEY, [7, 8])
+
+
+@pytest.mark.parametrize("largest", [5, 2**31 - 1])
+def test_small_tokens_are_one_to_one(largest: int) -> None:
+    """Each token has one number that fits, and no two tokens have the same."""
+    tokens = [0, largest + 1, largest, 2**32 - 1, largest + 1, largest - 1]
+    small = SmallTokens(largest)
+    numbers = small.tokens_of(Key((tuple(tokens),)))
+    assert max(numbers) <= largest
+    assert numbers[0] == 0
+    assert numbers[1] == numbers[4]
+    assert len(set(numbers)) == len(set(tokens))
+    assert small.tokens_of(Key((tuple(tokens),))) == numbers

@@ -42,5 +42,5 @@ def test_nonsense_is_told_to_its_end() -> None:
     assert failure.finding.grounds is Grounds.LAW
     replay = replay_failure(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))
     lines = code_lines(replay.calls)
-    assert lines
+    assert lines[-1].answer == "<- breaks REFUSE-4"
     assert "it must be" in failure.finding.text.splitlines()[0]
