@@ -71,7 +71,7 @@ def short_prompts():
 
 
 def cached(*, long_prompt_pages, reset):
-    """Serve a long prompt once, then short prompts in turn. How many of these are cached?"""
+    """Serve a long prompt once, then short prompts in turn; count those that are cached."""
     manager = new_manager()
     if long_prompt_pages:
         serve(manager, 1_000_000, long_prompt_pages * PAGE_TOKENS)

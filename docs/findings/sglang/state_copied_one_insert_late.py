@@ -57,7 +57,8 @@ def make_cache(write_policy: str) -> UnifiedRadixCache:
         hicache_write_policy=write_policy,
         hicache_ratio=2.0,
     )
-    arguments._mamba_cache_chunk_size = 64  # SGLang reads it from the configuration of a model.
+    # SGLang reads this from the configuration of a model.
+    arguments._mamba_cache_chunk_size = 64  # noqa: SLF001
     set_global_server_args_for_scheduler(arguments)
     sizes = {"size": 16, "dtype": torch.uint8, "device": "cpu"}
     requests = HybridReqToTokenPool(
@@ -119,7 +120,7 @@ def insert(cache: UnifiedRadixCache, tokens: list[int]) -> None:
 
 
 def found_on_host(write_policy: str, prompts: list[list[int]]) -> int:
-    """Insert prompts, then evict all. How many tokens of PROMPT are found on the host?"""
+    """Insert prompts, then evict all; count the tokens of PROMPT that are found on the host."""
     cache = make_cache(write_policy)
     for each in prompts:
         insert(cache, each)
