@@ -20,7 +20,7 @@ from kvcanon.spec.replay.board import (
     is_spare,
 )
 from kvcanon.spec.replay.evictable import could_be_free
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, NodeId, shortage
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId, shortage
 
 
 @frozen
@@ -136,8 +136,11 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
             continue
         if is_host_leaf(piece):
             _delete(board, piece)
-        else:
-            board.drop(piece, component, CPU)
+            continue
+        board.drop(piece, component, CPU)
+        # By EVICT-3 a state may leave with its window data, or stay.
+        if component is SWA and MAMBA in piece.on[CPU] and choices.gave_up(piece, MAMBA):
+            board.drop(piece, MAMBA, CPU)
 
 
 def _ancestors(piece: Piece) -> Iterator[Piece]:

@@ -197,6 +197,19 @@ def test_window_data_leaves_the_host_where_it_is_nowhere_else() -> None:
     assert there(host_evicted(Counts(swa=1), both), SWA, CPU) == {(1, 0), (1, 1)}
 
 
+def test_state_may_leave_the_host_with_its_window_data() -> None:
+    """Both are allowed by EVICT-3; another node's state stays."""
+    inner = evolve(CHAIN[0], data={**CHAIN[0].data, MAMBA: on(None, [3])})
+    # The tip is on the device, so that its window data has no turn.
+    tip = node(6, 5, [6], full=on(None, [6]), swa=on([9], [6]), mamba=on(None, [1]), last_access=2)
+    for leaves in (False, True):
+        board = board_of(state_of(config(), inner, tip, COLD))
+        gone = HostChoices(partial(is_of, 5), tries_in_vain=True)
+        evict_host(board, Counts(swa=1), gone if leaves else IN_VAIN)
+        assert (5, 0) not in there(board, SWA, CPU)
+        assert there(board, MAMBA, CPU) == {(6, 1)} | (set() if leaves else {(5, 0)})
+
+
 def test_host_slots_are_freed_where_they_are_short() -> None:
     """Host slots are freed only if they are short, and the result says whether they are free."""
     bare = [evolve(each, data={FULL: on(None, [n])}) for n, each in enumerate((CHAIN[0], COLD))]

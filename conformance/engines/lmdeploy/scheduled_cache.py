@@ -7,6 +7,8 @@ where the model has states.
 
 from __future__ import annotations
 
+from itertools import count
+
 from attrs import Factory, define, field
 
 from kvcanon.conformance.adapter_parts.arguments import check_evict
@@ -18,7 +20,7 @@ from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots
 from kvcanon.spec.operations import Evicted
-from kvcanon.spec.types import Counts, Key, Slots
+from kvcanon.spec.types import Counts, Key, Slot, Slots
 
 
 @define(eq=False)
@@ -29,6 +31,8 @@ class ScheduledCache:
     scheduler: PagingScheduler = field(init=False)
     running: dict[RequestId, LMSequence | None] = Factory(dict)
     """The sequences; None for a request without tokens, which an engine would not schedule."""
+    states: dict[Slot, Slot] = Factory(dict)
+    """Numbers of the slots that running sequences have their states in."""
 
     def __attrs_post_init__(self) -> None:
         self.scheduler = make_scheduler(self.config)
@@ -88,7 +92,10 @@ class ScheduledCache:
         del self.running[request_id]
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict blocks, and then saved states, as the scheduler does for a sequence."""
+        """Evict blocks, and then saved states, as the scheduler does for a sequence.
+
+        Slots of saved states are not counted: no sequence works in them.
+        """
         check_evict(counts)
         saved = self.scheduler.state_manager.get_num_allocated_checkpoint_states
         before = saved()
@@ -96,7 +103,7 @@ class ScheduledCache:
         missing = counts.mamba - (before - saved())
         if missing > 0:
             self.scheduler.state_checkpoints.evict(missing)
-        return Evicted(Counts(full=blocks, mamba=before - saved()))
+        return Evicted(Counts(full=blocks))
 
     def _running(self, request_id: RequestId) -> LMSequence | None:
         if request_id not in self.running:
@@ -118,7 +125,14 @@ class ScheduledCache:
         sequence.update_token_ids(array_of([]), mode=named("UpdateTokenMode").PREFILL)
 
     def _table(self, sequence: LMSequence) -> Slots:
-        """The block table of a sequence; state 0 is reserved, so slots begin at 1."""
+        """The block table of a sequence, and the number of its state."""
         blocks = self.scheduler.block_manager.get_block_table(sequence).tolist()
-        states = (sequence.logical_state - 1,) if self.config.mamba else ()
+        states = (self._state_number(sequence.logical_state),) if self.config.mamba else ()
         return Slots(full=tuple(blocks), mamba=states)
+
+    def _state_number(self, slot: Slot) -> Slot:
+        """The number of a slot of the pool, which has slots for saved states between the others."""
+        used = {each.logical_state for each in self.running.values() if each is not None}
+        self.states = {there: number for there, number in self.states.items() if there in used}
+        taken = set(self.states.values())
+        return self.states.setdefault(slot, next(n for n in count() if n not in taken))

@@ -21,9 +21,9 @@ KEY = make_key([1, 2, 3, 4], 2)
 LONGER = make_key([1, 2, 3, 4, 5, 6], 2)
 
 
-def made(**settings: Any) -> FullRequestCache:  # noqa: ANN401 # Fields of the configuration.
+def made(*, states: int = 4, **settings: Any) -> FullRequestCache:  # noqa: ANN401 # Fields.
     """Make a cache with pages of two tokens and four blocks."""
-    counts = Counts(full=4, mamba=4)
+    counts = Counts(full=4, mamba=states)
     return cast(
         "FullRequestCache",
         SCHEDULED.make(CacheConfig(page_size=2, device_slots=counts, **settings)),
@@ -73,6 +73,40 @@ def test_states_are_saved_at_the_end_of_a_request() -> None:
     assert cache.admit(2, LONGER).reused_pages == 2
     cache.abort(2)
     assert cache.admit(3, make_key([1, 2, 7, 7], 2)).reused_pages == 0
+
+
+def test_states_of_running_requests_have_numbers_of_the_pool() -> None:
+    """Saved states lie between those of sequences, and take no number; a free one comes again."""
+    cache = made(mamba=True)
+    keys = [make_key([first, first + 1], 2) for first in (10, 20, 30, 40)]
+    assert [cache.admit(at, key).slots.mamba for at, key in enumerate(keys)] == [
+        (0,), (1,), (2,), (3,)
+    ]  # fmt: skip
+    cache.finish(1)
+    assert cache.admit(4, make_key([50, 51], 2)).slots.mamba == (1,)
+
+
+def test_saved_states_outlive_those_of_other_requests() -> None:
+    """A long request's state is found at its end, though more prompts than states came since."""
+    cache = made(mamba=True)
+    cache.admit(1, KEY)
+    for number in range(2, 20):
+        cache.admit(number, make_key([number, 100], 2))
+        cache.finish(number)
+    cache.finish(1)
+    assert cache.admit(20, LONGER).reused_pages == 2
+
+
+def test_state_that_is_evicted_in_vain_is_shown() -> None:
+    """A request over the limit of running sequences costs a saved state, as in LMDeploy 0.18."""
+    for refused, reused in ((False, 1), (True, 0)):
+        cache = made(states=1, mamba=True)
+        cache.admit(1, make_key([1, 2], 2))
+        if refused:
+            with pytest.raises(OutOfSlots):
+                cache.admit(2, make_key([9, 9], 2))
+        cache.finish(1)
+        assert cache.admit(3, make_key([1, 2, 7, 7], 2)).reused_pages == reused
 
 
 def test_requests_that_do_not_run_are_refused() -> None:
