@@ -14,7 +14,7 @@ from typing import TypeVar
 from kvcanon.optimized import _core
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, GPU, Component, EvictionPolicy, Medium, WritePolicy
+from kvcanon.spec.types import CPU, GPU, Component, Counts, EvictionPolicy, Medium, WritePolicy
 
 Member = TypeVar("Member", bound=StrEnum)
 
@@ -48,3 +48,8 @@ WRITE_POLICIES = _members(WritePolicy)
 EVICTION_POLICIES = _members(EvictionPolicy)
 _members(LoadDecision)
 _coded("EventKind", EVENT_KINDS)
+
+
+def three(counts: Counts) -> tuple[int, int, int]:
+    """Counts as the core takes them."""
+    return counts.full, counts.swa, counts.mamba

@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES
+from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES, three
 from kvcanon.optimized.engine_tensors import ComponentTensors
+from kvcanon.optimized.own_engine import engine_for
 from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray, StagingEngine
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.split_dict import SplitDict
 from kvcanon.optimized.stats import Stats, read_stats
-from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
@@ -38,9 +38,6 @@ from kvcanon.spec.types import (
     Namespace,
     TransferId,
 )
-
-if TYPE_CHECKING:
-    from kvcanon.optimized.cuda_engine import CudaEngine
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +74,7 @@ class PrefixCache(_core.CacheCore):
         self.pools = pools
         # An engine that was made here is closed here.
         self._owned_engine = (
-            _engine_for(pools)
-            if engine is None and pools is not None and config.host_tier
-            else None
+            engine_for(pools) if engine is None and pools is not None and config.host_tier else None
         )
         self.engine: TransferEngine | None = self._owned_engine if engine is None else engine
         self._bridge = (
@@ -93,8 +88,8 @@ class PrefixCache(_core.CacheCore):
             # A window or threshold larger than every prompt is as good as infinite.
             window_tokens=min(config.window_tokens or 0, _core.MAX_WINDOW_TOKENS),
             mamba=config.mamba,
-            device_slots=_three(config.device_slots),
-            host_slots=_three(config.host_slots),
+            device_slots=three(config.device_slots),
+            host_slots=three(config.host_slots),
             write_policy=WRITE_POLICIES.index(config.write_policy),
             eviction_policy=EVICTION_POLICIES.index(config.eviction_policy),
             load_back_threshold_pages=min(config.load_back_threshold_pages, _core.MAX_SLOTS + 1),
@@ -102,7 +97,7 @@ class PrefixCache(_core.CacheCore):
             # More than any machine has memory for is as good as no limit.
             max_pending_events=min(config.max_pending_events, 1 << 62),
             engine=self._bridge,
-            padding_slots=_three(padding_slots),
+            padding_slots=three(padding_slots),
         )
         self._closed = False
         self._namespaces: SplitDict[int, Namespace] = SplitDict()
@@ -396,15 +391,3 @@ class PrefixCache(_core.CacheCore):
         """Return counters and present sizes of the cache. Any thread may call this."""
         staging = self.engine.memory_bytes if isinstance(self.engine, StagingEngine) else {}
         return read_stats(self.tree, self.config, self.pools, staging)
-
-
-def _engine_for(pools: Pools) -> ThreadedEngine | CudaEngine:
-    if pools.device.type == "cpu":
-        return ThreadedEngine()
-    from kvcanon.optimized.cuda_engine import CudaEngine  # noqa: PLC0415 (it needs Triton)
-
-    return CudaEngine(pools)
-
-
-def _three(counts: Counts) -> tuple[int, int, int]:
-    return counts.full, counts.swa, counts.mamba

@@ -251,8 +251,15 @@ def media_of_operations(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/LMCache/LMCache/issues/5076
     """
-    if not step.after.config.events or isinstance(step.operation, Reset) or replaces_events(step):
+    if not step.after.config.events or isinstance(step.operation, Reset):
         return
+    wrong = list(_wrong_moves(step))
+    if wrong and not replaces_events(step):
+        yield from wrong
+
+
+def _wrong_moves(step: Step) -> Iterator[str]:
+    """The events that the operation may not emit, and the pages that moved without their events."""
     name = type(step.operation).__name__
     allowed = may_send(step)
     histories: dict[Resident, list[bool]] = {}

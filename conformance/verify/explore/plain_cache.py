@@ -90,7 +90,7 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     state, twin = cache._state, ManualEngine()
     # Skips the constructor: its work would be thrown away, and takes half of the time.
     new: State = object.__new__(State)
-    new.config, new.engine, new.holds = state.config, twin, {}
+    new.config, new.engine, new.agree, new.holds = state.config, twin, state.agree, {}
     nodes = {node: _node(node) for node in (state.root, *state.nodes.values())}
     new.root = nodes[state.root]
     new.nodes = {node_id: nodes[node] for node_id, node in state.nodes.items()}
@@ -112,6 +112,7 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     }
     new.swa_of_full, new.full_of_swa = dict(state.swa_of_full), dict(state.full_of_swa)
     new.arrived, new.events = dict(state.arrived), list(state.events)
+    new.events_given_up = state.events_given_up
     # Both are empty between two operations.
     new.departures, new.victims_copy = [], None
     new.clock, new.next_id = state.clock, state.next_id

@@ -58,7 +58,11 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
     return iter(said)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+ALONE = [mutant for mutant in MUTANTS if mutant.law_id != "ASYNC-11"]
+"""The mutants that one cache shows; those of ranks take several."""
+
+
+@pytest.mark.parametrize("mutant", ALONE, ids=[mutant.name for mutant in ALONE])
 def test_a_law_that_speaks_is_asked(mutant: Mutant) -> None:
     """Every law that can be exercised by a step is checked after it."""
     heard, levels = 0, set[VectorLevel]()

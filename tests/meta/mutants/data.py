@@ -96,7 +96,7 @@ def cancelled_targets_come_free_at_once(patch: Overrides) -> None:
         cancelled.parts = []
         cancelled.cancelled = True
 
-    patch.setattr(transfer, "_cancel", forget)
+    patch.setattr(transfer, "cancel", forget)
     patch.setattr(transfer, "_free_targets", lambda *_: None)
 
 

@@ -122,6 +122,7 @@ def victims_reset_the_hits_above_them(patch: Overrides) -> None:
             node.parent.hit_count = 0
 
     patch.setattr(evict, "vacate", reaching)
+    patch.setattr(departures, "vacate", reaching)
 
 
 @mutant("EVICT-7")

@@ -26,6 +26,7 @@ from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import HostInserted, HostPayload, Inserted
 from kvcanon.spec.types import (
     FULL,
+    GPU,
     Component,
     Key,
     Medium,
@@ -44,12 +45,16 @@ def evicted_leaf_stays_in_the_tree(patch: Overrides) -> None:
 @mutant("RES-2", "A12 sgl#25068")
 def leaf_leaves_its_window_behind(patch: Overrides) -> None:
     """A leaf is taken for an inner node, of which one component goes and the others stay."""
+    vacate = departures.vacate
 
-    def vacate(state: State, node: Node, medium: Medium) -> None:
+    def vacate_full(state: State, node: Node, medium: Medium) -> None:
+        if medium is not GPU:
+            return vacate(state, node, medium)
         events.emit_removed(state, node, medium)
-        slots.drop(state, node, FULL, medium)
+        return slots.drop(state, node, FULL, medium)
 
-    patch.setattr(evict, "vacate", vacate)
+    patch.setattr(evict, "vacate", vacate_full)
+    patch.setattr(departures, "vacate", vacate_full)
 
 
 @mutant("RES-3", "D18 trt#4596")
