@@ -1,5 +1,7 @@
 #include "failures.hpp"
 
+#include <algorithm>
+
 namespace kvcanon {
 
 namespace {
@@ -34,10 +36,8 @@ void Failures::add_cancelled(const Transfer& transfer) {
 }
 
 bool Failures::are_above(const Transfer& transfer) {
-    for (const Part& part : transfer.parts) {
-        if (are_above(part.node, transfer.direction)) return true;
-    }
-    return false;
+    return std::any_of(transfer.parts.begin(), transfer.parts.end(),
+                       [&](const Part& part) { return are_above(part.node, transfer.direction); });
 }
 
 bool Failures::are_above(Node* end, Direction direction) {

@@ -33,7 +33,10 @@ void break_off(Gate& gate, const char* why) noexcept {
 }
 
 void reset_or_recover(State& state, Gate& gate) {
-    if (gate.broken.empty()) return reset(state);
+    if (gate.broken.empty()) {
+        reset(state);
+        return;
+    }
     // If this fails too, the gate stays closed, and the next `reset` begins anew.
     recover(state);
     gate.broken.clear();
