@@ -284,6 +284,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=120, help="how long (default: two hours)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default: 1)")
     asked = parser.parse_args()
+    # A process that a script starts in the background ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.disable(logging.CRITICAL)  # Copies that fail are meant to.
     sys.exit(run(asked.minutes, asked.seed))
 

@@ -297,6 +297,15 @@ def test_an_interrupt_at_any_line(cache: PrefixCache, call: str) -> None:
     assert held + cache.tree.pool_counts(0, 0)[2] == 16
 
 
+@pytest.fixture
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """Python's own handler: a process that a script starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_ctrl_c_ends_a_wait() -> None:
     """A real signal ends a flush whose copy does not end; the copy settles later."""
     gate = threading.Event()
