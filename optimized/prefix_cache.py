@@ -157,9 +157,13 @@ class PrefixCache(_core.CacheCore):
             CacheUnusable: the engine cannot go on; make a new cache.
         """
         self._reset()
-        for number in [*self._namespaces]:
-            if not self._use_namespace(number):
-                self._forget_namespace(number)
+        # Few are left, if any: to copy these is faster than to remove all others one by one.
+        namespaces: SplitDict[int, Namespace] = SplitDict()
+        numbers: SplitDict[Namespace, int] = SplitDict()
+        for number, namespace in self._namespaces.items():
+            if self._use_namespace(number):
+                namespaces[number], numbers[namespace] = namespace, number
+        self._namespaces, self._numbers = namespaces, numbers
 
     def _forget_namespace(self, number: int) -> None:
         namespace = self._namespaces.pop(number, None)
