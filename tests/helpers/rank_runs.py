@@ -175,12 +175,14 @@ TRACE_CONFIG = CacheConfig(
 
 
 def main() -> int:
-    """Run four ranks on a trace under both policies; 1 if two of them differ."""
+    """Run four ranks on a trace under both policies; 1 if two differ, 2 if one cannot run."""
     parser = argparse.ArgumentParser(description="Compare every decision of four ranks.")
     parser.add_argument("--trace", type=Path, required=True, help="a trace in JSON lines")
     parser.add_argument("--limit", type=int, help="only so many requests")
     parser.add_argument("--seconds", type=float, default=1800, help="the most seconds for each run")
     given = parser.parse_args()
+    if not given.trace.is_file():
+        parser.error(f"there is no file {given.trace}; give a trace in JSON lines")
     differ = False
     for policy in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK):
         began = monotonic()
@@ -191,8 +193,12 @@ def main() -> int:
             words = ", ".join(f"{name} {count:,}" for name, count in each.counted.items())
             at = "" if each.differs_at is None else f", DIFFERS at request {each.differs_at}"
             failed = f"{each.engine_failures:,} copies failed here"
-            print(f"  rank {each.rank}: {words}, {failed}{at}{each.error}")  # noqa: T201
-            differ |= each.differs_at is not None or bool(each.error)
+            print(f"  rank {each.rank}: {words}, {failed}{at} {each.error}")  # noqa: T201
+            differ |= each.differs_at is not None
+        if any(each.error for each in reports):
+            parser.error("a rank ended in an error; see above")
+        if not any(sum(each.counted.values()) for each in reports):
+            parser.error(f"{given.trace} has no requests; nothing was compared")
     print("two ranks differ" if differ else "no decision differs")  # noqa: T201
     return int(differ)
 

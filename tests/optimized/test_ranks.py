@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from attrs import evolve
 
+import rank_runs
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
 from rank_runs import RANKS, RankRun, run_ranks
@@ -39,3 +44,15 @@ def test_ranks_that_do_not_agree_differ() -> None:
     assert [each.error for each in reports] == [""] * RANKS
     assert len({each.differs_at for each in reports}) == 1
     assert reports[0].differs_at is not None
+
+
+def test_a_trace_that_is_not_there_is_no_difference(tmp_path: Path) -> None:
+    """A missing or empty trace ends with exit code 2, and never says that no decision differs."""
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    for trace in (tmp_path / "missing.jsonl", empty):
+        command = [sys.executable, rank_runs.__file__, "--trace", str(trace)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert "rank_runs.py: error: " in done.stderr
+        assert "decision differs" not in done.stdout
