@@ -60,13 +60,14 @@ except TypeError as refused:
 
 def stable_pythons() -> dict[int, Path]:
     """The CPythons of this machine that can build for the stable ABI, by their minor version."""
-    names = [which(f"python3.{minor}") for minor in range(12, 20)]
+    named = [which(f"python3.{minor}") for minor in range(12, 20)]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = {}
-    for path in [sys.executable, *filter(None, names), *pyenv.glob("versions/3.*/bin/python")]:
+    paths = [sys.executable, *(path for path in named if path)]
+    found: dict[int, Path] = {}
+    for path in [*map(Path, paths), *pyenv.glob("versions/3.*/bin/python")]:
         done = subprocess.run([path, "-c", FITS], capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            found.setdefault(int(done.stdout), Path(path))
+            found.setdefault(int(done.stdout), path)
     return found
 
 
