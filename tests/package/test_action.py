@@ -136,7 +136,7 @@ def schema(kind: str, *files: Path) -> None:
 def test_action_and_workflows_fit_their_schemas() -> None:
     """action.yml and the workflows fit GitHub's schemas."""
     schema("github-actions", ROOT / "action.yml")
-    schema("github-workflows", *(ROOT / ".github" / "workflows").iterdir())
+    schema("github-workflows", *WORKFLOWS)
 
 
 def test_action_and_workflows_are_safe() -> None:
@@ -150,6 +150,20 @@ def test_shell_steps_pass_shellcheck(tmp_path: Path, name: str) -> None:
     script = tmp_path / "step.sh"
     script.write_text(f"#!/usr/bin/env bash\nset -eo pipefail\n{step(name)['run']}", "utf-8")
     lint("shellcheck", str(script))
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_steps_of_workflows_pass_shellcheck(tmp_path: Path, workflow: Path) -> None:
+    """So do the steps of the workflows."""
+    jobs = read_yaml(workflow.read_text("utf-8"))["jobs"].values()
+    runs = [each["run"] for job in jobs for each in job["steps"] if "run" in each]
+    assert runs
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.sh").write_text(f"#!/usr/bin/env bash\nset -eo pipefail\n{run}")
+    lint("shellcheck", *map(str, tmp_path.iterdir()))
 
 
 def test_action_names_inputs_that_it_has() -> None:
