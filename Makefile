@@ -161,8 +161,10 @@ format: $(READY) ## Apply the style.
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP) $(CPP_TESTS)
 
-wheel: $(READY) ## Build the source distribution, and the wheel from it, into dist/.
+wheel: $(READY) ## Build dist/, and audit and judge the wheel where no compiler is.
+	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	env PATH="$(CURDIR)/$(BIN):$$PATH" .ci/check-wheel dist/*.whl --effort quick
 
 clean: ## Remove .venv and everything that was built or cached.
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,7 @@
 """The fast cache: the operations, results and events of `kvcanon.reference`, in native code.
 
-The native module `kvcanon.optimized._core` makes the decisions. It is compiled when kvcanon is
-installed.
+The native module `kvcanon.optimized._core` makes the decisions. It is in kvcanon's wheels, and is
+compiled where none fits.
 
 Without the native module, importing this package fails and says what to do. It does not fall back
 to the reference: someone might measure, or serve from, the wrong cache without noticing.
@@ -17,10 +17,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name == CORE:
         raise ImportError(
-            "kvcanon.optimized has no native core here: none was compiled when kvcanon was "
-            "installed; install a C++17 compiler such as g++ and run `pip install "
-            "--force-reinstall --no-cache-dir --no-binary kvcanon 'kvcanon[optimized]'`, or in a "
-            "checkout `make native`."
+            "kvcanon.optimized has no native core here: kvcanon was installed without it; run "
+            "`pip install --force-reinstall --no-deps --no-cache-dir kvcanon`, which needs a C++17 "
+            "compiler such as g++ where no wheel fits, or in a checkout `make native`."
         ) from error
     raise ImportError(
         f"kvcanon.optimized needs {error.name}, which is not installed; "

@@ -15,6 +15,7 @@ from action_steps import ACTION, StepRun, read_yaml, run_step, step
 from paths import DOCS, HELPERS, ROOT, TESTS
 
 BIN = Path(sys.executable).parent
+NO_CORE = "--config-settings=kvcanon.core=off"
 JUDGE, INSTALL = "Judge the cache", "Install kvcanon"
 PATHS = f"{HELPERS}:{TESTS}"
 
@@ -104,18 +105,18 @@ def test_what_is_no_cache_is_annotated(tmp_path: Path, cache: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "installed"),
     [
-        ({}, f"{ROOT}[suite]"),
-        ({"store": "redis://host"}, f"{ROOT}[suite,redis]"),
-        ({"install": "kvcanon[suite]==0.1.0"}, "kvcanon[suite]==0.1.0"),
+        ({}, [NO_CORE, f"{ROOT}[suite]"]),
+        ({"store": "redis://host"}, [NO_CORE, f"{ROOT}[suite,redis]"]),
+        ({"install": "kvcanon[suite]==0.1.0"}, ["kvcanon[suite]==0.1.0"]),
     ],
 )
-def test_what_is_installed(tmp_path: Path, inputs: dict[str, str], installed: str) -> None:
-    """The action installs itself with the extras of its inputs, or what it is given."""
+def test_what_is_installed(tmp_path: Path, inputs: dict[str, str], installed: list[str]) -> None:
+    """The action installs itself, with its inputs' extras and no core, or what it is given."""
     fake = tmp_path / "pip.py"
     fake.write_text("import sys; print(sys.argv[1:])", "utf-8")
     done = run_step(INSTALL, tmp_path, {"cache": "x", **inputs}, PYTHONPATH=str(tmp_path))
     assert done.code == 0, done.output
-    assert done.output.strip() == str(["install", "--quiet", installed])
+    assert done.output.strip() == str(["install", "--quiet", *installed])
 
 
 # Linters.
@@ -135,7 +136,7 @@ def schema(kind: str, *files: Path) -> None:
 def test_action_and_workflows_fit_their_schemas() -> None:
     """action.yml and the workflows fit GitHub's schemas."""
     schema("github-actions", ROOT / "action.yml")
-    schema("github-workflows", *(ROOT / ".github" / "workflows").iterdir())
+    schema("github-workflows", *WORKFLOWS)
 
 
 def test_action_and_workflows_are_safe() -> None:
@@ -149,6 +150,20 @@ def test_shell_steps_pass_shellcheck(tmp_path: Path, name: str) -> None:
     script = tmp_path / "step.sh"
     script.write_text(f"#!/usr/bin/env bash\nset -eo pipefail\n{step(name)['run']}", "utf-8")
     lint("shellcheck", str(script))
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_steps_of_workflows_pass_shellcheck(tmp_path: Path, workflow: Path) -> None:
+    """So do the steps of the workflows."""
+    jobs = read_yaml(workflow.read_text("utf-8"))["jobs"].values()
+    runs = [each["run"] for job in jobs for each in job["steps"] if "run" in each]
+    assert runs
+    for number, run in enumerate(runs):
+        (tmp_path / f"{number}.sh").write_text(f"#!/usr/bin/env bash\nset -eo pipefail\n{run}")
+    lint("shellcheck", *map(str, tmp_path.iterdir()))
 
 
 def test_action_names_inputs_that_it_has() -> None:

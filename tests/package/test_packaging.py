@@ -5,42 +5,22 @@ be followed in the checkout and dangle in a wheel, and a folder can be found as 
 `kvcanon.spec` should exist. Nothing but an installed wheel shows that neither happened.
 """
 
-import fcntl
-import os
 import re
 import stat
-import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from attrs import frozen
 
+from installed import NO_COMPILER, NO_CORE, Release, build, installed, pip_wheel
 from paths import ROOT
 
 PARTS = ("spec", "reference", "optimized", "conformance")
-
-
-def run(
-    *command: str | Path, cwd: Path, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command away from the checkout, and without the paths that this test run was given."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    own |= env or {}
-    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
-
-
-def run_well(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    """Run a command that must succeed, and return what it printed."""
-    done = run(*command, cwd=cwd, env=env)
-    assert done.returncode == 0, f"{command} exited {done.returncode}:\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 def sources() -> dict[str, bytes]:
@@ -54,101 +34,23 @@ def sources() -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()}
 
 
-@frozen
-class Release:
-    """What a release uploads, and an environment of a user who installed it."""
-
-    home: Path
-
-    @property
-    def sdist(self) -> Path:
-        """The source distribution."""
-        (found,) = self.home.glob("dist/*.tar.gz")
-        return found
-
-    @property
-    def wheel(self) -> Path:
-        """The wheel, which was built from the source distribution."""
-        (found,) = self.home.glob("dist/*.whl")
-        return found
-
-    @property
-    def environment(self) -> Path:
-        """The user's environment."""
-        return self.home / "environment"
-
-    @property
-    def elsewhere(self) -> Path:
-        """An empty folder to run commands from."""
-        return self.home / "elsewhere"
-
-    def run(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the user's environment."""
-        return run(self.environment / "bin" / command, *arguments, cwd=self.elsewhere)
-
-    def python(self, code: str) -> str:
-        """Run code there that must succeed, and return what it printed."""
-        return run_well(self.environment / "bin/python", "-c", code, cwd=self.elsewhere)
-
-
-def build(release: Release) -> None:
-    """Build the source distribution, and the wheel from that, as `make wheel` does."""
-    build_both = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
-    run_well(*build_both, release.home / "dist", ROOT, cwd=release.elsewhere)
-
-
-def build_without_compiler(release: Release, sdist: Path) -> None:
-    """Build a wheel from a source distribution where the compiler fails."""
-    pip_wheel = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation")
-    target = ("--wheel-dir", release.home / "dist")
-    run_well(*pip_wheel, *target, sdist, cwd=release.elsewhere, env={"CXX": "/bin/false"})
-
-
-def install(release: Release) -> None:
-    """Install the wheel alone, and lend its environment the third parties of this one.
-
-    To lend is to append a path to the end of the search, so that no dependency is downloaded. The
-    .pth files of a folder that is lent so are not read, and the editable install of the checkout,
-    which is one, stays behind.
-    """
-    python = release.environment / "bin/python"
-    pip_install = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
-    run_well(
-        sys.executable, "-m", "venv", "--without-pip", release.environment, cwd=release.elsewhere
-    )
-    run_well(*pip_install, "--no-deps", "--no-index", release.wheel, cwd=release.elsewhere)
-    own = release.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    lent = sysconfig.get_path("purelib")
-    (Path(own) / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
-
-
-def once(base: Path, name: str, make: Callable[[Release], None]) -> Release:
-    """Make a release once for all of this module's tests, in whichever workers they run."""
-    # Each worker's folder lies in the run's; without workers the run has just the one.
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    release = Release(shared / name)
-    release.elsewhere.mkdir(parents=True, exist_ok=True)
-    done = release.home / "done"
-    with (release.home / "lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            make(release)
-            install(release)
-            done.touch()
-    return release
+def build_without_core(release: Release, sdist: Path) -> None:
+    """Build a wheel where nothing compiles, by the setting that leaves the core out."""
+    done = pip_wheel(release, sdist, "--config-settings", NO_CORE, env=NO_COMPILER)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """What is built where everything is there, as installed."""
-    return once(tmp_path_factory.getbasetemp(), "release", build)
+    return installed(tmp_path_factory.getbasetemp(), "release", build)
 
 
 @pytest.fixture(scope="module")
 def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """What is built from the same source where no compiler works, as installed."""
-    make = partial(build_without_compiler, sdist=release.sdist)
-    return once(tmp_path_factory.getbasetemp(), "coreless", make)
+    """What is built from the same source without the core, as installed."""
+    make = partial(build_without_core, sdist=release.sdist)
+    return installed(tmp_path_factory.getbasetemp(), "coreless", make)
 
 
 def test_source_package_holds_links_and_the_command() -> None:
@@ -180,10 +82,12 @@ def compiled(wheel: Path) -> list[str]:
 
 def test_wheel_fits_this_platform(release: Release) -> None:
     """The wheel says for which Python it was built, and holds one module that is compiled."""
-    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    python, suffix = "cp312-abi3", ".abi3.so"
+    if sys.version_info < (3, 12):
+        python = "-".join(2 * [f"cp{sys.version_info.major}{sys.version_info.minor}"])
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    assert release.wheel.name == f"kvcanon-0.1.0-{python}-{python}-{platform}.whl"
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert release.wheel.name == f"kvcanon-0.1.0-{python}-{platform}.whl"
     assert compiled(release.wheel) == [f"kvcanon/optimized/_core{suffix}"]
 
 
@@ -193,6 +97,18 @@ def test_wheel_leaves_native_sources_out(release: Release) -> None:
         assert not [
             name for name in wheel.namelist() if name.startswith("kvcanon/optimized/native")
         ]
+
+
+def test_failed_compile_is_an_error(release: Release, tmp_path: Path) -> None:
+    """Where nothing compiles there is no wheel, and one line says what to install or to set."""
+    failed = Release(tmp_path)
+    failed.elsewhere.mkdir()
+    done = pip_wheel(failed, release.sdist, env=NO_COMPILER)
+    assert done.returncode == 1
+    (line,) = re.findall(r"kvcanon was not built: .*", done.stdout + done.stderr)
+    assert "Install a C++17 compiler" in line
+    assert f"--config-settings={NO_CORE} 'kvcanon[suite]'" in line
+    assert not list(tmp_path.rglob("*.whl"))
 
 
 def test_wheel_without_core_is_pure(coreless: Release) -> None:
@@ -256,7 +172,8 @@ def test_without_core_optimized_says_how_to_mend_it(coreless: Release) -> None:
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ImportError: kvcanon.optimized has no native core here")
-    assert "install a C++17 compiler" in last
+    assert "`pip install --force-reinstall --no-deps --no-cache-dir kvcanon`" in last
+    assert "a C++17 compiler" in last
 
 
 def test_without_numpy_optimized_says_how_to_mend_it(release: Release) -> None:
