@@ -21,5 +21,6 @@ class BookCounts(TypedDict):
     unjudged: int
     bytes: int
 
+
 BreachTuple: TypeAlias = tuple[int, int, int, int, int, int, int]
 """Fault, event, page, medium, key, other, depth."""
