@@ -24,7 +24,7 @@ from attrs import frozen
 
 from paths import ROOT
 
-PARTS = ("spec", "reference", "optimized", "conformance")
+PARTS = ("spec", "reference", "optimized", "live", "conformance")
 
 
 def run(

@@ -140,7 +140,7 @@ def class_names() -> Counter[str]:
     """How often each name of a class is given in the four trees."""
     return Counter(
         node.name
-        for tree in ("spec", "reference", "optimized", "conformance")
+        for tree in ("spec", "reference", "optimized", "live", "conformance")
         for path in sorted((ROOT / tree).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)
