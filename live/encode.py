@@ -23,6 +23,31 @@ Fields: TypeAlias = dict[str, object]
 _MASK = (1 << 64) - 1
 
 
+class VllmStore(msgspec.Struct, tag="BlockStored", omit_defaults=True):
+    """The fields of vLLM's BlockStored, in its order, and our extra key.
+
+    A class with as many fields as vLLM's, since the encoding of a map begins with how many there
+    can be.
+    """
+
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[object]
+    block_size: int
+    lora_id: int | None
+    medium: str
+    lora_name: str | None
+    extra_keys: list[list[str] | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+    session_id: str | None = None
+    lookahead_token_ids: list[list[int]] | None = None
+    extra_key: str | None = None
+
+
 def encode_batch(
     events: Iterable[Event], dialect: Dialect, timestamp: float, rank: int = 0
 ) -> bytes:
@@ -39,7 +64,11 @@ def hash_on_wire(block_hash: bytes, dialect: Dialect) -> int:
 
 
 def _encode(fields: Fields, dialect: Dialect) -> object:
-    return list(fields.values()) if dialect is Dialect.LEGACY else fields
+    if dialect is Dialect.LEGACY:
+        return list(fields.values())
+    if dialect is Dialect.VLLM and fields["type"] == "BlockStored":
+        return msgspec.convert(fields, VllmStore)
+    return fields
 
 
 def _fields_of(events: Iterable[Event], dialect: Dialect) -> Iterator[Fields]:

@@ -21,11 +21,14 @@ def seeds_of(
     """The seeds of a namespace, the likeliest first; none for the default namespace.
 
     `extra` are vLLM's extra keys of the first block, as MessagePack: if they are one text beside
-    the name of the LoRA, it is the salt.
+    the name of the LoRA, it is the salt. Raises nothing, whatever the bytes.
     """
     if salt is None and extra:
         salt = _salt_among(extra, lora)
-    namespace = Namespace(_text(extra_key), _text(salt), _text(lora))
+    try:
+        namespace = Namespace(_text(extra_key), _text(salt), _text(lora))
+    except UnicodeDecodeError:
+        return []  # Nobody can have computed a hash from it.
     if namespace == Namespace():
         return []
     seeds = [namespace_seed(namespace)]
@@ -45,6 +48,6 @@ def _salt_among(extra: bytes, lora: bytes | None) -> bytes | None:
         return None
     if not isinstance(keys, list):
         return None
-    if lora is not None and keys[:1] == [_text(lora)]:
+    if lora is not None and keys[:1] == [lora.decode(errors="replace")]:
         keys = keys[1:]
-    return keys[0].encode() if len(keys) == 1 and isinstance(keys[0], str) else None
+    return keys[0].encode(errors="surrogatepass") if len(keys) == 1 and isinstance(keys[0], str) else None

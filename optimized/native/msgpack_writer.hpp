@@ -15,6 +15,8 @@ class Writer {
     void nil() { byte(0xc0); }
     void array(size_t count) { counted(count, 0x90, 15, 0xdc); }
     void map(size_t pairs) { counted(pairs, 0x80, 15, 0xde); }
+    // A map of fewer than 65,536 pairs in the form of a larger one.
+    void wide_map(size_t pairs) { big_endian(0xde, pairs, 2); }
     void text(std::string_view value) {
         if (value.size() < 32) {
             byte(static_cast<uint8_t>(0xa0 | value.size()));

@@ -57,10 +57,13 @@ class Encoder {
     void begin(std::string_view type, size_t fields) {
         if (is_array()) {
             writer_.array(fields + 1);
+        } else if (dialect_ == Dialect::VLLM && type == "BlockStored") {
+            // It has more fields than a small map holds, though most of them are left out.
+            writer_.wide_map(fields + 1);
         } else {
             writer_.map(fields + 1);
-            writer_.text("type");
         }
+        if (!is_array()) writer_.text("type");
         writer_.text(type);
     }
 
