@@ -50,4 +50,8 @@ def _salt_among(extra: bytes, lora: bytes | None) -> bytes | None:
         return None
     if lora is not None and keys[:1] == [lora.decode(errors="replace")]:
         keys = keys[1:]
-    return keys[0].encode(errors="surrogatepass") if len(keys) == 1 and isinstance(keys[0], str) else None
+    return (
+        keys[0].encode(errors="surrogatepass")
+        if len(keys) == 1 and isinstance(keys[0], str)
+        else None
+    )

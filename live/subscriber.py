@@ -23,6 +23,8 @@ from kvcanon.live.sequence import Place, SequenceTracker
 REPLAY_SILENCE_MS = 2000
 """How long a replay may be silent before it is given up."""
 
+_ANY_NUMBER = 1 << 63
+
 
 @frozen
 class Source:
@@ -66,6 +68,7 @@ class _Publisher:
     tracker: SequenceTracker = field(factory=SequenceTracker)
     filled_to: int = 0
     """Batches below it that arrive again were given by a replay."""
+    was_cut: bool = False
     doubtful: bool = False
     """Whether the connection was made anew, perhaps to another publisher."""
 
@@ -122,16 +125,19 @@ class Subscriber:
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         socket.setsockopt_string(zmq.SUBSCRIBE, topic)
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         socket.connect(source.endpoint)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
         return _Publisher(source, socket, monitor)
 
     def _note_connection(self, publisher: _Publisher) -> None:
-        while publisher.monitor.poll(0):
-            recv_monitor_message(publisher.monitor)
-            publisher.doubtful = True
+        while int(publisher.monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = recv_monitor_message(publisher.monitor)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                publisher.was_cut = True
+            elif publisher.was_cut:
+                publisher.was_cut, publisher.doubtful = False, True
 
     def _drain(self, number: int, publisher: _Publisher) -> Iterator[Frame | BrokenFrame]:
         while True:
@@ -183,26 +189,33 @@ class Subscriber:
         last = (publisher.tracker.expected or 0) - 1
         if last < 0 or publisher.source.replay_endpoint is None:
             return True
-        replayed = dict(self._ask(publisher.source.replay_endpoint, last, last + 1))
-        return last in replayed and publisher.tracker.is_same_run(last, replayed[last])
+        answer = self._ask(publisher.source.replay_endpoint, last, _ANY_NUMBER, most=1)
+        if answer is None:
+            return True
+        # A publisher that has not come so far has begun anew.
+        return bool(answer) and publisher.tracker.is_same_run(*answer[0])
 
     def _replay(self, publisher: _Publisher, frame: Frame, first: int) -> list[tuple[int, bytes]]:
         """The batches before a frame, from a number on, that the publisher still has."""
         if publisher.source.replay_endpoint is None:
             return []
-        return self._ask(publisher.source.replay_endpoint, first, frame.sequence)
+        return self._ask(publisher.source.replay_endpoint, first, frame.sequence) or []
 
-    def _ask(self, endpoint: str, first: int, end: int) -> list[tuple[int, bytes]]:
-        """Batches from `first` on and before `end`; those that the publisher still has."""
+    def _ask(
+        self, endpoint: str, first: int, end: int, most: int | None = None
+    ) -> list[tuple[int, bytes]] | None:
+        """Batches from `first` on and before `end` that the publisher has; None: no answer."""
         socket = self._context.socket(zmq.DEALER)
         socket.set_hwm(0)
-        found = []
+        found: list[tuple[int, bytes]] = []
+        answered = False
         try:
             socket.connect(endpoint)
             socket.send_multipart((b"", first.to_bytes(len(END), "big")))
-            while socket.poll(REPLAY_SILENCE_MS):
+            while (most is None or len(found) < most) and socket.poll(REPLAY_SILENCE_MS):
                 # Old publishers leave the topic out.
                 parts = socket.recv_multipart()
+                answered = True
                 if len(parts) < 3 or parts[-2] == END:
                     break
                 sequence = int.from_bytes(parts[-2], "big")
@@ -210,7 +223,7 @@ class Subscriber:
                     found.append((sequence, parts[-1]))
         finally:
             socket.close(linger=0)
-        return found
+        return found if answered else None
 
 
 def _shape_of(parts: Sequence[bytes]) -> str:

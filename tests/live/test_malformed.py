@@ -19,6 +19,20 @@ from sent_events import CLEARED, batch, remove, store
 
 GOOD = batch(CLEARED, store([10, 20, 30], cache_salt="s"), remove([1, 2]), rank=3)
 
+FIELDS = [
+    "type",
+    "block_hashes",
+    "token_ids",
+    "block_size",
+    "parent_block_hash",
+    "medium",
+    "extra_keys",
+    "group_idx",
+    "cache_salt",
+    "lora_name",
+    "novel",
+]
+
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -30,10 +44,7 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ["type", "block_hashes", "token_ids", "block_size", "parent_block_hash", "medium"]
-                + ["extra_keys", "group_idx", "cache_salt", "lora_name", "novel"]
-            ),
+            st.sampled_from(FIELDS),
             inner,
             max_size=7,
         )
@@ -44,11 +55,9 @@ VALUES = st.recursive(
 
 def fold(payload: bytes) -> bool:
     """Fold bytes; whether they are a batch. Nothing else than MalformedFrame may be raised."""
-    ledger = Ledger(seeds_of)
     try:
-        ledger.fold(payload, begins=True)
-    except MalformedFrame as error:
-        assert str(error)
+        Ledger(seeds_of).fold(payload, begins=True)
+    except MalformedFrame:
         return False
     return True
 
@@ -172,7 +181,7 @@ def test_the_oldest_forms_have_no_medium(parts: list[object]) -> None:
 
 
 def test_hashes_of_bytes_are_known_by_their_first_eight() -> None:
-    """vLLM's hashes of 32 bytes are followed, and verified where they are the chain's."""
+    """VLLM's hashes of 32 bytes are followed, and verified where they are the chain's."""
     hashes = list(page_hashes(b"", [(10, 11, 12, 13), (20, 21, 22, 23)]))
     follower = Follower()
     follower.take(0, batch(CLEARED, store([10, 20]) | {"block_hashes": hashes}))
@@ -180,7 +189,9 @@ def test_hashes_of_bytes_are_known_by_their_first_eight() -> None:
     assert not follower.take(1, batch({"type": "BlockRemoved", "block_hashes": hashes[::-1]}))
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xc1", msgspec.msgpack.encode([1, 2]), b"\x92\x01\x91\x05"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\xc1", msgspec.msgpack.encode([1, 2]), b"\x92\x01\x91\x05"]
+)
 def test_the_plain_decoder_refuses(payload: bytes) -> None:
     """The decoder for excerpts refuses what is no batch."""
     with pytest.raises(UnreadableBatch):

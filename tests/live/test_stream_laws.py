@@ -1,4 +1,4 @@
-"""Each law that a stream shows by itself is seen broken by a planted fault, and by no sound stream."""
+"""Each law that a stream shows is seen broken by a planted fault, and by no sound stream."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Planted:
 
     fault: Fault
     plant: Callable[[Batches], Batches]
-    config: FollowerConfig = FollowerConfig()
+    config: FollowerConfig | None = None
 
 
 def changed(number: int, *events: dict[str, Any]) -> Callable[[Batches], Batches]:
