@@ -8,7 +8,7 @@ from collections import Counter
 from attrs import define, field, frozen
 
 from kvcanon.live.excerpt import Excerpt, excerpt_of
-from kvcanon.live.faults import Finding
+from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import BookView, Follower, FollowerConfig, FollowerCounts
 from kvcanon.live.recording import Recording
 from kvcanon.live.subscriber import Frame, Source
@@ -31,7 +31,7 @@ class AuditResult:
     """What a recording came to."""
 
     streams: tuple[StreamResult, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[StreamFinding, ...]
     """The first of them."""
     total: int
     by_law: Counter[str]
@@ -56,10 +56,10 @@ class Fold:
 
     config: FollowerConfig
     followers: list[Follower] = field(factory=list)
-    findings: list[Finding] = field(factory=list)
+    findings: list[StreamFinding] = field(factory=list)
     total: int = 0
 
-    def take(self, arrived: object) -> list[Finding]:
+    def take(self, arrived: object) -> list[StreamFinding]:
         """Fold what arrived, and return what is wrong with it."""
         source = int(getattr(arrived, "source", 0))
         while len(self.followers) <= source:

@@ -9,15 +9,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.live.faults import Finding
+from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import BookView, Follower
 from kvcanon.live.ledger_types import BookCounts
-from kvcanon.live.watch import Watch
+from kvcanon.live.watch import StreamWatch
 
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def dashboard(watch: Watch) -> RenderableType:
+def dashboard(watch: StreamWatch) -> RenderableType:
     """All that is shown at one time."""
     return Group(_streams(watch), _caches(watch), _health(watch))
 
@@ -40,12 +40,12 @@ def hit_potential(counts: BookCounts) -> tuple[int, float]:
     return counts["distinct"] * counts["block_size"], share
 
 
-def finding_line(finding: Finding) -> str:
+def finding_line(finding: StreamFinding) -> str:
     """A finding in one line."""
     return f"{finding.law_id} {place_of(finding)}: {finding.what}"
 
 
-def place_of(finding: Finding) -> str:
+def place_of(finding: StreamFinding) -> str:
     """Where a finding is, as "source 0 rank 0 batch 7 event 1"."""
     rank = f" rank {finding.rank}" if finding.rank else ""
     return f"source {finding.source}{rank} batch {finding.sequence} event {finding.event}"
@@ -58,7 +58,7 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def _streams(watch: Watch) -> Table:
+def _streams(watch: StreamWatch) -> Table:
     table = _table(
         "Streams", "source", "batch", "events/s", "blocks/s", "lag", "gaps", "replayed", "malformed"
     )
@@ -86,7 +86,7 @@ def _bad(number: int, words: str | None = None) -> Text:
     return Text(text, style="bold red" if number else "")
 
 
-def _caches(watch: Watch) -> Table:
+def _caches(watch: StreamWatch) -> Table:
     table = _table(
         "Caches", "source/rank", "medium", "blocks", "tokens", "can be hit", "came back", "seen"
     )
@@ -111,7 +111,7 @@ def _rows(follower: Follower, book: BookView) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _health(watch: Watch) -> Panel:
+def _health(watch: StreamWatch) -> Panel:
     laws = watch.fold.by_law()
     if not watch.fold.total:
         return Panel(Text("No law is broken.", style="green"), title="Laws", title_align="left")

@@ -13,7 +13,7 @@ import msgspec
 from attrs import evolve, frozen
 
 from kvcanon.live.decode import SentEvent, UnreadableBatch, decode_batch, key_of
-from kvcanon.live.faults import SEQUENCE_FAULTS, Fault, Finding
+from kvcanon.live.faults import SEQUENCE_FAULTS, Fault, StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
 from kvcanon.live.recording import Recording
 from kvcanon.live.subscriber import Frame
@@ -26,7 +26,7 @@ _CHAIN_FAULTS = frozenset({Fault.WRONG_HASH, Fault.OTHER_CONTENT, Fault.OTHER_NA
 
 
 @frozen
-class Step:
+class ExcerptStep:
     """An event of an excerpt, and the batch that it was in."""
 
     sequence: int
@@ -37,13 +37,13 @@ class Step:
 class Excerpt:
     """Events that break a law by themselves, in order."""
 
-    finding: Finding
-    steps: tuple[Step, ...]
+    finding: StreamFinding
+    steps: tuple[ExcerptStep, ...]
     shows: bool
     """Whether folding them breaks the law; not so where a chain is longer than `MOST_STEPS`."""
 
 
-def excerpt_of(recording: Recording, finding: Finding, config: FollowerConfig) -> Excerpt:
+def excerpt_of(recording: Recording, finding: StreamFinding, config: FollowerConfig) -> Excerpt:
     """Find the shortest excerpt that shows a finding. Raises: BadRecording."""
     if finding.fault in SEQUENCE_FAULTS:
         return Excerpt(finding, (), shows=True)
@@ -56,12 +56,14 @@ def excerpt_of(recording: Recording, finding: Finding, config: FollowerConfig) -
     return Excerpt(finding, tuple(_shortened(steps, finding, config)), shows=True)
 
 
-def _gather(recording: Recording, finding: Finding) -> list[Step]:
+def _gather(recording: Recording, finding: StreamFinding) -> list[ExcerptStep]:
     """The events of the blocks that a finding is about, from the last clear on."""
     wanted: set[int] = set()
-    found: list[Step] = []
+    found: list[ExcerptStep] = []
     for frame in _frames_before(recording, finding):
-        if found and not _may_concern(frame.payload, wanted):
+        # Any block before shows that one has another size.
+        any_block = finding.fault is Fault.OTHER_BLOCK_SIZE
+        if found and not any_block and not _may_concern(frame.payload, wanted):
             continue
         for event in _events_of(frame, finding):
             if not found:
@@ -70,7 +72,7 @@ def _gather(recording: Recording, finding: Finding) -> list[Step]:
                 kept = [event]
             else:
                 kept = _about(event, finding, wanted)
-            found += [Step(frame.sequence, each) for each in kept]
+            found += [ExcerptStep(frame.sequence, each) for each in kept]
             if found and event.kind == "AllBlocksCleared":
                 return found[::-1]
         if len(found) >= MOST_STEPS:
@@ -78,7 +80,7 @@ def _gather(recording: Recording, finding: Finding) -> list[Step]:
     return found[::-1]
 
 
-def _frames_before(recording: Recording, finding: Finding) -> Iterator[Frame]:
+def _frames_before(recording: Recording, finding: StreamFinding) -> Iterator[Frame]:
     """The frames of a publisher from the one with the finding back to its first."""
     begun = False
     for frame in recording.frames_backwards():
@@ -90,7 +92,7 @@ def _frames_before(recording: Recording, finding: Finding) -> Iterator[Frame]:
                     return
 
 
-def _events_of(frame: Frame, finding: Finding) -> Sequence[SentEvent]:
+def _events_of(frame: Frame, finding: StreamFinding) -> Sequence[SentEvent]:
     """The events of a frame, the last first; none of another rank, or that cannot be read."""
     try:
         batch = decode_batch(frame.payload)
@@ -107,7 +109,7 @@ def _may_concern(payload: bytes, wanted: set[int]) -> bool:
     return small or any(key.to_bytes(8, "big") in payload for key in wanted)
 
 
-def _last(event: SentEvent, finding: Finding, wanted: set[int]) -> list[SentEvent]:
+def _last(event: SentEvent, finding: StreamFinding, wanted: set[int]) -> list[SentEvent]:
     """The event that shows the fault, with the blocks that it needs; backwards."""
     hashes = event.hashes
     if finding.fault is Fault.CHILD_STAYS:
@@ -123,7 +125,7 @@ def _last(event: SentEvent, finding: Finding, wanted: set[int]) -> list[SentEven
     return pages[::-1]
 
 
-def _about(event: SentEvent, finding: Finding, wanted: set[int]) -> list[SentEvent]:
+def _about(event: SentEvent, finding: StreamFinding, wanted: set[int]) -> list[SentEvent]:
     """Of an event before, the blocks that are wanted; backwards."""
     kept: list[SentEvent] = []
     keys = [key_of(each) for each in event.hashes]
@@ -157,10 +159,10 @@ def _only_key(event: SentEvent, key: int) -> SentEvent:
     return event.only(keys.index(key)) if key in keys else event
 
 
-def _shows(steps: Sequence[Step], finding: Finding, config: FollowerConfig) -> bool:
+def _shows(steps: Sequence[ExcerptStep], finding: StreamFinding, config: FollowerConfig) -> bool:
     """Whether the events break the law on the block, with the last of them."""
     follower = Follower(finding.source, config)
-    found: list[Finding] = []
+    found: list[StreamFinding] = []
     cleared = [{"type": "AllBlocksCleared"}]
     follower.take(0, msgspec.msgpack.encode([0.0, cleared, finding.rank]))
     for number, step in enumerate(steps, 1):
@@ -169,7 +171,9 @@ def _shows(steps: Sequence[Step], finding: Finding, config: FollowerConfig) -> b
     return any(each.fault is finding.fault and each.key == finding.key for each in found)
 
 
-def _shortened(steps: list[Step], finding: Finding, config: FollowerConfig) -> list[Step]:
+def _shortened(
+    steps: list[ExcerptStep], finding: StreamFinding, config: FollowerConfig
+) -> list[ExcerptStep]:
     """Leave out what the breach does not need, the larger parts first."""
     size = max(1, len(steps) // 2)
     while True:

@@ -35,7 +35,7 @@ class Fault(IntEnum):
 
 @frozen
 class FaultWords:
-    """A fault in words; the fields in braces are those of `Finding`."""
+    """A fault in words; the fields in braces are those of `StreamFinding`."""
 
     law_id: str
     what: str
@@ -145,7 +145,7 @@ SEQUENCE_FAULTS = frozenset({Fault.LOST, Fault.REPEATED, Fault.OUT_OF_ORDER, Fau
 
 
 @frozen
-class Finding:
+class StreamFinding:
     """A fault at one place of one stream."""
 
     fault: Fault

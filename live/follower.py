@@ -10,10 +10,10 @@ from attrs import define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.faults import Fault, Finding
+from kvcanon.live.faults import Fault, StreamFinding
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.ledger_types import BookCounts, BreachTuple
-from kvcanon.live.sequence import Place, Placed, SequenceTracker
+from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker
 
 
 class HashRule(IntEnum):
@@ -101,7 +101,7 @@ class Follower:
 
     def take(
         self, sequence: int, payload: bytes, *, replayed: bool = False, anew: bool = False
-    ) -> list[Finding]:
+    ) -> list[StreamFinding]:
         """Fold a batch, and return what is wrong with it. A malformed one is skipped.
 
         `anew` says that it is known to be of another publisher than the batches before it.
@@ -111,26 +111,26 @@ class Follower:
             self._ledger.drop()
             self.counts.restarts += 1
         placed = self._tracker.place(sequence, payload)
-        found = [] if placed.place is Place.NEXT else list(self._misplaced(placed, sequence))
-        if placed.place not in {Place.REPEATED, Place.LATE}:
+        found = [] if placed.place is BatchPlace.NEXT else list(self._misplaced(placed, sequence))
+        if placed.place not in {BatchPlace.REPEATED, BatchPlace.LATE}:
             self.counts.replayed += replayed
-            found += self._fold(sequence, payload, begins=placed.place is Place.FIRST)
+            found += self._fold(sequence, payload, begins=placed.place is BatchPlace.FIRST)
         return self._reported(found)
 
-    def break_off(self, problem: str) -> list[Finding]:
+    def break_off(self, problem: str) -> list[StreamFinding]:
         """Count a frame that has no batch at all."""
         self.counts.malformed += 1
         return self._reported(
-            [Finding(Fault.MALFORMED, self.source, max(0, self._next()), problem=problem)]
+            [StreamFinding(Fault.MALFORMED, self.source, max(0, self._next()), problem=problem)]
         )
 
     def _next(self) -> int:
         return self._tracker.expected or 0
 
-    def _misplaced(self, placed: Placed, sequence: int) -> Iterator[Finding]:
+    def _misplaced(self, placed: Placed, sequence: int) -> Iterator[StreamFinding]:
         counts = self.counts
         counts.restarts += placed.restarted
-        if placed.place is Place.AFTER_GAP:
+        if placed.place is BatchPlace.AFTER_GAP:
             first = placed.missing_from
             joined_late = first == 0 and not placed.restarted
             if placed.restarted:
@@ -140,14 +140,14 @@ class Follower:
             if not joined_late:
                 counts.gaps += 1
                 counts.lost += placed.missing_to - first
-                yield Finding(Fault.LOST, self.source, first, last=placed.missing_to - 1)
-        elif placed.place is Place.REPEATED:
+                yield StreamFinding(Fault.LOST, self.source, first, last=placed.missing_to - 1)
+        elif placed.place is BatchPlace.REPEATED:
             counts.repeated += 1
-            yield Finding(Fault.REPEATED, self.source, sequence)
-        elif placed.place is Place.LATE:
-            yield Finding(Fault.OUT_OF_ORDER, self.source, sequence)
+            yield StreamFinding(Fault.REPEATED, self.source, sequence)
+        elif placed.place is BatchPlace.LATE:
+            yield StreamFinding(Fault.OUT_OF_ORDER, self.source, sequence)
 
-    def _fold(self, sequence: int, payload: bytes, *, begins: bool) -> Iterator[Finding]:
+    def _fold(self, sequence: int, payload: bytes, *, begins: bool) -> Iterator[StreamFinding]:
         counts = self.counts
         counts.batches += 1
         counts.last_sequence = sequence
@@ -159,7 +159,7 @@ class Follower:
             counts.malformed += 1
             # What it stored and removed is not known.
             self._ledger.lose()
-            yield Finding(Fault.MALFORMED, self.source, sequence, problem=str(error))
+            yield StreamFinding(Fault.MALFORMED, self.source, sequence, problem=str(error))
             return
         counts.events += events
         counts.pages += pages
@@ -167,9 +167,9 @@ class Follower:
         for each in broken:
             yield self._finding(sequence, rank, each)
 
-    def _finding(self, sequence: int, rank: int, breach: BreachTuple) -> Finding:
+    def _finding(self, sequence: int, rank: int, breach: BreachTuple) -> StreamFinding:
         fault, event, page, medium, key, other, depth = breach
-        return Finding(
+        return StreamFinding(
             Fault(fault),
             self.source,
             sequence,
@@ -182,7 +182,7 @@ class Follower:
             depth=depth,
         )
 
-    def _reported(self, found: list[Finding]) -> list[Finding]:
+    def _reported(self, found: list[StreamFinding]) -> list[StreamFinding]:
         kept = [finding for finding in found if finding.law_id not in self.config.ignored]
         for finding in kept:
             self.counts.by_law[finding.law_id] += 1

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from kvcanon.live.dashboard import hit_potential
 from kvcanon.live.follower import BookView, Follower
-from kvcanon.live.watch import Watch
+from kvcanon.live.watch import StreamWatch
 
 Close: TypeAlias = Callable[[], None]
 
@@ -34,7 +34,7 @@ _COUNTERS = {
 class StreamCollector(Collector):
     """Collects the figures of a watch."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: StreamWatch) -> None:
         self._watch = watch
 
     def collect(self) -> Iterator[Metric]:
@@ -94,7 +94,7 @@ class StreamCollector(Collector):
         return self._watch.subscriber.sources[follower.source].endpoint
 
 
-def start_metrics(watch: Watch, port: int, address: str = "127.0.0.1") -> tuple[int, Close]:
+def start_metrics(watch: StreamWatch, port: int, address: str = "127.0.0.1") -> tuple[int, Close]:
     """Serve the metrics over HTTP, and return the port and what ends it. Raises: OSError."""
     registry = CollectorRegistry()
     registry.register(StreamCollector(watch))

@@ -48,7 +48,7 @@ class BadRecording(ValueError):
     """A file that is no recording, or a damaged one."""
 
 
-class Recorder:
+class StreamRecorder:
     """Writes frames to a file, block by block; `close` writes what waits. Raises: OSError."""
 
     def __init__(self, path: Path, sources: Sequence[Source]) -> None:
@@ -102,7 +102,7 @@ class Recorder:
 
 
 @frozen
-class Block:
+class RecordedBlock:
     """Where a block is in its file."""
 
     offset: int
@@ -117,7 +117,7 @@ class Recording:
 
     path: Path
     sources: tuple[Source, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[RecordedBlock, ...]
     cut_off: int
     """Bytes at the end that are no whole block."""
 
@@ -157,7 +157,7 @@ def _open(path: Path, file: BinaryIO, size: int) -> Recording:
         raise BadRecording(f"{path} has a damaged header; record the stream again") from error
     blocks, at = [], file.tell()
     while at + _BLOCK.size <= size:
-        block = Block(at + _BLOCK.size, *_BLOCK.unpack(file.read(_BLOCK.size)))
+        block = RecordedBlock(at + _BLOCK.size, *_BLOCK.unpack(file.read(_BLOCK.size)))
         if block.inflated > _MOST_BLOCK_BYTES or block.offset + block.deflated > size:
             break
         blocks.append(block)
@@ -165,7 +165,7 @@ def _open(path: Path, file: BinaryIO, size: int) -> Recording:
     return Recording(path, sources, tuple(blocks), size - at)
 
 
-def _inflate(path: Path, file: BinaryIO, block: Block) -> bytes:
+def _inflate(path: Path, file: BinaryIO, block: RecordedBlock) -> bytes:
     file.seek(block.offset)
     try:
         inflated = zlib.decompress(file.read(block.deflated), bufsize=block.inflated)

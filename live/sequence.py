@@ -12,7 +12,7 @@ REMEMBERED = 4096
 """Batches whose checksums are kept, to tell a repeated batch from a publisher that began anew."""
 
 
-class Place(Enum):
+class BatchPlace(Enum):
     """Where a batch stands in its stream."""
 
     FIRST = auto()
@@ -29,7 +29,7 @@ class Place(Enum):
 class Placed:
     """The place of a batch, and which batches are missing before it."""
 
-    place: Place
+    place: BatchPlace
     missing_from: int = 0
     missing_to: int = 0
     """The first that is not missing."""
@@ -54,13 +54,13 @@ class SequenceTracker:
             missing_from = self.expected
             self._see(sequence, checksum)
             if sequence == missing_from:
-                return Placed(Place.NEXT)
+                return Placed(BatchPlace.NEXT)
             self._missing = [*self._missing, range(missing_from, sequence)][-REMEMBERED:]
-            return Placed(Place.AFTER_GAP, missing_from, sequence)
+            return Placed(BatchPlace.AFTER_GAP, missing_from, sequence)
         if self._seen.get(sequence) == checksum:
-            return Placed(Place.REPEATED)
+            return Placed(BatchPlace.REPEATED)
         if sequence and any(sequence in missing for missing in self._missing):
-            return Placed(Place.LATE)
+            return Placed(BatchPlace.LATE)
         return self._begin(sequence, checksum, restarted=True)
 
     def is_same_run(self, sequence: int, payload: bytes) -> bool:
@@ -78,9 +78,9 @@ class SequenceTracker:
         self.forget()
         self._see(sequence, checksum)
         if sequence == 0:
-            return Placed(Place.FIRST, restarted=restarted)
+            return Placed(BatchPlace.FIRST, restarted=restarted)
         self._missing = [range(sequence)]
-        return Placed(Place.AFTER_GAP, 0, sequence, restarted=restarted)
+        return Placed(BatchPlace.AFTER_GAP, 0, sequence, restarted=restarted)
 
     def _see(self, sequence: int, checksum: int) -> None:
         self.expected = sequence + 1

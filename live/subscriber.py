@@ -18,7 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from kvcanon.live.endpoints import check_endpoint
 from kvcanon.live.replay_server import END
-from kvcanon.live.sequence import Place, SequenceTracker
+from kvcanon.live.sequence import BatchPlace, SequenceTracker
 
 REPLAY_SILENCE_MS = 2000
 """How long a replay may be silent before it is given up."""
@@ -163,10 +163,10 @@ class Subscriber:
             tracker.forget()
         before = tracker.expected
         placed = tracker.place(frame.sequence, frame.payload)
-        if placed.place is Place.REPEATED and frame.sequence < publisher.filled_to:
+        if placed.place is BatchPlace.REPEATED and frame.sequence < publisher.filled_to:
             return
         missed: list[tuple[int, bytes]] = []
-        if placed.place is Place.AFTER_GAP:
+        if placed.place is BatchPlace.AFTER_GAP:
             first = placed.missing_from
             goes_on = before is not None and not placed.restarted
             # The last batch that was seen comes again, so that another publisher shows itself.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from attrs import define, field, frozen
 
 from kvcanon.live.audit import Fold
-from kvcanon.live.faults import Finding
+from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import FollowerConfig
-from kvcanon.live.recording import Recorder
+from kvcanon.live.recording import StreamRecorder
 from kvcanon.live.subscriber import Subscriber
 
 SHOWN_FINDINGS = 8
@@ -28,15 +28,15 @@ class Reading:
 
 
 @define
-class Watch:
+class StreamWatch:
     """Publishers that are watched, and what came of them so far."""
 
     subscriber: Subscriber
     config: FollowerConfig
-    recorder: Recorder | None = None
+    recorder: StreamRecorder | None = None
     clock: Callable[[], float] = time.monotonic
     fold: Fold = field(init=False)
-    latest: deque[Finding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
+    latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
     began: float = field(init=False)
     lags: dict[int, float] = field(factory=dict)
     """Seconds from a batch's time to its arrival, by publisher."""
@@ -46,9 +46,9 @@ class Watch:
         self.fold = Fold(self.config)
         self.began = self.clock()
 
-    def step(self, timeout_s: float) -> list[Finding]:
+    def step(self, timeout_s: float) -> list[StreamFinding]:
         """Receive and fold what is there, and return what is wrong with it."""
-        found: list[Finding] = []
+        found: list[StreamFinding] = []
         for arrived in self.subscriber.receive(timeout_s):
             if self.recorder is not None:
                 self.recorder.write(arrived)

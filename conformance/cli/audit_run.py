@@ -22,7 +22,7 @@ from kvcanon.live.audit import AuditResult, audit
 from kvcanon.live.dashboard import amount, place_of
 from kvcanon.live.decode import SentEvent, key_of
 from kvcanon.live.excerpt import Excerpt
-from kvcanon.live.faults import Finding, shown_key
+from kvcanon.live.faults import StreamFinding, shown_key
 from kvcanon.live.follower import FollowerConfig, HashRule
 from kvcanon.live.recording import BadRecording, Recording, open_recording
 
@@ -166,7 +166,7 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
     }
 
 
-def _finding_json(finding: Finding) -> dict[str, object]:
+def _finding_json(finding: StreamFinding) -> dict[str, object]:
     return {
         "law": finding.law_id,
         "fault": finding.fault.name.lower(),

@@ -18,9 +18,9 @@ from kvcanon.live.dashboard import dashboard, finding_line
 from kvcanon.live.endpoints import BadEndpoint, endpoint_of_rank
 from kvcanon.live.follower import FollowerConfig, HashRule
 from kvcanon.live.metrics import start_metrics
-from kvcanon.live.recording import Recorder
+from kvcanon.live.recording import StreamRecorder
 from kvcanon.live.subscriber import Source, Subscriber
-from kvcanon.live.watch import Watch
+from kvcanon.live.watch import StreamWatch
 
 REFRESH_S = 0.5
 LINES_A_SECOND = 20
@@ -77,7 +77,7 @@ def sources_of(options: WatchOptions) -> list[Source]:
         raise UsageError(str(error)) from error
 
 
-def _open(options: WatchOptions, stack: ExitStack) -> Watch:
+def _open(options: WatchOptions, stack: ExitStack) -> StreamWatch:
     config = FollowerConfig(
         hashes=HashRule[options.hashes.upper()],
         host_is_closed=options.closed_host,
@@ -87,8 +87,8 @@ def _open(options: WatchOptions, stack: ExitStack) -> Watch:
     subscriber = stack.enter_context(Subscriber(sources, topic=options.topic))
     recorder = None
     if options.record is not None:
-        recorder = stack.enter_context(Recorder(options.record, sources))
-    watch = Watch(subscriber, config, recorder)
+        recorder = stack.enter_context(StreamRecorder(options.record, sources))
+    watch = StreamWatch(subscriber, config, recorder)
     if options.metrics_port is not None:
         try:
             port, close = start_metrics(watch, options.metrics_port, options.metrics_address)
@@ -102,7 +102,7 @@ def _open(options: WatchOptions, stack: ExitStack) -> Watch:
     return watch
 
 
-def _follow(options: WatchOptions, watch: Watch, live: Live | None) -> None:
+def _follow(options: WatchOptions, watch: StreamWatch, live: Live | None) -> None:
     """Receive and show, until it ends."""
     end = None if options.seconds is None else time.monotonic() + options.seconds
     refreshed = 0.0
@@ -125,7 +125,7 @@ def _follow(options: WatchOptions, watch: Watch, live: Live | None) -> None:
             return
 
 
-def _summary(out: Console, watch: Watch) -> None:
+def _summary(out: Console, watch: StreamWatch) -> None:
     out.print(dashboard(watch))
     for finding in list(watch.latest)[:1]:
         out.print(f"{finding.law_id}: {finding.belief}", markup=False)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.live.faults import Finding
+from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
@@ -101,10 +101,10 @@ def batch(*events: object, rank: int = 0, at: float = 1.0) -> bytes:
 
 def followed(
     *batches: Sequence[object], config: FollowerConfig | None = None
-) -> tuple[Follower, list[Finding]]:
+) -> tuple[Follower, list[StreamFinding]]:
     """Fold batches of events, from number 0 on; the follower and what it found."""
     follower = Follower(config=config)
-    found: list[Finding] = []
+    found: list[StreamFinding] = []
     for number, events in enumerate(batches):
         found += follower.take(number, batch(*events))
     return follower, found
