@@ -28,7 +28,10 @@ import msgspec
 from {module} import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 kinds = {{each.__name__: each for each in (AllBlocksCleared, BlockRemoved, BlockStored)}}
 events = [kinds[fields.pop("type")](**fields) for fields in json.loads(sys.argv[1])]
-print(msgspec.msgpack.encode(KVEventBatch({at}, events, {rank})).hex())
+batch = KVEventBatch({at}, events, {rank})
+encoded = msgspec.msgpack.encode(batch)
+assert msgspec.msgpack.decode(encoded, type=KVEventBatch) == batch
+print(encoded.hex())
 """
 SGLANG_MODULE = "sglang.srt.disaggregation.kv_events"
 
@@ -53,7 +56,7 @@ def test_bytes_are_golden(dialect: Dialect) -> None:
     ],
 )
 def test_engines_encode_the_same(dialect: Dialect, release: str, module: str) -> None:
-    """The engine's own encoder gives the golden bytes for the same events."""
+    """The engine's own encoder gives the golden bytes for the same events, and reads them."""
     events = [
         {"type": event.kind, **event.fields} for event in decode_batch(golden(dialect)).events
     ]

@@ -6,7 +6,7 @@ are facts about import statements, so they are read from the source: nothing is 
 from paths import ROOT
 import inside a function or for type checkers counts like any other.
 
-The four folders at the top of the checkout are importable from there by accident (`python -m
+The five folders at the top of the checkout are importable from there by accident (`python -m
 pytest` puts the checkout on the path), and a module would then be loaded twice, under two names. So
 their names are refused too.
 """
