@@ -23,6 +23,9 @@ from kvcanon.live.sequence import BatchPlace, SequenceTracker
 REPLAY_SILENCE_MS = 2000
 """How long a replay may be silent before it is given up."""
 
+WAITING_FRAMES = 100_000
+"""Of a publisher, before ZeroMQ drops more."""
+
 _ANY_NUMBER = 1 << 63
 
 
@@ -120,8 +123,8 @@ class Subscriber:
 
     def _connect(self, source: Source, topic: str) -> _Publisher:
         socket = self._context.socket(zmq.SUB)
-        # Frames wait here while a gap is filled.
-        socket.set_hwm(0)
+        # Frames wait here while a gap is filled; those beyond are dropped, and are a gap to fill.
+        socket.set_hwm(WAITING_FRAMES)
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         socket.setsockopt_string(zmq.SUBSCRIBE, topic)

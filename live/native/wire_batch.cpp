@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t MOST_TOKEN = 0xffffffff;
 constexpr size_t MOST_HASH_BYTES = 64;
+constexpr uint64_t MOST_BOOKS = 65535;
 
 enum class Field {
     TYPE,
@@ -71,13 +72,22 @@ class Decoder {
             if (i != 2 || reader_.type() != Reader::Type::WHOLE) {
                 reader_.skip();
             } else {
-                batch_.rank = static_cast<int64_t>(reader_.whole("the rank").bits);
+                batch_.rank = small("the rank");
             }
         }
         if (!reader_.at_end()) reader_.fail("bytes follow the batch");
     }
 
   private:
+    // A number of which there are few: each rank and group has a book of its own.
+    int64_t small(const char* what) {
+        const Whole value = reader_.whole(what);
+        if (value.negative || value.bits > MOST_BOOKS) {
+            reader_.fail(std::string(what) + " is out of range");
+        }
+        return static_cast<int64_t>(value.bits);
+    }
+
     void read_event(uint32_t index) {
         WireEvent event;
         event.index = index;
@@ -151,7 +161,7 @@ class Decoder {
             case Field::EXTRA_KEY: event.extra_key = read_text(); break;
             case Field::GROUP:
                 if (reader_.type() == Reader::Type::WHOLE) {
-                    event.group = static_cast<int64_t>(reader_.whole("group_idx").bits);
+                    event.group = small("group_idx");
                 } else {
                     reader_.skip();
                 }

@@ -30,7 +30,8 @@ kinds = {{each.__name__: each for each in (AllBlocksCleared, BlockRemoved, Block
 events = [kinds[fields.pop("type")](**fields) for fields in json.loads(sys.argv[1])]
 batch = KVEventBatch({at}, events, {rank})
 encoded = msgspec.msgpack.encode(batch)
-assert msgspec.msgpack.decode(encoded, type=KVEventBatch) == batch
+again = msgspec.msgpack.decode(encoded, type=KVEventBatch)
+assert msgspec.msgpack.encode(again) == encoded
 print(encoded.hex())
 """
 SGLANG_MODULE = "sglang.srt.disaggregation.kv_events"

@@ -140,6 +140,8 @@ def test_a_malformed_batch_is_counted_and_changes_nothing() -> None:
         (batch(store([1]) | {"token_ids": [[1, 2, 3]]}), "a pair of tokens has not two"),
         (batch(store([1]) | {"block_hashes": [b""]}), "has 0 bytes"),
         (batch(store([1]) | {"medium": 5}), "medium is no text"),
+        (batch(store([1]) | {"group_idx": -1}), "group_idx is out of range"),
+        (batch(rank=1 << 40), "the rank is out of range"),
         (b"\x92\x01" + b"\x91" * 100 + b"\xc0", "is no text"),
         (b"\x93\x01\x90" + b"\x91" * 100 + b"\xc0", "is nested too deeply"),
         (b"\x92\x01\xdd\xff\xff\xff\xff", "ends in the middle"),
