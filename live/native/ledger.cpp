@@ -12,37 +12,11 @@ namespace {
 // Breaches of one batch beyond these are counted by their first.
 constexpr size_t MOST_BREACHES = 1024;
 
-uint64_t first_eight(const uint8_t* bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; ++i) value = value << 8 | bytes[i];
-    return value;
-}
-
-// Whether the id on the wire is this digest: SGLang sends the first 64 bits as an integer, vLLM the
-// last, others bytes.
-bool is_named(const BlockId& id, const uint8_t* digest) {
-    if (id.length == 0) {
-        return id.key == first_eight(digest) || id.key == first_eight(digest + HASH_BYTES - 8);
-    }
-    return id.length <= HASH_BYTES && std::memcmp(id.bytes, digest, id.length) == 0;
-}
-
 bool same(const Text& one, const Text& other) {
     return one.is_there == other.is_there && one.value == other.value;
 }
 
 }  // namespace
-
-// The hashes that the tokens of one event give.
-struct Ledger::Chain {
-    // Whether the block before is in a chain from the first page.
-    bool chained = false;
-    // Whether a hash that differs is a breach.
-    bool judged = false;
-    // Whether the chain begins as if there were no namespace.
-    bool unseeded = false;
-    uint32_t space = 0;
-};
 
 void Book::note_departure(uint64_t key) {
     if (departed_.empty()) departed_.resize(DEPARTED);
@@ -177,74 +151,6 @@ void Ledger::check_parent(Rank& rank, Book& book, const WireEvent& event, const 
            depth);
 }
 
-// Find the hashes that the tokens give, by the seed with which the first of them agrees.
-Ledger::Chain Ledger::begin_chain(const WireEvent& event, const Block* before,
-                                  uint32_t space_number) {
-    Chain chain;
-    chain.space = space_number;
-    Space& space = spaces_.at(space_number);
-    const uint32_t* words = batch_.words.data() + event.first_word;
-    const auto page_words = static_cast<size_t>(event.block_size) * event.unit_words;
-    digests_.resize(event.ids * HASH_BYTES);
-    Seed seed{};
-    size_t seed_bytes = HASH_BYTES;
-    if (event.has_parent) {
-        const bool known = before != nullptr && (before->flags & HAS_CONTENT) != 0;
-        chain.chained = known && (before->flags & CHAINED) != 0;
-        if (known) {
-            std::memcpy(seed.data(), before->digest, HASH_BYTES);
-        } else {
-            std::memcpy(seed.data(), &event.parent.key, sizeof event.parent.key);
-        }
-    } else {
-        const BlockId& id = batch_.ids[event.first_id];
-        // The last try is a chain without a seed: right for the default namespace alone.
-        for (size_t i = 0; i <= space.seeds.size() && !chain.chained; ++i) {
-            const bool seeded = i < space.seeds.size();
-            if (seeded) seed = space.seeds[i];
-            seed_bytes = seeded ? HASH_BYTES : 0;
-            hash_pages(seed.data(), seed_bytes, words, page_words, 1, digests_.data());
-            chain.chained = options_.hashes != Hashes::OPAQUE && is_named(id, digests_.data());
-            chain.unseeded = chain.chained && !seeded && !space.is_default();
-        }
-        if (!chain.chained && !space.seeds.empty()) {
-            seed = space.seeds[0];
-            seed_bytes = HASH_BYTES;
-        }
-    }
-    hash_pages(seed.data(), seed_bytes, words, page_words, event.ids, digests_.data());
-    chain.judged = options_.hashes == Hashes::DEMANDED ||
-                   (options_.hashes == Hashes::AUTO && (space.verified != 0 || chain.chained));
-    // Of a block whose parent is not known no hash can be computed.
-    if (event.has_parent && !chain.chained) chain.judged = false;
-    if (options_.hashes == Hashes::OPAQUE) chain.chained = chain.judged = false;
-    return chain;
-}
-
-// Compare the hash of a page with its tokens; true where it is in a chain from the first page.
-bool Ledger::check_hash(Book& book, const WireEvent& event, Chain& chain, uint32_t page) {
-    if (options_.hashes == Hashes::OPAQUE) return false;
-    const BlockId& id = batch_.ids[event.first_id + page];
-    const uint8_t* digest = digests_.data() + size_t{page} * HASH_BYTES;
-    if (is_named(id, digest)) {
-        ++book.counts.verified;
-        if (!chain.unseeded) ++spaces_.at(chain.space).verified;
-        if (chain.unseeded && page == 0) {
-            breach(Fault::UNSEEDED_HASH, event, page, medium_of(event), id.key, 0, 1);
-        }
-        chain.judged = true;
-        return chain.chained = true;
-    }
-    if (chain.judged && (chain.chained || (page == 0 && !event.has_parent))) {
-        breach(Fault::WRONG_HASH, event, page, medium_of(event), id.key, first_eight(digest),
-               page + 1);
-    } else {
-        ++book.counts.unverified;
-    }
-    // One wrong hash makes all that follow look wrong.
-    return chain.chained = false;
-}
-
 Block& Ledger::put(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
                    const Block& wanted) {
     constexpr uint8_t CONTENT = HAS_PARENT | HAS_CONTENT | CHAINED;
@@ -296,6 +202,36 @@ void Ledger::count_child(Block& block, Block* before, int medium) {
     ++before->children[closed];
 }
 
+// The namespace of a store: that of the block before, or what the event says.
+uint32_t Ledger::space_of(const WireEvent& event, const Block* before, uint32_t stated,
+                          int medium) {
+    if (before == nullptr) return stated;
+    const Space& above = spaces_.at(before->space);
+    // vLLM names the salt with the first block alone.
+    const bool salted = above.extra.empty() && event.extra.empty();
+    if (same(above.lora, event.lora) && same(above.extra_key, event.extra_key) &&
+        (!salted || same(above.salt, event.salt))) {
+        return before->space;
+    }
+    breach(Fault::OTHER_NAMESPACE, event, 0, medium, batch_.ids[event.first_id].key, before->key,
+           before->depth + 1);
+    return stated;
+}
+
+// Write what a store says of the tokens of a page; `before` may be nullptr.
+void Ledger::describe(Book& book, const WireEvent& event, uint32_t page, const Block* before,
+                      Chain& chain, Block& wanted) {
+    const bool chained = check_hash(book, event, chain, page);
+    wanted.flags = static_cast<uint8_t>(HAS_CONTENT | (chained ? CHAINED : 0));
+    std::memcpy(wanted.digest, digests_.data() + size_t{page} * HASH_BYTES, HASH_BYTES);
+    if (page != 0 || event.has_parent) {
+        wanted.flags |= HAS_PARENT;
+        wanted.parent = page == 0 ? event.parent.key : batch_.ids[event.first_id + page - 1].key;
+    }
+    const bool is_first = page == 0 && !event.has_parent;
+    wanted.depth = before != nullptr ? before->depth + 1 : (is_first ? 1 : 0);
+}
+
 void Ledger::store(Rank& rank, Book& book, const WireEvent& event) {
     if (event.ids == 0 && event.units == 0) return;
     const int medium = medium_of(event);
@@ -304,36 +240,17 @@ void Ledger::store(Rank& rank, Book& book, const WireEvent& event) {
     Block* before = event.has_parent ? book.table.find(event.parent.key) : nullptr;
     const uint32_t stated = spaces_.number_of(event);
     uint32_t space = stated;
-    if (event.has_parent && aligned) check_parent(rank, book, event, before, medium);
-    if (before != nullptr && aligned) {
-        const Space& above = spaces_.at(before->space);
-        const bool salted = above.extra.empty() && event.extra.empty();
-        if (!same(above.lora, event.lora) || !same(above.extra_key, event.extra_key) ||
-            (salted && !same(above.salt, event.salt))) {
-            breach(Fault::OTHER_NAMESPACE, event, 0, medium, batch_.ids[event.first_id].key,
-                   before->key, before->depth + 1);
-        } else {
-            space = before->space;
-        }
-    }
     Chain chain;
-    if (aligned) chain = begin_chain(event, before, space);
-    const bool parent_known = !event.has_parent || before != nullptr;
+    if (aligned) {
+        if (event.has_parent) check_parent(rank, book, event, before, medium);
+        space = space_of(event, before, stated, medium);
+        chain = begin_chain(event, before, space);
+    }
     for (uint32_t page = 0; page < event.ids; ++page) {
         Block wanted{};
         wanted.key = batch_.ids[event.first_id + page].key;
         wanted.space = space;
-        if (aligned) {
-            const bool chained = check_hash(book, event, chain, page);
-            wanted.flags = static_cast<uint8_t>(HAS_CONTENT | (chained ? CHAINED : 0));
-            std::memcpy(wanted.digest, digests_.data() + size_t{page} * HASH_BYTES, HASH_BYTES);
-            if (page != 0 || event.has_parent) {
-                wanted.flags |= HAS_PARENT;
-                wanted.parent =
-                    page == 0 ? event.parent.key : batch_.ids[event.first_id + page - 1].key;
-            }
-            wanted.depth = before != nullptr ? before->depth + 1 : (parent_known ? 1 : 0);
-        }
+        if (aligned) describe(book, event, page, before, chain, wanted);
         Block& block = put(rank, book, event, page, medium, wanted);
         if (aligned) count_child(block, before, medium);
         before = &block;
@@ -341,47 +258,56 @@ void Ledger::store(Rank& rank, Book& book, const WireEvent& event) {
     spaces_.tidy(stated);
 }
 
+// Take a block off a medium, and return whether it was there.
+bool Ledger::take_off(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium) {
+    const auto bit = static_cast<uint8_t>(1U << medium);
+    const uint64_t key = batch_.ids[event.first_id + page].key;
+    Block* block = book.table.find(key);
+    if (block == nullptr || (block->media & bit) == 0) {
+        const uint32_t depth = block == nullptr ? 0 : block->depth;
+        if (rank.complete) {
+            breach(Fault::REMOVED_ABSENT, event, page, medium, key, 0, depth);
+        } else {
+            ++book.counts.unjudged;
+        }
+        return false;
+    }
+    block->media = static_cast<uint8_t>(block->media & ~bit);
+    ++book.counts.removed[static_cast<size_t>(medium)];
+    --book.counts.blocks[static_cast<size_t>(medium)];
+    note(1, medium, block->digest);
+    const int closed = closed_index(medium);
+    const auto counted = static_cast<uint8_t>(closed == 0 ? COUNTED : COUNTED_TOO);
+    if (closed < 0 || (block->flags & counted) == 0) return true;
+    block->flags = static_cast<uint8_t>(block->flags & ~counted);
+    Block* before = book.table.find(block->parent);
+    if (before != nullptr && before->children[closed] != 0) --before->children[closed];
+    return true;
+}
+
+// A block left a medium: no block that follows it may still be there.
+void Ledger::check_children(Rank& rank, Book& book, const WireEvent& event, uint32_t page,
+                            int medium, const Block& block) {
+    const int closed = closed_index(medium);
+    if (closed < 0 || block.children[closed] == 0) return;
+    if (rank.has_gap) {
+        ++book.counts.unjudged;
+        return;
+    }
+    breach(Fault::CHILD_STAYS, event, page, medium, block.key, block.children[closed], block.depth);
+}
+
 void Ledger::remove(Rank& rank, Book& book, const WireEvent& event) {
     const int medium = medium_of(event);
-    const auto bit = static_cast<uint8_t>(1U << medium);
-    const int closed = closed_index(medium);
     gone_.clear();
     for (uint32_t page = 0; page < event.ids; ++page) {
-        const uint64_t key = batch_.ids[event.first_id + page].key;
-        Block* block = book.table.find(key);
-        if (block == nullptr || (block->media & bit) == 0) {
-            if (!rank.complete) {
-                ++book.counts.unjudged;
-            } else {
-                breach(Fault::REMOVED_ABSENT, event, page, medium, key, 0,
-                       block == nullptr ? 0 : block->depth);
-            }
-            continue;
-        }
-        block->media = static_cast<uint8_t>(block->media & ~bit);
-        ++book.counts.removed[static_cast<size_t>(medium)];
-        --book.counts.blocks[static_cast<size_t>(medium)];
-        const auto counted = static_cast<uint8_t>(closed == 0 ? COUNTED : COUNTED_TOO);
-        if (closed >= 0 && (block->flags & counted) != 0) {
-            block->flags = static_cast<uint8_t>(block->flags & ~counted);
-            Block* before = book.table.find(block->parent);
-            if (before != nullptr && before->children[closed] != 0) --before->children[closed];
-        }
-        gone_.push_back(key);
-        note(1, medium, block->digest);
+        if (take_off(rank, book, event, page, medium)) gone_.push_back(page);
     }
     // The pages of one event may be listed in any order, so their children are looked for after it.
-    for (uint32_t at = 0; at < gone_.size(); ++at) {
-        Block* block = book.table.find(gone_[at]);
+    for (const uint32_t page : gone_) {
+        const Block* block = book.table.find(batch_.ids[event.first_id + page].key);
         if (block == nullptr) continue;
-        if (closed >= 0 && block->children[closed] != 0) {
-            if (rank.has_gap) {
-                ++book.counts.unjudged;
-            } else {
-                breach(Fault::CHILD_STAYS, event, at, medium, block->key, block->children[closed],
-                       block->depth);
-            }
-        }
+        check_children(rank, book, event, page, medium, *block);
         if (block->media != 0) continue;
         book.note_departure(block->key);
         const uint32_t space = block->space;

@@ -129,17 +129,34 @@ class Ledger {
     Spaces& spaces() { return spaces_; }
 
   private:
-    struct Chain;
+    // The hashes that the tokens of one event give.
+    struct Chain {
+        // Whether the block before is in a chain from the first page.
+        bool chained = false;
+        // Whether a hash that differs is a breach.
+        bool judged = false;
+        // Whether the chain begins as if there were no namespace.
+        bool unseeded = false;
+        uint32_t space = 0;
+    };
+
     void store(Rank& rank, Book& book, const WireEvent& event);
     void remove(Rank& rank, Book& book, const WireEvent& event);
     void clear(Rank& rank);
     bool is_aligned(Book& book, const WireEvent& event, int medium);
+    size_t find_root(const WireEvent& event, Chain& chain, Seed& seed);
     Chain begin_chain(const WireEvent& event, const Block* before, uint32_t space);
     bool check_hash(Book& book, const WireEvent& event, Chain& chain, uint32_t page);
     void check_parent(Rank& rank, Book& book, const WireEvent& event, const Block* before,
                       int medium);
     Block& put(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
                const Block& wanted);
+    uint32_t space_of(const WireEvent& event, const Block* before, uint32_t stated, int medium);
+    void describe(Book& book, const WireEvent& event, uint32_t page, const Block* before,
+                  Chain& chain, Block& wanted);
+    bool take_off(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium);
+    void check_children(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
+                        const Block& block);
     void count_child(Block& block, Block* before, int medium);
     void note(int kind, int medium, const uint8_t* digest);
     int closed_index(int medium) const;
@@ -153,7 +170,7 @@ class Ledger {
     WireBatch batch_;
     std::vector<Breach> breaches_;
     std::vector<uint8_t> digests_;
-    std::vector<uint64_t> gone_;
+    std::vector<uint32_t> gone_;
     std::string trace_;
     bool saw_all_ = false;
 };

@@ -227,7 +227,10 @@ class Decoder {
     }
 
     void read_extra_keys(WireEvent& event) {
-        if (reader_.type() != Reader::Type::ARRAY) return reader_.skip();
+        if (reader_.type() != Reader::Type::ARRAY) {
+            reader_.skip();
+            return;
+        }
         const size_t count = reader_.array("extra_keys");
         for (size_t i = 0; i < count; ++i) {
             const uint8_t* begin = reader_.position();

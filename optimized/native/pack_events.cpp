@@ -45,9 +45,9 @@ class Encoder {
 
     void encode(const PackedEvents::Item& item) {
         switch (item.kind) {
-            case EventKind::STORED: return stored(item);
-            case EventKind::REMOVED: return removed(item);
-            case EventKind::CLEARED: begin("AllBlocksCleared", 0); return;
+            case EventKind::STORED: stored(item); break;
+            case EventKind::REMOVED: removed(item); break;
+            case EventKind::CLEARED: begin("AllBlocksCleared", 0); break;
         }
     }
 
