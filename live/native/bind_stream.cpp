@@ -110,27 +110,21 @@ nb::object find(Ledger& self, int64_t rank_number, int64_t group, uint64_t key) 
                           nb::bytes(reinterpret_cast<const char*>(block->digest), HASH_BYTES));
 }
 
-}  // namespace
-
-}  // namespace kvcanon
-
-NB_MODULE(_stream, m) {
-    using kvcanon::Hashes;
-    using kvcanon::Ledger;
+void bind_stream(nb::module_& m) {
     m.doc() = "Folds a stream of KV events, and checks the laws that it can show by itself.";
-    nb::exception<kvcanon::Malformed>(m, "MalformedFrame", PyExc_ValueError);
-    m.attr("BLOCK_BYTES") = sizeof(kvcanon::Block);
+    const nb::exception<Malformed> malformed(m, "MalformedFrame", PyExc_ValueError);
+    m.attr("BLOCK_BYTES") = sizeof(Block);
     nb::class_<Ledger>(m, "Ledger")
         .def(
             "__init__",
             [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed,
                bool tracing) {
                 new (self) Ledger({static_cast<Hashes>(hashes), host_is_closed, tracing},
-                                  kvcanon::seeds_by(std::move(find_seeds)));
+                                  seeds_by(std::move(find_seeds)));
             },
             nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("host_is_closed") = false,
             nb::arg("tracing") = false)
-        .def("fold", &kvcanon::fold, nb::arg("payload"), nb::arg("begins") = false)
+        .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false)
         .def("lose", &Ledger::lose)
         .def("drop", &Ledger::drop)
         .def("take_trace",
@@ -138,8 +132,14 @@ NB_MODULE(_stream, m) {
                  const std::string trace = self.take_trace();
                  return nb::bytes(trace.data(), trace.size());
              })
-        .def("books", &kvcanon::books)
+        .def("books", &books)
         .def_prop_ro("namespaces", [](Ledger& self) { return self.spaces().used(); })
-        .def("contents", &kvcanon::contents, nb::arg("rank"), nb::arg("group"))
-        .def("find", &kvcanon::find, nb::arg("rank"), nb::arg("group"), nb::arg("key"));
+        .def("contents", &contents, nb::arg("rank"), nb::arg("group"))
+        .def("find", &find, nb::arg("rank"), nb::arg("group"), nb::arg("key"));
 }
+
+}  // namespace
+
+}  // namespace kvcanon
+
+NB_MODULE(_stream, m) { kvcanon::bind_stream(m); }
