@@ -23,6 +23,7 @@ from kvcanon.conformance.cli.explore import explore_command
 from kvcanon.conformance.cli.lasting_stdout import lasting_stdout
 from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
+from kvcanon.conformance.cli.once import OnceCommand
 from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
@@ -36,14 +37,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("laws")(laws)
-app.command("check")(check_command)
-app.command("explore")(explore_command)
-app.command("mutants")(mutants_command)
-app.command("prove")(prove_command)
-app.command("replay")(replay_command)
-app.command("watch")(watch_command)
-app.command("audit")(audit_command)
+app.command("laws", cls=OnceCommand)(laws)
+app.command("check", cls=OnceCommand)(check_command)
+app.command("explore", cls=OnceCommand)(explore_command)
+app.command("mutants", cls=OnceCommand)(mutants_command)
+app.command("prove", cls=OnceCommand)(prove_command)
+app.command("replay", cls=OnceCommand)(replay_command)
+app.command("watch", cls=OnceCommand)(watch_command)
+app.command("audit", cls=OnceCommand)(audit_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 

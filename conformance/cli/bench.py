@@ -20,6 +20,7 @@ from kvcanon.conformance.cli.bench_cliffs import bench_cliffs
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_tree import bench_tree
+from kvcanon.conformance.cli.once import OnceCommand
 from kvcanon.conformance.cli.options import (
     AsJson,
     Conversations,
@@ -50,10 +51,10 @@ from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.cache_names import load_adapter
 
 bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
-bench.command("cliffs")(bench_cliffs)
-bench.command("gpu")(bench_gpu)
-bench.command("judge")(bench_judge)
-bench.command("tree")(bench_tree)
+bench.command("cliffs", cls=OnceCommand)(bench_cliffs)
+bench.command("gpu", cls=OnceCommand)(bench_gpu)
+bench.command("judge", cls=OnceCommand)(bench_judge)
+bench.command("tree", cls=OnceCommand)(bench_tree)
 
 
 @frozen
@@ -94,7 +95,7 @@ def _group() -> None:
     """Measure a cache, or the judge."""
 
 
-@bench.command("replay")
+@bench.command("replay", cls=OnceCommand)
 def bench_replay(
     cache: Annotated[
         str, typer.Argument(metavar="[CACHE]", help="reference, or package.module:factory.")

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.once import OnceCommand
 from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.peers_report import table_json, table_text
 from kvcanon.conformance.cli.terminal import (
@@ -67,7 +68,7 @@ def _group() -> None:
     """Environments for the caches of other engines."""
 
 
-@peers.command("list")
+@peers.command("list", cls=OnceCommand)
 def list_command(*, into: PeersFolder) -> None:
     """List the releases, and which of them have an environment."""
     there = peers_in(into)
@@ -77,7 +78,7 @@ def list_command(*, into: PeersFolder) -> None:
     ReportConsole().print(table)
 
 
-@peers.command("make")
+@peers.command("make", cls=OnceCommand)
 def make_command(
     release: Annotated[
         str, typer.Argument(metavar="RELEASE", help=f"One of {', '.join(RELEASES)}.")
@@ -130,7 +131,7 @@ def _print_stand_ins(release: Release) -> None:
         typer.echo(f"  {name}: {STAND_INS[name].what}")
 
 
-@peers.command("table")
+@peers.command("table", cls=OnceCommand)
 def table_command(
     *,
     into: PeersFolder,

@@ -17,7 +17,6 @@ from kvcanon.reference import (
 )
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import (
-    CPU,
     FULL,
     GPU,
     MAMBA,
@@ -131,8 +130,7 @@ def host_leaves_go_before_duplicates(patch: Overrides) -> None:
     evict_duplicates = host._evict_duplicates
 
     def last(state: State, enough: int) -> None:
-        for leaf in victims.leaves_in_turn(state, CPU, enough):
-            departures.delete_from_host(state, leaf)
+        host._evict_leaves(state, enough)
         evict_duplicates(state, enough)
 
     patch.setattr(host, "_evict_duplicates", last)

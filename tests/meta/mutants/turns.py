@@ -236,6 +236,7 @@ def copies_are_thrown_away_once_one_was_made(patch: Overrides) -> None:
         below = departures.subtree(node)
         backed = node.data[FULL].host is not None
         if copied and backed and not any(each.locked for each in below):
+            departures.end_departures(state)
             departures.vacate(state, node, CPU)
             departures.delete(state, node)
             return
