@@ -16,6 +16,7 @@ from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
 from kvcanon.optimized.snapshot import events_of
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import Counts, Namespace
 from sent_events import ALL_KINDS, pages_of, stores
 
@@ -113,6 +114,14 @@ def test_native_encoder_gives_the_same_events(dialect: Dialect, bigram: bool) ->
     assert not len(caches[0].take_packed_events())
 
 
+def test_a_closed_cache_gives_no_packed_events() -> None:
+    """Taking packed events is refused as taking events is."""
+    cache = new_cache(CacheConfig(page_size=4, device_slots=Counts(8)))
+    cache.close()
+    with pytest.raises(BadArgument, match="is closed"):
+        cache.take_packed_events()
+
+
 def _event_bytes(batch: bytes) -> bytes:
     """The bytes of the only event of a batch: what is between its time and its rank."""
     return batch[11:-1]
@@ -123,7 +132,10 @@ def test_native_integers_are_the_shortest() -> None:
     cache = new_cache(CacheConfig(page_size=4, device_slots=Counts(1024)))
     numbers = [0, 127, 128, 255, 256, 65535, 65536, 4294967295]
     insert(cache, np.array(numbers * 512, dtype=np.uint32))
-    natively = cache.take_packed_events().encode(0, AT, RANK)
+    packed = cache.take_packed_events()
+    natively = packed.encode(0, AT, RANK)
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        packed.encode(3, AT, RANK)
     assert natively == msgspec.msgpack.encode(msgspec.msgpack.decode(natively))
 
 
