@@ -12,6 +12,7 @@ from kvcanon.optimized._core_results import HostSlots as HostSlots
 from kvcanon.optimized._core_results import Inserted as Inserted
 from kvcanon.optimized._core_results import LoadedBack as LoadedBack
 from kvcanon.optimized._core_results import Matched as Matched
+from kvcanon.optimized._core_results import PackedEvents as PackedEvents
 
 # --------------------------------------------------------------------------------------------------
 # Page hashes (bind_hashing.cpp)
@@ -284,6 +285,11 @@ class CacheCore:
 
         Where more waited than `max_pending_events`, they are all pages cleared, and then a store of
         each page that is resident. Page hashes are computed here: other calls do not pay for them.
+        """
+    def take_packed_events(self) -> PackedEvents:
+        """Return the events since the last call for the wire, and forget them.
+
+        They are those of `take_events`, in a form that another thread can encode.
         """
     def _add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, list[int]]:
         """Return the number of a namespace, and the numbers that were forgotten for it."""

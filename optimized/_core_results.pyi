@@ -102,6 +102,20 @@ class HostSlots:
     def mamba(self) -> NDArray[np.int32]:
         """Slots, an int32 array that is made when it is read."""
 
+class PackedEvents:
+    """Events that were taken, ready to be encoded by any thread."""
+
+    def __len__(self) -> int:
+        """How many events."""
+    @property
+    def pages(self) -> int:
+        """Pages that were stored or removed."""
+    def encode(self, dialect: int, timestamp: float, rank: int) -> bytes:
+        """Encode the batch as MessagePack. The GIL is released.
+
+        The dialect is its place in `kvcanon.live.dialects.DIALECTS`.
+        """
+
 class Event:
     """A run of consecutive pages that was stored on a medium or removed from it."""
 

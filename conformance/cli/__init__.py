@@ -1,4 +1,4 @@
-"""The command line: `laws`, `check`, `explore`, `prove`, `mutants`, `replay`, `bench`, `peers`.
+"""The command line: one module for each command, and `main`.
 
 Exit code 0: the command ran, and no law is broken. 1: a law is broken, or too little was exercised
 to say that none is. 2: the command line or the named cache is wrong; stderr says why in one line.
@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from kvcanon.conformance.bench.workloads.mooncake import TraceError
+from kvcanon.conformance.cli.audit import audit_command
 from kvcanon.conformance.cli.bench import bench
 from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
@@ -27,6 +28,7 @@ from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.cli.supervised import supervised
+from kvcanon.conformance.cli.watch import watch_command
 from kvcanon.conformance.errors import UsageError
 
 app = typer.Typer(
@@ -41,6 +43,8 @@ app.command("explore", cls=OnceCommand)(explore_command)
 app.command("mutants", cls=OnceCommand)(mutants_command)
 app.command("prove", cls=OnceCommand)(prove_command)
 app.command("replay", cls=OnceCommand)(replay_command)
+app.command("watch", cls=OnceCommand)(watch_command)
+app.command("audit", cls=OnceCommand)(audit_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 

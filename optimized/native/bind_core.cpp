@@ -67,6 +67,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     Config config;
     config.page_size = static_cast<int32_t>(page_size);
     config.page_words = static_cast<int32_t>(page_size * unit_words);
+    config.unit_words = static_cast<int32_t>(unit_words);
     config.window_tokens = window_tokens;
     config.mamba = mamba;
     config.device_slots = pool_sizes(device_slots, "device_slots");
@@ -199,6 +200,7 @@ void bind_core(nb::module_& m) {
         "cache"_a);
     bind_operations(core);
     bind_events(m, core, tree);
+    bind_packed_events(m, core);
     bind_inspection(tree);
 }
 

@@ -125,4 +125,7 @@ void bind_inspection(nanobind::class_<TreeView>& tree);
 void bind_events(nanobind::module_& m, nanobind::class_<CacheCore>& core,
                  nanobind::class_<TreeView>& tree);
 
+// Adds events for the wire, and the method that takes them.
+void bind_packed_events(nanobind::module_& m, nanobind::class_<CacheCore>& core);
+
 }  // namespace kvcanon

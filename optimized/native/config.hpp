@@ -38,6 +38,8 @@ struct Config {
     int32_t page_size = 1;
     // 32-bit words of a page: one a token, or two a bigram.
     int32_t page_words = 1;
+    // Words of a unit: 2 where units are bigrams.
+    int32_t unit_words = 1;
     // 0 where the model has no sliding window.
     int64_t window_tokens = 0;
     bool mamba = false;

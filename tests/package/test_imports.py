@@ -6,7 +6,7 @@ are facts about import statements, so they are read from the source: nothing is 
 from paths import ROOT
 import inside a function or for type checkers counts like any other.
 
-The four folders at the top of the checkout are importable from there by accident (`python -m
+The five folders at the top of the checkout are importable from there by accident (`python -m
 pytest` puts the checkout on the path), and a module would then be loaded twice, under two names. So
 their names are refused too.
 """
@@ -36,6 +36,7 @@ class Rule:
 SPEC = "kvcanon.spec"
 REFERENCE = "kvcanon.reference"
 OPTIMIZED = "kvcanon.optimized"
+LIVE = "kvcanon.live"
 CONFORMANCE = "kvcanon.conformance"
 
 RULES = {
@@ -44,8 +45,9 @@ RULES = {
     SPEC: Rule(frozenset({SPEC}), frozenset({"attrs"})),
     REFERENCE: Rule(frozenset({SPEC, REFERENCE})),
     OPTIMIZED: Rule(frozenset({SPEC, OPTIMIZED})),
+    LIVE: Rule(frozenset({SPEC, LIVE})),
     # Reports say which release judged, so the judge may read the version.
-    CONFORMANCE: Rule(frozenset({SPEC, REFERENCE, CONFORMANCE, "kvcanon.__version__"})),
+    CONFORMANCE: Rule(frozenset({SPEC, REFERENCE, LIVE, CONFORMANCE, "kvcanon.__version__"})),
     "tests": Rule(frozenset({"kvcanon"})),
 }
 
@@ -53,6 +55,7 @@ FOLDERS = {
     SPEC: ROOT / "spec",
     REFERENCE: ROOT / "reference",
     OPTIMIZED: ROOT / "optimized",
+    LIVE: ROOT / "live",
     CONFORMANCE: ROOT / "conformance",
     "tests": ROOT / "tests",
 }

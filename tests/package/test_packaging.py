@@ -1,6 +1,6 @@
 """What a user installs: the built wheel, in an environment that has never seen the checkout.
 
-The code lies in four folders at the top of the checkout, and src/kvcanon links to them. A link can
+The code lies in five folders at the top of the checkout, and src/kvcanon links to them. A link can
 be followed in the checkout and dangle in a wheel, and a folder can be found as `spec` where only
 `kvcanon.spec` should exist. Nothing but an installed wheel shows that neither happened.
 """
@@ -20,7 +20,7 @@ import pytest
 from installed import NO_COMPILER, NO_CORE, Release, build, installed, pip_wheel
 from paths import ROOT
 
-PARTS = ("spec", "reference", "optimized", "conformance")
+PARTS = ("spec", "reference", "optimized", "live", "conformance")
 
 
 def sources() -> dict[str, bytes]:
@@ -95,7 +95,9 @@ def test_wheel_leaves_native_sources_out(release: Release) -> None:
     """The sources of the core are in the source distribution; a wheel has no use for them."""
     with zipfile.ZipFile(release.wheel) as wheel:
         assert not [
-            name for name in wheel.namelist() if name.startswith("kvcanon/optimized/native")
+            name
+            for name in wheel.namelist()
+            if name.startswith(("kvcanon/optimized/native", "kvcanon/live/native"))
         ]
 
 
@@ -125,7 +127,7 @@ def test_wheel_carries_its_license(release: Release) -> None:
 
 
 def test_sdist_holds_the_four_folders(release: Release) -> None:
-    """The source distribution is shaped like the checkout: four folders, and links to them."""
+    """The source distribution is shaped like the checkout: five folders, and links to them."""
     with tarfile.open(release.sdist) as sdist:
         entries = {member.name.partition("/")[2]: member for member in sdist.getmembers()}
     for part in PARTS:

@@ -1,0 +1,65 @@
+"""Options that `watch` and `audit` share, and the check that their extra is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.wire import WIRE_LAWS
+
+
+class HashChoice(StrEnum):
+    """How hashes are judged, by the names of `kvcanon.live.follower.HashRule`."""
+
+    AUTO = "auto"
+    TOKENS = "tokens"
+    OPAQUE = "opaque"
+
+
+HashesOption: TypeAlias = Annotated[
+    HashChoice,
+    typer.Option(
+        help="auto: once hashes are seen to follow from tokens, all must; tokens: all must; "
+        "opaque: not judged."
+    ),
+]
+ClosedHostOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--closed-host",
+        help="Demand on the host, too, that the block before is there. Not for write_back.",
+    ),
+]
+IgnoreOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LAW", help="Do not report this law, as EVENT-13. Repeat for more."),
+]
+
+
+def require_live() -> None:
+    """Refuse where the extra `live` is missing. Raises: UsageError."""
+    try:
+        for module in ("kvcanon.live", "kvcanon.live.metrics"):
+            import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"this command needs {error.name}, which is not installed; "
+            "run `pip install 'kvcanon[live]'`"
+        ) from error
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+
+
+def ignored_laws(given: Sequence[str] | None) -> frozenset[str]:
+    """The ids of laws to ignore. Raises: UsageError."""
+    import_module("kvcanon.spec.laws")
+    for law_id in given or ():
+        if law_id not in LAWS and law_id not in WIRE_LAWS:
+            raise UsageError(f"--ignore {law_id}: there is no such law; see `kvcanon laws`")
+    return frozenset(given or ())

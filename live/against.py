@@ -1,0 +1,134 @@
+"""Compares two streams of the same requests: of two engines, or of two ranks of one model.
+
+Blocks are compared by their tokens and everything before them, not by their hashes on the wire, so
+that engines which hash otherwise can be compared. Batches may be cut otherwise, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from attrs import evolve, frozen
+
+from kvcanon.live.dialects import MEDIA
+from kvcanon.live.follower import Follower, FollowerConfig
+from kvcanon.live.recording import Recording
+from kvcanon.live.subscriber import Frame
+
+_RECORD = 34
+_KINDS = ("stored on", "removed from", "cleared")
+
+
+@frozen
+class Happening:
+    """One block that was stored or removed, or a clear."""
+
+    kind: int
+    medium: int
+    digest: bytes
+
+    def __str__(self) -> str:
+        if self.kind == len(_KINDS) - 1:
+            return "all blocks cleared"
+        return f"block {self.digest[:8].hex()} {_KINDS[self.kind]} {MEDIA[self.medium]}"
+
+
+@frozen
+class Comparison:
+    """How two streams differ."""
+
+    happenings: tuple[int, int]
+    """How much happened in each."""
+    first_difference: int | None
+    """The place where they first differ in order; None where they are equal."""
+    at_difference: tuple[Happening | None, Happening | None]
+    only_first: Counter[str]
+    """What happened in the first alone, counted by kind and medium, whatever the order."""
+    only_second: Counter[str]
+    resident: tuple[int, int, int]
+    """Blocks on a medium in the end: in both streams, in the first alone, in the second alone."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the same happened in the same order."""
+        return self.first_difference is None
+
+    @property
+    def is_same_sum(self) -> bool:
+        """Whether the same happened in any order, and is resident in the end."""
+        return not self.only_first and not self.only_second and not any(self.resident[1:])
+
+
+def compare(
+    first: Recording, second: Recording, config: FollowerConfig, sources: tuple[int, int] = (0, 0)
+) -> Comparison:
+    """Compare one publisher of each recording. Raises: BadRecording."""
+    tracing = evolve(config, tracing=True)
+    followers = [Follower(source, tracing) for source in sources]
+    happened: list[Counter[bytes]] = [Counter(), Counter()]
+    numbers, difference = [0, 0], None
+    at_difference: tuple[bytes | None, bytes | None] = (None, None)
+    pairs = zip_longest(_records(first, followers[0]), _records(second, followers[1]))
+    for place, pair in enumerate(pairs):
+        if difference is None and pair[0] != pair[1]:
+            difference, at_difference = place, pair
+        for side, record in enumerate(pair):
+            if record is not None:
+                numbers[side] += 1
+                # What happened in both is no difference, so only what is left over is kept.
+                other = happened[1 - side]
+                if other.get(record):
+                    other[record] -= 1
+                    if not other[record]:
+                        del other[record]
+                else:
+                    happened[side][record] += 1
+    contents = [_contents(follower) for follower in followers]
+    return Comparison(
+        happenings=(numbers[0], numbers[1]),
+        first_difference=difference,
+        at_difference=(_parsed(at_difference[0]), _parsed(at_difference[1])),
+        only_first=_by_kind(happened[0]),
+        only_second=_by_kind(happened[1]),
+        resident=(
+            len(contents[0] & contents[1]),
+            len(contents[0] - contents[1]),
+            len(contents[1] - contents[0]),
+        ),
+    )
+
+
+def _records(recording: Recording, follower: Follower) -> Iterator[bytes]:
+    for arrived in recording.frames():
+        if isinstance(arrived, Frame) and arrived.source == follower.source:
+            follower.take(arrived.sequence, arrived.payload, anew=arrived.anew)
+            trace = follower.ledger.take_trace()
+            for at in range(0, len(trace), _RECORD):
+                yield trace[at : at + _RECORD]
+
+
+def _parsed(record: bytes | None) -> Happening | None:
+    return None if record is None else Happening(record[0], record[1], record[2:])
+
+
+def _by_kind(records: Counter[bytes]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for record, number in records.items():
+        kind = _KINDS[record[0]]
+        found[kind if kind == "cleared" else f"{kind} {MEDIA[record[1]]}"] += number
+    return found
+
+
+def _contents(follower: Follower) -> set[bytes]:
+    """What is resident: a digest with a medium, for each."""
+    found: set[bytes] = set()
+    for book in follower.books():
+        held = follower.ledger.contents(book.rank, book.group)
+        for at in range(0, len(held), 33):
+            media = held[at + 32]
+            for medium in range(len(MEDIA)):
+                if media >> medium & 1:
+                    found.add(held[at : at + 32] + bytes([medium]))
+    return found

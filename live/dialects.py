@@ -1,0 +1,35 @@
+"""Dialects: the encodings of events that routers in use can read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from kvcanon.spec.types import Medium
+
+
+class Dialect(StrEnum):
+    """How a publisher encodes its events."""
+
+    SGLANG = "sglang"
+    """Maps tagged with `type`; hashes are signed integers, the first 64 bits. SGLang 0.5.20 on."""
+    VLLM = "vllm"
+    """As SGLang's, with vLLM's fields and media names; hashes are unsigned, the last 64 bits."""
+    LEGACY = "legacy"
+    """Arrays whose fields are known by their places, as both engines sent before. Namespaces are
+    not carried."""
+
+
+DIALECTS = tuple(Dialect)
+"""By their numbers in the native encoder."""
+
+HOST_NAME_OF_VLLM = "CPU"
+
+MEDIA = ("GPU", "CPU_PINNED", "DISK", "EXTERNAL", "other")
+"""Media by their numbers in the native ledger."""
+
+
+def media_name(medium: Medium, dialect: Dialect) -> str:
+    """The name of a medium on the wire."""
+    if dialect is Dialect.VLLM and medium is Medium.CPU:
+        return HOST_NAME_OF_VLLM
+    return medium.value

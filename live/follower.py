@@ -1,0 +1,189 @@
+"""Follows one publisher: places its batches, folds them, and says which laws they break."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import IntEnum
+
+from attrs import define, field, frozen
+
+from kvcanon.live._stream import Ledger, MalformedFrame
+from kvcanon.live.dialects import MEDIA
+from kvcanon.live.faults import Fault, StreamFinding
+from kvcanon.live.hash_seeds import seeds_of
+from kvcanon.live.ledger_types import BookCounts, BreachTuple
+from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker
+
+
+class HashRule(IntEnum):
+    """How hashes are judged; the numbers are those of the native ledger."""
+
+    AUTO = 0
+    """Once hashes of a namespace were seen to follow from its tokens, all must."""
+    TOKENS = 1
+    """All hashes must follow from tokens."""
+    OPAQUE = 2
+    """Hashes are names; whether they follow from anything is not judged."""
+
+
+@frozen
+class FollowerConfig:
+    """What is judged."""
+
+    hashes: HashRule = HashRule.AUTO
+    host_is_closed: bool = False
+    """Whether on the host, too, a block needs the block before it: not so under write_back."""
+    ignored: frozenset[str] = frozenset()
+    """Ids of laws whose breaches are not reported."""
+    tracing: bool = False
+
+
+@define
+class FollowerCounts:
+    """What came of one publisher since it is followed."""
+
+    batches: int = 0
+    events: int = 0
+    pages: int = 0
+    unknown_events: int = 0
+    malformed: int = 0
+    gaps: int = 0
+    lost: int = 0
+    """Batches that no replay has."""
+    replayed: int = 0
+    repeated: int = 0
+    restarts: int = 0
+    last_sequence: int = -1
+    last_timestamp: float = 0.0
+    by_law: Counter[str] = field(factory=Counter)
+
+
+@frozen
+class BookView:
+    """What one rank holds, by a stream."""
+
+    rank: int
+    group: int
+    complete: bool
+    """Whether everything since the last AllBlocksCleared was seen."""
+    counts: BookCounts
+
+    def blocks(self) -> dict[str, int]:
+        """Blocks by medium, of media that ever had any."""
+        numbers = zip(MEDIA, self.counts["blocks"], self.counts["stored"], strict=True)
+        return {name: blocks for name, blocks, stored in numbers if stored or name == "GPU"}
+
+
+class Follower:
+    """Folds the batches of one publisher, in the order in which they are given."""
+
+    def __init__(self, source: int = 0, config: FollowerConfig | None = None) -> None:
+        self.source = source
+        self.config = config if config is not None else FollowerConfig()
+        self.counts = FollowerCounts()
+        self._tracker = SequenceTracker()
+        self._ledger = Ledger(
+            seeds_of,
+            int(self.config.hashes),
+            self.config.host_is_closed,
+            self.config.tracing,
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is held."""
+        return self._ledger
+
+    def books(self) -> list[BookView]:
+        """What each rank and group of layers holds."""
+        return [BookView(*book) for book in self._ledger.books()]
+
+    def take(
+        self, sequence: int, payload: bytes, *, replayed: bool = False, anew: bool = False
+    ) -> list[StreamFinding]:
+        """Fold a batch, and return what is wrong with it. A malformed one is skipped.
+
+        `anew` says that it is known to be of another publisher than the batches before it.
+        """
+        if anew and self.counts.batches:
+            self._tracker.forget()
+            self._ledger.drop()
+            self.counts.restarts += 1
+        placed = self._tracker.place(sequence, payload)
+        found = [] if placed.place is BatchPlace.NEXT else list(self._misplaced(placed, sequence))
+        if placed.place not in {BatchPlace.REPEATED, BatchPlace.LATE}:
+            self.counts.replayed += replayed
+            found += self._fold(sequence, payload, begins=placed.place is BatchPlace.FIRST)
+        return self._reported(found)
+
+    def break_off(self, problem: str) -> list[StreamFinding]:
+        """Count a frame that has no batch at all."""
+        self.counts.malformed += 1
+        return self._reported(
+            [StreamFinding(Fault.MALFORMED, self.source, max(0, self._next()), problem=problem)]
+        )
+
+    def _next(self) -> int:
+        return self._tracker.expected or 0
+
+    def _misplaced(self, placed: Placed, sequence: int) -> Iterator[StreamFinding]:
+        counts = self.counts
+        counts.restarts += placed.restarted
+        if placed.place is BatchPlace.AFTER_GAP:
+            first = placed.missing_from
+            joined_late = first == 0 and not placed.restarted
+            if placed.restarted:
+                self._ledger.drop()
+            else:
+                self._ledger.lose()
+            if not joined_late:
+                counts.gaps += 1
+                counts.lost += placed.missing_to - first
+                yield StreamFinding(Fault.LOST, self.source, first, last=placed.missing_to - 1)
+        elif placed.place is BatchPlace.REPEATED:
+            counts.repeated += 1
+            yield StreamFinding(Fault.REPEATED, self.source, sequence)
+        elif placed.place is BatchPlace.LATE:
+            yield StreamFinding(Fault.OUT_OF_ORDER, self.source, sequence)
+
+    def _fold(self, sequence: int, payload: bytes, *, begins: bool) -> Iterator[StreamFinding]:
+        counts = self.counts
+        counts.batches += 1
+        counts.last_sequence = sequence
+        try:
+            rank, counts.last_timestamp, events, pages, unknown, broken = self._ledger.fold(
+                payload, begins
+            )
+        except MalformedFrame as error:
+            counts.malformed += 1
+            # What it stored and removed is not known.
+            self._ledger.lose()
+            yield StreamFinding(Fault.MALFORMED, self.source, sequence, problem=str(error))
+            return
+        counts.events += events
+        counts.pages += pages
+        counts.unknown_events += unknown
+        for each in broken:
+            yield self._finding(sequence, rank, each)
+
+    def _finding(self, sequence: int, rank: int, breach: BreachTuple) -> StreamFinding:
+        fault, event, page, medium, key, other, depth = breach
+        return StreamFinding(
+            Fault(fault),
+            self.source,
+            sequence,
+            rank=rank,
+            event=event,
+            page=page,
+            medium=MEDIA[medium],
+            key=key,
+            other=other,
+            depth=depth,
+        )
+
+    def _reported(self, found: list[StreamFinding]) -> list[StreamFinding]:
+        kept = [finding for finding in found if finding.law_id not in self.config.ignored]
+        for finding in kept:
+            self.counts.by_law[finding.law_id] += 1
+        return kept

@@ -1,0 +1,145 @@
+// The extension module kvcanon.live._stream: the ledger of one publisher's stream.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ledger.hpp"
+#include "msgpack_reader.hpp"
+
+namespace nb = nanobind;
+
+namespace kvcanon {
+
+namespace {
+
+nb::object text_or_none(const Text& text) {
+    if (!text.is_there) return nb::none();
+    return nb::bytes(text.value.data(), text.value.size());
+}
+
+FindSeeds seeds_by(nb::callable find) {
+    return [find = std::move(find)](const Space& space) {
+        std::vector<Seed> seeds;
+        const nb::object found =
+            find(text_or_none(space.salt), text_or_none(space.lora), text_or_none(space.extra_key),
+                 nb::bytes(space.extra.data(), space.extra.size()));
+        for (const nb::handle item : nb::cast<nb::sequence>(found)) {
+            const auto bytes = nb::cast<nb::bytes>(item);
+            if (bytes.size() != HASH_BYTES) throw nb::value_error("A seed has 32 bytes.");
+            Seed seed{};
+            std::copy_n(static_cast<const uint8_t*>(bytes.data()), HASH_BYTES, seed.begin());
+            seeds.push_back(seed);
+        }
+        return seeds;
+    };
+}
+
+nb::tuple as_tuple(const Breach& breach) {
+    return nb::make_tuple(static_cast<int>(breach.fault), breach.event, breach.page, breach.medium,
+                          breach.key, breach.other, breach.depth);
+}
+
+nb::tuple fold(Ledger& self, const nb::bytes& payload, bool begins) {
+    const std::vector<Breach> breaches =
+        self.fold(static_cast<const uint8_t*>(payload.data()), payload.size(), begins);
+    nb::list listed;
+    for (const Breach& breach : breaches) listed.append(as_tuple(breach));
+    const WireBatch& batch = self.batch();
+    return nb::make_tuple(batch.rank, batch.timestamp, batch.events.size() + batch.unknown,
+                          batch.ids.size(), batch.unknown, listed);
+}
+
+nb::dict counts_of(const Book& book) {
+    nb::dict counts;
+    const BookCounts& from = book.counts;
+    counts["blocks"] = std::vector<uint64_t>(from.blocks.begin(), from.blocks.end());
+    counts["stored"] = std::vector<uint64_t>(from.stored.begin(), from.stored.end());
+    counts["removed"] = std::vector<uint64_t>(from.removed.begin(), from.removed.end());
+    counts["cleared"] = from.cleared;
+    counts["distinct"] = book.table.size();
+    counts["block_size"] = book.block_size;
+    counts["fresh"] = from.fresh;
+    counts["came_back"] = from.came_back;
+    counts["verified"] = from.verified;
+    counts["unverified"] = from.unverified;
+    counts["unjudged"] = from.unjudged;
+    counts["bytes"] = book.bytes();
+    return counts;
+}
+
+nb::list books(Ledger& self) {
+    nb::list listed;
+    for (const auto& [rank_number, rank] : self.ranks()) {
+        for (const auto& [group, book] : rank.books) {
+            listed.append(nb::make_tuple(rank_number, group, rank.complete, counts_of(book)));
+        }
+    }
+    return listed;
+}
+
+// What is held, as 33 bytes a block: the digest, and a bit for each medium.
+nb::bytes contents(Ledger& self, int64_t rank_number, int64_t group) {
+    std::string bytes;
+    const auto rank = self.ranks().find(rank_number);
+    if (rank != self.ranks().end()) {
+        const auto book = rank->second.books.find(group);
+        if (book != rank->second.books.end()) {
+            bytes.reserve(book->second.table.size() * (HASH_BYTES + 1));
+            book->second.table.each([&](const Block& block) {
+                bytes.append(reinterpret_cast<const char*>(block.digest), HASH_BYTES);
+                bytes.push_back(static_cast<char>(block.media));
+            });
+        }
+    }
+    return nb::bytes(bytes.data(), bytes.size());
+}
+
+nb::object find(Ledger& self, int64_t rank_number, int64_t group, uint64_t key) {
+    const auto rank = self.ranks().find(rank_number);
+    if (rank == self.ranks().end()) return nb::none();
+    const auto book = rank->second.books.find(group);
+    if (book == rank->second.books.end()) return nb::none();
+    const Block* block = book->second.table.find(key);
+    if (block == nullptr) return nb::none();
+    return nb::make_tuple(block->media, block->depth, block->parent,
+                          nb::bytes(reinterpret_cast<const char*>(block->digest), HASH_BYTES));
+}
+
+void bind_stream(nb::module_& m) {
+    m.doc() = "Folds a stream of KV events, and checks the laws that it can show by itself.";
+    const nb::exception<Malformed> malformed(m, "MalformedFrame", PyExc_ValueError);
+    m.attr("BLOCK_BYTES") = sizeof(Block);
+    nb::class_<Ledger>(m, "Ledger")
+        .def(
+            "__init__",
+            [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed,
+               bool tracing) {
+                new (self) Ledger({static_cast<Hashes>(hashes), host_is_closed, tracing},
+                                  seeds_by(std::move(find_seeds)));
+            },
+            nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("host_is_closed") = false,
+            nb::arg("tracing") = false)
+        .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false)
+        .def("lose", &Ledger::lose)
+        .def("drop", &Ledger::drop)
+        .def("take_trace",
+             [](Ledger& self) {
+                 const std::string trace = self.take_trace();
+                 return nb::bytes(trace.data(), trace.size());
+             })
+        .def("books", &books)
+        .def_prop_ro("namespaces", [](Ledger& self) { return self.spaces().used(); })
+        .def("contents", &contents, nb::arg("rank"), nb::arg("group"))
+        .def("find", &find, nb::arg("rank"), nb::arg("group"), nb::arg("key"));
+}
+
+}  // namespace
+
+}  // namespace kvcanon
+
+NB_MODULE(_stream, m) { kvcanon::bind_stream(m); }

@@ -1,0 +1,93 @@
+// The blocks that a stream holds, by the key of their hash: what a router would keep, and no more.
+//
+// Blocks lie in chunks and never move; the index has four bytes for each of its places, of which
+// between 35 % and 70 % are taken. So a block costs 72 bytes and 6 to 12 of the index, and the
+// memory of blocks that left is used again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sha256.hpp"
+
+namespace kvcanon {
+
+struct Block {
+    uint64_t key;
+    // Key of the block before it, where it has one.
+    uint64_t parent;
+    // The page hash that its tokens give, or where the chain before it is not known, a hash of its
+    // tokens and its parent's key.
+    uint8_t digest[HASH_BYTES];
+    // Pages of the prompt up to its end, as far as the stream tells.
+    uint32_t depth;
+    uint32_t space;
+    // Blocks that follow it on the media on which children leave first.
+    uint32_t children[2];
+    // When it was last seen stored, counted in gaps.
+    uint16_t epoch;
+    // A bit for each medium.
+    uint8_t media;
+    uint8_t flags;
+};
+
+static_assert(sizeof(Block) == 72);
+
+enum BlockFlag : uint8_t {
+    HAS_PARENT = 1,
+    // Its tokens are known.
+    HAS_CONTENT = 2,
+    // Its digest continues a chain from the first page.
+    CHAINED = 4,
+    // Its parent counts it among its children, on each of two media.
+    COUNTED = 8,
+    COUNTED_TOO = 16,
+};
+
+class BlockTable {
+  public:
+    BlockTable() { clear(); }
+    BlockTable(const BlockTable&) = delete;
+    BlockTable& operator=(const BlockTable&) = delete;
+
+    size_t size() const { return size_; }
+    // Bytes of the blocks and their index.
+    size_t bytes() const {
+        return chunks_.size() * CHUNK * sizeof(Block) + index_.capacity() * sizeof(uint32_t);
+    }
+    // The block with this key; nullptr where there is none.
+    Block* find(uint64_t key);
+    // Add a block with a key that is not there; everything else of it is zero.
+    Block& add(uint64_t key);
+    void remove(uint64_t key);
+    void clear();
+
+    template <typename Visit>
+    void each(Visit visit) const {
+        for (const uint32_t place : index_) {
+            if (place != NOBODY) visit(at(place));
+        }
+    }
+
+  private:
+    static constexpr uint32_t NOBODY = 0xffffffff;
+    static constexpr size_t CHUNK = 4096;
+    static constexpr size_t FEWEST = 1024;
+
+    Block& at(uint32_t place) const { return chunks_[place / CHUNK][place % CHUNK]; }
+    size_t home(uint64_t key) const;
+    // Where in the index the key is, or the empty place where it would be.
+    size_t place_of(uint64_t key) const;
+    void resize(size_t places);
+
+    std::vector<std::unique_ptr<Block[]>> chunks_;
+    std::vector<uint32_t> index_;
+    // Blocks that were removed, linked by `key`.
+    uint32_t unused_ = NOBODY;
+    uint32_t made_ = 0;
+    size_t size_ = 0;
+};
+
+}  // namespace kvcanon

@@ -1,0 +1,235 @@
+"""Follows publishers: gives each batch once and in order, with what replays can still give.
+
+A gap in the numbers is filled from the publisher's replay socket before the batch after it is
+given. A publisher that was started anew is told from one that repeats a batch, also where its
+numbers happen to go on. What cannot be had is left out, so that whoever reads sees the gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import zmq
+from attrs import define, evolve, field, frozen
+from zmq.utils.monitor import recv_monitor_message
+
+from kvcanon.live.endpoints import check_endpoint
+from kvcanon.live.replay_server import END
+from kvcanon.live.sequence import BatchPlace, SequenceTracker
+
+REPLAY_SILENCE_MS = 2000
+"""How long a replay may be silent before it is given up."""
+
+WAITING_FRAMES = 100_000
+"""Of a publisher, before ZeroMQ drops more."""
+
+_ANY_NUMBER = 1 << 63
+
+
+@frozen
+class Source:
+    """A publisher: where it sends, and where it replays."""
+
+    endpoint: str
+    replay_endpoint: str | None = None
+
+
+@frozen
+class Frame:
+    """A batch as it arrived."""
+
+    source: int
+    topic: bytes
+    sequence: int
+    payload: bytes
+    received: float
+    """Seconds since 1970."""
+    replayed: bool = False
+    anew: bool = False
+    """Whether it is known to be of another publisher than the frame before it."""
+
+
+@frozen
+class BrokenFrame:
+    """Parts that are no frame."""
+
+    source: int
+    problem: str
+    received: float
+
+
+@define
+class _Publisher:
+    """One publisher, as its subscriber sees it."""
+
+    source: Source
+    socket: zmq.Socket[bytes]
+    monitor: zmq.Socket[bytes]
+    tracker: SequenceTracker = field(factory=SequenceTracker)
+    filled_to: int = 0
+    """Batches below it that arrive again were given by a replay."""
+    was_cut: bool = False
+    doubtful: bool = False
+    """Whether the connection was made anew, perhaps to another publisher."""
+
+
+class Subscriber:
+    """A SUB socket for each publisher. Raises: BadEndpoint."""
+
+    def __init__(self, sources: Sequence[Source | str], *, topic: str = "") -> None:
+        given = [Source(each) if isinstance(each, str) else each for each in sources]
+        for source in given:
+            check_endpoint(source.endpoint)
+            if source.replay_endpoint is not None:
+                check_endpoint(source.replay_endpoint)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._poller = zmq.Poller()
+        self._publishers = [self._connect(source, topic) for source in given]
+        self._closed = False
+
+    @property
+    def sources(self) -> list[Source]:
+        """The publishers, by the numbers that frames have."""
+        return [each.source for each in self._publishers]
+
+    def receive(self, timeout_s: float) -> Iterator[Frame | BrokenFrame]:
+        """Give what arrives until nothing more waits; wait for the first at most `timeout_s`."""
+        ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
+        for number, publisher in enumerate(self._publishers):
+            if publisher.monitor in ready:
+                self._note_connection(publisher)
+            if publisher.socket in ready:
+                yield from self._drain(number, publisher)
+
+    def close(self) -> None:
+        """Close the sockets; what waits in them is dropped."""
+        if not self._closed:
+            self._closed = True
+            self._context.destroy(linger=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _connect(self, source: Source, topic: str) -> _Publisher:
+        socket = self._context.socket(zmq.SUB)
+        # Frames wait here while a gap is filled; those beyond are dropped, and are a gap to fill.
+        socket.set_hwm(WAITING_FRAMES)
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        socket.setsockopt_string(zmq.SUBSCRIBE, topic)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        socket.connect(source.endpoint)
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+        return _Publisher(source, socket, monitor)
+
+    def _note_connection(self, publisher: _Publisher) -> None:
+        while int(publisher.monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = recv_monitor_message(publisher.monitor)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                publisher.was_cut = True
+            elif publisher.was_cut:
+                publisher.was_cut, publisher.doubtful = False, True
+
+    def _drain(self, number: int, publisher: _Publisher) -> Iterator[Frame | BrokenFrame]:
+        while True:
+            try:
+                parts = publisher.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            now = time.time()
+            if len(parts) != 3 or len(parts[1]) != len(END):
+                yield BrokenFrame(number, _shape_of(parts), now)
+                continue
+            topic, sequence, payload = parts
+            frame = Frame(number, topic, int.from_bytes(sequence, "big"), payload, now)
+            yield from self._in_order(publisher, frame)
+
+    def _in_order(self, publisher: _Publisher, frame: Frame) -> Iterator[Frame]:
+        """The frame, after what is missing before it."""
+        tracker = publisher.tracker
+        self._note_connection(publisher)
+        anew = publisher.doubtful and not self._goes_on(publisher)
+        publisher.doubtful = False
+        if anew:
+            tracker.forget()
+        before = tracker.expected
+        placed = tracker.place(frame.sequence, frame.payload)
+        if placed.place is BatchPlace.REPEATED and frame.sequence < publisher.filled_to:
+            return
+        missed: list[tuple[int, bytes]] = []
+        if placed.place is BatchPlace.AFTER_GAP:
+            first = placed.missing_from
+            goes_on = before is not None and not placed.restarted
+            # The last batch that was seen comes again, so that another publisher shows itself.
+            missed = self._replay(publisher, frame, first - 1 if goes_on else first)
+            if goes_on and missed and not tracker.is_same_run(*missed[0]):
+                anew, first = True, 0
+                missed = self._replay(publisher, frame, 0)
+            missed = [item for item in missed if item[0] >= first]
+            tracker.forget()
+            for item in [*missed, (frame.sequence, frame.payload)]:
+                tracker.place(*item)
+            publisher.filled_to = frame.sequence
+        for sequence, payload in missed:
+            yield evolve(frame, sequence=sequence, payload=payload, replayed=True, anew=anew)
+            anew = False
+        yield evolve(frame, anew=anew)
+
+    def _goes_on(self, publisher: _Publisher) -> bool:
+        """Whether the publisher is the one that was connected before, as far as a replay tells."""
+        last = (publisher.tracker.expected or 0) - 1
+        if last < 0 or publisher.source.replay_endpoint is None:
+            return True
+        answer = self._ask(publisher.source.replay_endpoint, last, _ANY_NUMBER, most=1)
+        if answer is None:
+            return True
+        # A publisher that has not come so far has begun anew.
+        return bool(answer) and publisher.tracker.is_same_run(*answer[0])
+
+    def _replay(self, publisher: _Publisher, frame: Frame, first: int) -> list[tuple[int, bytes]]:
+        """The batches before a frame, from a number on, that the publisher still has."""
+        if publisher.source.replay_endpoint is None:
+            return []
+        return self._ask(publisher.source.replay_endpoint, first, frame.sequence) or []
+
+    def _ask(
+        self, endpoint: str, first: int, end: int, most: int | None = None
+    ) -> list[tuple[int, bytes]] | None:
+        """Batches from `first` on and before `end` that the publisher has; None: no answer."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.set_hwm(0)
+        found: list[tuple[int, bytes]] = []
+        answered = False
+        try:
+            socket.connect(endpoint)
+            socket.send_multipart((b"", first.to_bytes(len(END), "big")))
+            while (most is None or len(found) < most) and socket.poll(REPLAY_SILENCE_MS):
+                # Old publishers leave the topic out.
+                parts = socket.recv_multipart()
+                answered = True
+                if len(parts) < 3 or parts[-2] == END:
+                    break
+                sequence = int.from_bytes(parts[-2], "big")
+                if first <= sequence < end:
+                    found.append((sequence, parts[-1]))
+        finally:
+            socket.close(linger=0)
+        return found if answered else None
+
+
+def _shape_of(parts: Sequence[bytes]) -> str:
+    if len(parts) != 3:
+        return f"has {len(parts)} parts, not a topic, a number and a batch"
+    return f"has a number of {len(parts[1])} bytes, not {len(END)}"

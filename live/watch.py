@@ -1,0 +1,79 @@
+"""Watches publishers: receives, folds, records, and keeps the rates for a dashboard."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from kvcanon.live.audit import Fold
+from kvcanon.live.faults import StreamFinding
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.recording import StreamRecorder
+from kvcanon.live.subscriber import Subscriber
+
+SHOWN_FINDINGS = 8
+RATE_OVER_S = 5.0
+
+
+@frozen
+class Reading:
+    """Totals of one publisher at one time."""
+
+    at: float
+    events: int
+    pages: int
+
+
+@define
+class StreamWatch:
+    """Publishers that are watched, and what came of them so far."""
+
+    subscriber: Subscriber
+    config: FollowerConfig
+    recorder: StreamRecorder | None = None
+    clock: Callable[[], float] = time.monotonic
+    fold: Fold = field(init=False)
+    latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
+    began: float = field(init=False)
+    lags: dict[int, float] = field(factory=dict)
+    """Seconds from a batch's time to its arrival, by publisher."""
+    _readings: dict[int, deque[Reading]] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.fold = Fold(self.config)
+        self.began = self.clock()
+
+    def step(self, timeout_s: float) -> list[StreamFinding]:
+        """Receive and fold what is there, and return what is wrong with it."""
+        found: list[StreamFinding] = []
+        for arrived in self.subscriber.receive(timeout_s):
+            if self.recorder is not None:
+                self.recorder.write(arrived)
+            found += self.fold.take(arrived)
+            sent = self.fold.followers[arrived.source].counts.last_timestamp
+            if sent:
+                self.lags[arrived.source] = max(0.0, arrived.received - sent)
+        self.latest.extend(found)
+        return found
+
+    def read_rates(self) -> None:
+        """Take a reading for the rates; call it about once a second."""
+        now = self.clock()
+        for follower in self.fold.followers:
+            counts = follower.counts
+            readings = self._readings.setdefault(follower.source, deque())
+            readings.append(Reading(now, counts.events, counts.pages))
+            while len(readings) > 2 and now - readings[0].at > RATE_OVER_S:
+                readings.popleft()
+
+    def rates(self, source: int) -> tuple[float, float]:
+        """Events and pages a second of a publisher, over the last seconds."""
+        readings = self._readings.get(source)
+        if not readings or len(readings) < 2:
+            return 0.0, 0.0
+        first, last = readings[0], readings[-1]
+        seconds = max(last.at - first.at, 1e-9)
+        return (last.events - first.events) / seconds, (last.pages - first.pages) / seconds

@@ -1,0 +1,195 @@
+"""The commands `watch` and `audit`, and the metrics of a watch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from command_line import read, read_json, usage_error
+from kvcanon.conformance.cli import main
+from kvcanon.live import Publisher, Subscriber
+from kvcanon.live.dashboard import amount, dashboard
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.metrics import start_metrics
+from kvcanon.live.recording import StreamRecorder, open_recording
+from kvcanon.live.subscriber import Frame, Source
+from kvcanon.live.watch import StreamWatch
+from kvcanon.spec.events import AllBlocksCleared, Event
+from sent_events import CLEARED, batch, remove, removes, store, stores
+
+ANY = "tcp://127.0.0.1:*"
+PROMPT = store([10, 20, 30])
+
+
+@contextmanager
+def publishing(*batches: list[Event]) -> Iterator[Publisher]:
+    """A publisher that sends batches, and then a sound one every few milliseconds."""
+    over = threading.Event()
+    with Publisher(ANY, replay_endpoint=ANY, binds_endpoint=True) as sender:
+
+        def send() -> None:
+            for events in batches:
+                sender.publish(events)
+            number = 0
+            while not over.wait(0.02):
+                number += 1
+                sender.publish(stores(5000 + 4 * number))
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            yield sender
+        finally:
+            over.set()
+            thread.join()
+
+
+def recorded(path: Path, *batches: list[dict[str, Any]]) -> str:
+    """A recording of batches, and its path."""
+    with StreamRecorder(path, [Source("tcp://engine:5557")]) as recorder:
+        for number, events in enumerate(batches):
+            recorder.write(Frame(0, b"", number, batch(*events), 1.0))
+    return str(path)
+
+
+def watched(sender: Publisher, *options: str) -> list[str]:
+    """The command that watches a publisher."""
+    return ["watch", sender.endpoint, "--replay", str(sender.replay_endpoint), *options]
+
+
+def test_watch_shows_and_records_a_sound_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends after its time with what is cached, and its recording passes the audit."""
+    path = tmp_path / "a.kvstream"
+    with publishing([AllBlocksCleared()], stores(10, 20)) as sender:
+        assert main(watched(sender, "--seconds", "1", "--record", str(path))) == 0
+    shown = capsys.readouterr().out
+    assert "No law is broken." in shown
+    assert sender.endpoint in shown
+    assert open_recording(path).sources[0].endpoint == sender.endpoint
+    assert "No law is broken." in read(capsys, "audit", str(path))
+
+
+def test_watch_ends_at_a_violation_where_it_is_asked_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With --fail-on-violation it ends with 1 and names the law; --ignore leaves the law out."""
+    broken = [AllBlocksCleared(), *stores(10, 20)], stores(10, 20)
+    with publishing(*broken) as sender:
+        began = time.monotonic()
+        assert main(watched(sender, "--seconds", "20", "--fail-on-violation")) == 1
+        assert time.monotonic() - began < 15
+        assert "EVENT-2 source 0 batch 1 event 0" in capsys.readouterr().out
+        ignoring = watched(sender, "--seconds", "1", "--fail-on-violation", "--ignore", "EVENT-2")
+        assert main(ignoring) == 0
+
+
+def test_audit_shows_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with 1, and prints the law, the events that show it, and what a router believes."""
+    path = recorded(tmp_path / "a", [CLEARED], [PROMPT], [PROMPT | {"medium": "CPU"}], [PROMPT])
+    shown = read(capsys, "audit", path, code=1)
+    assert "EVENT-2 at source 0 batch 3 event 0" in shown
+    assert "Shown by 2 events:" in shown
+    assert "Wrongly believed: A router that counts copies" in shown
+    assert "BROKEN: EVENT-2 3 times" in shown
+    result = read_json(capsys, "audit", path, code=1)
+    assert result["by_law"] == {"EVENT-2": 3}
+    assert result["excerpts"][0]["shows"]
+    assert result["streams"][0]["books"][0]["blocks"][:2] == [3, 3]
+
+
+def test_audit_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --against it says whether the streams are equal, and where they differ."""
+    first = recorded(tmp_path / "a", [CLEARED], [PROMPT])
+    second = recorded(tmp_path / "b", [CLEARED], [PROMPT], [remove(PROMPT["block_hashes"][2:])])
+    assert "are equal, in order" in read(capsys, "audit", first, "--against", first)
+    shown = read(capsys, "audit", first, "--against", second, code=1)
+    assert "1 blocks removed from GPU" in shown
+    assert "differ first at place 4: nothing, and block" in shown
+    assert read_json(capsys, "audit", first, "--against", second, code=1)["resident"] == [2, 1, 0]
+
+
+def test_wrong_commands_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong endpoint, file, law or number ends with 2 and says why."""
+    usage_error(capsys, "watch", "5557")
+    usage_error(capsys, "watch", "tcp://127.0.0.1:5557", "--ignore", "EVENT-99")
+    usage_error(capsys, "watch", "tcp://a:1", "tcp://b:1", "--replay", "tcp://a:2")
+    usage_error(capsys, "watch", "tcp://a:1", "--record", str(tmp_path / "no" / "a"))
+    usage_error(capsys, "audit", str(tmp_path / "none"))
+    path = recorded(tmp_path / "a", [CLEARED])
+    usage_error(capsys, "audit", path, "--against", path, "--source", "3")
+
+
+@pytest.mark.parametrize("missing", ["msgspec", "zmq", "prometheus_client", "kvcanon.live._stream"])
+def test_a_missing_extra_is_one_line(missing: str) -> None:
+    """Without a package of the extra both commands end with 2 and say what to install."""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from kvcanon.conformance.cli import main; sys.exit(main(['audit', 'x']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "kvcanon[live]" in line
+
+
+def test_metrics_and_dashboard_tell_what_is_held() -> None:
+    """A scrape and the dashboard have the blocks, the tokens, the gaps and the broken laws."""
+    with (
+        publishing([AllBlocksCleared(), *stores(10, 20)], removes(stores(10, 20, 30))) as sender,
+        Subscriber([Source(sender.endpoint, sender.replay_endpoint)]) as subscriber,
+    ):
+        watch = StreamWatch(subscriber, FollowerConfig())
+        assert "waiting" in rendered(watch)
+        end = time.monotonic() + 10
+        while not watch.fold.total:
+            assert time.monotonic() < end
+            watch.step(0.05)
+            watch.read_rates()
+        port, close = start_metrics(watch, 0)
+        try:
+            url = f"http://127.0.0.1:{port}/metrics"
+            text = urllib.request.urlopen(url, timeout=10).read().decode()
+        finally:
+            close()
+        source = f'source="{sender.endpoint}"'
+        assert f'kvcanon_stream_violations_total{{law="EVENT-2",{source}}} 1.0' in text
+        assert f'kvcanon_cache_blocks{{group="0",medium="GPU",rank="0",{source}}}' in text
+        assert "kvcanon_stream_gaps_total" in text
+        shown = rendered(watch)
+        assert "1 violations: EVENT-2 1" in shown
+        assert "GPU" in shown
+
+
+def rendered(watch: StreamWatch) -> str:
+    """The dashboard as text."""
+    console = Console(width=140, record=True, file=StringIO())
+    console.print(dashboard(watch))
+    return console.export_text()
+
+
+def test_amounts_are_short() -> None:
+    """A large number has three figures and a unit."""
+    assert [amount(each) for each in (0, 999, 1500, 2_340_000, 5e9)] == [
+        "0",
+        "999",
+        "1.5k",
+        "2.34M",
+        "5G",
+    ]

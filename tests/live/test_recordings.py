@@ -1,0 +1,168 @@
+"""Recordings, audits of them, and excerpts that show what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvcanon.live.against import compare
+from kvcanon.live.audit import audit
+from kvcanon.live.excerpt import excerpt_of
+from kvcanon.live.faults import Fault
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.recording import MAGIC, BadRecording, Recording, StreamRecorder, open_recording
+from kvcanon.live.subscriber import BrokenFrame, Frame, Source
+from sent_events import CLEARED, batch, remove, store, tail
+
+SOURCES = [Source("tcp://engine:5557", "tcp://engine:5558"), Source("tcp://other:5557")]
+LONG = store(range(0, 400, 4))
+
+
+def recorded(path: Path, *batches: Sequence[dict[str, Any]], flush_each: bool = False) -> Recording:
+    """A recording of one publisher's batches, from number 0 on."""
+    with StreamRecorder(path, SOURCES) as recorder:
+        for number, events in enumerate(batches):
+            recorder.write(Frame(0, b"kv", number, batch(*events), 5.25))
+            if flush_each:
+                recorder.flush()
+    return open_recording(path)
+
+
+def test_frames_come_back_as_they_were(tmp_path: Path) -> None:
+    """Each field of a frame is kept; backwards they come in the other order."""
+    frames: list[Frame | BrokenFrame] = [
+        Frame(0, b"kv", 0, batch(CLEARED), 1.5),
+        Frame(1, b"", 2**63, b"", 2.000001, replayed=True),
+        BrokenFrame(1, "has 2 parts", 3.0),
+        Frame(0, b"kv", 1, bytes(2_000_000), 4.0, anew=True),
+        Frame(0, b"kv", 2, batch(LONG), 5.0),
+    ]
+    with StreamRecorder(tmp_path / "a", SOURCES) as recorder:
+        for frame in frames:
+            recorder.write(frame)
+    recording = open_recording(tmp_path / "a")
+    assert recording.sources == tuple(SOURCES)
+    assert list(recording.frames()) == frames
+    assert list(recording.frames_backwards()) == frames[::-1]
+    assert len(recording.blocks) == 2
+    assert recording.cut_off == 0
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_recording_that_was_cut_off_is_read_so_far(tmp_path: Path, cut: int) -> None:
+    """A recorder that was killed leaves all blocks that it had written."""
+    whole = recorded(tmp_path / "a", [CLEARED], [LONG], flush_each=True)
+    (tmp_path / "b").write_bytes(whole.path.read_bytes()[:-cut])
+    recording = open_recording(tmp_path / "b")
+    assert len(list(recording.frames())) == 1
+    assert recording.cut_off > 0
+
+
+def test_damaged_recordings_are_refused(tmp_path: Path) -> None:
+    """A file that is no recording, or has other bytes than were written, is refused."""
+    path = recorded(tmp_path / "a", [CLEARED], [LONG]).path
+    good = path.read_bytes()
+    for damaged, problem in (
+        (b"", "is no recording"),
+        (b"KVSTRM99" + good[8:], "is no recording"),
+        (MAGIC + b"\1\0\0\0{", "damaged header"),
+        (good[:-1] + bytes([good[-1] ^ 1]), "damaged at byte"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(BadRecording, match=problem):
+            list(open_recording(path).frames())
+    with pytest.raises(BadRecording, match="cannot be read"):
+        open_recording(tmp_path)
+
+
+def test_a_sound_recording_breaks_nothing(tmp_path: Path) -> None:
+    """An audit counts what there is, and finds nothing."""
+    result = audit(recorded(tmp_path / "a", [CLEARED], [LONG], [remove(LONG["block_hashes"])]))
+    assert (result.total, result.events, result.pages) == (0, 3, 200)
+    assert result.streams[0].books[0].blocks() == {"GPU": 0}
+
+
+HASHES: list[int] = LONG["block_hashes"]
+NOISE = [[store([number])] for number in range(1000, 1400, 4)]
+"""Events that have nothing to do with a fault."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "before", "last", "steps"),
+    [
+        (Fault.STORED_TWICE, [[LONG]], [tail(LONG, 99)], 2),
+        (Fault.REMOVED_ABSENT, [[LONG]], [remove([HASHES[-1]]), remove([HASHES[-1]])], 1),
+        (Fault.PARENT_ABSENT, [[LONG], [remove(HASHES)]], [tail(LONG, 99)], 1),
+        (Fault.CHILD_STAYS, [[LONG]], [remove([HASHES[50]])], 3),
+        (
+            Fault.WRONG_HASH,
+            [[store([0, 4, 8])]],
+            [tail(store([0, 4, 12]), 2) | {"token_ids": [9] * 4}],
+            3,
+        ),
+        (Fault.OTHER_BLOCK_SIZE, [[LONG]], [store([5000], size=8)], 2),
+        (Fault.NO_TOKENS, [[LONG]], [{**LONG, "token_ids": [], "medium": "CPU"}], 1),
+        (Fault.UNSEEDED_HASH, [], [store([5000]) | {"cache_salt": "s"}], 1),
+        (Fault.NOT_CLEARED_FIRST, [], [], 0),
+    ],
+)
+def test_excerpts_are_short_and_show_the_fault(
+    tmp_path: Path,
+    fault: Fault,
+    before: list[list[dict[str, Any]]],
+    last: list[dict[str, Any]],
+    steps: int,
+) -> None:
+    """Of hundreds of events an excerpt keeps those few that break the law by themselves."""
+    first = [] if fault is Fault.NOT_CLEARED_FIRST else [CLEARED]
+    recording = recorded(
+        tmp_path / "a", first, *NOISE[:50], *before, *NOISE[50:], last, flush_each=True
+    )
+    result = audit(recording)
+    (found,) = [each for each in result.findings if each.fault is fault][:1]
+    excerpt = excerpt_of(recording, found, FollowerConfig())
+    if fault is Fault.NOT_CLEARED_FIRST:
+        return
+    assert excerpt.shows
+    assert len(excerpt.steps) == steps, [step.event for step in excerpt.steps]
+    assert fault in {each.finding.fault for each in result.excerpts}
+
+
+def test_a_chain_of_blocks_is_part_of_the_excerpt(tmp_path: Path) -> None:
+    """A wrong hash is shown with the blocks from the first page on, as it follows from them."""
+    wrong = tail(LONG, 40) | {"block_hashes": [7, *HASHES[41:]]}
+    recording = recorded(tmp_path / "a", [CLEARED], *NOISE, [LONG], [remove(HASHES[40:])], [wrong])
+    (excerpt,) = audit(recording).excerpts
+    assert excerpt.shows
+    assert len(excerpt.steps) == 41
+
+
+def test_equal_streams_are_equal_however_batches_are_cut(tmp_path: Path) -> None:
+    """Two ranks that do the same are equal, also where one hashes otherwise."""
+    first = recorded(tmp_path / "a", [CLEARED], [LONG], [remove(HASHES[::-1])])
+    half = [{**LONG, "block_hashes": [each + 1 for each in HASHES]}]
+    gone = [remove([each + 1 for each in reversed(HASHES)])]
+    second = recorded(tmp_path / "b", [CLEARED, *half, *gone])
+    result = compare(first, second, FollowerConfig())
+    assert result.is_equal
+    assert result.is_same_sum
+    assert result.happenings == (201, 201)
+
+
+def test_streams_that_differ_are_told_apart(tmp_path: Path) -> None:
+    """What one stream has alone is counted, and the first difference is named."""
+    first = recorded(tmp_path / "a", [CLEARED], [LONG])
+    second = recorded(tmp_path / "b", [CLEARED], [LONG], [remove(HASHES[-3:])])
+    result = compare(first, second, FollowerConfig())
+    assert result.first_difference == 101
+    assert result.only_second == {"removed from GPU": 3}
+    assert not result.only_first
+    assert result.resident == (97, 3, 0)
+    assert not result.is_same_sum
+    swapped = recorded(tmp_path / "c", [CLEARED], [store([9000])], [LONG])
+    other = recorded(tmp_path / "d", [CLEARED], [LONG], [store([9000])])
+    result = compare(swapped, other, FollowerConfig())
+    assert (result.is_equal, result.is_same_sum) == (False, True)
