@@ -110,6 +110,7 @@ void end(Batch& batch, const HashRequest& wanted) {
     const auto place = static_cast<size_t>(std::exchange(wanted.span->batch_index, -1));
     // The span may be deleted below, once the last span that follows it has its hashes.
     batch[place].span = nullptr;
+    assert(wanted.pages <= wanted.span->pages);
     wanted.span->hashed = wanted.pages;
     SpanRef::drop(std::exchange(wanted.span->above, nullptr));
 }
@@ -143,7 +144,7 @@ void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page) {
 }
 
 void shorten(TokenSpan* span, int32_t pages, size_t words_per_page) {
-    assert(pages <= span->needed);
+    assert(0 <= pages && pages <= span->needed);
     span->needed = pages;
     if (span->pins == 0) shrink(span, words_per_page);
 }

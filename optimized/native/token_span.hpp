@@ -9,6 +9,7 @@
 // last computed one.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -107,8 +108,10 @@ class SpanRef {
 
     // Drop one reference, and delete spans up the chain that have no references left.
     static void drop(TokenSpan* span) {
+        assert(span == nullptr || span->refs > 0);
         while (span != nullptr && --span->refs == 0) {
             TokenSpan* above = span->above;
+            assert(span->batch_index == -1);
             delete span;
             span = above;
         }
@@ -143,6 +146,7 @@ inline void pin(TokenSpan* span) { ++span->pins; }
 void unpin(TokenSpan* span, size_t words_per_page);
 
 inline const uint8_t* hash_of(const TokenSpan* span, int32_t page) {
+    assert(0 <= page && page < span->hashed);
     return span->hashes + static_cast<size_t>(page) * HASH_BYTES;
 }
 
