@@ -41,7 +41,7 @@ void check_span(const Node* node) {
     const TokenSpan* span = node->span.get();
     require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
     require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
-    require(span->needed <= span->pages, node, "its span needs more pages than it has");
+    require(is_sound(*span), node, "its span has other pages or hashes than it says");
     require(span->namespace_id == node->namespace_id, node, "its span is of another namespace");
 }
 

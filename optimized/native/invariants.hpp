@@ -5,6 +5,8 @@
 // them; most take constant time, and none more than the call itself names.
 #pragma once
 
+#include <algorithm>
+
 #include "state.hpp"
 
 namespace kvcanon {
@@ -71,10 +73,10 @@ inline bool fills_its_parts(const Transfer& transfer) {
 
 // Whether all victims have left.
 inline bool nobody_departs(const State& state) {
-    for (const Component component : ALL_COMPONENTS) {
-        if (state.pools[component][GPU].leaving_slots != 0) return false;
-    }
-    return state.departures.empty() && state.victims_copy == nullptr;
+    const bool none_leaving =
+        std::all_of(std::begin(state.pools), std::end(state.pools),
+                    [](const auto& by_medium) { return by_medium[GPU].leaving_slots == 0; });
+    return none_leaving && state.departures.empty() && state.victims_copy == nullptr;
 }
 
 }  // namespace kvcanon

@@ -128,6 +128,7 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
     made->above = above;
     made->above_end = above_end;
     if (above != nullptr) ++above->refs;
+    assert(is_sound(*made.get()));
     return made;
 }
 
@@ -147,11 +148,13 @@ void shorten(TokenSpan* span, int32_t pages, size_t words_per_page) {
     assert(0 <= pages && pages <= span->needed);
     span->needed = pages;
     if (span->pins == 0) shrink(span, words_per_page);
+    assert(is_sound(*span));
 }
 
 void unpin(TokenSpan* span, size_t words_per_page) {
     assert(span->pins > 0);
     if (--span->pins == 0) shrink(span, words_per_page);
+    assert(is_sound(*span));
 }
 
 }  // namespace kvcanon
