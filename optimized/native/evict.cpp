@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
-#include <tuple>
+#include <new>
 
 #include "backup.hpp"
 #include "departures.hpp"
@@ -132,6 +132,10 @@ Counts evict(State& state, const Counts& counts) {
             evict_from_device(state, component, goal(state, component, GPU, before, counts));
         }
         end_departures(state);
+    } catch (const std::bad_alloc&) {
+        // Something may be half changed: nobody touches it before the recovery forgets all of it.
+        // The copy of the victims may have settled and be gone.
+        throw;
     } catch (...) {
         undo_departures(state);
         throw;
