@@ -22,6 +22,9 @@ PROGRESS ?= build/explored
 RUN ?= sh -c 'python -m pytest -q tests/optimized && \
   kvcanon check optimized --against reference --effort quick'
 
+# What `make native-tsan` runs: the judge on a cache whose statistics a second thread reads.
+RUN_THREADS ?= kvcanon check watched:WatchedCache --against reference --jobs 1 --effort quick
+
 # How long `make fuzz` plays random operations to the native core, and with which compiler.
 SECONDS ?= 60
 CLANG ?= $(shell command -v clang++ || command -v clang++-14)
@@ -45,6 +48,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := build/native
 ASAN := build/asan
+TSAN := build/tsan
 FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp live/native/*.[ch]pp)
 CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp)
@@ -53,7 +57,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,19 +83,33 @@ native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the so
 	$(BIN)/cmake --build $(NATIVE)
 	$(BIN)/cmake --install $(NATIVE) --prefix src
 
-# The same module with AddressSanitizer and UndefinedBehaviorSanitizer and with its asserts, in an
-# environment of its own: kvcanon as installed, with the packages of .venv lent to it. The sanitizer
-# has to be there before Python is. Leaks are not looked for, since Python itself never gives back all.
-native-asan: $(READY) ## Run RUN, by default tests and judge, on a core that checks itself.
-	$(BIN)/python -m venv --without-pip $(ASAN)/env
+# The same module with a sanitizer and with its asserts, in an environment of its own: kvcanon as
+# installed, with the packages of .venv lent to it. The arguments are the environment's folder and what
+# the module checks. The sanitizer has to be there before Python is.
+define sanitized
+	$(BIN)/python -m venv --without-pip $(1)/env
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	  > "$$($(ASAN)/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
-	$(BIN)/python -m pip --python $(ASAN)/env/bin/python install --quiet --no-deps --no-index \
-	  --force-reinstall --no-build-isolation --config-settings build-dir=$(ASAN)/build \
-	  --config-settings cmake.build-type=Debug --config-settings cmake.define.KVCANON_SANITIZE=ON .
+	  > "$$($(1)/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/lent.pth"
+	$(BIN)/python -m pip --python $(1)/env/bin/python install --quiet --no-deps --no-index \
+	  --force-reinstall --no-build-isolation --config-settings build-dir=$(1)/build \
+	  --config-settings cmake.build-type=Debug --config-settings cmake.define.KVCANON_SANITIZE=$(2) .
+endef
+
+# AddressSanitizer and UndefinedBehaviorSanitizer. Leaks are not looked for, since Python itself never
+# gives back all.
+native-asan: $(READY) ## Run RUN, by default tests and judge, on a core that checks itself.
+	$(call sanitized,$(ASAN),address)
 	env PATH="$(CURDIR)/$(ASAN)/env/bin:$$PATH" PYTHONMALLOC=malloc \
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(RUN)
+
+# ThreadSanitizer, while a second thread reads the statistics of the caches that are judged. It needs
+# addresses that are not random, and is some twenty times slower, so that no answer counts as late.
+native-tsan: $(READY) ## Run RUN_THREADS, by default the judge, on a core that checks its threads.
+	$(call sanitized,$(TSAN),thread)
+	env PATH="$(CURDIR)/$(TSAN)/env/bin:$$PATH" PYTHONPATH=tests/helpers PYTHONMALLOC=malloc \
+	  KVCANON_ACTION_SECONDS=300 LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" \
+	  TSAN_OPTIONS=exitcode=66 setarch "$$(uname -m)" -R $(RUN_THREADS)
 
 # The core without its Python side, under libFuzzer: any bytes are a configuration and a stream of
 # operations. What was reached is kept in $(FUZZ)/corpus, and the input that broke something beside it.

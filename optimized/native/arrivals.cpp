@@ -1,6 +1,7 @@
 #include "arrivals.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 
 #include "errors.hpp"
@@ -43,6 +44,7 @@ Completions in_order(const State& state, int direction, EndOf end_of) {
         }
     }
     std::sort(found.begin(), found.end());
+    assert(found.size() <= state.transfers.size());
     return found;
 }
 

@@ -1,6 +1,7 @@
 #include "bind_core.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
@@ -8,6 +9,7 @@
 
 #include "bind_errors.hpp"
 #include "bind_numbers.hpp"
+#include "bind_reprs.hpp"
 #include "cache_core.hpp"
 #include "docstrings.hpp"
 #include "emit.hpp"
@@ -145,6 +147,13 @@ PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit<Type>)
                            {Py_tp_clear, reinterpret_cast<void*>(clear<Type>)},
                            {0, nullptr}};
 
+// Debuggers and failed assertions also show a cache whose constructor raised.
+std::string repr_of_core(nb::handle_t<CacheCore> self) {
+    const nb::str name = nb::borrow<nb::str>(self.type().attr("__name__"));
+    if (!nb::inst_ready(self)) return std::string("<") + name.c_str() + ": not made>";
+    return repr_of(name.c_str(), *nb::inst_ptr<CacheCore>(self));
+}
+
 // The values of each enum that kvcanon.spec has too, by its name there.
 nb::dict enums() {
     nb::dict found;
@@ -182,6 +191,7 @@ void bind_core(nb::module_& m) {
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
              "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
              "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0));
+    core.def("__repr__", &repr_of_core);
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,

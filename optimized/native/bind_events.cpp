@@ -1,8 +1,10 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <memory>
 #include <string>
 
+#include "bind_reprs.hpp"
 #include "cache_core.hpp"
 #include "docstrings.hpp"
 #include "emit.hpp"
@@ -65,6 +67,20 @@ nb::object parent_hash(const TakenEvent& self) {
     return nb::bytes(reinterpret_cast<const char*>(hash), HASH_BYTES);
 }
 
+int64_t namespace_number(const TakenEvent& self) {
+    const TokenSpan* span = self.event.span.get();
+    return span == nullptr ? 0 : self.namespaces->number_of(span->namespace_id);
+}
+
+std::string repr_of_event(const TakenEvent& self) {
+    return ReprText("Event")
+        .add("kind", "'" + std::string(kind(self)) + "'")
+        .add("medium", "'" + std::string(MEDIUM_VALUES[self.event.medium]) + "'")
+        .add("namespace", namespace_number(self))
+        .add("pages", self.event.pages)
+        .done();
+}
+
 // The tokens without a copy: the array keeps the event alive, and the event its pages.
 nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEvent> event) {
     const auto& self = nb::cast<const TakenEvent&>(event);
@@ -103,13 +119,7 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         .def_prop_ro(
             "medium", [](const TakenEvent& self) { return MEDIUM_VALUES[self.event.medium]; },
             "A value of kvcanon.spec.types.Medium.")
-        .def_prop_ro(
-            "namespace",
-            [](const TakenEvent& self) -> int64_t {
-                const TokenSpan* span = self.event.span.get();
-                return span == nullptr ? 0 : self.namespaces->number_of(span->namespace_id);
-            },
-            "Number of the namespace.")
+        .def_prop_ro("namespace", &namespace_number, "Number of the namespace.")
         .def_prop_ro(
             "pages", [](const TakenEvent& self) { return self.event.pages; }, "How many pages.")
         .def_prop_ro("parent_hash", &parent_hash,
@@ -117,7 +127,8 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         .def_prop_ro("hashes", &hashes,
                      "Page hashes, 32 bytes each; of removed pages the last comes first.")
         .def_prop_ro("tokens", &tokens, nb::rv_policy::automatic,
-                     "Tokens of the pages: uint32[pages, words a page].");
+                     "Tokens of the pages: uint32[pages, words a page].")
+        .def("__repr__", &repr_of_event);
     core.def("take_events", &take_events, nb::sig(docs::TAKE_EVENTS.signature),
              docs::TAKE_EVENTS.text);
     tree.def(

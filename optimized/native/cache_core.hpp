@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <type_traits>
 
+#include "check.hpp"
 #include "operation.hpp"
 #include "py_engine.hpp"
 #include "turn.hpp"
@@ -33,6 +35,13 @@ struct CacheCore {
     // `with_memory`.
     template <typename Work>
     auto operate(Operation operation, Work work);
+
+    // Where asserts are on, check a part of the state that no law speaks of. Throws: SpecViolation.
+    void audit() {
+#ifndef NDEBUG
+        check_some(state);
+#endif
+    }
 
     // Read the state while no operation runs.
     template <typename Work>
@@ -85,7 +94,14 @@ auto CacheCore::operate(Operation operation, Work work) {
     engine.begin();
     try {
         refuse_if_away(operation);
-        return with_memory(state, gate, work);
+        if constexpr (std::is_void_v<decltype(work())>) {
+            with_memory(state, gate, work);
+            audit();
+        } else {
+            auto result = with_memory(state, gate, work);
+            audit();
+            return result;
+        }
     } catch (const CacheError&) {
         ++asked.refused;
         throw;

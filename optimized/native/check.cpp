@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "tree.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
 
 namespace {
+
+// Nodes that `check_some` looks at.
+constexpr uint32_t NODES_AT_ONCE = 64;
 
 void require(bool holds, const Node* node, const char* what) {
     if (holds) return;
@@ -33,11 +37,11 @@ void check_links(State& state, const Node* node) {
     require(node->device_children == device_children, node, "children on the device miscounted");
 }
 
-void check_stretch(const Node* node) {
+void check_span(const Node* node) {
     const TokenSpan* span = node->span.get();
     require(node->pages > 0 && node->offset >= 0, node, "it has no pages");
     require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
-    require(span->needed <= span->pages, node, "its span needs more pages than it has");
+    require(is_sound(*span), node, "its span has other pages or hashes than it says");
     require(span->namespace_id == node->namespace_id, node, "its span is of another namespace");
 }
 
@@ -74,10 +78,18 @@ void check_queues(const State& state, const std::vector<Node*>& nodes) {
         require(state.queue(queue).in_order(), state.root, "a queue of victims is out of order");
     }
     for (const Node* node : nodes) {
-        require(is_queued_right(state, node), node, "it is in the wrong queues, or places");
         for (int bits = node->queued; bits != 0; bits &= bits - 1) ++candidates;
     }
     require(queued == candidates, state.root, "a queue has nodes that are gone");
+}
+
+// What one node shows.
+void check_alone(const State& state, const Node* node) {
+    check_span(node);
+    check_data(node);
+    require(is_queued_right(state, node), node, "it is in the wrong queues, or places");
+    require(node->settling == 0, node, "it is still marked by a settlement");
+    require(!node->departing, node, "it is a victim that has not left");
 }
 
 void check_pool(State& state, Component component, Medium medium, const std::vector<Node*>& nodes) {
@@ -121,13 +133,11 @@ void check(State& state) {
     for (const Node* node : nodes) {
         check_links(state, node);
         if (node->parent == nullptr) continue;
-        check_stretch(node);
-        check_data(node);
-        require(node->settling == 0, node, "it is still marked by a settlement");
+        check_alone(state, node);
     }
     check_locks(state, nodes);
     check_queues(state, nodes);
-    require(state.departures.empty(), state.root, "a victim of an earlier eviction has not left");
+    require(nobody_departs(state), state.root, "a victim of an earlier eviction has not left");
     for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             check_pool(state, component, medium, nodes);
@@ -138,6 +148,14 @@ void check(State& state) {
         if (swa >= 0 && state.full_of_swa[static_cast<size_t>(swa)] != static_cast<Slot>(full)) {
             throw SpecViolation("a pairing is missing on one side");
         }
+    }
+}
+
+void check_some(State& state) {
+    require(nobody_departs(state), state.root, "a victim of an earlier eviction has not left");
+    for (uint32_t left = std::min(NODES_AT_ONCE, state.arena.size()); left != 0; --left) {
+        const Node* node = state.arena.at(state.next_checked++ % state.arena.size());
+        if (node->parent != nullptr) check_alone(state, node);
     }
 }
 

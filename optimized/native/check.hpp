@@ -11,4 +11,8 @@ namespace kvcanon {
 // Throws: SpecViolation with the first disagreement.
 void check(State& state);
 
+// Check a few nodes each on its own, and others the next time: a small tree is checked as a whole.
+// Where asserts are on, each call of a cache ends with it. Throws: SpecViolation.
+void check_some(State& state);
+
 }  // namespace kvcanon

@@ -1,5 +1,6 @@
 #include "child_table.hpp"
 
+#include <cassert>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -113,6 +114,7 @@ void ChildTable::clear() {
 }
 
 void ChildTable::place(Segment& segment, Entry entry) {
+    assert(segment.size < segment.entries.size() && entry.node != NOBODY);
     const size_t mask = segment.entries.size() - 1;
     size_t at = entry.tag & mask;
     while (segment.entries[at].node != NOBODY) at = (at + 1) & mask;
@@ -165,6 +167,7 @@ void ChildTable::cut(Segment& full, uint32_t tag) {
         if (entry.node != NOBODY) place((entry.tag >> bit & 1) != 0 ? other : full, entry);
     }
     // Of the values that begin with the bits of the former segment, the second half.
+    assert(full.depth <= depth_ && full.depth <= tag_bits_);
     const size_t half = size_t{1} << (depth_ - full.depth);
     const size_t first = static_cast<size_t>(uint64_t{tag} >> (bit + 1)) * 2 * half;
     for (size_t at = first + half; at < first + 2 * half; ++at) directory_[at] = &other;

@@ -2,6 +2,7 @@
 // the size of the array.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -13,13 +14,20 @@ class ChunkedArray {
   public:
     bool empty() const { return size_ == 0; }
     size_t size() const { return size_; }
-    Item& operator[](size_t at) { return chunks_[at / CHUNK][at % CHUNK]; }
-    const Item& operator[](size_t at) const { return chunks_[at / CHUNK][at % CHUNK]; }
+    Item& operator[](size_t at) {
+        assert(at < size_);
+        return chunks_[at / CHUNK][at % CHUNK];
+    }
+    const Item& operator[](size_t at) const {
+        assert(at < size_);
+        return chunks_[at / CHUNK][at % CHUNK];
+    }
     const Item& back() const { return (*this)[size_ - 1]; }
 
     void push_back(const Item& item) {
         reserve(size_ + 1);
-        (*this)[size_++] = item;
+        ++size_;
+        (*this)[size_ - 1] = item;
     }
 
     // Allocate now what so many items need.
@@ -28,15 +36,16 @@ class ChunkedArray {
     }
 
     // Its chunk stays, to be used again.
-    void pop_back() { --size_; }
+    void pop_back() {
+        assert(!empty());
+        --size_;
+    }
 
     // Add items so that there are more than `at`, and perhaps some more.
     void reach(size_t at, const Item& item) {
         while (at >= size_) {
             reserve(at + 1);
-            for (const size_t end = chunks_.size() * CHUNK; size_ < end; ++size_) {
-                (*this)[size_] = item;
-            }
+            for (const size_t end = chunks_.size() * CHUNK; size_ < end;) push_back(item);
         }
     }
 

@@ -1,7 +1,10 @@
 #include "departures.hpp"
 
+#include <cassert>
+
 #include "emit.hpp"
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "slots.hpp"
 #include "transfer.hpp"
 #include "tree.hpp"
@@ -23,6 +26,7 @@ std::vector<Node*> below(Node* node) {
 }
 
 void give_back(State& state, LeavingVictim& departure) {
+    assert(departure.node->departing);
     departure.node->departing = false;
     for (const Component component : ALL_COMPONENTS) {
         Runs& slots = departure.slots[component];
@@ -72,6 +76,7 @@ void delete_leaf(State& state, Node* node) {
 }
 
 void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole) {
+    assert(!node->departing && node->data[FULL].on(GPU));
     LeavingVictim departure{node, {}, whole};
     for (const Component component : leaving) {
         Runs& slots = departure.slots[component];
@@ -96,6 +101,7 @@ void end_departures(State& state) {
     }
     std::vector<LeavingVictim> departures = std::exchange(state.departures, {});
     for (LeavingVictim& departure : departures) leave(state, departure);
+    assert(nobody_departs(state));
 }
 
 void undo_departures(State& state) {
@@ -103,6 +109,7 @@ void undo_departures(State& state) {
     state.departures.clear();
     if (state.victims_copy != nullptr) cancel(state, *state.victims_copy);
     state.victims_copy = nullptr;
+    assert(nobody_departs(state));
 }
 
 }  // namespace kvcanon

@@ -1,5 +1,6 @@
 #include "emit.hpp"
 
+#include <cassert>
 #include <limits>
 
 namespace kvcanon {
@@ -44,6 +45,7 @@ void emit(State& state, EventKind kind, const Node* node, Medium medium) {
     if (!has_room(state, node->pages)) return;
     state.events.log.push_back({kind, medium, node->span, node->offset, node->pages});
     state.events.pages += node->pages;
+    assert(state.events.pages <= state.config.max_pending_events);
     pin(node->span.get());
 }
 
@@ -71,10 +73,12 @@ std::vector<Event> all_resident(const State& state) {
 }  // namespace
 
 void emit_stored(State& state, const Node* node, Medium medium) {
+    assert(node->data[FULL].resident(medium));
     emit(state, EventKind::STORED, node, medium);
 }
 
 void emit_removed(State& state, const Node* node, Medium medium) {
+    assert(node->data[FULL].resident(medium));
     emit(state, EventKind::REMOVED, node, medium);
 }
 

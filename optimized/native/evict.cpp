@@ -1,11 +1,13 @@
 #include "evict.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <cassert>
+#include <new>
 
 #include "backup.hpp"
 #include "departures.hpp"
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "slots.hpp"
 #include "victims.hpp"
 
@@ -13,19 +15,28 @@ namespace kvcanon {
 
 namespace {
 
-// Whether a victim or one before it must be copied before it leaves.
-bool waits(const State& state) {
+// Under write_back, add what a victim lacks on the host to the copy of the victims. This may evict
+// from the host, and so end the departures of earlier victims. The victim itself stays as it is: it
+// is on the device, and eviction from the host leaves such data alone.
+void copy_victim(State& state, Node* node) {
+    if (!state.config.writes_back()) return;
+    back_up_victim(state, node);
+    assert(node->data[FULL].on(GPU) && !node->departing);
+}
+
+// Whether a victim waits: for its own copy, or for one before it, so that victims leave in order.
+bool must_wait(const State& state) {
     return state.victims_copy != nullptr || !state.departures.empty();
 }
 
 // Demote a leaf, or delete it if it has no host copy.
 void evict_leaf(State& state, Node* node) {
-    if (state.config.writes_back()) back_up_victim(state, node);
+    copy_victim(state, node);
     if (!node->data[FULL].on(CPU)) {
-        // Nodes below it may have to leave the device first.
+        // Nodes below it may be victims that have not left.
         if (node->first_child != nullptr) end_departures(state);
         delete_leaf(state, node);
-    } else if (waits(state)) {
+    } else if (must_wait(state)) {
         depart(state, node, {FULL, SWA, MAMBA}, true);
     } else {
         vacate(state, node, GPU);
@@ -33,11 +44,11 @@ void evict_leaf(State& state, Node* node) {
 }
 
 // Drop one component of an inner node; the mamba state goes with the window that it needs.
-void evict_inside(State& state, Node* node, Component component) {
+void evict_from_inner(State& state, Node* node, Component component) {
     std::vector<Component> leaving{component};
     if (component == SWA && state.config.mamba) leaving.push_back(MAMBA);
-    if (state.config.writes_back()) back_up_victim(state, node);
-    if (waits(state)) {
+    copy_victim(state, node);
+    if (must_wait(state)) {
         depart(state, node, leaving, false);
     } else {
         for (const Component each : leaving) drop(state, node, each, GPU);
@@ -53,6 +64,7 @@ void evict_duplicates(State& state, int64_t enough) {
     }
 }
 
+// Each round takes the first victim out of its queue, so that the loop ends.
 void evict_from_device(State& state, Component component, int64_t enough) {
     while (state.free_slots(component, GPU) < enough) {
         Node* node = next_victim(state, component, GPU);
@@ -60,11 +72,13 @@ void evict_from_device(State& state, Component component, int64_t enough) {
         if (is_device_leaf(node)) {
             evict_leaf(state, node);
         } else {
-            evict_inside(state, node, component);
+            evict_from_inner(state, node, component);
         }
+        assert(next_victim(state, component, GPU) != node);
     }
 }
 
+// Each round takes the first victim out of its queue, or lets all departing ones leave.
 void evict_from_host(State& state, Component component, int64_t enough) {
     if (component == FULL) evict_duplicates(state, enough);
     while (state.free_slots(component, CPU) < enough) {
@@ -84,6 +98,7 @@ void evict_from_host(State& state, Component component, int64_t enough) {
 // The free slots to reach so that `counts` more are free than now, at most the pool's size.
 int64_t goal(const State& state, Component component, Medium medium, const Counts& before,
              const Counts& counts) {
+    assert(counts[component] >= 0);
     return before[component] +
            std::min(counts[component], state.config.capacity(component, medium));
 }
@@ -92,6 +107,7 @@ Counts freed(State& state, Medium medium, const Counts& before) {
     Counts freed = free_slot_counts(state, medium);
     for (const Component component : ALL_COMPONENTS) {
         freed[component] -= before[component];
+        assert(freed[component] >= 0);
         state.counters.evicted_slots[medium][component] += static_cast<uint64_t>(freed[component]);
     }
     return freed;
@@ -116,10 +132,15 @@ Counts evict(State& state, const Counts& counts) {
             evict_from_device(state, component, goal(state, component, GPU, before, counts));
         }
         end_departures(state);
+    } catch (const std::bad_alloc&) {
+        // Something may be half changed: nobody touches it before the recovery forgets all of it.
+        // The copy of the victims may have settled and be gone.
+        throw;
     } catch (...) {
         undo_departures(state);
         throw;
     }
+    assert(nobody_departs(state));
     return freed(state, GPU, before);
 }
 

@@ -9,6 +9,13 @@
 // A leaf loses all its data together. An inner node loses only the component that is short, and the
 // data that is useless without it. Window data that leaves an inner node makes a tombstone and
 // emits no event.
+//
+// Under write_back an eviction goes like this. `evict` takes victims one by one: `back_up_victim`
+// adds what each lacks on the host to one copy, and `depart` takes its device slots away, so that
+// the next victim is chosen as if it had left. `end_departures` submits the copy, waits for it, and
+// lets all victims leave in their order. It comes once, at the end of the eviction; earlier only if
+// the host is full of departing victims, or if a leaf is deleted that may have some below it. If
+// the engine raises, `undo_departures` gives every victim its slots back.
 #pragma once
 
 #include "state.hpp"

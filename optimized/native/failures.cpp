@@ -1,6 +1,7 @@
 #include "failures.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 namespace kvcanon {
 
@@ -22,6 +23,7 @@ Failures::~Failures() {
 }
 
 void Failures::add_failed(Node* node, Direction direction) {
+    assert(node->parent != nullptr);
     node->settling |= failed_bit(direction);
     failed_.push_back(node);
     // Nodes below it are sound no longer.

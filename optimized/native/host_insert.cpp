@@ -1,6 +1,7 @@
 #include "host_insert.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "emit.hpp"
 #include "errors.hpp"
@@ -163,6 +164,7 @@ void place_all(State& state, const Key& key, const Path& path, Fetched& fetched)
     HostInserted& outcome = fetched.outcome;
     outcome.dropped_pages = fetched.payloads[FULL] - outcome.placed_pages - outcome.refilled_pages -
                             outcome.present_pages;
+    assert(outcome.dropped_pages >= 0);
 }
 
 // Free the slots that no placement took.

@@ -1,13 +1,13 @@
 #include "insert.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "backup.hpp"
 #include "emit.hpp"
 #include "errors.hpp"
-#include "match.hpp"
+#include "recency.hpp"
 #include "tree.hpp"
-#include "victims.hpp"
 
 namespace kvcanon {
 
@@ -182,13 +182,6 @@ void attach_mamba(Node* end, const Runs& states, Incoming& incoming) {
     }
 }
 
-void count_hits(Node* end, int64_t counted_pages, int64_t priority) {
-    for (Node* node = end; node->parent != nullptr; node = node->parent) {
-        node->priority = std::max(node->priority, priority);
-        if (node->end() > counted_pages) ++node->hit_count;
-    }
-}
-
 // Back up the path down to its deepest node that was hit often enough.
 std::vector<uint64_t> back_up_hit_nodes(State& state, Node* end) {
     const int64_t threshold = state.config.backup_hits();
@@ -225,10 +218,12 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
         fill_leaf(state, end, incoming, tick);
     }
     attach_mamba(end, slots[MAMBA], incoming);
+    assert(end->end() == key.pages);
+    assert(std::all_of(std::begin(ALL_COMPONENTS), std::end(ALL_COMPONENTS), [&](Component each) {
+        return outcome.adopted[each] + outcome.freed[each] == slots[each].slots();
+    }));
 
-    touch(state, end, tick);
-    count_hits(end, counted_pages, priority);
-    requeue_path(state, end);
+    record_insert(state, end, tick, counted_pages, priority);
     outcome.backups = back_up_hit_nodes(state, end);
     outcome.backup_declined_pages = unbacked_pages(state, end);
     ++state.counters.inserts;

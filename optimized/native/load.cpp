@@ -1,6 +1,7 @@
 #include "load.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "evict.hpp"
 #include "lock.hpp"
@@ -91,8 +92,9 @@ LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
     }
     const uint64_t transfer_id =
         enqueue(state, Direction::LOAD_BACK, parts_of(state, end), state.holds.at(receipt));
-    return {LoadDecision::ENQUEUED, transfer_id, needed, evicted,
-            device_slots(state, path_to(end), true)};
+    SlotLists slots = device_slots(state, path_to(end), true);
+    assert(slots[FULL].slots() == key.pages);
+    return {LoadDecision::ENQUEUED, transfer_id, needed, evicted, std::move(slots)};
 }
 
 }  // namespace kvcanon

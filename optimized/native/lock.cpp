@@ -1,8 +1,10 @@
 #include "lock.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "tree.hpp"
 #include "victims.hpp"
 
@@ -22,6 +24,7 @@ bool count(State& state, Node* node, Component component, int32_t change) {
         state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
     }
     requeue(state, node);
+    assert(is_possible(state.pool(component, GPU)) && is_possible(state.pool(component, CPU)));
     return true;
 }
 
@@ -35,7 +38,11 @@ void count_full(State& state, const Hold& held, int32_t change) {
 void count_window(State& state, const Hold& held, int32_t change) {
     if (held.window_from >= 0) {
         for (Node* node = held.node; node->parent != nullptr; node = node->parent) {
-            if (node->start < held.window_from) break;
+            if (node->start < held.window_from) {
+                // The hold cut the path there, and cuts are never undone.
+                assert(node->end() <= held.window_from);
+                break;
+            }
             count(state, node, SWA, change);
         }
     }
@@ -84,6 +91,7 @@ int64_t held_window_start(const State& state, const Node* end) {
 }
 
 Hold& hold(State& state, Node* end, int64_t window_from) {
+    assert(window_from < 0 || state.config.swa());
     if (window_from >= 0) cut_path_at(state, end, window_from);
     const uint64_t receipt = state.serial << 40 | state.new_id();
     // The newest receipt has the largest number.
@@ -91,6 +99,7 @@ Hold& hold(State& state, Node* end, int64_t window_from) {
     Hold& opened = state.holds.emplace_hint(state.holds.end(), receipt, made)->second;
     count_full(state, opened, 1);
     count_window(state, opened, 1);
+    assert(end->parent == nullptr || end->locked());
     return opened;
 }
 

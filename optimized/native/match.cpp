@@ -1,9 +1,10 @@
 #include "match.hpp"
 
 #include <algorithm>
+#include <cassert>
 
+#include "recency.hpp"
 #include "tree.hpp"
-#include "victims.hpp"
 
 namespace kvcanon {
 
@@ -50,8 +51,7 @@ Matched match(State& state, const Key& key) {
     found.prefix_pages = anywhere.pages;
     found.device_pages = device.pages;
     Node* end = node_ending_at(state, path, found.prefix_pages);
-    touch(state, end, state.tick());
-    requeue_path(state, end);
+    record_match(state, end, state.tick());
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {
         for (const Data& data : node->data) {
@@ -66,6 +66,8 @@ Matched match(State& state, const Key& key) {
         on_device.pop_back();
     }
     found.slots = device_slots(state, on_device, false);
+    assert(found.device_pages <= found.prefix_pages && found.prefix_pages <= key.pages);
+    assert(found.slots[FULL].slots() == found.device_pages);
     ++state.counters.matches;
     state.counters.asked_pages += static_cast<uint64_t>(key.pages);
     state.counters.matched_pages[GPU] += static_cast<uint64_t>(found.device_pages);
@@ -88,19 +90,6 @@ SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool 
     }
     slots[MAMBA] = path.back()->data[MAMBA].slots[GPU];
     return slots;
-}
-
-void touch(const State& state, Node* end, uint64_t tick) {
-    const int64_t seen_tokens = state.config.window_tokens + state.config.page_size;
-    int64_t below_tokens = 0;
-    for (Node* node = end; node->parent != nullptr; node = node->parent) {
-        node->last_access = tick;
-        if (state.config.swa() && below_tokens < seen_tokens) {
-            node->data[SWA].used = tick;
-            below_tokens += static_cast<int64_t>(node->pages) * state.config.page_size;
-        }
-    }
-    if (state.config.mamba) end->data[MAMBA].used = tick;
 }
 
 }  // namespace kvcanon

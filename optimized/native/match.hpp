@@ -22,7 +22,4 @@ Matched match(State& state, const Key& key);
 // load-back in flight fills.
 SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving);
 
-// Set the last use of all data that the end of a prefix needs: full data, window, mamba state.
-void touch(const State& state, Node* end, uint64_t tick);
-
 }  // namespace kvcanon

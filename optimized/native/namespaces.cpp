@@ -89,6 +89,7 @@ void Namespaces::leave(uint32_t index) {
 }
 
 void Namespaces::forget(uint32_t index) {
+    assert(index != 0 && entries_[index].spans == 0);
     leave(index);
     Entry& entry = entries_[index];
     ids_.erase(entry.encoded);

@@ -11,6 +11,7 @@
 // refused, and does not read the pages of another client.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -69,9 +70,11 @@ class Namespaces {
 
     // A span of the namespace was made, or deleted.
     void hold(uint32_t index) {
+        assert(index == 0 || !entries_[index].encoded.empty());
         if (entries_[index].spans++ == 0 && index != 0) leave(index);
     }
     void release(uint32_t index) {
+        assert(entries_[index].spans > 0);
         if (--entries_[index].spans == 0 && index != 0) join(index);
     }
 

@@ -58,6 +58,7 @@ class Runs {
     }
 
     void append(Run run) {
+        assert(run.size >= 0);
         if (run.size == 0) return;
         if (slots_ == 0) {
             only_ = run;
@@ -94,6 +95,7 @@ class Runs {
         }
         slots_ -= at;
         if (more_ != nullptr) drop_skipped();
+        assert(upper.slots_ == at && begin() != end());
         return upper;
     }
 

@@ -40,6 +40,7 @@ Runs SlotSet::take(int32_t count) {
         count -= run.size;
     }
     first_word_ = word;
+    assert(size_ >= 0 && taken.slots() != 0);
     return taken;
 }
 

@@ -30,7 +30,7 @@ class SlotSet {
 
     // Whether every slot of the run is in the set.
     bool contains(Run run) const {
-        if (run.begin < 0 || run.size > capacity_ || run.begin > capacity_ - run.size) return false;
+        if (!is_within(run)) return false;
         bool all = true;
         for_words(run, [&](size_t word, uint64_t mask) { all &= (words_[word] & mask) == mask; });
         return all;
@@ -38,6 +38,7 @@ class SlotSet {
 
     // Add slots, none of which is in the set.
     void add(Run run) {
+        assert(is_within(run));
         for_words(run, [&](size_t word, uint64_t mask) {
             assert((words_[word] & mask) == 0);
             words_[word] |= mask;
@@ -49,6 +50,7 @@ class SlotSet {
 
     // Remove slots, all of which are in the set.
     void remove(Run run) {
+        assert(is_within(run));
         for_words(run, [&](size_t word, uint64_t mask) {
             assert((words_[word] & mask) == mask);
             words_[word] &= ~mask;
@@ -73,6 +75,10 @@ class SlotSet {
     std::vector<Slot> list() const;
 
   private:
+    bool is_within(Run run) const {
+        return 0 <= run.begin && run.size <= capacity_ && run.begin <= capacity_ - run.size;
+    }
+
     // Append a run to those that were taken; if memory runs out, take these back.
     void append_or_undo(Run run, Runs& taken);
 

@@ -1,8 +1,10 @@
 #include "slots.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "tree.hpp"
 #include "victims.hpp"
 
@@ -184,12 +186,14 @@ Handover::~Handover() {
 }
 
 void release(State& state, Component component, Medium medium, const Runs& slots) {
+    assert(!any_has_owner(state.pool(component, medium), slots));
     state.changed = true;
     if (medium == GPU && state.config.swa()) {
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
     }
     state.pool(component, medium).free.add(slots);
+    assert(is_possible(state.pool(component, medium)));
 }
 
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
@@ -206,6 +210,7 @@ int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
 }
 
 void pair(State& state, const Runs& full, const Runs& swa) {
+    assert(full.slots() == swa.slots());
     unpair(state.full_of_swa, state.swa_of_full, swa);
     RunReader partners(full);
     for (const Run run : swa) {
@@ -222,12 +227,15 @@ void pair(State& state, const Runs& full, const Runs& swa) {
 
 void place(State& state, Node* node, Component component, Medium medium, Runs slots,
            Transfer* filled_by) {
-    state.changed = true;
     Data& data = node->data[component];
-    assert(!data.on(medium) && slots);
+    Pool& pool = state.pool(component, medium);
+    assert(node->parent != nullptr && state.config.has(component));
+    assert(!data.on(medium) && slots.slots() == slots_due(node, component));
+    assert(!any_has_owner(pool, slots));
+    assert(filled_by == nullptr || filled_by->target() == medium);
+    state.changed = true;
     data.slots[medium] = std::move(slots);
     data.filling[medium] = filled_by;
-    Pool& pool = state.pool(component, medium);
     pool.owned_slots += data.slots[medium].slots();
     if (data.lock_refs != 0) pool.protected_slots += data.slots[medium].slots();
     if (medium == GPU) {
@@ -238,6 +246,7 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
         }
     }
     requeue(state, node);
+    assert(is_possible(pool));
 }
 
 Runs take(State& state, Node* node, Component component, Medium medium) {
@@ -250,10 +259,12 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     pool.owned_slots -= slots.slots();
     if (data.lock_refs != 0) pool.protected_slots -= slots.slots();
     if (medium == GPU && component == FULL) {
+        assert(node->parent->device_children > 0);
         --node->parent->device_children;
         requeue(state, node->parent);
     }
     requeue(state, node);
+    assert(!data.on(medium) && is_possible(pool));
     return slots;
 }
 

@@ -1,5 +1,9 @@
 #include "state.hpp"
 
+#include <cassert>
+
+#include "invariants.hpp"
+
 namespace kvcanon {
 
 Node* Arena::make() {
@@ -17,12 +21,15 @@ Node* Arena::make() {
         ++used_;
     }
     Node* node = at(index);
+    assert(is_bare(node) && node->parent == nullptr && !node->span);
     node->index = index;
     return node;
 }
 
 void Arena::release(Node* node) {
+    assert(is_bare(node) && node->settling == 0);
     const uint32_t index = node->index;
+    assert(index < used_ && at(index) == node);
     *node = Node();
     free_.push_back(index);
 }

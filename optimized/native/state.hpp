@@ -282,6 +282,8 @@ struct State {
     // Shared by nodes, receipts and transfers; never reused.
     uint64_t next_id = 1;
     Counters counters;
+    // Where `check_some` goes on.
+    uint32_t next_checked = 0;
     // The path of the current operation; a member, so that its memory is reused.
     Path path;
 

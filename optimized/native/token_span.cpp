@@ -110,6 +110,7 @@ void end(Batch& batch, const HashRequest& wanted) {
     const auto place = static_cast<size_t>(std::exchange(wanted.span->batch_index, -1));
     // The span may be deleted below, once the last span that follows it has its hashes.
     batch[place].span = nullptr;
+    assert(wanted.pages <= wanted.span->pages);
     wanted.span->hashed = wanted.pages;
     SpanRef::drop(std::exchange(wanted.span->above, nullptr));
 }
@@ -127,6 +128,7 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
     made->above = above;
     made->above_end = above_end;
     if (above != nullptr) ++above->refs;
+    assert(is_sound(*made.get()));
     return made;
 }
 
@@ -143,14 +145,16 @@ void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page) {
 }
 
 void shorten(TokenSpan* span, int32_t pages, size_t words_per_page) {
-    assert(pages <= span->needed);
+    assert(0 <= pages && pages <= span->needed);
     span->needed = pages;
     if (span->pins == 0) shrink(span, words_per_page);
+    assert(is_sound(*span));
 }
 
 void unpin(TokenSpan* span, size_t words_per_page) {
     assert(span->pins > 0);
     if (--span->pins == 0) shrink(span, words_per_page);
+    assert(is_sound(*span));
 }
 
 }  // namespace kvcanon

@@ -7,8 +7,16 @@
 // A hash depends on all pages before, but a span does not need its ancestors once its first page
 // has a hash. Hashes are computed when an event or a snapshot needs them, and continue after the
 // last computed one.
+//
+// What keeps a span alive (`refs`): each node that is a slice of it, each event about its pages,
+// and each span below whose first page has no hash yet (`above`). What keeps its pages: the first
+// `needed` are those of nodes, and while an event refers to the span (`pins`), none of the others
+// goes either. So an event emitted before its node is removed finds its tokens and hashes, and
+// those of the pages above, whose nodes are removed later; of events that were dropped nobody asks.
+// `is_sound` is what holds between calls.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -107,8 +115,10 @@ class SpanRef {
 
     // Drop one reference, and delete spans up the chain that have no references left.
     static void drop(TokenSpan* span) {
+        assert(span == nullptr || span->refs > 0);
         while (span != nullptr && --span->refs == 0) {
             TokenSpan* above = span->above;
+            assert(span->batch_index == -1);
             delete span;
             span = above;
         }
@@ -142,7 +152,15 @@ void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);
 inline void pin(TokenSpan* span) { ++span->pins; }
 void unpin(TokenSpan* span, size_t words_per_page);
 
+// Whether what a span says of itself is possible.
+inline bool is_sound(const TokenSpan& span) {
+    return 0 <= span.needed && span.needed <= span.pages && 0 <= span.hashed &&
+           span.hashed <= span.pages && (span.hashed == 0 || span.above == nullptr) &&
+           span.batch_index == -1;
+}
+
 inline const uint8_t* hash_of(const TokenSpan* span, int32_t page) {
+    assert(0 <= page && page < span->hashed);
     return span->hashes + static_cast<size_t>(page) * HASH_BYTES;
 }
 

@@ -1,11 +1,13 @@
 #include "transfer.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "arrivals.hpp"
 #include "emit.hpp"
 #include "errors.hpp"
 #include "failures.hpp"
+#include "invariants.hpp"
 #include "lock.hpp"
 #include "slots.hpp"
 
@@ -31,6 +33,7 @@ void cancel_if_useless(State& state, Transfer& transfer, Failures& failures) {
 }
 
 Status settle_one(State& state, const Transfer& transfer, bool done, Failures& failures) {
+    assert(fills_its_parts(transfer) && transfer.cancelled == transfer.parts.empty());
     release_hold(state, transfer.receipt);
     if (transfer.cancelled) {
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -60,11 +63,12 @@ Settled settle_all(State& state, const Completions& ended) {
     for (const auto& [transfer_id, done] : ended) {
         const auto at = state.transfers.find(transfer_id);
         state.arrived.erase(transfer_id);
+        assert(at != state.transfers.end());
         cancel_if_useless(state, at->second, failures);
-        const Transfer transfer = std::move(at->second);
+        // Nodes point to the transfer until it has settled, so that it leaves after that.
+        const Status status = settle_one(state, at->second, done, failures);
+        state.in_flight[static_cast<int>(at->second.direction)].erase(transfer_id);
         state.transfers.erase(at);
-        state.in_flight[static_cast<int>(transfer.direction)].erase(transfer_id);
-        const Status status = settle_one(state, transfer, done, failures);
         ++state.counters.settled[static_cast<int>(status)];
         settled.emplace_back(transfer_id, status);
     }
@@ -96,6 +100,7 @@ Transfer& begin(State& state, Direction direction, Hold& held) {
 
 void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts) {
     for (const Part& part : parts) {
+        assert(part.node->data[part.component].resident(transfer.source()));
         const Runs& sources = part.node->data[part.component].slots[transfer.source()];
         Runs targets = state.pool(part.component, transfer.target()).free.take(sources.slots());
         transfer.sources[part.component].append(sources);
@@ -103,11 +108,13 @@ void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts)
         place(state, part.node, part.component, transfer.target(), std::move(targets), &transfer);
     }
     transfer.parts.insert(transfer.parts.end(), parts.begin(), parts.end());
+    assert(fills_its_parts(transfer));
 }
 
 void submit(State& state, const Transfer& transfer) { state.engine->submit(transfer); }
 
 void cancel(State& state, Transfer& transfer) {
+    assert(!transfer.cancelled && fills_its_parts(transfer));
     for (auto part = transfer.parts.rbegin(); part != transfer.parts.rend(); ++part) {
         take(state, part->node, part->component, transfer.target());
     }

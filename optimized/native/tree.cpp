@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "errors.hpp"
+#include "invariants.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
@@ -94,6 +95,7 @@ Path& walk(State& state, const Key& key) {
         node = child;
         at = child->end();
     }
+    assert(is_joined(path) && walked_pages(path) <= key.pages);
     return path;
 }
 
@@ -159,12 +161,15 @@ Node* cut(State& state, Node* node, int32_t at) {
     // The lower node begins later, which is part of its place in the queues.
     requeue(state, upper);
     requeue(state, node);
+    assert(upper->end() == node->start && upper->pages == at && node->pages > 0);
     return upper;
 }
 
 Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, uint64_t tick,
                int64_t priority) {
     const int32_t start = parent->end();
+    assert(start < end_pages && end_pages <= key.pages);
+    assert(parent->parent == nullptr || parent->namespace_id == key.namespace_id);
     // Only hashes need the span above, and without events no hash is computed.
     TokenSpan* above = state.config.events ? parent->span.get() : nullptr;
     SpanRef span = make_span(key.page(start, state.config), end_pages - start,
@@ -179,7 +184,11 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
     leaf->start = start;
     leaf->created = leaf->last_access = tick;
     leaf->priority = priority;
-    state.children.add(leaf, state.words(leaf), static_cast<size_t>(state.config.page_words));
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    // A second child with the same first page would never be found.
+    assert(state.children.find(state.arena, parent, key.namespace_id, state.words(leaf),
+                               page_words) == nullptr);
+    state.children.add(leaf, state.words(leaf), page_words);
     link_child(parent, leaf);
     requeue(state, parent);
     ++state.node_count;
@@ -187,7 +196,7 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
 }
 
 void remove_leaf(State& state, Node* node) {
-    assert(node->parent != nullptr && node->first_child == nullptr && !node->locked());
+    assert(node->parent != nullptr && node->first_child == nullptr && is_bare(node));
     Node* parent = node->parent;
     state.children.remove(node, state.words(node), static_cast<size_t>(state.config.page_words));
     unlink_child(parent, node);
@@ -217,9 +226,13 @@ std::vector<Node*> all_nodes(const State& state) {
 }
 
 void forget_tree(State& state) {
+    assert(state.holds.empty() && state.transfers.empty() && state.departures.empty());
     for (Node* node : all_nodes(state)) state.arena.release(node);
     state.root = state.arena.make();
-    for (VictimQueue& queue : state.queues) queue.clear();
+    for (VictimQueue& queue : state.queues) {
+        assert(queue.empty());
+        queue.clear();
+    }
     state.children.clear();
     state.node_count = 0;
 }

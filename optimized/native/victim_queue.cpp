@@ -8,18 +8,19 @@ void VictimQueue::put(const Candidate& candidate) {
     where_.reach(candidate.node, NOWHERE);
     if (where_[candidate.node] == NOWHERE) {
         heap_.push_back(candidate);
-        rise(heap_.size() - 1, candidate);
+        sift_up(heap_.size() - 1, candidate);
     } else {
-        settle(static_cast<size_t>(where_[candidate.node]), candidate);
+        restore(static_cast<size_t>(where_[candidate.node]), candidate);
     }
 }
 
 void VictimQueue::remove(uint32_t node) {
+    assert(find(node) != nullptr);
     const auto at = static_cast<size_t>(where_[node]);
     where_[node] = NOWHERE;
     const Candidate last = heap_.back();
     heap_.pop_back();
-    if (at < heap_.size()) settle(at, last);
+    if (at < heap_.size()) restore(at, last);
 }
 
 void VictimQueue::clear() {
@@ -33,8 +34,9 @@ const Candidate* VictimQueue::find(uint32_t node) const {
 }
 
 bool VictimQueue::in_order() const {
-    for (size_t at = 1; at < heap_.size(); ++at) {
-        if (precedes(heap_[at], heap_[(at - 1) / WIDTH])) return false;
+    for (size_t at = 0; at < heap_.size(); ++at) {
+        if (find(heap_[at].node) != &heap_[at]) return false;
+        if (at != 0 && precedes(heap_[at], heap_[(at - 1) / WIDTH])) return false;
     }
     return true;
 }
@@ -45,7 +47,7 @@ void VictimQueue::place(size_t at, const Candidate& candidate) {
 }
 
 // Move entries down to make way for a candidate that belongs at `at` or above.
-void VictimQueue::rise(size_t at, const Candidate& candidate) {
+void VictimQueue::sift_up(size_t at, const Candidate& candidate) {
     while (at != 0) {
         const size_t above = (at - 1) / WIDTH;
         if (!precedes(candidate, heap_[above])) break;
@@ -56,7 +58,7 @@ void VictimQueue::rise(size_t at, const Candidate& candidate) {
 }
 
 // Move entries up to make way for a candidate that belongs at `at` or below.
-void VictimQueue::sink(size_t at, const Candidate& candidate) {
+void VictimQueue::sift_down(size_t at, const Candidate& candidate) {
     for (;;) {
         const size_t begin = at * WIDTH + 1;
         if (begin >= heap_.size()) break;
@@ -73,11 +75,11 @@ void VictimQueue::sink(size_t at, const Candidate& candidate) {
 }
 
 // Put a candidate at `at`, whose entry has another key or is gone, and then where it belongs.
-void VictimQueue::settle(size_t at, const Candidate& candidate) {
+void VictimQueue::restore(size_t at, const Candidate& candidate) {
     if (at != 0 && precedes(candidate, heap_[(at - 1) / WIDTH])) {
-        rise(at, candidate);
+        sift_up(at, candidate);
     } else {
-        sink(at, candidate);
+        sift_down(at, candidate);
     }
 }
 

@@ -1,10 +1,12 @@
-// A queue of nodes whose data may be evicted, the smallest key first.
+// A priority queue of nodes whose data may be evicted, the smallest key first.
 //
 // It is a heap that knows where each node is, so that a node that is used moves to its new place at
 // once. No entry is ever out of date: the cost of a call depends on the nodes that it changes, and
-// not on what earlier calls left to be sorted.
+// not on what earlier calls left to be sorted. Which nodes belong in it, and who must say so, is in
+// victims.hpp; this class knows keys and indices of nodes only.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -30,7 +32,10 @@ class VictimQueue {
     bool empty() const { return heap_.empty(); }
     size_t size() const { return heap_.size(); }
     // The candidate that is evicted first.
-    const Candidate& front() const { return heap_[0]; }
+    const Candidate& front() const {
+        assert(!empty());
+        return heap_[0];
+    }
     // Add a node, or move it to the place of its new key.
     void put(const Candidate& candidate);
     // Remove a node that is in the queue.
@@ -38,17 +43,19 @@ class VictimQueue {
     void clear();
     // The candidate of a node; nullptr where it is not in the queue.
     const Candidate* find(uint32_t node) const;
-    // Whether no candidate is before the one that it must follow, for tests.
+    // Whether no candidate is before the one that it must follow, and each is where it is known to
+    // be; for tests.
     bool in_order() const;
 
   private:
     // Children of one entry: four are in two or three cache lines, and halve the levels of two.
     static constexpr size_t WIDTH = 4;
     static constexpr int32_t NOWHERE = -1;
+
     void place(size_t at, const Candidate& candidate);
-    void rise(size_t at, const Candidate& candidate);
-    void sink(size_t at, const Candidate& candidate);
-    void settle(size_t at, const Candidate& candidate);
+    void sift_up(size_t at, const Candidate& candidate);
+    void sift_down(size_t at, const Candidate& candidate);
+    void restore(size_t at, const Candidate& candidate);
 
     ChunkedArray<Candidate> heap_;
     // Where each node is, by its index.

@@ -1,6 +1,9 @@
 #include "victims.hpp"
 
 #include <algorithm>
+#include <cassert>
+#include <optional>
+#include <utility>
 
 namespace kvcanon {
 
@@ -22,18 +25,19 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
     return {0, access};
 }
 
-bool is_spare(const Node* node) {
+// Whether the device has all of a node's host copy, so that the copy is not needed now.
+bool is_duplicate(const Node* node) {
     return node->data[FULL].on(CPU) && !node->locked() &&
            std::all_of(std::begin(node->data), std::end(node->data),
                        [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
 }
 
-bool is_candidate(const Node* node, Queue queue) {
+bool may_leave(const Node* node, Queue queue) {
     switch (queue) {
         case Queue::FULL_GPU: return is_device_leaf(node);
         case Queue::FULL_CPU: return is_host_leaf(node);
-        case Queue::INNER_DUPLICATES: return !is_device_leaf(node) && is_spare(node);
-        case Queue::LEAF_DUPLICATES: return is_device_leaf(node) && is_spare(node);
+        case Queue::INNER_DUPLICATES: return !is_device_leaf(node) && is_duplicate(node);
+        case Queue::LEAF_DUPLICATES: return is_device_leaf(node) && is_duplicate(node);
         default: break;
     }
     const Data& data = node->data[component_of(queue)];
@@ -41,7 +45,7 @@ bool is_candidate(const Node* node, Queue queue) {
     return medium_of(queue) == GPU ? data.on(GPU) : data.on(CPU) && !data.on(GPU);
 }
 
-Candidate candidate(const State& state, const Node* node, Queue queue) {
+Candidate key_of(const State& state, const Node* node, Queue queue) {
     switch (queue) {
         case Queue::SWA_GPU:
         case Queue::SWA_CPU:
@@ -55,11 +59,22 @@ Candidate candidate(const State& state, const Node* node, Queue queue) {
     return {first, second, node->start, node->index};
 }
 
+// The rule: what a queue must have of a node, or nothing.
+std::optional<Candidate> entry_of(const State& state, const Node* node, Queue queue) {
+    if (!may_leave(node, queue)) return std::nullopt;
+    return key_of(state, node, queue);
+}
+
+uint8_t bit_of(Queue queue) { return static_cast<uint8_t>(1 << static_cast<int>(queue)); }
+
 bool same(const Candidate& a, const Candidate& b) { return !precedes(a, b) && !precedes(b, a); }
 
 Node* front(const State& state, Queue queue) {
     const VictimQueue& candidates = state.queue(queue);
-    return candidates.empty() ? nullptr : state.arena.at(candidates.front().node);
+    if (candidates.empty()) return nullptr;
+    Node* node = state.arena.at(candidates.front().node);
+    assert(is_queued_right(state, node));
+    return node;
 }
 
 }  // namespace
@@ -67,19 +82,15 @@ Node* front(const State& state, Queue queue) {
 void requeue(State& state, Node* node) {
     if (node->parent == nullptr) return;
     for (const Queue queue : state.queue_kinds) {
-        const auto bit = static_cast<uint8_t>(1 << static_cast<int>(queue));
-        if (is_candidate(node, queue)) {
-            state.queue(queue).put(candidate(state, node, queue));
+        const uint8_t bit = bit_of(queue);
+        if (const auto entry = entry_of(state, node, queue)) {
+            state.queue(queue).put(*entry);
             node->queued |= bit;
         } else if ((node->queued & bit) != 0) {
             state.queue(queue).remove(node->index);
             node->queued &= static_cast<uint8_t>(~bit);
         }
     }
-}
-
-void requeue_path(State& state, Node* end) {
-    for (Node* node = end; node->parent != nullptr; node = node->parent) requeue(state, node);
 }
 
 Node* next_victim(const State& state, Component component, Medium medium) {
@@ -92,11 +103,13 @@ Node* next_duplicate(const State& state) {
 }
 
 bool is_queued_right(const State& state, const Node* node) {
+    if (node->parent == nullptr) return node->queued == 0;
     return std::all_of(state.queue_kinds.begin(), state.queue_kinds.end(), [&](const Queue queue) {
-        const Candidate* entry = state.queue(queue).find(node->index);
-        const bool marked = (node->queued & 1 << static_cast<int>(queue)) != 0;
-        if (!is_candidate(node, queue)) return entry == nullptr && !marked;
-        return entry != nullptr && marked && same(*entry, candidate(state, node, queue));
+        const auto due = entry_of(state, node, queue);
+        const Candidate* found = state.queue(queue).find(node->index);
+        const bool marked = (node->queued & bit_of(queue)) != 0;
+        if (!due || found == nullptr || !marked) return !due && found == nullptr && !marked;
+        return same(*found, *due);
     });
 }
 

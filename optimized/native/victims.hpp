@@ -5,6 +5,23 @@
 //
 // Under write_back a full host also gives up copies of what the device has: those of inner nodes
 // first, then those of leaves, each in the order of the policy.
+//
+// THE PROTOCOL OF THE QUEUES. The rule is one function, `entry_of` in victims.cpp: it says from the
+// node alone whether a queue has it, and with which key. The queues must agree with the rule
+// whenever somebody asks for a victim, and between calls of the cache. So whoever writes what the
+// rule reads calls `requeue` for that node before it returns. These are all who do:
+//
+//     what the rule reads                     who writes it
+//     the slots of its data, device_children  `place` and `take` (slots.cpp), of the parent, too
+//     lock_refs                               `count` (lock.cpp)
+//     first_child                             `add_leaf` and `remove_leaf` (tree.cpp), of the
+//     parent start, and all of a new upper node      `cut` (tree.cpp) last_access, hit_count,
+//     priority, used  `record_match` and `record_insert` (recency.cpp) used, of data that a node
+//     lacks         before `place`, which requeues
+//
+// A missed call makes data unevictable, or evicts it too early or, worse, while it is locked. Where
+// asserts are on, `next_victim` checks the node that it returns, and the end of each call checks
+// nodes of the tree in turn (`check_some` in check.hpp). `check` checks all of them.
 #pragma once
 
 #include "state.hpp"
@@ -23,13 +40,9 @@ inline bool is_host_leaf(const Node* node) {
            node->first_child == nullptr;
 }
 
-// Put a node into every queue that it is a candidate for, at the place of its present key, and
-// remove it from the others. Call it after each change of the node's data, locks, children, start
-// or recency.
+// Bring all queues in agreement with the rule, as far as this node is concerned. The root is in
+// none.
 void requeue(State& state, Node* node);
-
-// The same for a node and all nodes above it.
-void requeue_path(State& state, Node* end);
 
 // The node whose data is evicted next; nullptr where there is none.
 Node* next_victim(const State& state, Component component, Medium medium);
@@ -38,7 +51,7 @@ Node* next_victim(const State& state, Component component, Medium medium);
 // is none.
 Node* next_duplicate(const State& state);
 
-// Whether a queue has exactly its candidates, with their present keys, for tests.
+// Whether the queues agree with the rule, as far as this node is concerned; for asserts and tests.
 bool is_queued_right(const State& state, const Node* node);
 
 }  // namespace kvcanon

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,41 @@ def test_every_allocation_may_fail(program: Path) -> None:
     assert calls > 4000
     assert refused > 1000
     assert closed > 1000
+
+
+STOPPED = {
+    "use_without_requeue": "is_queued_right(state, node)",
+    "lock_without_requeue": "is_queued_right(state, node)",
+    "forget_a_child": "audit: node 2: it is in the wrong queues, or places",
+    "free_twice": "!any_has_owner(state.pool(component, medium), slots)",
+    "free_held_slots": "!any_has_owner(state.pool(component, medium), slots)",
+    "place_too_few_slots": "slots.slots() == slots_due(node, component)",
+    "place_over_data": "!data.on(medium)",
+    "remove_a_leaf_with_data": "is_bare(node)",
+    "add_a_second_child": "state.children.find(",
+    "announce_what_is_not_there": "node->data[FULL].resident(medium)",
+    "unlock_twice": "found != state.holds.end()",
+    "copy_what_is_not_there": "part.node->data[part.component].resident(transfer.source())",
+    "lose_a_copy": "fills_its_parts(transfer)",
+    "read_a_hash_that_is_not_there": "page < span->hashed",
+    "end_with_a_victim_left": "audit: node 0: a victim of an earlier eviction has not left",
+}
+"""What stops the core where one of its modules breaks a rule of another, by the planted mistake."""
+
+
+def test_a_mistake_between_modules_of_the_core_stops_it(program: Path) -> None:
+    """In a build with asserts, each planted mistake ends the program where it is made."""
+    listed = subprocess.run(
+        [program, "plant", "list"], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert listed.stdout.split() == list(STOPPED)
+    for name, words in STOPPED.items():
+        done = subprocess.run(
+            [program, "plant", name], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == -signal.SIGABRT, name
+        assert words in done.stderr, name
+        assert len(done.stderr.splitlines()) == 1, name
 
 
 def test_a_failure_before_any_change_refuses_one_call() -> None:

@@ -4,10 +4,13 @@
 // cache refuses all calls until `reset`, and after it does the same as a new one.
 //
 // Usage: memory_faults FIRST_SEED HISTORIES
+//        memory_faults plant NAME    as `plant` describes, or the names for the name `list`
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "check.hpp"
+#include "planted.hpp"
 #include "reset.hpp"
 #include "world.hpp"
 
@@ -113,6 +116,10 @@ void play_history(uint32_t seed, Tally& tally) {
 
 int main(int count, char** arguments) {
     if (count != 3) return std::fputs("usage: memory_faults FIRST_SEED HISTORIES\n", stderr), 2;
+    if (std::strcmp(arguments[1], "plant") == 0) {
+        if (std::strcmp(arguments[2], "list") != 0) return kvcanon::faults::plant(arguments[2]);
+        return kvcanon::faults::list_planted(), 0;
+    }
     const auto first = static_cast<uint32_t>(std::atol(arguments[1]));
     const auto histories = static_cast<uint32_t>(std::atol(arguments[2]));
     kvcanon::faults::Tally tally;

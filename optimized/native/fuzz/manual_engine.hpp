@@ -22,6 +22,12 @@ class ManualEngine : public Engine {
     // Whether copies fail when the cache waits for them.
     bool failing = false;
 
+    // Whether there is another rank. Of the copies that have ended here, the last `behind` have not
+    // ended there; if `failing_there`, the others have failed there.
+    bool ranked = false;
+    int behind = 0;
+    bool failing_there = false;
+
     void submit(const Transfer& transfer) override {
         Order order{transfer.transfer_id, transfer.direction, {}, {}};
         for (const Component component : {FULL, SWA, MAMBA}) {
@@ -43,6 +49,22 @@ class ManualEngine : public Engine {
         });
         if (sought != open_.end()) complete_up_to(*sought);
         raise_if_armed();
+    }
+
+    bool has_ranks() const override { return ranked; }
+
+    std::vector<int> agree(const std::vector<int>& arrivals) override {
+        raise_if_armed();
+        std::vector<int> least = arrivals;
+        int left = behind;
+        for (auto each = least.rbegin(); each != least.rend(); ++each) {
+            if (*each == static_cast<int>(Arrival::WAITING)) continue;
+            const Arrival there = left-- > 0      ? Arrival::WAITING
+                                  : failing_there ? Arrival::FAILED
+                                                  : Arrival::DONE;
+            *each = std::min(*each, static_cast<int>(there));
+        }
+        return least;
     }
 
     size_t open_orders() const { return open_.size(); }

@@ -70,6 +70,7 @@ Player::Player(Bytes& bytes)
       stamps_(config_),
       engine_(stamps_),
       state_(config_, &engine_) {
+    engine_.ranked = bytes.coin();
     const uint8_t seed[HASH_BYTES] = {};
     state_.namespaces->add("default", seed, 0);
     name_other();
@@ -79,20 +80,6 @@ Player::Player(Bytes& bytes)
 void Player::name_other() {
     const uint8_t seed[HASH_BYTES] = {1, 2, 3};
     if (!state_.namespaces->find("other")) state_.namespaces->add("other", seed, HASH_BYTES);
-}
-
-template <typename Call>
-bool Player::attempt(Call call) {
-    const uint64_t before = digest(state_);
-    try {
-        call();
-        return true;
-    } catch (const CacheError&) {
-        require(digest(state_) == before, "a refused call changed something");
-    } catch (const EngineRaised&) {
-        broke_off_ = true;
-    }
-    return false;
 }
 
 void Player::play() {
@@ -120,7 +107,7 @@ void Player::step() {
         case 12: return load_some();
         case 13: return fetch_some();
         case 14: return complete_some();
-        case 15: return static_cast<void>(attempt([&] { settle(state_); }));
+        case 15: return settle_some();
         case 16: return static_cast<void>(attempt([&] { flush(state_); }));
         case 17: attempt([&] { reset(state_); }); return name_other();
         case 18: return hearer_.require_true(state_);
@@ -338,13 +325,6 @@ void Player::commit_some(const Prompt& some, int32_t start, const Counts& payloa
         require(state_.pool(component, CPU).held.size() == 0, "slots are still reserved");
     }
     host_slots(state_, key_of(some, words));
-}
-
-void Player::complete_some() {
-    engine_.failing = bytes_.below(4) == 0;
-    if (engine_.open_orders() == 0) return;
-    const int orders = static_cast<int>(std::min<size_t>(engine_.open_orders(), 255));
-    engine_.complete(static_cast<size_t>(bytes_.below(orders)), bytes_.below(4) != 0);
 }
 
 // Each of these calls is refused in every state.

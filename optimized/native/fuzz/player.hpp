@@ -6,6 +6,7 @@
 
 #include "audit.hpp"
 #include "bytes.hpp"
+#include "errors.hpp"
 #include "manual_engine.hpp"
 #include "slots.hpp"
 #include "stamps.hpp"
@@ -36,6 +37,9 @@ class Player {
     void fetch_some();
     void commit_some(const Prompt& prompt, int32_t start, const Counts& payloads);
     void complete_some();
+    void settle_some();
+    void settle_first(Completions ended);
+    void settle_wrongly(const Completions& ended);
     void call_wrongly();
 
     Prompt prompt();
@@ -49,7 +53,18 @@ class Player {
     // Make a call; returns whether it was neither refused nor stopped by an error of the engine.
     // Checks that a refusal changed nothing.
     template <typename Call>
-    bool attempt(Call call);
+    bool attempt(Call call) {
+        const uint64_t before = digest(state_);
+        try {
+            call();
+            return true;
+        } catch (const CacheError&) {
+            require(digest(state_) == before, "a refused call changed something");
+        } catch (const EngineRaised&) {
+            broke_off_ = true;
+        }
+        return false;
+    }
 
     Bytes& bytes_;
     Config config_;
