@@ -29,6 +29,8 @@ class StepTimes:
     hash: array[int] = Factory(_nanoseconds)
     match: array[int] = Factory(_nanoseconds)
     lock: array[int] = Factory(_nanoseconds)
+    load: array[int] = Factory(_nanoseconds)
+    poll: array[int] = Factory(_nanoseconds)
     evict: array[int] = Factory(_nanoseconds)
     allocate: array[int] = Factory(_nanoseconds)
     insert: array[int] = Factory(_nanoseconds)
@@ -55,6 +57,8 @@ class Driver(Protocol[Prompt]):
 
     core: str
     """Which implementation is measured: some caches choose among several without saying so."""
+    loaded_tokens: int
+    """Hit tokens so far that came from the host tier; 0 without one."""
 
     def prepare(self, request: Request) -> Prompt:
         """Return the prompt in the form that the cache takes fastest.
@@ -63,7 +67,7 @@ class Driver(Protocol[Prompt]):
         """
 
     def serve(self, prompt: Prompt, taken: StepTimes) -> int:
-        """Serve a request, and return how many of its tokens were cached.
+        """Serve a request, and return how many of its tokens were cached, on either tier.
 
         Each call adds its time to `taken`.
         """

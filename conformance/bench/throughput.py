@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from time import perf_counter
+from typing import Generic
 
 from attrs import Factory, asdict, evolve, frozen
 
@@ -45,6 +46,8 @@ class Throughput:
     stored_pages: int = 0
     """Pages stored, by the events."""
     removed_pages: int = 0
+    loaded_tokens: int = 0
+    """Hit tokens that were loaded from the host."""
     steps: Mapping[str, Latency] = Factory(dict)
 
     @property
@@ -56,6 +59,11 @@ class Throughput:
     def hit_rate(self) -> float:
         """The share of prompt tokens that were in the cache."""
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def loaded_rate(self) -> float:
+        """The share of prompt tokens that were loaded from the host."""
+        return self.loaded_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
     @property
     def cache_seconds(self) -> float:
@@ -117,35 +125,54 @@ def measure(
     load = os.getloadavg()[0]
     first = warm_up(make, cell, options)
     prompts = [first.prepare(request) for request in requests]
-    core = first.core
     del first
     base = set_back_peak()
-    driver = make(cell, options)
-    taken = StepTimes()
-    served = hit = stored = removed = 0
+    served = Served(make(cell, options), cell)
     until = perf_counter() + seconds
-    for prompt in prompts:
+    for request, prompt in zip(requests, prompts, strict=True):
         if perf_counter() > until:
             break
-        hit += driver.serve(prompt, taken)
-        served += 1
-        if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
-            counts = driver.take_events(taken)
-            stored += counts.stored_pages
-            removed += counts.removed_pages
-    return Throughput(
-        core=core,
-        requests=served,
-        requests_asked=len(requests),
-        prompt_tokens=sum(each.length_tokens for each in requests[:served]),
-        hit_tokens=hit,
-        base_bytes=base,
-        peak_bytes=peak_bytes(),
-        load=load,
-        stored_pages=stored,
-        removed_pages=removed,
-        steps=latencies(taken),
-    )
+        served.serve(request, prompt, last=request is requests[-1])
+    return served.result(len(requests), base, load)
+
+
+class Served(Generic[Prompt]):
+    """The requests that one driver has served, and what they took."""
+
+    def __init__(self, driver: Driver[Prompt], cell: BenchCell) -> None:
+        self.driver = driver
+        self._events = cell.events
+        self._taken = StepTimes()
+        self._loaded_before = driver.loaded_tokens
+        self._requests = self._prompt_tokens = self._hit_tokens = 0
+        self._stored = self._removed = 0
+
+    def serve(self, request: Request, prompt: Prompt, *, last: bool = False) -> None:
+        """Serve a request, and take the events if it is time; after the last it is."""
+        self._hit_tokens += self.driver.serve(prompt, self._taken)
+        self._prompt_tokens += request.length_tokens
+        self._requests += 1
+        if self._events and (self._requests % EVENTS_EVERY == 0 or last):
+            counts = self.driver.take_events(self._taken)
+            self._stored += counts.stored_pages
+            self._removed += counts.removed_pages
+
+    def result(self, requests_asked: int, base_bytes: int, load: float) -> Throughput:
+        """Return what was measured."""
+        return Throughput(
+            core=self.driver.core,
+            requests=self._requests,
+            requests_asked=requests_asked,
+            prompt_tokens=self._prompt_tokens,
+            hit_tokens=self._hit_tokens,
+            base_bytes=base_bytes,
+            peak_bytes=peak_bytes(),
+            load=load,
+            stored_pages=self._stored,
+            removed_pages=self._removed,
+            loaded_tokens=self.driver.loaded_tokens - self._loaded_before,
+            steps=latencies(self._taken),
+        )
 
 
 def latencies(taken: StepTimes) -> dict[str, Latency]:
