@@ -54,6 +54,7 @@ def _result(result: Result) -> dict[str, object]:
         "requests_per_second": result.requests_per_second,
         "hit_rate": result.hit_rate,
         "loaded_rate": result.of(lambda run: run.loaded_rate),
+        "hash_share": result.of(lambda run: run.hash_share),
         "cache_bytes": result.cache_bytes,
         "runs": [run.to_json() for run in result.runs],
     }

@@ -21,7 +21,7 @@ from kvcanon.conformance.bench.case import BenchCell, HostTier
 from kvcanon.conformance.bench.driver import MakeDriver, Prompt
 from kvcanon.conformance.bench.growth import random_tokens
 from kvcanon.conformance.bench.memory import set_back_peak
-from kvcanon.conformance.bench.throughput import Served, Throughput, warm_up
+from kvcanon.conformance.bench.throughput import Served, Throughput, settle_heap, warm_up
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.types import WritePolicy
 
@@ -57,16 +57,16 @@ def tails(
     """Fill the tree of a new cache with so many nodes, then time the calls of some requests."""
     load = os.getloadavg()[0]
     warm_up(make, cell, options)
+    settle_heap()
     base = set_back_peak()
     driver = make(cell, options)
     filling = Served(driver, cell)
-    # More than there are nodes, so that both pools are full.
-    filled = nodes
-    for number in range(filled):
+    # That makes nine nodes of eight requests: more than fit, so that both pools are full.
+    for number in range(nodes):
         request = _request(number)
         filling.serve(request, driver.prepare(request))
     timed, random = Served(driver, cell), Random(0)
-    newest = filled
+    newest = nodes
     for turn in range(requests):
         again = turn % 2 == 1
         request = _request(int(random.random() * newest) if again else newest)

@@ -29,6 +29,9 @@ def print_report(
         out.print()
         out.print(f"{cell}", style="bold")
         out.print(_cell_table(results))
+        if cell.events:
+            shares = (f"{each.contestant} {_share(each):.2f}" for each in results)
+            out.print(f"Of SHA-256 alone: {', '.join(shares)}")
         out.print(_call_table(results))
     for (nodes, cell), results in outcome.tails.items():
         out.print()
@@ -128,6 +131,11 @@ def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[
             f"Medians of {plan.rounds} rounds; times are p50 / p99 of the calls. {began}",
             f"x: {first} serves x times the requests, or takes 1/x of the time or memory.",
             "MiB: the most memory that the cache added to its process.",
+            *(
+                ["SHA-256 alone: one core that does nothing but hash the same pages."]
+                if any(cell.events for cell in outcome.cells)
+                else []
+            ),
             "loaded: the part of the hits that came from the host, of all prompt tokens.",
         ]
         if any(not each.complete for cell in measured for each in cell):
@@ -138,6 +146,10 @@ def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[
         notes.append(f"{release} ran with stand-ins for {', '.join(stubbed)}.")
     notes += [f"Left out: {name}: {why}." for name, why in entrants.missing.items()]
     return notes
+
+
+def _share(result: Result) -> float:
+    return result.of(lambda run: run.hash_share)
 
 
 def _pair(result: Result, step: str) -> str:
