@@ -60,7 +60,7 @@ def fill(order: BenchJob) -> Json:
         requests = order.source.requests()
         return measure(make, order.cell, order.options, requests, order.seconds).to_json()
     if order.what == "tails":
-        return tails(make, order.cell, order.options, order.nodes).to_json()
+        return tails(make, order.cell, order.options, order.nodes, order.seconds).to_json()
     if order.what == "full_hit":
         return full_hit(make, order.cell, order.options).to_json()
     grow = {"tree": with_tree, "prompt": with_prompt}[order.what]

@@ -45,7 +45,7 @@ class OptimizedDriver:
 
     def __init__(self, cache: Any, cell: BenchCell) -> None:  # noqa: ANN401 # Reached by its name.
         self.core = type(cache.tree).__name__
-        self.loaded_tokens = 0
+        self.loaded_tokens = self.spare_pages = 0
         self._numpy = import_module("numpy")
         self._cache = cache
         self._cell = cell
@@ -78,7 +78,8 @@ class OptimizedDriver:
         missing = len(whole) // page_size - prefix_pages
         missing_swa = missing if self._cell.window_tokens else 0
         free_full, free_swa, _ = cache.free_slot_counts()
-        short, short_swa = shortage(missing, free_full), shortage(missing_swa, free_swa)
+        short = shortage(missing, free_full, self.spare_pages)
+        short_swa = shortage(missing_swa, free_swa)
         if short or short_swa:
             began = perf_counter_ns()
             cache.evict(short, short_swa)

@@ -53,7 +53,7 @@ class SGLangDriver:
     def __init__(self, cell: BenchCell, core: str) -> None:
         self._torch = import_module("torch")
         self._cell = cell
-        self.loaded_tokens = 0
+        self.loaded_tokens = self.spare_pages = 0
         if cell.host is None:
             self._allocator = _allocator(self._torch, cell)
             self._cache = _cache(self._allocator, cell, core)
@@ -148,7 +148,8 @@ class SGLangDriver:
         return node, prefix
 
     def _make_room(self, missing: int, taken: StepTimes) -> None:
-        short = shortage(missing, self._full.available_size())
+        spare = self.spare_pages * self._cell.page_size
+        short = shortage(missing, self._full.available_size(), spare)
         short_swa = shortage(missing, self._swa.available_size()) if self._swa is not None else 0
         if short or short_swa:
             params = self._evict_params(num_tokens=short, swa_num_tokens=short_swa)

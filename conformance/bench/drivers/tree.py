@@ -31,7 +31,7 @@ class TreeDriver:
     def __init__(self, cache: Cache, cell: BenchCell, *, namespaces: bool) -> None:
         """Drive an empty cache; without `namespaces` all prompts are in the default one."""
         self.core = type(cache).__name__
-        self.loaded_tokens = 0
+        self.loaded_tokens = self.spare_pages = 0
         self._cache = cache
         self._cell = cell
         self._namespaces = namespaces
@@ -59,7 +59,10 @@ class TreeDriver:
             present_pages = self._load(prefix, found.device_pages, taken)
         missing = len(key) - present_pages
         missing_swa = missing if self._cell.window_tokens else 0
-        short = Counts(shortage(missing, self._free_full), shortage(missing_swa, self._free_swa))
+        short = Counts(
+            shortage(missing, self._free_full, self.spare_pages),
+            shortage(missing_swa, self._free_swa),
+        )
         if short:
             began = perf_counter_ns()
             evicted = cache.evict(short)

@@ -43,7 +43,7 @@ class ListPrompt:
 class VLLMDriver:
     """Calls a `KVCacheManager`, which has no host tier."""
 
-    loaded_tokens = 0
+    loaded_tokens = spare_pages = 0
 
     def __init__(self, cell: BenchCell) -> None:
         """Make a manager. Raises: UsageError."""

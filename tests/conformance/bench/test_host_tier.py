@@ -195,7 +195,7 @@ def test_tails_are_of_a_full_tree_of_that_size(policy: WritePolicy | None) -> No
         driver.serve = counted  # type: ignore[method-assign]
         return driver
 
-    measured = tails.tails(make, of, {}, 600, requests=400)  # type: ignore[arg-type]
+    measured = tails.tails(make, of, {}, 600, 60.0, requests=400)  # type: ignore[arg-type]
     assert measured.requests == 400 == measured.steps["match"].calls
     timed = seen[-400:]
     # Under write_through_selective only what came twice is on the host.
@@ -206,6 +206,16 @@ def test_tails_are_of_a_full_tree_of_that_size(policy: WritePolicy | None) -> No
     assert measured.complete
     assert (measured.loaded_tokens > 0) == (policy is not None)
     assert measured.steps["evict"].calls > 150
+
+
+def test_tails_end_when_the_time_is_up() -> None:
+    """No timed request begins after it, and the result says so; the filling is not cut short."""
+    of = tails.tail_cell(HostTier(POLICIES[0], 1), 200)
+    make = import_module("kvcanon.conformance.bench.drivers.optimized").make_driver
+    measured = tails.tails(make, of, {}, 200, -1.0)
+    assert not measured.complete
+    assert (measured.requests, measured.requests_asked) == (0, tails.REQUESTS)
+    assert measured.peak_bytes > 0
 
 
 def test_tails_take_turns_and_are_kept_by_size() -> None:

@@ -41,7 +41,7 @@ class Spy:
         self.cell = cell
         self.driver = make_driver(cell, options)
         self.core = self.driver.core
-        self.loaded_tokens = 0
+        self.loaded_tokens = self.spare_pages = 0
         self.served: list[tuple[int, int]] = []
         self.found: list[tuple[int, int]] = []
         self.made.append(self)
