@@ -240,10 +240,15 @@ def test_tails_take_turns_and_are_kept_by_size() -> None:
 
 def test_child_measures_tails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child passes on the nodes of its job."""
-    asked: list[int] = []
+    asked: list[object] = []
     empty = Throughput("core", 1, 1, 1, 1, 1, 1, 1.0)
     child = import_module("kvcanon.conformance.bench.child")
-    monkeypatch.setattr(child, "tails", lambda *given: asked.append(given[3]) or empty)
+
+    def measured(*given: object) -> Throughput:
+        asked.append(given[3])
+        return empty
+
+    monkeypatch.setattr(child, "tails", measured)
     fill(BenchJob("tails", "optimized", {}, cell(POLICIES[0], 64), SOURCE, 1.0, nodes=700))
     assert asked == [700]
 
@@ -268,9 +273,12 @@ def test_share_counts_the_pages_that_were_inserted(monkeypatch: pytest.MonkeyPat
     """Pages that hit are not hashed again; without events nothing is."""
     throughput = import_module("kvcanon.conformance.bench.throughput")
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        throughput, "sha256_seconds", lambda *given: asked.append(given) or 3.0 * bool(given[0])
-    )
+
+    def seconds(pages: int, page_size: int) -> float:
+        asked.append((pages, page_size))
+        return 3.0 * bool(pages)
+
+    monkeypatch.setattr(throughput, "sha256_seconds", seconds)
     roomy = BenchCell(16, ALL_FITS, events=True)
     make = import_module("kvcanon.conformance.bench.drivers.optimized").make_driver
     measured = measure(make, roomy, {}, REQUESTS, 60)
