@@ -112,7 +112,8 @@ class SGLangDriver:
     def find(self, prompt: Int64Prompt, taken: StepTimes) -> int:
         """Look up a prompt without serving it."""
         found, _ = self._match(prompt, taken)
-        return int(found.device_prefix_len)
+        on_host = found.host_hit_length if self._cell.host is not None else 0
+        return int(found.device_prefix_len + on_host)
 
     def _match(self, prompt: Int64Prompt, taken: StepTimes) -> tuple[Any, Any]:
         """Return the match and its slots."""

@@ -125,6 +125,20 @@ def test_each_call_is_timed_once(name: str) -> None:
     assert not {RequestStep.LOAD, RequestStep.POLL} & set(taken.by_step())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_find_counts_both_tiers(name: str) -> None:
+    """A prompt whose end is on the host only is found whole, and nothing is loaded."""
+    driver, taken = make_driver(name, cell(WritePolicy.WRITE_BACK, ALL_FITS)), StepTimes()
+    for request in REQUESTS:
+        driver.serve(driver.prepare(request), StepTimes())
+    loaded = driver.loaded_tokens
+    for request in REQUESTS:
+        whole_pages = (request.length_tokens - 1) // 16 * 16
+        assert driver.find(driver.prepare(request), taken) == whole_pages
+    assert driver.loaded_tokens == loaded
+    assert set(taken.by_step()) == {RequestStep.MATCH}
+
+
 def test_our_caches_tell_the_same_events() -> None:
     """Events of both tiers are counted by the page, alike."""
     told: dict[str, list[EventCounts]] = {}
