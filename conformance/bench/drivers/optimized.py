@@ -62,11 +62,12 @@ class OptimizedDriver:
         cache, page_size = self._cache, self._cell.page_size
         whole, reusable = prompt.whole, prompt.reusable
         namespace = cache.namespace(prompt.namespace)
-        prefix_pages, device_pages = self._match(prompt, namespace, taken)
+        found = self._match(prompt, namespace, taken)
+        prefix_pages, device_pages = found.prefix_pages, found.device_pages
         receipt = None
         if prefix_pages:
             began = perf_counter_ns()
-            receipt = cache.lock(reusable, namespace, prefix_pages)
+            receipt = cache.lock_found(found)
             taken.lock.append(perf_counter_ns() - began)
         if self._cell.host is not None:
             if device_pages < prefix_pages:
@@ -99,17 +100,17 @@ class OptimizedDriver:
     def find(self, prompt: Int32Prompt, taken: StepTimes) -> int:
         """Look up a prompt without serving it."""
         namespace = self._cache.namespace(prompt.namespace)
-        prefix_pages, _ = self._match(prompt, namespace, taken)
-        return prefix_pages * self._cell.page_size
+        pages: int = self._match(prompt, namespace, taken).prefix_pages
+        return pages * self._cell.page_size
 
-    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> tuple[int, int]:
-        """Return how many pages are cached, and how many of them on the device."""
+    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> Any:  # noqa: ANN401
+        """Return the match, whose slots were read."""
         reusable = prompt.reusable
         began = perf_counter_ns()
         found = self._cache.match(reusable, namespace)
         found.full  # noqa: B018 # The array is made when it is read.
         taken.match.append(perf_counter_ns() - began)
-        return found.prefix_pages, found.device_pages
+        return found
 
     def _load(
         self,
