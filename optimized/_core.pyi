@@ -145,6 +145,15 @@ class CacheCore:
             PrefixNotCached: some of the pages are not in the tree; match again.
             BadArgument: the tokens, the namespace or `pages` are not valid.
         """
+    def lock_found(self, found: Matched, pages: int | None = None) -> int:
+        """Lock the first `pages` pages of what a match found, or all, without a look at the tokens.
+
+        Does what `lock` does for the same prompt, and takes no longer for a long one.
+
+        Raises:
+            PrefixNotCached: the end of the prefix was evicted since, or the cache reset; match again.
+            BadArgument: `found` is no match of this cache, or `pages` are more than it found.
+        """
     def unlock(self, receipt: int) -> None:
         """Release all that a receipt still locks. The receipt is spent then.
 

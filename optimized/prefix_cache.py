@@ -160,7 +160,7 @@ class PrefixCache(_core.CacheCore):
         # Few are left, if any: to copy these is faster than to remove all others one by one.
         namespaces: SplitDict[int, Namespace] = SplitDict()
         numbers: SplitDict[Namespace, int] = SplitDict()
-        for number, namespace in self._namespaces.items():
+        for number, namespace in self._namespaces.pairs():
             if self._use_namespace(number):
                 namespaces[number], numbers[namespace] = namespace, number
         self._namespaces, self._numbers = namespaces, numbers

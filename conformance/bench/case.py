@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.bench.workloads.chat import Chat
 from kvcanon.conformance.bench.workloads.mooncake import load_trace
 from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.oracle.pages import whole_pages
+from kvcanon.spec.types import Counts, WritePolicy
 
 
 class RequestStep(StrEnum):
@@ -24,6 +28,10 @@ class RequestStep(StrEnum):
     MATCH = "match"
     """Find the prefix and its slots."""
     LOCK = "lock"
+    LOAD = "load"
+    """Enqueue the copy of what is on the host only, and start it."""
+    POLL = "poll"
+    """Settle the copies that have ended; once a request, in caches with a host tier."""
     EVICT = "evict"
     """Evict exactly as many slots as are missing."""
     ALLOCATE = "allocate"
@@ -31,6 +39,21 @@ class RequestStep(StrEnum):
     UNLOCK = "unlock"
     EVENTS = "events"
     """Take the events, with all their page hashes and tokens."""
+
+
+@frozen
+class HostTier:
+    """The host tier of the measured cache."""
+
+    write_policy: WritePolicy = field(converter=WritePolicy)
+    tokens: int
+    swa_tokens: int = 0
+    """The host pool of window slots, in tokens; for a cache with a window."""
+
+
+def _host_tier(value: HostTier | dict[str, Any] | None) -> HostTier | None:
+    """Read a tier that went through JSON."""
+    return HostTier(**value) if isinstance(value, dict) else value
 
 
 @frozen
@@ -44,6 +67,7 @@ class BenchCell:
     swa_tokens: int = 0
     """The pool of window slots, in tokens."""
     events: bool = False
+    host: HostTier | None = field(default=None, converter=_host_tier)
 
     @property
     def components(self) -> str:
@@ -51,8 +75,29 @@ class BenchCell:
         return "full + swa" if self.window_tokens else "full"
 
     def __str__(self) -> str:
+        policy = f", {self.host.write_policy}" if self.host else ""
         suffix = ", events" if self.events else ""
-        return f"{self.components}, page {self.page_size}{suffix}"
+        return f"{self.components}, page {self.page_size}{policy}{suffix}"
+
+    def config(self) -> CacheConfig:
+        """The configuration of a cache of this size. A load-back of any length is worth a copy."""
+        window, host = self.window_tokens or None, self.host
+        device = self._slots(self.pool_tokens, self.swa_tokens)
+        common = CacheConfig(
+            page_size=self.page_size,
+            window_tokens=window,
+            device_slots=device,
+            events=self.events,
+        )
+        if host is None:
+            return common
+        on_host = self._slots(host.tokens, host.swa_tokens if window else 0)
+        return evolve(common, host_slots=on_host, write_policy=host.write_policy)
+
+    def _slots(self, full_tokens: int, swa_tokens: int) -> Counts:
+        return Counts(
+            whole_pages(full_tokens, self.page_size), whole_pages(swa_tokens, self.page_size)
+        )
 
 
 @frozen
@@ -64,9 +109,12 @@ class WorkloadSource:
     conversations: int = 1000
     seed: int = 0
     limit: int | None = None
+    at_once: int = 8
+    """Generated conversations that are active at the same time."""
 
     def requests(self) -> tuple[Request, ...]:
         """Return the requests. Raises: TraceError, OSError."""
         if self.trace is not None:
             return load_trace(Path(self.trace), self.limit)
-        return Chat(conversations=self.conversations, seed=self.seed).requests()[: self.limit]
+        chat = Chat(conversations=self.conversations, seed=self.seed, at_once=self.at_once)
+        return chat.requests()[: self.limit]

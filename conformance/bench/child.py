@@ -18,6 +18,7 @@ from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.driver import MakeDriver
 from kvcanon.conformance.bench.floor import full_hit
 from kvcanon.conformance.bench.growth import with_prompt, with_tree
+from kvcanon.conformance.bench.tails import tails
 from kvcanon.conformance.bench.throughput import measure
 
 Json: TypeAlias = dict[str, object]
@@ -28,13 +29,15 @@ class BenchJob:
     """What to measure."""
 
     what: str
-    """One of `requests`, `tree`, `prompt` and `full_hit`."""
+    """One of `requests`, `tails`, `tree`, `prompt` and `full_hit`."""
     driver: str
     """A module of `drivers`."""
     options: Mapping[str, str]
     cell: BenchCell
     source: WorkloadSource
     seconds: float
+    nodes: int = 0
+    """Nodes of the tree; for `tails`."""
 
     def to_json(self) -> Json:
         """Return all fields as JSON values."""
@@ -56,6 +59,8 @@ def fill(order: BenchJob) -> Json:
     if order.what == "requests":
         requests = order.source.requests()
         return measure(make, order.cell, order.options, requests, order.seconds).to_json()
+    if order.what == "tails":
+        return tails(make, order.cell, order.options, order.nodes, order.seconds).to_json()
     if order.what == "full_hit":
         return full_hit(make, order.cell, order.options).to_json()
     grow = {"tree": with_tree, "prompt": with_prompt}[order.what]

@@ -18,11 +18,12 @@ from statistics import median
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostTier, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contestants import Contestant, Field
 from kvcanon.conformance.bench.floor import FullHit
 from kvcanon.conformance.bench.growth import Point
+from kvcanon.conformance.bench.tails import tail_cell
 from kvcanon.conformance.bench.throughput import Throughput
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.processes.lifetime import tied
@@ -77,6 +78,14 @@ class Result:
         """The median over the rounds; None if the cache has no such step."""
         return self._latency(step, lambda run: run.steps[step].p99_us)
 
+    def p999_us(self, step: str) -> float | None:
+        """The median over the rounds; None if the cache has no such step."""
+        return self._latency(step, lambda run: run.steps[step].p999_us)
+
+    def max_us(self, step: str) -> float | None:
+        """The median over the rounds; None if the cache has no such step."""
+        return self._latency(step, lambda run: run.steps[step].max_us)
+
     def _latency(self, step: str, figure: Callable[[Throughput], float]) -> float | None:
         return self.of(figure) if all(step in run.steps for run in self.runs) else None
 
@@ -96,6 +105,10 @@ class ContestPlan:
     """No request begins after this many seconds."""
     growth: bool = False
     """Whether to measure full hits and growth, too."""
+    tail_nodes: tuple[int, ...] = ()
+    """Sizes of trees in which single calls are timed."""
+    tail_hosts: tuple[HostTier | None, ...] = (None,)
+    """The host tiers of these trees; their sizes are those of the tree."""
 
 
 @define
@@ -103,6 +116,8 @@ class ContestOutcome:
     """All results of a contest."""
 
     cells: dict[BenchCell, list[Result]] = Factory(dict)
+    tails: dict[tuple[int, BenchCell], list[Result]] = Factory(dict)
+    """By the nodes of the tree, and the cell."""
     full_hits: dict[str, FullHit] = Factory(dict)
     with_tree: dict[str, list[Point]] = Factory(dict)
     with_prompt: dict[str, list[Point]] = Factory(dict)
@@ -113,9 +128,11 @@ def orders(
 ) -> list[tuple[Contestant, BenchJob]]:
     """Return all jobs, in turns."""
 
-    def order(contestant: Contestant, what: str, cell: BenchCell) -> tuple[Contestant, BenchJob]:
+    def order(
+        contestant: Contestant, what: str, cell: BenchCell, nodes: int = 0
+    ) -> tuple[Contestant, BenchJob]:
         return contestant, BenchJob(
-            what, contestant.driver, contestant.options, cell, plan.source, plan.seconds
+            what, contestant.driver, contestant.options, cell, plan.source, plan.seconds, nodes
         )
 
     requests = [
@@ -124,19 +141,26 @@ def orders(
         for _ in range(plan.rounds)
         for each in contestants
     ]
+    tails = [
+        order(each, "tails", tail_cell(host, nodes), nodes)
+        for nodes in plan.tail_nodes
+        for host in plan.tail_hosts
+        for each in contestants
+    ]
     curves = ("full_hit", "tree", "prompt") if plan.growth else ()
-    return requests + [order(each, what, CURVES) for what in curves for each in contestants]
+    return requests + tails + [order(each, what, CURVES) for what in curves for each in contestants]
 
 
 def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> ContestOutcome:
     """Run the jobs, and gather their results. Raises: UsageError."""
     outcome = ContestOutcome()
-    runs: dict[tuple[BenchCell, str], list[Throughput]] = {}
+    runs: dict[tuple[int, BenchCell, str], list[Throughput]] = {}
     for contestant, order in jobs:
         filled = fill(contestant, order)
         name = contestant.name
-        if order.what == "requests":
-            runs.setdefault((order.cell, name), []).append(Throughput.from_json(filled))
+        if order.what in ("requests", "tails"):
+            key = (order.nodes, order.cell, name)
+            runs.setdefault(key, []).append(Throughput.from_json(filled))
         elif order.what == "full_hit":
             outcome.full_hits[name] = FullHit.from_json(filled)
         else:
@@ -144,8 +168,12 @@ def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> Cont
             assert isinstance(points, list)  # noqa: S101 # Written by a child of this release.
             curves = outcome.with_tree if order.what == "tree" else outcome.with_prompt
             curves[name] = [Point.from_json(point) for point in points]
-    for (cell, name), measured in runs.items():
-        outcome.cells.setdefault(cell, []).append(Result(name, tuple(measured)))
+    for (nodes, cell, name), measured in runs.items():
+        result = Result(name, tuple(measured))
+        if nodes:
+            outcome.tails.setdefault((nodes, cell), []).append(result)
+        else:
+            outcome.cells.setdefault(cell, []).append(result)
     return outcome
 
 

@@ -27,6 +27,8 @@ class Contestant:
     options: Mapping[str, str] = Factory(dict)
     release: Release | None = None
     """The peer in whose environment it runs; None for this process's environment."""
+    host_tier: bool = True
+    """Whether its driver measures a host tier."""
 
 
 SGLANG = RELEASES["sglang==0.5.23"]
@@ -38,7 +40,7 @@ CONTESTANTS = {
         Contestant("reference", "tree", {"cache": "reference"}),
         Contestant("sglang-rust", "sglang", {"core": "rust"}, SGLANG),
         Contestant("sglang-python", "sglang", {"core": "python"}, SGLANG),
-        Contestant("vllm", "vllm", {}, VLLM),
+        Contestant("vllm", "vllm", {}, VLLM, host_tier=False),
     )
 }
 
@@ -59,15 +61,20 @@ class Field:
         return {name: peer.stubbed for name, peer in self.peers.items() if name in used}
 
 
-def field(names: list[str], folder: Path) -> Field:
+def field(names: list[str], folder: Path, *, host_tier: bool = False) -> Field:
     """Return the named contestants, or all that can be measured here if none is named.
+
+    With `host_tier` they must have one.
 
     Raises:
         UsageError: one that was named cannot be measured.
     """
     peers = peers_in(folder)
     wanted = [contestant_named(name) for name in names] or list(CONTESTANTS.values())
-    lacking = {each.name: _lack(each, peers) for each in wanted}
+    lacking = {
+        each.name: "has no host tier" if host_tier and not each.host_tier else _lack(each, peers)
+        for each in wanted
+    }
     missing = {name: why for name, why in lacking.items() if why}
     if names and missing:
         raise UsageError("; ".join(f"{name}: {why}" for name, why in missing.items()))

@@ -29,6 +29,8 @@ class StepTimes:
     hash: array[int] = Factory(_nanoseconds)
     match: array[int] = Factory(_nanoseconds)
     lock: array[int] = Factory(_nanoseconds)
+    load: array[int] = Factory(_nanoseconds)
+    poll: array[int] = Factory(_nanoseconds)
     evict: array[int] = Factory(_nanoseconds)
     allocate: array[int] = Factory(_nanoseconds)
     insert: array[int] = Factory(_nanoseconds)
@@ -55,6 +57,10 @@ class Driver(Protocol[Prompt]):
 
     core: str
     """Which implementation is measured: some caches choose among several without saying so."""
+    loaded_tokens: int
+    """Hit tokens so far that came from the host tier; 0 without one."""
+    spare_pages: int
+    """How many more pages an eviction frees than are missing; 0 but while a tree is filled."""
 
     def prepare(self, request: Request) -> Prompt:
         """Return the prompt in the form that the cache takes fastest.
@@ -63,7 +69,7 @@ class Driver(Protocol[Prompt]):
         """
 
     def serve(self, prompt: Prompt, taken: StepTimes) -> int:
-        """Serve a request, and return how many of its tokens were cached.
+        """Serve a request, and return how many of its tokens were cached, on either tier.
 
         Each call adds its time to `taken`.
         """
@@ -85,6 +91,6 @@ def whole_and_reusable_tokens(request: Request, page_size: int) -> tuple[int, in
     return whole, (request.length_tokens - 1) // page_size * page_size
 
 
-def shortage(missing: int, free: int) -> int:
-    """Return how much must be evicted to allocate `missing`."""
-    return max(0, missing - free)
+def shortage(missing: int, free: int, spare: int = 0) -> int:
+    """Return how much must be evicted to allocate `missing`, and `spare` more if it must be."""
+    return missing - free + spare if missing > free else 0

@@ -36,6 +36,10 @@ def contest_json(
             asdict(cell) | {"results": [_result(result) for result in results]}
             for cell, results in outcome.cells.items()
         ],
+        "tails": [
+            {"nodes": nodes} | asdict(cell) | {"results": [_result(result) for result in results]}
+            for (nodes, cell), results in outcome.tails.items()
+        ],
         "curves_page_size": CURVES.page_size,
         "full_hits": {name: hit.to_json() for name, hit in outcome.full_hits.items()},
         "with_tree": _curves(outcome.with_tree),
@@ -49,6 +53,8 @@ def _result(result: Result) -> dict[str, object]:
         "complete": result.complete,
         "requests_per_second": result.requests_per_second,
         "hit_rate": result.hit_rate,
+        "loaded_rate": result.of(lambda run: run.loaded_rate),
+        "hash_share": result.of(lambda run: run.hash_share),
         "cache_bytes": result.cache_bytes,
         "runs": [run.to_json() for run in result.runs],
     }

@@ -5,18 +5,22 @@ Prompts are prepared before the cache is made, so that their memory is not count
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping
 from time import perf_counter
+from typing import Generic
 
 from attrs import Factory, asdict, evolve, frozen
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt, StepTimes
+from kvcanon.conformance.bench.hash_floor import sha256_seconds
 from kvcanon.conformance.bench.memory import peak_bytes, set_back_peak
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.observe.latency import Latency, latency_of
+from kvcanon.spec.oracle.pages import whole_pages
 
 _SMALL_PAGES = 8
 
@@ -45,6 +49,10 @@ class Throughput:
     stored_pages: int = 0
     """Pages stored, by the events."""
     removed_pages: int = 0
+    loaded_tokens: int = 0
+    """Hit tokens that were loaded from the host."""
+    hash_seconds: float = 0.0
+    """What SHA-256 alone takes for the inserted pages, on the same core; 0 without events."""
     steps: Mapping[str, Latency] = Factory(dict)
 
     @property
@@ -58,6 +66,11 @@ class Throughput:
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
     @property
+    def loaded_rate(self) -> float:
+        """The share of prompt tokens that were loaded from the host."""
+        return self.loaded_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
     def cache_seconds(self) -> float:
         """Time inside the cache's calls."""
         return sum(step.seconds for step in self.steps.values())
@@ -66,6 +79,11 @@ class Throughput:
     def requests_per_second(self) -> float:
         """Requests per second of `cache_seconds`."""
         return self.requests / self.cache_seconds if self.cache_seconds else 0.0
+
+    @property
+    def hash_share(self) -> float:
+        """The speed of the cache with its events, as a share of that of SHA-256 alone."""
+        return self.hash_seconds / self.cache_seconds if self.cache_seconds else 0.0
 
     @property
     def cache_bytes(self) -> int:
@@ -117,35 +135,71 @@ def measure(
     load = os.getloadavg()[0]
     first = warm_up(make, cell, options)
     prompts = [first.prepare(request) for request in requests]
-    core = first.core
     del first
+    settle_heap()
     base = set_back_peak()
-    driver = make(cell, options)
-    taken = StepTimes()
-    served = hit = stored = removed = 0
+    served = Served(make(cell, options), cell)
     until = perf_counter() + seconds
-    for prompt in prompts:
+    for request, prompt in zip(requests, prompts, strict=True):
         if perf_counter() > until:
             break
-        hit += driver.serve(prompt, taken)
-        served += 1
-        if cell.events and (served % EVENTS_EVERY == 0 or served == len(prompts)):
-            counts = driver.take_events(taken)
-            stored += counts.stored_pages
-            removed += counts.removed_pages
-    return Throughput(
-        core=core,
-        requests=served,
-        requests_asked=len(requests),
-        prompt_tokens=sum(each.length_tokens for each in requests[:served]),
-        hit_tokens=hit,
-        base_bytes=base,
-        peak_bytes=peak_bytes(),
-        load=load,
-        stored_pages=stored,
-        removed_pages=removed,
-        steps=latencies(taken),
-    )
+        served.serve(request, prompt, last=request is requests[-1])
+    return served.result(len(requests), base, load)
+
+
+class Served(Generic[Prompt]):
+    """The requests that one driver has served, and what they took."""
+
+    def __init__(self, driver: Driver[Prompt], cell: BenchCell) -> None:
+        self.driver = driver
+        self._cell = cell
+        self._taken = StepTimes()
+        self._loaded_before = driver.loaded_tokens
+        self._requests = self._prompt_tokens = self._hit_tokens = 0
+        self._stored = self._removed = self._inserted = 0
+
+    def serve(self, request: Request, prompt: Prompt, *, last: bool = False) -> None:
+        """Serve a request, and take the events if it is time; after the last it is."""
+        hit = self.driver.serve(prompt, self._taken)
+        page_size = self._cell.page_size
+        self._inserted += whole_pages(request.length_tokens - hit, page_size)
+        self._hit_tokens += hit
+        self._prompt_tokens += request.length_tokens
+        self._requests += 1
+        if self._cell.events and (self._requests % EVENTS_EVERY == 0 or last):
+            counts = self.driver.take_events(self._taken)
+            self._stored += counts.stored_pages
+            self._removed += counts.removed_pages
+
+    def result(self, requests_asked: int, base_bytes: int, load: float) -> Throughput:
+        """Return what was measured."""
+        peak = peak_bytes()
+        hashed = self._inserted if self._cell.events else 0
+        return Throughput(
+            core=self.driver.core,
+            requests=self._requests,
+            requests_asked=requests_asked,
+            prompt_tokens=self._prompt_tokens,
+            hit_tokens=self._hit_tokens,
+            base_bytes=base_bytes,
+            peak_bytes=peak,
+            load=load,
+            stored_pages=self._stored,
+            removed_pages=self._removed,
+            loaded_tokens=self.driver.loaded_tokens - self._loaded_before,
+            hash_seconds=sha256_seconds(hashed, self._cell.page_size),
+            steps=latencies(self._taken),
+        )
+
+
+def settle_heap() -> None:
+    """Let collections of garbage pass over what there is now, as engines do when they are ready.
+
+    Otherwise each of them looks at all modules and all requests, and its time counts for whichever
+    call it interrupts.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def latencies(taken: StepTimes) -> dict[str, Latency]:

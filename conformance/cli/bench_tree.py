@@ -14,20 +14,26 @@ from typing import Annotated, TypeAlias
 import typer
 from attrs import frozen
 
-from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostTier, WorkloadSource
 from kvcanon.conformance.bench.contest import ContestPlan, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
 from kvcanon.conformance.bench.json_figures import contest_json
 from kvcanon.conformance.bench.plot import plot, require_matplotlib
+from kvcanon.conformance.bench.tails import NODES
 from kvcanon.conformance.cli.bench_tree_report import print_report
 from kvcanon.conformance.cli.options import Conversations, Limit, Seed, Trace, usual
 from kvcanon.conformance.cli.peers import PeersFolder
 from kvcanon.conformance.cli.terminal import ReportConsole, progress
+from kvcanon.spec.types import WritePolicy
 
 CHAT = BenchCell(page_size=16, pool_tokens=65_536, window_tokens=512, swa_tokens=16_384)
 """The requests overflow the pools, and the longest prompt fits into each pool."""
 TRACE = BenchCell(page_size=16, pool_tokens=1_000_000, window_tokens=4096, swa_tokens=262_144)
 PAGE_SIZES = (1, 16, 64)
+HOST_RATIO = 2
+"""The usual size of a host pool, in device pools, as in SGLang."""
+AT_ONCE, AT_ONCE_HOST = 8, 400
+"""Conversations at a time: with a host tier so many that they do not fit on the device."""
 
 Contestants: TypeAlias = Annotated[
     list[str] | None,
@@ -91,6 +97,50 @@ Growth: TypeAlias = Annotated[
 Requests: TypeAlias = Annotated[
     bool, typer.Option(help="Whether to serve requests; without them, --growth only.")
 ]
+WritePolicies: TypeAlias = Annotated[
+    list[WritePolicy] | None,
+    typer.Option(
+        "--write-policy",
+        help="Measure with a host tier that is filled by this policy; repeatable. "
+        "Usual: no host tier.",
+    ),
+]
+HostTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help=f"Host pool, in tokens. Usual: {HOST_RATIO} times the device's."
+    ),
+]
+HostSwaTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help=f"Host pool of window data, in tokens. Usual: {HOST_RATIO} times the device's.",
+    ),
+]
+AtOnce: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Generated conversations that are active at the same time. "
+        f"Usual: {AT_ONCE}, and {AT_ONCE_HOST} with a host tier.",
+    ),
+]
+Tails: TypeAlias = Annotated[
+    bool,
+    typer.Option("--tails", help="Also measure the times of single calls in trees that are full."),
+]
+Nodes: TypeAlias = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=100,
+        metavar="N",
+        help="Nodes of a tree of --tails; repeatable. "
+        f"Usual: {', '.join(f'{each:,}' for each in NODES)}.",
+    ),
+]
 JsonFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all figures, as JSON."),
@@ -105,6 +155,10 @@ PlotFile: TypeAlias = Annotated[
 class CellOptions:
     """The options that say which cells are measured; None or empty for the usual values."""
 
+    write_policies: Sequence[WritePolicy]
+    host_tokens: int | None
+    host_swa_tokens: int | None
+
     page_sizes: Sequence[int]
     pool_tokens: int | None
     window_tokens: int | None
@@ -115,9 +169,13 @@ class CellOptions:
         """Every combination of events, window and page size."""
         pool, swa = self.pool_tokens or base.pool_tokens, self.swa_tokens or base.swa_tokens
         window = base.window_tokens if self.window_tokens is None else self.window_tokens
+        host_tokens = self.host_tokens or HOST_RATIO * pool
+        host_swa_tokens = self.host_swa_tokens or HOST_RATIO * swa
+        hosts = [HostTier(policy, host_tokens, host_swa_tokens) for policy in self.write_policies]
         return tuple(
-            BenchCell(size, pool, width, swa if width else 0, events)
+            BenchCell(size, pool, width, swa if width else 0, events, host)
             for events in ((False, True) if self.events is None else (self.events,))
+            for host in hosts or (None,)
             for width in dict.fromkeys((0, window))
             for size in self.page_sizes or PAGE_SIZES
         )
@@ -138,29 +196,54 @@ def bench_tree(
     events: Events = None,
     rounds: Rounds = 3,
     seconds: Seconds = 120.0,
+    write_policy: WritePolicies = None,
+    host_tokens: HostTokens = None,
+    host_swa_tokens: HostSwaTokens = None,
+    at_once: AtOnce = None,
     growth: Growth = False,
+    tails: Tails = False,
+    nodes: Nodes = None,
     requests: Requests = True,
     json_file: JsonFile = None,
     plot_file: PlotFile = None,
 ) -> None:
-    """Time caches on the same requests: match, lock, evict, allocate, insert, unlock."""
-    if not requests and not growth:
-        problem = "leaves nothing to measure; add --growth."
+    """Time caches on the same requests: match, lock, load, evict, allocate, insert, unlock."""
+    if not requests and not (growth or tails):
+        problem = "leaves nothing to measure; add --growth or --tails."
         raise typer.BadParameter(problem, param_hint="'--no-requests'")
     if plot_file:
         require_matplotlib()  # A contest takes minutes, and its figure comes last.
-    chosen = CellOptions(page_size or (), pool_tokens, window, swa_tokens, events)
+    policies = [each for each in write_policy or () if each is not WritePolicy.NONE]
+    chosen = CellOptions(
+        write_policies=policies,
+        host_tokens=host_tokens,
+        host_swa_tokens=host_swa_tokens,
+        page_sizes=page_size or (),
+        pool_tokens=pool_tokens,
+        window_tokens=window,
+        swa_tokens=swa_tokens,
+        events=events,
+    )
+    cells = chosen.cells(CHAT if trace is None else TRACE)
     plan = ContestPlan(
-        source=WorkloadSource(str(trace.resolve()) if trace else None, conversations, seed, limit),
-        cells=chosen.cells(CHAT if trace is None else TRACE) if requests else (),
+        source=WorkloadSource(
+            str(trace.resolve()) if trace else None,
+            conversations,
+            seed,
+            limit,
+            at_once or (AT_ONCE_HOST if policies else AT_ONCE),
+        ),
+        cells=cells if requests else (),
         rounds=rounds,
         seconds=seconds,
         growth=growth,
+        tail_nodes=tuple(nodes or NODES) if tails else (),
+        tail_hosts=tuple(dict.fromkeys(cell.host for cell in cells)),
     )
-    entrants = field(caches or [], peers)
+    entrants = field(caches or [], peers, host_tier=bool(policies))
     with progress(orders(plan, entrants.contestants), "bench tree") as shown:
         outcome = run_contest(shown, in_a_process(entrants))
-    title = _title(plan.source) if plan.cells else "growth"
+    title = _title(plan.source) if plan.cells else "growth" if growth else "tails"
     if json_file:
         value = contest_json(title, plan, entrants, outcome)
         json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
@@ -171,7 +254,10 @@ def bench_tree(
 
 def _title(source: WorkloadSource) -> str:
     """Name the requests."""
-    title = f"generated chat, {source.conversations} conversations, seed {source.seed}"
+    title = (
+        f"generated chat, {source.conversations} conversations, {source.at_once} at once, "
+        f"seed {source.seed}"
+    )
     if source.trace is not None:
         title = Path(source.trace).name
     return title if source.limit is None else f"{title}, the first {source.limit:,} requests"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from kvcanon.conformance.bench.case import RequestStep
 from kvcanon.conformance.bench.contest import CURVES, ContestOutcome, ContestPlan, Result
 from kvcanon.conformance.bench.contestants import Field
 from kvcanon.conformance.bench.floor import FullHit
@@ -28,6 +29,14 @@ def print_report(
         out.print()
         out.print(f"{cell}", style="bold")
         out.print(_cell_table(results))
+        if cell.events:
+            shares = (f"{each.contestant} {_share(each):.2f}" for each in results)
+            out.print(f"Of SHA-256 alone: {', '.join(shares)}")
+        out.print(_call_table(results))
+    for (nodes, cell), results in outcome.tails.items():
+        out.print()
+        out.print(f"Tree of {nodes:,} nodes, {cell}", style="bold")
+        out.print(_call_table(results))
     if outcome.full_hits:
         out.print()
         out.print(f"Full hit of a long prompt, page {CURVES.page_size}, p50 us", style="bold")
@@ -44,7 +53,7 @@ def print_report(
 
 def _cell_table(results: Sequence[Result]) -> Table:
     table = figures_table(
-        *("cache", "req/s", "x", "hit rate", "match us", "insert us", "x"),
+        *("cache", "req/s", "x", "hit rate", "loaded", "match us", "insert us", "x"),
         *("MiB", "x", "of MiB"),
     )
     first = results[0]
@@ -54,6 +63,7 @@ def _cell_table(results: Sequence[Result]) -> Table:
             f"{each.requests_per_second:,.0f}{'' if each.complete else '*'}",
             _ratio(first.requests_per_second, each.requests_per_second),
             f"{each.hit_rate:.4f}",
+            f"{each.of(lambda run: run.loaded_rate):.4f}",
             _pair(each, "match"),
             _pair(each, "insert"),
             _ratio(each.p99_us("insert"), first.p99_us("insert")),
@@ -61,6 +71,24 @@ def _cell_table(results: Sequence[Result]) -> Table:
             _ratio(each.cache_bytes, first.cache_bytes),
             f"{each.of(lambda run: run.peak_bytes) / MIB:,.0f}",
         )
+    return table
+
+
+def _call_table(results: Sequence[Result]) -> Table:
+    """The slowest calls of each step, and how many times slower those of the other caches are."""
+    table = figures_table("call", "cache", "p50 us", "p99", "p99.9", "x", "max")
+    first = results[0]
+    for step in RequestStep:
+        for each in results:
+            p999 = each.p999_us(step)
+            if p999 is not None:
+                table.add_row(
+                    step,
+                    each.contestant,
+                    *(f"{value:,.1f}" for value in (each.p50_us(step), each.p99_us(step), p999)),
+                    _ratio(p999, first.p999_us(step)),
+                    f"{each.max_us(step):,.1f}",
+                )
     return table
 
 
@@ -94,16 +122,23 @@ def _curve_table(curves: Mapping[str, Sequence[Point]]) -> Table:
 
 def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[str]:
     notes = []
-    if outcome.cells:
+    if outcome.cells or outcome.tails:
         first = entrants.contestants[0].name
-        loads = [run.load for cell in outcome.cells.values() for each in cell for run in each.runs]
+        measured = [*outcome.cells.values(), *outcome.tails.values()]
+        loads = [run.load for cell in measured for each in cell for run in each.runs]
         began = f"Load when the runs began: {min(loads):.1f} to {max(loads):.1f}."
         notes += [
             f"Medians of {plan.rounds} rounds; times are p50 / p99 of the calls. {began}",
             f"x: {first} serves x times the requests, or takes 1/x of the time or memory.",
             "MiB: the most memory that the cache added to its process.",
+            *(
+                ["SHA-256 alone: one core that does nothing but hash the same pages."]
+                if any(cell.events for cell in outcome.cells)
+                else []
+            ),
+            "loaded: the part of the hits that came from the host, of all prompt tokens.",
         ]
-        if any(not each.complete for cell in outcome.cells.values() for each in cell):
+        if any(not each.complete for cell in measured for each in cell):
             notes.append(f"*: only requests that began within {plan.seconds:g} seconds.")
         if any(each.name == "vllm" for each in entrants.contestants):
             notes.append("vllm evicts, allocates and inserts in one call, timed as the insert.")
@@ -111,6 +146,10 @@ def _notes(plan: ContestPlan, entrants: Field, outcome: ContestOutcome) -> list[
         notes.append(f"{release} ran with stand-ins for {', '.join(stubbed)}.")
     notes += [f"Left out: {name}: {why}." for name, why in entrants.missing.items()]
     return notes
+
+
+def _share(result: Result) -> float:
+    return result.of(lambda run: run.hash_share)
 
 
 def _pair(result: Result, step: str) -> str:

@@ -28,6 +28,8 @@ class Latency:
     """The sum over all calls."""
     p50_us: float
     p99_us: float
+    p999_us: float
+    max_us: float
 
 
 class TimedCache(WrappedCache):
@@ -65,9 +67,16 @@ def latency_of(taken_ns: array[int]) -> Latency:
     """Summarize the durations of calls; needs at least one."""
     ordered = sorted(taken_ns)
 
-    def percentile_us(percent: int) -> float:
-        """Return the shortest duration that `percent` percent of the calls do not exceed."""
-        rank = -(-len(ordered) * percent // 100)
+    def quantile_us(thousandths: int) -> float:
+        """Return the shortest duration that so many thousandths of the calls do not exceed."""
+        rank = -(-len(ordered) * thousandths // 1000)
         return ordered[rank - 1] / 1000
 
-    return Latency(len(ordered), sum(ordered) / 1e9, percentile_us(50), percentile_us(99))
+    return Latency(
+        calls=len(ordered),
+        seconds=sum(ordered) / 1e9,
+        p50_us=quantile_us(500),
+        p99_us=quantile_us(990),
+        p999_us=quantile_us(999),
+        max_us=ordered[-1] / 1000,
+    )

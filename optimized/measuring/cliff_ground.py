@@ -1,60 +1,26 @@
-"""The ground of a scene of `bench cliffs`: a cache, an engine that copies at once, and prompts.
+"""The ground of a scene of `bench cliffs`: a cache, an engine that copies nothing, and prompts.
 
 Every call of the cache goes through the stopwatch, also those that only prepare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from attrs import Factory, define, field
+from attrs import define, field
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.measuring.instant_engine import InstantEngine
 from kvcanon.optimized.measuring.stopwatch import Stopwatch
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import HostPayload
-from kvcanon.spec.transfer import Completion, TransferOrder
-from kvcanon.spec.types import TransferId
 
 Prompt = npt.NDArray[np.uint32]
-
-
-@define
-class InstantEngine:
-    """Completes orders at once, without copying: what is timed is the cache.
-
-    While `holds_back` is set orders stay open; an order fails if `fails` says so of its id.
-    """
-
-    holds_back: bool = False
-    fails: Callable[[TransferId], bool] = lambda _: False
-    open: list[TransferId] = Factory(list)
-    _ended: list[Completion] = field(factory=list, init=False)
-
-    def submit(self, order: TransferOrder) -> None:
-        """Accept an order."""
-        self.open.append(order.transfer_id)
-
-    def poll(self) -> tuple[Completion, ...]:
-        """Return the completions that were made by `complete`, or now."""
-        self.complete()
-        ended, self._ended = self._ended, []
-        return tuple(ended)
-
-    def complete(self) -> None:
-        """Make the completions of all orders, unless they are held back."""
-        if self.open and not self.holds_back:
-            self._ended += [Completion(each, not self.fails(each)) for each in self.open]
-            self.open = []
-
-    def wait(self, transfer_id: TransferId) -> None:
-        """Let the next poll complete all orders."""
-        self.holds_back = self.holds_back and transfer_id not in self.open
 
 
 @define
@@ -112,8 +78,16 @@ class CliffGround:
         self.watch.time(named, lambda: self.cache.unlock(receipt), pages)
 
     def evict(self, full: int, swa: int = 0, mamba: int = 0, named: str = "evict") -> int:
-        """Evict, and return how many slots came free."""
-        freed = self.watch.time(named, lambda: self.cache.evict(full, swa, mamba), _in_all)
+        """Evict, and return how many slots came free.
+
+        Under write_back it names the slots that come free on both media, and its copies.
+        """
+        before, copies = self._freed_on_host(), self.engine.taken
+        freed = self.watch.time(
+            named,
+            lambda: self.cache.evict(full, swa, mamba),
+            lambda freed: sum(freed) + self._freed_on_host() - before + self.engine.taken - copies,
+        )
         return sum(freed)
 
     def evict_host(self, full: int, swa: int = 0, named: str = "evict_host") -> None:
@@ -149,9 +123,13 @@ class CliffGround:
         )
 
     def reset(self, named: str = "reset") -> None:
-        """Reset; it names all nodes."""
-        nodes = self.cache.stats().nodes
-        self.watch.time(named, self.cache.reset, nodes)
+        """Reset; it names all nodes and all namespaces."""
+        stats = self.cache.stats()
+        self.watch.time(named, self.cache.reset, stats.nodes + stats.namespaces)
+
+    def _freed_on_host(self) -> int:
+        freed = self.cache.stats().evicted_host
+        return freed.full + freed.swa + freed.mamba
 
 
 def _in_all(freed: Sequence[int]) -> int:

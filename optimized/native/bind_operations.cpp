@@ -67,17 +67,39 @@ Matched do_match(CacheCore& self, nb::handle tokens, nb::handle namespace_id) {
     });
 }
 
+// The number of a new receipt, which is released if there is no memory for the number.
+nb::object handed_out(CacheCore& self, uint64_t receipt) {
+    PyObject* number = PyLong_FromUnsignedLongLong(receipt);
+    if (number != nullptr) return nb::steal(number);
+    // Nobody could ever release it.
+    unlock(self.state, receipt);
+    self.state.changed = false;
+    throw nb::python_error();
+}
+
 nb::object do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
-        const uint64_t receipt =
-            lock(self.state, first_pages(given.key, whole_number_or_none(pages, "pages")));
-        PyObject* number = PyLong_FromUnsignedLongLong(receipt);
-        if (number != nullptr) return nb::steal(number);
-        // Nobody could ever release it.
-        unlock(self.state, receipt);
-        self.state.changed = false;
-        throw nb::python_error();
+        return handed_out(self, lock(self.state, first_pages(given.key, whole_number_or_none(
+                                                                            pages, "pages"))));
+    });
+}
+
+nb::object do_lock_found(CacheCore& self, nb::handle match, nb::handle pages) {
+    return self.operate(Operation::LOCK, [&] {
+        if (!nb::isinstance<Matched>(match)) {
+            throw BadArgument("found", "is no match; give what `match` returned");
+        }
+        const auto& found = nb::cast<const Matched&>(match);
+        if (found.serial != self.state.serial) {
+            throw BadArgument("found", "is a match of another cache");
+        }
+        const int64_t asked = whole_number_or_none(pages, "pages").value_or(found.prefix_pages);
+        if (asked < 0 || asked > found.prefix_pages) {
+            throw BadArgument("pages", "is " + std::to_string(asked) + "; the match found " +
+                                           std::to_string(found.prefix_pages) + " pages");
+        }
+        return handed_out(self, lock_found(self.state, found, static_cast<int32_t>(asked)));
     });
 }
 
@@ -261,6 +283,7 @@ void bind_operations(nb::class_<CacheCore>& core) {
     };
     add("match", &do_match, docs::MATCH, argument("tokens"), number("namespace"));
     add("lock", &do_lock, docs::LOCK, argument("tokens"), number("namespace"), nothing("pages"));
+    add("lock_found", &do_lock_found, docs::LOCK_FOUND, argument("found"), nothing("pages"));
     add("unlock", &do_unlock, docs::UNLOCK, argument("receipt"));
     add("unlock_window", &do_unlock_window, docs::UNLOCK_WINDOW, argument("receipt"));
     add("allocate", &do_allocate, docs::ALLOCATE, argument("full"), number("swa"), number("mamba"));

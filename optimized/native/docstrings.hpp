@@ -58,6 +58,15 @@ Raises:
     PrefixNotCached: some of the pages are not in the tree; match again.
     BadArgument: the tokens, the namespace or `pages` are not valid.)"};
 
+constexpr Docstring LOCK_FOUND{
+    "def lock_found(self, found: Matched, pages: int | None = None) -> int",
+    R"(Lock the first `pages` pages of what a match found, or all, without a look at the tokens.
+
+Does what `lock` does for the same prompt, and takes no longer for a long one.
+
+Raises:
+    PrefixNotCached: the end of the prefix was evicted since, or the cache reset; match again.
+    BadArgument: `found` is no match of this cache, or `pages` are more than it found.)"};
 constexpr Docstring UNLOCK{"def unlock(self, receipt: int) -> None",
                            R"(Release all that a receipt still locks. The receipt is spent then.
 

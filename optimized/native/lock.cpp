@@ -73,6 +73,18 @@ uint64_t lock(State& state, const Key& key) {
     return hold(state, end, held_window_start(state, end)).receipt;
 }
 
+uint64_t lock_found(State& state, const Matched& found, int32_t pages) {
+    Node* end = state.root;
+    if (found.prefix_pages != 0) {
+        const bool known = found.end_index < state.arena.size();
+        end = known ? state.arena.at(found.end_index) : nullptr;
+        if (end == nullptr || end->node_id != found.end_id) throw PrefixNotCached(pages, 0);
+    }
+    while (end->parent != nullptr && end->start >= pages) end = end->parent;
+    if (end->end() > pages) end = cut(state, end, pages - end->start);
+    return hold(state, end, held_window_start(state, end)).receipt;
+}
+
 void unlock(State& state, uint64_t receipt) {
     open_hold(state, receipt);
     release_hold(state, receipt);

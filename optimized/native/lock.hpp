@@ -7,12 +7,17 @@
 // were evicted, healed, loaded or cut since.
 #pragma once
 
+#include "match.hpp"
 #include "state.hpp"
 
 namespace kvcanon {
 
 // Hold all of a cached key for a request; returns the receipt. Throws: PrefixNotCached.
 uint64_t lock(State& state, const Key& key);
+
+// Hold the first pages of a prefix that a match of this cache found, without a look at its tokens.
+// Throws: PrefixNotCached.
+uint64_t lock_found(State& state, const Matched& found, int32_t pages);
 
 // Release what a request's receipt still holds. Throws: ReceiptSpent.
 void unlock(State& state, uint64_t receipt);

@@ -52,6 +52,9 @@ Matched match(State& state, const Key& key) {
     found.device_pages = device.pages;
     Node* end = node_ending_at(state, path, found.prefix_pages);
     record_match(state, end, state.tick());
+    found.end_id = end->node_id;
+    found.end_index = end->index;
+    found.serial = state.serial;
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {
         for (const Data& data : node->data) {

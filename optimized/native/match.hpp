@@ -13,6 +13,11 @@ struct Matched {
     int32_t device_pages = 0;
     SlotLists slots;
     std::vector<uint64_t> pending;
+    // The node where the prefix ends, and the cache that it is of. An id is never given twice, and
+    // a cut leaves a node's end where it is: while a node with this id is there, so is the prefix.
+    uint64_t end_id = 0;
+    uint32_t end_index = 0;
+    uint64_t serial = 0;
 };
 
 // Find the longest usable prefix, and make it most recently used.

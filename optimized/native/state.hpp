@@ -91,7 +91,8 @@ class Arena {
     uint32_t size() const { return used_; }
 
   private:
-    static constexpr uint32_t CHUNK = 256;
+    // Few, since a call that needs a new chunk pays for the page faults of all of it.
+    static constexpr uint32_t CHUNK = 16;
     std::vector<std::unique_ptr<Node[]>> chunks_;
     ChunkedArray<uint32_t> free_;
     uint32_t used_ = 0;

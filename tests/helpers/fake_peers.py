@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import accumulate, count
+from itertools import accumulate, count, takewhile
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -181,6 +181,100 @@ class UnifiedRadixCache:
             self.swa.free += [paired[slot] for slot in slots]
 
 
+class HostedCache(UnifiedRadixCache):
+    """With a host tier: evicted pages go there, the oldest there are dropped."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params)
+        self.host_pages = params.host_pages
+        self.on_host: dict[Page, None] = {}
+        self.layers: list[int] = []
+        self.loads = 0
+        self.polls = 0
+        self.cache_controller = SimpleNamespace(io_backend="direct", l2_transfer_engine=None)
+
+    def match_prefix(self, params: Any) -> Any:
+        """The prefix hit of a key, on both tiers."""
+        found = super().match_prefix(params)
+        pages = self.pages.of(params.key.token_ids, params.key.extra_key)
+        behind = pages[len(found.last_device_node) :]
+        loadable = list(takewhile(self.on_host.__contains__, behind))
+        found.best_match_node = found.last_device_node + loadable
+        found.host_hit_length = len(loadable) * self.params.page_size
+        found.swa_host_hit_length = found.mamba_host_hit_length = 0
+        return found
+
+    def init_load_back(self, params: Any) -> Any:
+        """Load all pages; there is room."""
+        node, before = params.best_match_node, params.req.last_node
+        self.pages.locked.update(before)
+        missing, page_size = node[len(before) :], self.params.page_size
+        assert missing
+        assert params.host_hit_length == len(missing) * page_size
+        for page in missing:
+            del self.on_host[page]
+        short = params.host_hit_length - self.full.available_size()
+        for page, slots in self._victims(short):
+            self._to_host(page, slots)
+        self.pages.locked -= Counter(before)
+        assert params.host_hit_length <= self.full.available_size()
+        for page in reversed(missing):
+            self.pages.there[page] = self.full.alloc(page_size)
+        self.pages.found(node)
+        self.loads += 1
+        return params.host_hit_length, node
+
+    def ready_to_load_host_cache(self) -> None:
+        """Start the loads."""
+        engine = self.cache_controller.l2_transfer_engine
+        done = self.layers.append
+        engine.submit_host_to_device([], transfer_layer_id_max=2, on_layer_done=done)
+
+    def check_hicache_events(self) -> None:
+        """Start the backups, and acknowledge what has ended."""
+        assert self.cache_controller.l2_transfer_engine.submit_device_to_host([]) == ("s", "f", 0)
+        self.polls += 1
+
+    def insert(self, params: Any) -> None:
+        """Insert new pages, and mark the whole prompt as recently used, its end first."""
+        super().insert(params)
+        self.pages.found(self.pages.of(params.key.token_ids, params.key.extra_key))
+
+    def evict(self, params: Any) -> None:
+        """Evict to the host; there must be too few free slots."""
+        assert params.num_tokens > 0
+        for page, slots in self._victims(params.num_tokens):
+            self._to_host(page, slots)
+
+    def _victims(self, room: int) -> Iterator[tuple[Page, list[int]]]:
+        for page in list(self.pages.there):
+            if room <= 0:
+                return
+            if not self.pages.locked[page]:
+                room -= self.params.page_size
+                yield page, self.pages.there.pop(page)
+
+    def _to_host(self, page: Page, slots: list[int]) -> None:
+        self._free(slots)
+        self.on_host[page] = None
+        if len(self.on_host) > self.host_pages:
+            del self.on_host[next(iter(self.on_host))]
+
+
+def hosted_world(config: Any, name: str, options: Any) -> Any:
+    """In place of `kvcanon.conformance.engines.sglang.factory.make_world`; of full data only."""
+    assert (name, options) == ("UnifiedRadixCache", {"tree_core_backend": "rust"})
+    assert config.slot_bytes == 2 * config.page_size
+    allocator = Allocator(config.device_slots.full * config.page_size)
+    params = SimpleNamespace(
+        token_to_kv_pool_allocator=allocator,
+        page_size=config.page_size,
+        enable_kv_cache_events=config.events,
+        host_pages=config.host_slots.full,
+    )
+    return SimpleNamespace(cache=HostedCache(params), allocator=allocator)
+
+
 class KVCacheManager:
     """Blocks; their slots are not visible."""
 
@@ -257,8 +351,13 @@ MODULES: dict[str, dict[str, object]] = {
         "RadixKey": lambda tokens, extra: SimpleNamespace(token_ids=tokens, extra_key=extra)
     },
     "sglang.srt.mem_cache.base_prefix_cache": dict.fromkeys(
-        ("MatchPrefixParams", "EvictParams", "InsertParams"), SimpleNamespace
+        ("MatchPrefixParams", "EvictParams", "InsertParams", "InitLoadBackParams"),
+        SimpleNamespace,
     ),
+    "sglang.srt.mem_cache.l2_transfer": {
+        "make_timing_event_pair": lambda: ("s", "f", 0),
+        "TransferCompletion": lambda *parts: parts,
+    },
     "sglang.srt.mem_cache.unified_cache.component_type": {
         "ComponentType": SimpleNamespace(FULL="full", SWA="swa")
     },

@@ -13,9 +13,10 @@ from attrs import evolve
 from kvcanon.conformance.cli import main
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.measuring import cliffs
+from kvcanon.optimized.measuring.cliff_ground import CliffGround, leaf
 from kvcanon.optimized.measuring.stopwatch import Stopwatch, call_times
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts
+from kvcanon.spec.types import Counts, Namespace, WritePolicy
 
 MILLISECOND = 10**6
 
@@ -66,6 +67,38 @@ def test_scenes_make_every_call_of_a_cache() -> None:
         *("match", "lock", "unlock", "unlock_window", "allocate", "free", "insert", "evict"),
         *("evict_host", "load_back", "insert_host", "poll", "reset", "take_events", "namespace"),
     }
+
+
+def test_eviction_names_victims_on_both_media_and_its_copies() -> None:
+    """Three leaves leave a device for a full host: three victims on each, and one copy."""
+    watch = Stopwatch()
+    config = CacheConfig(
+        device_slots=Counts(full=4),
+        host_slots=Counts(full=4),
+        write_policy=WritePolicy.WRITE_BACK,
+        events=False,
+    )
+    ground = CliffGround(config, watch)
+    for number in range(4):
+        ground.insert(leaf(number))
+    ground.evict(4, named="room on the host")
+    for number in range(4, 8):
+        ground.insert(leaf(number))
+    ground.evict(3, named="full host")
+    assert watch.named["room on the host"] == [4 + 0 + 1]
+    assert watch.named["full host"] == [3 + 3 + 1]
+
+
+def test_reset_names_nodes_and_namespaces() -> None:
+    """Nodes that are there, and namespaces of which nothing is left."""
+    watch = Stopwatch()
+    ground = CliffGround(CacheConfig(device_slots=Counts(full=5), events=False), watch)
+    for number in range(5):
+        salted = ground.cache.namespace(Namespace(cache_salt=f"{number}"))
+        ground.insert(leaf(0), namespace=salted)
+    ground.evict(2)
+    ground.reset()
+    assert watch.named["reset"] == [3 + 5 + 1]
 
 
 def slow(watch: Stopwatch, nodes: int) -> None:

@@ -70,6 +70,7 @@ def test_the_end_of_the_block_closes_the_cache() -> None:
 CALLS: dict[str, Callable[[PrefixCache], object]] = {
     "match": lambda cache: cache.match(PROMPT),
     "lock": lambda cache: cache.lock(PROMPT),
+    "lock_found": lambda cache: cache.lock_found(None),  # type: ignore[arg-type]
     "unlock": lambda cache: cache.unlock(1),
     "unlock_window": lambda cache: cache.unlock_window(1),
     "allocate": lambda cache: cache.allocate(1),

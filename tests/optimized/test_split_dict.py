@@ -17,7 +17,7 @@ def test_split_dict_does_what_a_dict_does() -> None:
     for number in range(0, 3_000, 7):
         del split[str(number)]
         del plain[str(number)]
-    assert dict(split) == plain
+    assert dict(split) == dict(split.pairs()) == plain
     assert len(split) == len(plain)
     assert split.get("7") is None
     assert split.pop("8") == plain.pop("8")

@@ -23,8 +23,7 @@ from kvcanon.conformance.bench.driver import (
     whole_and_reusable_tokens,
 )
 from kvcanon.conformance.bench.workloads.request import Request
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, Namespace
+from kvcanon.spec.types import Namespace
 
 
 @frozen
@@ -39,10 +38,14 @@ class Int32Prompt:
 
 
 class OptimizedDriver:
-    """Calls a `PrefixCache` without byte pools: the engine has the bytes."""
+    """Calls a `PrefixCache` as an engine does that has the bytes.
+
+    With a host tier, its copies move no bytes and have ended at the next poll.
+    """
 
     def __init__(self, cache: Any, cell: BenchCell) -> None:  # noqa: ANN401 # Reached by its name.
         self.core = type(cache.tree).__name__
+        self.loaded_tokens = self.spare_pages = 0
         self._numpy = import_module("numpy")
         self._cache = cache
         self._cell = cell
@@ -59,16 +62,25 @@ class OptimizedDriver:
         cache, page_size = self._cache, self._cell.page_size
         whole, reusable = prompt.whole, prompt.reusable
         namespace = cache.namespace(prompt.namespace)
-        prefix_pages = self._match(prompt, namespace, taken)
+        found = self._match(prompt, namespace, taken)
+        prefix_pages, device_pages = found.prefix_pages, found.device_pages
         receipt = None
         if prefix_pages:
             began = perf_counter_ns()
-            receipt = cache.lock(reusable, namespace, prefix_pages)
+            receipt = cache.lock_found(found)
             taken.lock.append(perf_counter_ns() - began)
+        if self._cell.host is not None:
+            if device_pages < prefix_pages:
+                prefix = reusable[: prefix_pages * page_size]
+                prefix_pages = self._load(prefix, namespace, device_pages, taken)
+            began = perf_counter_ns()
+            cache.poll()
+            taken.poll.append(perf_counter_ns() - began)
         missing = len(whole) // page_size - prefix_pages
         missing_swa = missing if self._cell.window_tokens else 0
         free_full, free_swa, _ = cache.free_slot_counts()
-        short, short_swa = shortage(missing, free_full), shortage(missing_swa, free_swa)
+        short = shortage(missing, free_full, self.spare_pages)
+        short_swa = shortage(missing_swa, free_swa)
         if short or short_swa:
             began = perf_counter_ns()
             cache.evict(short, short_swa)
@@ -88,16 +100,34 @@ class OptimizedDriver:
     def find(self, prompt: Int32Prompt, taken: StepTimes) -> int:
         """Look up a prompt without serving it."""
         namespace = self._cache.namespace(prompt.namespace)
-        return self._match(prompt, namespace, taken) * self._cell.page_size
+        pages: int = self._match(prompt, namespace, taken).prefix_pages
+        return pages * self._cell.page_size
 
-    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> int:
-        """Return how many pages are cached."""
+    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> Any:  # noqa: ANN401
+        """Return the match, whose slots were read."""
         reusable = prompt.reusable
         began = perf_counter_ns()
         found = self._cache.match(reusable, namespace)
         found.full  # noqa: B018 # The array is made when it is read.
         taken.match.append(perf_counter_ns() - began)
-        pages: int = found.prefix_pages
+        return found
+
+    def _load(
+        self,
+        prefix: Any,  # noqa: ANN401 # An array.
+        namespace: int,
+        device_pages: int,
+        taken: StepTimes,
+    ) -> int:
+        """Load a prefix to the device; returns how many of its pages are usable there."""
+        began = perf_counter_ns()
+        loaded = self._cache.load_back(prefix, None, namespace)
+        loaded.full  # noqa: B018 # The array is made when it is read.
+        taken.load.append(perf_counter_ns() - began)
+        if loaded.transfer_id is None:
+            return device_pages
+        pages = len(prefix) // self._cell.page_size
+        self.loaded_tokens += (pages - device_pages) * self._cell.page_size
         return pages
 
     def take_events(self, taken: StepTimes) -> EventCounts:
@@ -114,10 +144,12 @@ class OptimizedDriver:
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Int32Prompt]:  # noqa: ARG001 # None.
     """Make a driver of the optimized cache. Raises: ImportError: it was not compiled."""
     optimized = import_module("kvcanon.optimized")
-    config = CacheConfig(
-        page_size=cell.page_size,
-        window_tokens=cell.window_tokens or None,
-        device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
-        events=cell.events,
+    config = cell.config()
+    if cell.host is None:
+        return OptimizedDriver(optimized.PrefixCache(config), cell)
+    page = import_module("kvcanon.optimized.layout").PageLayout(1, (1,))
+    pools = import_module("kvcanon.optimized.pools").Pools(
+        config, dict.fromkeys(config.components, page)
     )
-    return OptimizedDriver(optimized.PrefixCache(config), cell)
+    engine = import_module("kvcanon.optimized.measuring.instant_engine").InstantEngine()
+    return OptimizedDriver(optimized.PrefixCache(config, pools, engine), cell)

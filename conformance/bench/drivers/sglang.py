@@ -1,7 +1,8 @@
 """Drives SGLang's UnifiedRadixCache, release 0.5.23, with its Rust or its Python core.
 
 Its pools are as small as possible: one layer, one head, one number per token. It has a slot per
-token; tokens and slots have 64 bits each, and are passed like that.
+token; tokens and slots have 64 bits each, and are passed like that. `sglang_hosted` adds the host
+tier.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kvcanon.conformance.bench.driver import (
     shortage,
     whole_and_reusable_tokens,
 )
+from kvcanon.conformance.bench.drivers.sglang_hosted import load_back, make_hosted
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
@@ -51,10 +53,14 @@ class SGLangDriver:
     def __init__(self, cell: BenchCell, core: str) -> None:
         self._torch = import_module("torch")
         self._cell = cell
-        self._allocator = _allocator(self._torch, cell)
+        self.loaded_tokens = self.spare_pages = 0
+        if cell.host is None:
+            self._allocator = _allocator(self._torch, cell)
+            self._cache = _cache(self._allocator, cell, core)
+        else:
+            self._cache, self._allocator = make_hosted(cell, core)
         self._full = getattr(self._allocator, "full_attn_allocator", self._allocator)
         self._swa = getattr(self._allocator, "swa_attn_allocator", None)
-        self._cache = _cache(self._allocator, cell, core)
         self.core = type(self._cache.tree_core).__name__
         if self.core != CORES[core]:
             # SGLang falls back to Python without saying so.
@@ -78,9 +84,16 @@ class SGLangDriver:
         cache, whole, extra_key = self._cache, prompt.whole, prompt.extra_key
         found, prefix = self._match(prompt, taken)
         node, hit = found.last_device_node, found.device_prefix_len
+        if self._cell.host is not None:
+            node, prefix = self._load(found, prefix, extra_key, taken)
+            hit = len(prefix)
         began = perf_counter_ns()
         receipt = cache.inc_lock_ref(node)
         taken.lock.append(perf_counter_ns() - began)
+        if self._cell.host is not None:
+            began = perf_counter_ns()
+            cache.check_hicache_events()
+            taken.poll.append(perf_counter_ns() - began)
         missing = len(whole) - hit
         self._make_room(missing, taken)
         slots = self._torch.cat((prefix, self._allocate(missing, taken))) if missing else prefix
@@ -99,7 +112,8 @@ class SGLangDriver:
     def find(self, prompt: Int64Prompt, taken: StepTimes) -> int:
         """Look up a prompt without serving it."""
         found, _ = self._match(prompt, taken)
-        return int(found.device_prefix_len)
+        on_host = found.host_hit_length if self._cell.host is not None else 0
+        return int(found.device_prefix_len + on_host)
 
     def _match(self, prompt: Int64Prompt, taken: StepTimes) -> tuple[Any, Any]:
         """Return the match and its slots."""
@@ -114,8 +128,29 @@ class SGLangDriver:
         taken.match.append(perf_counter_ns() - began)
         return found, prefix
 
+    def _load(
+        self,
+        found: Any,  # noqa: ANN401 # A match.
+        prefix: Any,  # noqa: ANN401 # A tensor.
+        extra_key: str | None,
+        taken: StepTimes,
+    ) -> tuple[Any, Any]:
+        """Load what is on the host only; returns the node that ends the prefix, and its slots."""
+        node, before = found.last_device_node, len(prefix)
+        if not (found.host_hit_length or found.swa_host_hit_length):
+            return node, prefix
+        node = load_back(self._cache, found, taken)
+        if node != found.last_device_node:
+            core, root = self._cache.tree_core, self._cache.root_node_handle
+            began = perf_counter_ns()
+            prefix = core.collect_full_device_indices(node, root(extra_key))
+            taken.load[-1] += perf_counter_ns() - began
+            self.loaded_tokens += len(prefix) - before
+        return node, prefix
+
     def _make_room(self, missing: int, taken: StepTimes) -> None:
-        short = shortage(missing, self._full.available_size())
+        spare = self.spare_pages * self._cell.page_size
+        short = shortage(missing, self._full.available_size(), spare)
         short_swa = shortage(missing, self._swa.available_size()) if self._swa is not None else 0
         if short or short_swa:
             params = self._evict_params(num_tokens=short, swa_num_tokens=short_swa)
@@ -132,6 +167,8 @@ class SGLangDriver:
             slots = self._full.alloc(missing)
             self._allocator.set_full_to_swa_mapping(slots, self._swa.alloc(missing))
         taken.allocate.append(perf_counter_ns() - began)
+        if slots is None:
+            raise UsageError(f"SGLang has no room for {missing} tokens")
         return slots
 
     def take_events(self, taken: StepTimes) -> EventCounts:

@@ -19,7 +19,6 @@ from kvcanon.conformance.protocol.adapter import CacheKind, Capability, Unoffere
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.offered import not_offered
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.pages import whole_pages
@@ -32,6 +31,7 @@ class TreeDriver:
     def __init__(self, cache: Cache, cell: BenchCell, *, namespaces: bool) -> None:
         """Drive an empty cache; without `namespaces` all prompts are in the default one."""
         self.core = type(cache).__name__
+        self.loaded_tokens = self.spare_pages = 0
         self._cache = cache
         self._cell = cell
         self._namespaces = namespaces
@@ -54,9 +54,15 @@ class TreeDriver:
             began = perf_counter_ns()
             receipt = cache.lock(prefix)
             taken.lock.append(perf_counter_ns() - began)
-        missing = len(key) - found.prefix_pages
+        present_pages = found.prefix_pages
+        if self._cell.host is not None:
+            present_pages = self._load(prefix, found.device_pages, taken)
+        missing = len(key) - present_pages
         missing_swa = missing if self._cell.window_tokens else 0
-        short = Counts(shortage(missing, self._free_full), shortage(missing_swa, self._free_swa))
+        short = Counts(
+            shortage(missing, self._free_full, self.spare_pages),
+            shortage(missing_swa, self._free_swa),
+        )
         if short:
             began = perf_counter_ns()
             evicted = cache.evict(short)
@@ -67,14 +73,14 @@ class TreeDriver:
         taken.allocate.append(perf_counter_ns() - began)
         self._add(Counts(-missing, -missing_swa))
         began = perf_counter_ns()
-        inserted = cache.insert(key, found.prefix_pages, slots)
+        inserted = cache.insert(key, present_pages, slots)
         taken.insert.append(perf_counter_ns() - began)
         self._add(inserted.freed)
         if receipt is not None:
             began = perf_counter_ns()
             cache.unlock(receipt)
             taken.unlock.append(perf_counter_ns() - began)
-        return found.prefix_pages * page_size
+        return present_pages * page_size
 
     def find(self, prompt: Request, taken: StepTimes) -> int:
         """Look up a prompt without serving it."""
@@ -87,6 +93,22 @@ class TreeDriver:
         found = self._cache.match(reusable)
         taken.match.append(perf_counter_ns() - began)
         return found
+
+    def _load(self, prefix: Key, device_pages: int, taken: StepTimes) -> int:
+        """Load what is on the host only, and poll; returns how many pages are on the device."""
+        present_pages = device_pages
+        if device_pages < len(prefix):
+            began = perf_counter_ns()
+            loaded = self._cache.load_back(prefix)
+            taken.load.append(perf_counter_ns() - began)
+            self._add(loaded.evicted - loaded.loading)
+            if loaded.transfer_id is not None:
+                present_pages = len(prefix)
+                self.loaded_tokens += (present_pages - device_pages) * self._cell.page_size
+        began = perf_counter_ns()
+        self._cache.poll()
+        taken.poll.append(perf_counter_ns() - began)
+        return present_pages
 
     def take_events(self, taken: StepTimes) -> EventCounts:
         """Take the events since the last call."""
@@ -104,12 +126,7 @@ class TreeDriver:
 def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
     """Make a driver of the cache in the option `cache`. Raises: UsageError."""
     adapter = evolve(load_adapter(options["cache"]), name=options["cache"])
-    config = CacheConfig(
-        page_size=cell.page_size,
-        window_tokens=cell.window_tokens or None,
-        device_slots=Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size),
-        events=cell.events,
-    )
+    config = cell.config()
     if adapter.kind is CacheKind.REQUEST:
         raise UsageError(
             f"{adapter.name} is used by requests, and this times operations on prefixes; "
@@ -123,6 +140,7 @@ def make_driver(cell: BenchCell, options: Mapping[str, str]) -> Driver[Request]:
     except Unoffered as refusal:
         raise UsageError(str(refusal)) from refusal
     needed = [Capability.EVICT, *([Capability.TAKE_EVENTS] if cell.events else [])]
+    needed += [Capability.LOAD_BACK, Capability.POLL] if cell.host is not None else []
     lacks = [each for each in needed if each not in subject.can]
     if lacks:
         raise UsageError(

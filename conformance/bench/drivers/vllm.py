@@ -41,9 +41,14 @@ class ListPrompt:
 
 
 class VLLMDriver:
-    """Calls a `KVCacheManager`."""
+    """Calls a `KVCacheManager`, which has no host tier."""
+
+    loaded_tokens = spare_pages = 0
 
     def __init__(self, cell: BenchCell) -> None:
+        """Make a manager. Raises: UsageError."""
+        if cell.host is not None:
+            raise UsageError("vLLM is measured without a host tier")
         utils = import_module(f"{CORE}.kv_cache_utils")
         sha256 = import_module("vllm.utils.hashing").sha256
         utils.init_none_hash(sha256)

@@ -60,7 +60,7 @@ def test_a_figure_of_nothing_is_drawn() -> None:
 
 def test_panels_have_a_row_for_each_page_size() -> None:
     """Results of one kind of cache share a panel, and a cache that served nothing has no point."""
-    steps = {"insert": Latency(100, 1.0, 3.0, 9.0)}
+    steps = {"insert": Latency(100, 1.0, 3.0, 9.0, 10.0, 11.0)}
     served = Throughput("core", 100, 100, 1000, 500, 0, 0, 0.5, 0, steps=steps)
     nothing = Throughput("core", 0, 100, 0, 0, 0, 0, 0.5, 0, steps=steps)
     cells = {

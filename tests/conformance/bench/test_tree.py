@@ -41,6 +41,7 @@ class Spy:
         self.cell = cell
         self.driver = make_driver(cell, options)
         self.core = self.driver.core
+        self.loaded_tokens = self.spare_pages = 0
         self.served: list[tuple[int, int]] = []
         self.found: list[tuple[int, int]] = []
         self.made.append(self)
@@ -78,7 +79,7 @@ def _no_spies() -> None:
 
 def some(requests_per_second: float = 100.0, requests: int = 100, stored: int = 0) -> Throughput:
     """Return a measurement of one step of a hundred requests, or of fewer."""
-    steps = {"insert": Latency(100, 100 / requests_per_second, 3.0, 9.0)}
+    steps = {"insert": Latency(100, 100 / requests_per_second, 3.0, 9.0, 10.0, 11.0)}
     return Throughput("core", requests, 100, 1000, 500, 2**20, 3 * 2**20, 0.5, stored, steps=steps)
 
 
@@ -210,7 +211,7 @@ def test_measurements_pass_through_json() -> None:
     """Measurements and jobs are equal after a round trip through JSON."""
     measured = some(stored=7)
     assert Throughput.from_json(json.loads(json.dumps(measured.to_json()))) == measured
-    point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
+    point = Point(5, Latency(1, 1.0, 2.0, 3.0, 4.0, 5.0), Latency(4, 5.0, 6.0, 7.0, 8.0, 9.0), 8)
     assert Point.from_json(json.loads(json.dumps(point.to_json()))) == point
     order = BenchJob("requests", "tree", REFERENCE, evolve(CELL, events=True), CHAT, 3.0)
     assert BenchJob.from_json(json.loads(json.dumps(order.to_json()))) == order
@@ -250,7 +251,7 @@ def test_trace_without_a_request_is_told_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["tree", "prompt", "full_hit"])
 def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child runs the measurement that its job names."""
-    point = Point(5, Latency(1, 1.0, 2.0, 3.0), Latency(4, 5.0, 6.0, 7.0), 8)
+    point = Point(5, Latency(1, 1.0, 2.0, 3.0, 4.0, 5.0), Latency(4, 5.0, 6.0, 7.0, 8.0, 9.0), 8)
     hit = FullHit(1, point.match, point.match, point.match, point.match)
     monkeypatch.setattr(child, "with_tree", lambda *_: [evolve(point, size=1)])
     monkeypatch.setattr(child, "with_prompt", lambda *_: [evolve(point, size=2)])

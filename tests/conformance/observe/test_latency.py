@@ -81,13 +81,14 @@ def test_a_refused_call_is_timed_too() -> None:
 
 def test_percentiles_are_measured_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Percentiles are exact, in microseconds."""
-    moments = iter(moment for call in range(1, 101) for moment in (0, call * 1000))
+    moments = iter(moment for call in range(1, 1001) for moment in (0, call * 1000))
     monkeypatch.setattr(
         "kvcanon.conformance.observe.latency.perf_counter_ns", lambda: next(moments)
     )
     timed = TimedCache(ReferenceCache(CONFIG))
-    for _ in range(100):
+    for _ in range(1000):
         timed.match(KEY)
     latency = timed.latencies()["match"]
-    assert (latency.p50_us, latency.p99_us) == (50.0, 99.0)
-    assert latency.seconds == pytest.approx(5050e-6)
+    assert (latency.p50_us, latency.p99_us) == (500.0, 990.0)
+    assert (latency.p999_us, latency.max_us) == (999.0, 1000.0)
+    assert latency.seconds == pytest.approx(500_500e-6)
