@@ -134,7 +134,9 @@ def _with_parents(nodes: _core.Nodes) -> Iterator[tuple[int, int]]:
 
 def _locks(native: NativeTree, kind: ComponentType) -> dict[int, int]:
     """How often each node's component is locked."""
+    # Components that the tree lacks are left out; full data comes first, then window data.
+    place = int(kind)
     return {
-        handle: seen[6][int(kind)][2] if seen[6] else 0
+        handle: seen[6][place][2]
         for handle, seen in zip(native.nodes.all(), native.view.nodes(), strict=True)
     }
