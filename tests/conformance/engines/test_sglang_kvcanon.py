@@ -93,39 +93,39 @@ def test_requests_go_as_with_the_rust_core() -> None:
     assert report[-1]["sums"]["host_hit_length"] > 100
 
 
-@pytest.mark.parametrize(
-    ("change", "flag"),
-    [
-        ("enable_session_radix_cache=True", "--enable-session-radix-cache"),
-        ("component_registry_override={1: 2}", "component_registry_override"),
-        ("tree_components=[*kinds, Made(name='C128')]", "components C128"),
-        ("tree_components=[Made(name='SWA')]", "tree_components"),
-        ("eviction_policy='tlru'", "--radix-eviction-policy tlru"),
-        ("eviction_policy_config={'threshold': 2}", "--radix-eviction-policy"),
-        ("swa_gates_prefix_match=False", "windows that do not belong to the tree"),
-        ("decoder_swa_bounded_replay=True", "--enable-decoder-swa-bounded-replay"),
-        ("req_to_token_pool=Made(mamba_ckpt_pool=1)", "--enable-int8-mamba-checkpoint"),
-        (
-            "token_to_kv_pool_allocator=type('MultiEndedAllocator', (), {})()",
-            "--enable-unified-memory",
-        ),
-    ],
-)
-def test_what_is_not_offered_is_refused_by_its_flag(change: str, flag: str) -> None:
+CHANGES = {
+    "enable_session_radix_cache=True": "--enable-session-radix-cache",
+    "component_registry_override={1: 2}": "component_registry_override",
+    "tree_components=[*kinds, Made(name='C128')]": "components C128",
+    "tree_components=[Made(name='SWA')]": "tree_components",
+    "eviction_policy='tlru'": "--radix-eviction-policy tlru",
+    "eviction_policy_config={'threshold': 2}": "--radix-eviction-policy",
+    "swa_gates_prefix_match=False": "windows that do not belong to the tree",
+    "decoder_swa_bounded_replay=True": "--enable-decoder-swa-bounded-replay",
+    "req_to_token_pool=Made(mamba_ckpt_pool=1)": "--enable-int8-mamba-checkpoint",
+    "token_to_kv_pool_allocator=type('MultiEndedAllocator', (), {})()": "--enable-unified-memory",
+}
+"""Parameters of a cache that are refused, each with the words that its refusal has."""
+
+
+def test_what_is_not_offered_is_refused_by_its_flag() -> None:
     """The factory refuses when the server starts, and says how to go back."""
+    attempts = "\n".join(f"attempt(dict({change}))" for change in ["", *CHANGES])
     words = said(
-        f"""
-try:
-    refusals.refuse_what_is_not_offered(Made(**given))
-    print("offered")
-    refusals.refuse_what_is_not_offered(Made(**given | dict({change})))
-except ValueError as error:
-    print(error)
+        """
+def attempt(change):
+    try:
+        refusals.refuse_what_is_not_offered(Made(**given | change))
+        print("offered")
+    except ValueError as error:
+        print(error)
 """
+        + attempts
     ).splitlines()
     assert words[0] == "offered"
-    assert flag in words[1]
-    assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in words[1]
+    for line, flag in zip(words[1:], CHANGES.values(), strict=True):
+        assert flag in line
+        assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in line
 
 
 def test_storage_and_hints_of_it_are_refused() -> None:
