@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from sglang.srt.mem_cache.base_prefix_cache import MatchResult
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
@@ -55,6 +56,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self._policy = EvictionPolicy(params.eviction_policy.lower())
         self._events: bool = params.enable_kv_cache_events
         self._made: TreeOfNodes | None = None
+        # The answer to a key without a page; it names the root, which is another after a reset.
+        self._empty_result: MatchResult | None = None
         self._settled = False
         self.kv_events = SentEvents(params, lambda: self.native, bigram=self.is_eagle)
 
@@ -64,8 +67,9 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         if self._made is not None and self._settled:
             return self._made
         settings = self._settings()
+        self._empty_result = None
         self._made = make_native(settings) if self._made is None else remake(self._made, settings)
-        if self._threshold > 0:
+        if self._hicache and self._threshold > 0:
             self._made.nodes.set_wanted_hits(self._threshold)
         self._settled = True
         return self._made

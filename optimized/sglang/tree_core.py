@@ -15,7 +15,6 @@ from sglang.srt.mem_cache.base_prefix_cache import (
     MatchPrefixParams,
     MatchResult,
 )
-from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.cache_action import (
     BackupKV,
@@ -45,11 +44,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     when. A node handle of SGLang is a handle of the native tree.
     """
 
-    def __init__(self, params: CacheInitParams, components: dict[ComponentType, object]) -> None:
-        """Make an empty core; the native cache is made at its first use."""
-        super().__init__(params, components)
-        self._empty_result: MatchResult | None = None
-
     # The tree.
 
     def reset(self) -> None:
@@ -70,8 +64,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     @property
     def empty_match_result(self) -> MatchResult:
         """The answer to a key without a page."""
+        root = self.native.nodes.root()
         if self._empty_result is None:
-            root = self.native.nodes.root()
             self._empty_result = MatchResult(0, root, root, root, cache_actions=[])
         return self._empty_result
 

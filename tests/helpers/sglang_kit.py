@@ -15,6 +15,7 @@ import traceback
 import unittest
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -92,6 +93,22 @@ class Steps:
         ends = self.case._path_chain(self.cache, match.last_device_node)
         tokens = [t for node in ends for t in self.fixtures.node_token_ids(self.cache, node)]
         assert tokens == prompt
+
+    def bigrams_are_matched(self) -> None:
+        """With EAGLE n + 1 tokens are n bigrams, and a page of these is a page."""
+        if self.cfg.has_mamba:
+            raise unittest.SkipTest("SGLang has no bigrams where there are states")
+        cfg = replace(self.cfg, is_eagle=True)
+        self.cache, self.allocator, self.requests = self.fixtures.build_fixture(cfg)
+        prompt = self.case._make_seq(1, 3)
+        size = self.cfg.page_size
+        whole = (len(prompt) - 1) // size * size
+        slots = self._insert(prompt)
+        found = self._match([*prompt[:-1], 9999])
+        last = whole if whole < len(prompt) - 1 else whole - size
+        assert self._match(prompt).device_prefix_len == whole
+        assert found.device_prefix_len == last
+        assert self._path(found.last_device_node).tolist() == slots[:last].tolist()
 
     def branches_share_their_beginning(self) -> None:
         """Two prompts that begin alike share nodes, and each has its own slots after them."""
@@ -219,8 +236,6 @@ class Steps:
         """SGLang's fuzz of inserts, locks, releases and evictions, with its audit after each."""
         if not self.cfg.has_swa or self.cfg.page_size != 1:
             raise unittest.SkipTest("SGLang's fuzz draws windows that end inside a page")
-        from dataclasses import replace
-
         fuzz = type("Fuzz", (self.insert_walk.SegmentLockFuzzFixtures, unittest.TestCase), {})()
         # A request of the fuzz keeps its state, and the pools of the kit are small.
         more = {"max_num_reqs": 256, "mamba_cache_size": 400} if self.cfg.has_mamba else {}

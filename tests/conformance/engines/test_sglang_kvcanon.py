@@ -15,6 +15,7 @@ RELEASE = "sglang==0.5.23"
 HELPERS = Path(__file__).parents[2] / "helpers"
 CONFIGURATIONS = 19
 SKIPPED = {
+    "bigrams_are_matched": "SGLang has no bigrams where there are states",
     "a_lost_window_is_healed": "has no window, or a state that every insert must bring",
     "windows_leave_alone": "has no window",
     "copies_to_the_host_come_back": "SGLang's fixture has no host tier for windows with states",
@@ -209,3 +210,55 @@ core.pretty_print()
     assert int(words[0].split()[-1]) > 20
     assert words[1] == "KeyError"
     assert "full_lock=0" in words[2]
+
+
+def test_events_carry_what_sglang_puts_into_them() -> None:
+    """Hashes, parents, tokens, salts, sessions and LoRA names are those of SGLang's Python core."""
+    words = said(
+        """
+from array import array
+from sglang.srt.disaggregation.kv_events import BlockStored
+from sglang.srt.mem_cache.events import KvEventLoraNames
+from sglang.srt.mem_cache.radix_cache import RadixKey
+import sglang.srt.mem_cache.base_prefix_cache as calls
+from kvcanon.conformance.engines.sglang import factory
+request = Made(lora_id="f" * 32, extra_key="tenant" + "f" * 32)
+names = KvEventLoraNames()
+names.register(request, "adapter")
+def played(backend, dynamo):
+    config = CacheConfig(page_size=2, device_slots=Counts(full=32), slot_bytes=4)
+    options = {"tree_core_backend": backend, "dynamo_kv_event_format": dynamo,
+               "kv_event_lora_names": names}
+    cache = factory.make_world(config, "UnifiedRadixCache", options).cache
+    turns = [(None, None, None), ("plain", None, "s1"), (None, "salt", None),
+             (request.extra_key, "salt", "s2"), (None, "salt", "s3")]
+    for extra_key, salt, session in turns:
+        tokens = array("q", range(6 if session else 4))
+        slots = cache.token_to_kv_pool_allocator.alloc(len(tokens))
+        key = RadixKey(tokens, extra_key, cache_salt=salt)
+        cache.insert(calls.InsertParams(key=key, value=slots, session_id=session))
+    cache.evict(calls.EvictParams(num_tokens=100))
+    pages = []
+    for event in cache.take_events():
+        if isinstance(event, BlockStored):
+            parent = event.parent_block_hash
+            for at, block in enumerate(event.block_hashes):
+                tokens = event.token_ids[2 * at : 2 * at + 2]
+                pages.append((block, parent, tokens, event.block_size, str(event.medium),
+                              event.cache_salt, event.session_id, event.lora_name))
+                parent = block
+        else:
+            pages.append((type(event).__name__, len(getattr(event, "block_hashes", ()))))
+    stored = [page for page in pages if len(page) > 2]
+    removed = sum(page[1] for page in pages if len(page) == 2)
+    return stored, removed
+for dynamo in (False, True):
+    ours, theirs = played("kvcanon", dynamo), played("python", dynamo)
+    print(ours == theirs, len(ours[0]), ours[1], len({page[0] for page in ours[0]}))
+    print(sorted({str(page[5:]) for page in ours[0]}))
+"""
+    ).splitlines()
+    for summary, fields in (words[:2], words[2:]):
+        assert summary.startswith("True 1")
+        assert "('salt', 's2', 'adapter')" in fields
+        assert "(None, 's1', None)" in fields
