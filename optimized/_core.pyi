@@ -1,5 +1,6 @@
 """The native core, as bind_*.cpp in optimized/native bind it, with the same docstrings."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -7,6 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kvcanon.optimized._core_nodes import EvictStep as EvictStep
+from kvcanon.optimized._core_nodes import FreedSlots as FreedSlots
+from kvcanon.optimized._core_nodes import NodeInserted as NodeInserted
+from kvcanon.optimized._core_nodes import NodeMatched as NodeMatched
+from kvcanon.optimized._core_nodes import Nodes as Nodes
 from kvcanon.optimized._core_results import Event as Event
 from kvcanon.optimized._core_results import HostSlots as HostSlots
 from kvcanon.optimized._core_results import Inserted as Inserted
@@ -72,7 +78,9 @@ class Engine(Protocol):
     def poll(self) -> Sequence[tuple[int, bool]]: ...
     def wait(self, transfer_id: int) -> None: ...
 
-Tokens: TypeAlias = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
+Tokens: TypeAlias = (
+    NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor | array[int]
+)
 SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
 
 DataTuple: TypeAlias = tuple[
@@ -101,6 +109,9 @@ TransferTuple: TypeAlias = tuple[
     bool,
 ]
 
+def is_run(slots: NDArray[np.int32]) -> bool:
+    """Return whether slots are consecutive numbers."""
+
 class CacheCore:
     """The decisions of a prefix cache: which pages are where, who holds them, and what leaves.
 
@@ -126,6 +137,7 @@ class CacheCore:
         engine: Engine | None = None,
         tag_bits: int = 32,
         padding_slots: Three = (0, 0, 0),
+        caller_copies: bool = False,
     ) -> None: ...
     def match(self, tokens: Tokens, namespace: int = 0) -> Matched:
         """Find the longest usable prefix of a prompt, and make it the most recently used.

@@ -50,7 +50,11 @@ Matched match(State& state, const Key& key) {
     Matched found;
     found.prefix_pages = anywhere.pages;
     found.device_pages = device.pages;
+    found.walked_pages = walked_pages(path);
+    found.last = path.empty() ? state.root : path.back().node;
     Node* end = node_ending_at(state, path, found.prefix_pages);
+    // The last node was cut where the key leaves it.
+    if (found.walked_pages == end->end()) found.last = end;
     record_match(state, end, state.tick());
     found.end_id = end->node_id;
     found.end_index = end->index;
@@ -68,6 +72,8 @@ Matched match(State& state, const Key& key) {
     while (!on_device.empty() && on_device.back()->end() > found.device_pages) {
         on_device.pop_back();
     }
+    found.end = end;
+    found.device_end = on_device.empty() ? state.root : on_device.back();
     found.slots = device_slots(state, on_device, false);
     assert(found.device_pages <= found.prefix_pages && found.prefix_pages <= key.pages);
     assert(found.slots[FULL].slots() == found.device_pages);

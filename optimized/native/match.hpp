@@ -18,6 +18,12 @@ struct Matched {
     uint64_t end_id = 0;
     uint32_t end_index = 0;
     uint64_t serial = 0;
+    // Where the prefix ends, and its part on the device; the root for no page.
+    Node* end = nullptr;
+    Node* device_end = nullptr;
+    // Pages that the tree has of the key, usable or not, and the lowest node that has any.
+    int32_t walked_pages = 0;
+    Node* last = nullptr;
 };
 
 // Find the longest usable prefix, and make it most recently used.

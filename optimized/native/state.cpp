@@ -1,5 +1,6 @@
 #include "state.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 #include "invariants.hpp"
@@ -23,6 +24,7 @@ Node* Arena::make() {
     Node* node = at(index);
     assert(is_bare(node) && node->parent == nullptr && !node->span);
     node->index = index;
+    node->generation = std::max(node->generation, first_generation_);
     return node;
 }
 
@@ -30,8 +32,19 @@ void Arena::release(Node* node) {
     assert(is_bare(node) && node->settling == 0);
     const uint32_t index = node->index;
     assert(index < used_ && at(index) == node);
+    const uint64_t generation = node->generation + 1;
     *node = Node();
+    node->generation = generation;
+    last_generation_ = std::max(last_generation_, generation);
     free_.push_back(index);
+}
+
+void Arena::clear() {
+    chunks_.clear();
+    free_ = ChunkedArray<uint32_t>();
+    used_ = 0;
+    // A node in use has the generation after that of its place's last release, or the first.
+    first_generation_ = std::max(last_generation_, first_generation_) + 1;
 }
 
 State::State(const Config& asked, Engine* performer)

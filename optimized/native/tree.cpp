@@ -162,6 +162,9 @@ Node* cut(State& state, Node* node, int32_t at) {
     requeue(state, upper);
     requeue(state, node);
     assert(upper->end() == node->start && upper->pages == at && node->pages > 0);
+    if (state.journal != nullptr) {
+        state.journal->cuts.push_back({handle_of(upper), handle_of(node)});
+    }
     return upper;
 }
 
