@@ -70,10 +70,13 @@ class FoldedEvents:
         there = self.pages[medium]
         if kind == "BlockStored":
             if len(event["token_ids"]) != len(hashes) * self.page_size:
-                self.faults.append(f"{kind} has {len(event['token_ids'])} tokens for {len(hashes)} pages")
+                self.faults.append(
+                    f"{kind} has {len(event['token_ids'])} tokens for {len(hashes)} pages"
+                )
             there.update(hashes)
             return
-        missing = Counter(hashes) - there
+        missing: Counter[int] = Counter(hashes)
+        missing -= there
         if missing:
             self.faults.append(f"{kind} of {missing.total()} pages that are not on {medium}")
         if medium == DEVICE:

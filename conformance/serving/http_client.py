@@ -47,7 +47,9 @@ def generate(port: int, request: ScriptedRequest) -> EngineReply:
 def generate_together(port: int, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
     """Send requests in one message, and wait for all. Raises: OSError, HTTPException."""
     bodies = [_body(each) for each in requests]
-    body = {name: [each[name] for each in bodies] for name in ("input_ids", "sampling_params", "rid")}
+    body = {
+        name: [each[name] for each in bodies] for name in ("input_ids", "sampling_params", "rid")
+    }
     answers = cast("list[Reply]", json.loads(ask(port, "POST", "/generate", body)))
     return [_reply(request, answer) for request, answer in zip(requests, answers, strict=True)]
 

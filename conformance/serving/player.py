@@ -80,8 +80,7 @@ def play(script: EngineScript, setup: ServerSetup, model: Path, folder: Path) ->
         player = RoundPlayer(server.ports.http, events)
         death = ""
         try:
-            for each in script.rounds:
-                rounds.append(player.play(each))
+            rounds.extend(map(player.play, script.rounds))
         except (OSError, HTTPException) as error:
             death = server.death or f"{error}; {last_words(server.log)}"
         core = "" if setup.core == NO_CACHE else server.core

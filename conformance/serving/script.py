@@ -1,7 +1,6 @@
-"""The script of an end-to-end run: rounds of requests, and the tokens that each must be answered with.
+"""The script of an end-to-end run: rounds of requests, and the tokens of each correct reply.
 
-A script is the same for every server that plays it, so that what they answer can be compared request
-by request.
+Every server of a model plays the same script, so that replies can be compared request by request.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class SendOrder(StrEnum):
     TOGETHER = "together"
     """All in one message, so that the scheduler gets them in one step: repeatable."""
     RACING = "racing"
-    """By eight clients at a time. Who comes first depends on the machine, and so do cached tokens."""
+    """By eight clients at a time. Their order depends on the machine, and so do cached tokens."""
 
 
 @frozen
@@ -57,6 +56,11 @@ class ScriptRound:
     def repeatable(self) -> bool:
         """Whether cached tokens and events depend on the requests alone."""
         return self.order is not SendOrder.RACING
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a request can find only what those before it have left."""
+        return self.order is SendOrder.ONE_BY_ONE
 
 
 @frozen

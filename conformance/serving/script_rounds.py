@@ -1,7 +1,8 @@
 """Draws a script from a seed: what a chat server sees in a day, in a hundred requests.
 
-Each round is there for something that a prefix cache can get wrong; its docstring says what. Prompts
-are short, since the pools are tiny: what matters is how they relate to pages, window and pools.
+Each round is there for something that a prefix cache can get wrong; its docstring says what.
+Prompts are short, since the pools are tiny: what matters is how they relate to pages, window and
+pools.
 """
 
 from __future__ import annotations
@@ -55,16 +56,18 @@ class ScriptDrawer:
         """Random tokens."""
         return tuple(self.rng.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(count))
 
-    def request(self, name: str, tokens: Tokens, count: int, **more: str | int) -> ScriptedRequest:
+    def request(
+        self, name: str, tokens: Tokens, count: int, namespace: str = ""
+    ) -> ScriptedRequest:
         """A request for up to `count` tokens; its last token is drawn anew while none is clear."""
-        assert len(tokens) + count <= CONTEXT, name
+        if len(tokens) + count > CONTEXT:
+            raise ValueError(f"{name}: {len(tokens)} + {count} tokens exceed {CONTEXT}")
         for _ in range(TRIES):
             expected = self.follow(tokens, count)
             if expected:
-                made = ScriptedRequest(name, tokens, expected)
-                return evolve(made, **more)
+                return ScriptedRequest(name, tokens, expected, namespace)
             tokens = tokens[:-1] + self.tokens(1)
-        raise AssertionError(f"{name}: every continuation is a close call")
+        raise ValueError(f"{name}: every continuation is a close call")
 
     def between(self, least: int, most: int) -> int:
         """A random number."""
@@ -96,7 +99,7 @@ def draw_script(
 
 
 def _chats(draw: ScriptDrawer, system: Tokens, size: ScriptSize) -> ScriptRound:
-    """Chats with one system prompt, whose turns take turns: each prompt extends an earlier reply."""
+    """Chats with one system prompt, interleaved: each prompt extends an earlier reply."""
     said = [system + draw.tokens(draw.between(5, 12)) for _ in range(size.chats)]
     requests = []
     for turn in range(size.turns):
@@ -124,7 +127,12 @@ def _namespaces(draw: ScriptDrawer, chats: ScriptRound) -> ScriptRound:
     first = chats.requests[-1]
     others = (("tenant-a", ""), ("tenant-b", ""), ("", "pepper"), ("tenant-a", "pepper"))
     requests = [
-        evolve(first, name=f"{extra or 'no key'}, {salt or 'no salt'}, {time}", namespace=extra, salt=salt)
+        evolve(
+            first,
+            name=f"{extra or 'no key'}, {salt or 'no salt'}, {time}",
+            namespace=extra,
+            salt=salt,
+        )
         for time in ("once", "again")
         for extra, salt in others
     ]

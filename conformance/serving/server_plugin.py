@@ -39,10 +39,10 @@ def read_window_slots() -> None:
 
 def plant(name: str) -> None:
     """Plant a fault into every tree core that the server makes."""
-    registry = import_module(_REGISTRY)
+    registry: Any = import_module(_REGISTRY)
     registry.create_tree_core = faulty_factory(registry.create_tree_core, FAULTS[name])
     # The cache imports the function by name.
-    cache = import_module("sglang.srt.mem_cache.unified_radix_cache")
+    cache: Any = import_module("sglang.srt.mem_cache.unified_radix_cache")
     if hasattr(cache, "create_tree_core"):
         cache.create_tree_core = registry.create_tree_core
 

@@ -77,7 +77,7 @@ def running(setup: ServerSetup, model: Path, folder: Path) -> Iterator[RunningSe
             stdout=written,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=tied(),  # It makes two calls of the system.
+            preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
         )
     server = RunningServer(setup, ports, process, log)
     try:
@@ -88,7 +88,7 @@ def running(setup: ServerSetup, model: Path, folder: Path) -> Iterator[RunningSe
 
 
 def plugin_folder(folder: Path) -> Path:
-    """Make a folder with the metadata of the plugin, so that servers with it on their path load it."""
+    """Make a folder with the metadata of the plugin; servers that have it on their path load it."""
     made = folder / "plugins"
     facts = made / f"{PLUGIN}-0.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
@@ -157,5 +157,5 @@ def _wait(server: RunningServer) -> None:
 
 
 def _is_error(line: str) -> bool:
-    words: Sequence[str] = line.split(": ")[0].split()
+    words: Sequence[str] = line.split(": ", maxsplit=1)[0].split()
     return bool(words) and words[-1].endswith(("Error", "Exception"))

@@ -1,8 +1,8 @@
 """Tiny models with random weights, and their greedy continuations by transformers.
 
-The weights are drawn with a large deviation, so that greedy tokens vary and depend on the whole
-prompt. A continuation is computed without a KV cache, one whole forward pass a token: nothing that a
-cache could get wrong has a part in it.
+The weights have a large deviation, so that greedy tokens vary and depend on the whole prompt. A
+continuation is computed without a KV cache, one whole forward pass a token, so that it does not
+depend on anything that is judged.
 """
 
 from __future__ import annotations

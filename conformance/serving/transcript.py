@@ -1,4 +1,4 @@
-"""What a server answered to a script: replies in the order of the requests, and the folded events."""
+"""What a server answered to a script: replies in the order of requests, and the folded events."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class EngineReply:
     ending: str = "length"
     """Why it ended: `length`, `abort`, or an error in words."""
     resident: Tokens = ()
-    """Pages on the device and on the host after the request, from events; empty when not looked at."""
+    """Pages on the device and on the host afterwards, from events; empty if not looked at."""
     overlap: Tokens = ()
-    """Leading pages of the prompt on the device, and on either medium, before the request; as above."""
+    """Leading pages of the prompt on the device, and on either medium, beforehand; as above."""
 
     @property
     def cached_tokens(self) -> int:
