@@ -11,18 +11,6 @@ namespace kvcanon {
 
 namespace {
 
-// The components that a node has on the device and not on the host.
-std::vector<Part> missing(const State& state, Node* node) {
-    std::vector<Part> parts;
-    for (const Component component : {FULL, SWA, MAMBA}) {
-        const Data& data = node->data[component];
-        if (state.config.has(component) && data.resident(GPU) && !data.on(CPU)) {
-            parts.push_back({node, component});
-        }
-    }
-    return parts;
-}
-
 // Whether the host has slots for a node's copy, after evictions there.
 bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts) {
     Counts needed;
@@ -34,7 +22,18 @@ bool has_host_slots(State& state, const Node* node, const std::vector<Part>& par
 
 }  // namespace
 
-std::vector<uint64_t> back_up(State& state, Node* node) {
+std::vector<Part> missing(const State& state, Node* node) {
+    std::vector<Part> parts;
+    for (const Component component : {FULL, SWA, MAMBA}) {
+        const Data& data = node->data[component];
+        if (state.config.has(component) && data.resident(GPU) && !data.on(CPU)) {
+            parts.push_back({node, component});
+        }
+    }
+    return parts;
+}
+
+std::vector<Node*> backup_chain(const State& state, Node* node) {
     const std::vector<Node*> path = path_to(node);
     const int64_t window_from = std::max<int64_t>(0, held_window_start(state, node));
     std::vector<Node*> wanted, healed;
@@ -47,8 +46,12 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
         }
     }
     wanted.insert(wanted.end(), healed.begin(), healed.end());
+    return wanted;
+}
+
+std::vector<uint64_t> back_up(State& state, Node* node) {
     std::vector<uint64_t> transfers;
-    for (Node* each : wanted) {
+    for (Node* each : backup_chain(state, node)) {
         const std::vector<Part> parts = missing(state, each);
         if (parts.empty()) continue;
         if (!has_host_slots(state, each, parts)) break;

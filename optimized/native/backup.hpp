@@ -9,6 +9,13 @@
 
 namespace kvcanon {
 
+// The components that a node has on the device and not on the host.
+std::vector<Part> missing(const State& state, Node* node);
+
+// The nodes to copy so that this node is usable from the host, in the order of the copies: those on
+// its path, root first, and those with window data that was healed after they were copied.
+std::vector<Node*> backup_chain(const State& state, Node* node);
+
 // Enqueue the backups that make this node usable from the host: of the nodes on its path, root
 // first, and of window data that was healed after its node was copied. Stops where the host has too
 // few free slots.

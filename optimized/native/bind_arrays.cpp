@@ -101,35 +101,72 @@ Runs slots_from(nb::handle given, Component component, Medium medium) {
 
 }  // namespace
 
-GivenKey key_of(const State& state, nb::handle given, int64_t namespace_number,
-                std::vector<uint32_t>& scratch) {
-    const std::optional<uint32_t> namespace_id = state.namespaces->index_of(namespace_number);
-    if (!namespace_id) {
-        throw BadArgument("namespace", "is " + std::to_string(namespace_number) +
+namespace {
+
+uint32_t namespace_of(const State& state, int64_t number) {
+    const std::optional<uint32_t> found = state.namespaces->index_of(number);
+    if (!found) {
+        throw BadArgument("namespace", "is " + std::to_string(number) +
                                            ", which is no number of a namespace, or of one that "
                                            "was forgotten; get one from `namespace`");
     }
-    state.namespaces->use(*namespace_id);
-    ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
-    const size_t pages = tokens.size() / static_cast<size_t>(state.config.page_words);
+    state.namespaces->use(*found);
+    return *found;
+}
+
+// The first `count` tokens as 32-bit words, in the array itself or in `scratch`.
+const uint32_t* words_from(const ArrayIn& tokens, nb::handle given, size_t count,
+                           std::vector<uint32_t>& scratch) {
+    if (is_a(tokens, nb::dlpack::dtype_code::UInt, 32)) {
+        return static_cast<const uint32_t*>(tokens.data());
+    }
+    if (is_a(tokens, nb::dlpack::dtype_code::Int, 32)) {
+        const auto* numbers = static_cast<const int32_t*>(tokens.data());
+        if (any_negative(numbers, count)) refuse_token();
+        return reinterpret_cast<const uint32_t*>(numbers);
+    }
+    if (!is_a(tokens, nb::dlpack::dtype_code::Int, 64)) {
+        refuse_array(given, "tokens", TOKEN_TYPES);
+    }
+    return narrowed(static_cast<const int64_t*>(tokens.data()), count, scratch);
+}
+
+int32_t whole_pages(size_t words, const Config& config) {
+    const size_t pages = words / static_cast<size_t>(config.page_words);
     if (pages > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
         throw BadArgument("tokens", "are more pages than a cache can have");
     }
-    const size_t count = pages * static_cast<size_t>(state.config.page_words);
-    const uint32_t* words = nullptr;
-    if (is_a(tokens, nb::dlpack::dtype_code::UInt, 32)) {
-        words = static_cast<const uint32_t*>(tokens.data());
-    } else if (is_a(tokens, nb::dlpack::dtype_code::Int, 32)) {
-        const auto* numbers = static_cast<const int32_t*>(tokens.data());
-        if (any_negative(numbers, count)) refuse_token();
-        words = reinterpret_cast<const uint32_t*>(numbers);
-    } else if (is_a(tokens, nb::dlpack::dtype_code::Int, 64)) {
-        words = narrowed(static_cast<const int64_t*>(tokens.data()), count, scratch);
-    } else {
-        refuse_array(given, "tokens", TOKEN_TYPES);
-    }
-    const Key key{words, static_cast<int32_t>(pages), *namespace_id};
+    return static_cast<int32_t>(pages);
+}
+
+}  // namespace
+
+GivenKey key_of(const State& state, nb::handle given, int64_t namespace_number,
+                std::vector<uint32_t>& scratch) {
+    const uint32_t namespace_id = namespace_of(state, namespace_number);
+    ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
+    const int32_t pages = whole_pages(tokens.size(), state.config);
+    const size_t count = static_cast<size_t>(pages) * static_cast<size_t>(state.config.page_words);
+    const Key key{words_from(tokens, given, count, scratch), pages, namespace_id};
     return {std::move(tokens), key};
+}
+
+GivenKey bigrams_of(const State& state, nb::handle given, int64_t namespace_number,
+                    std::vector<uint32_t>& scratch) {
+    const uint32_t namespace_id = namespace_of(state, namespace_number);
+    ArrayIn tokens = array_from(given, "tokens", TOKEN_TYPES);
+    const size_t units = tokens.size() == 0 ? 0 : tokens.size() - 1;
+    const int32_t pages = whole_pages(2 * units, state.config);
+    const size_t count = static_cast<size_t>(pages) * static_cast<size_t>(state.config.page_size);
+    if (count == 0) return {std::move(tokens), Key{nullptr, 0, namespace_id}};
+    std::vector<uint32_t> narrow;
+    const uint32_t* words = words_from(tokens, given, count + 1, narrow);
+    scratch.resize(2 * count);
+    for (size_t i = 0; i < count; ++i) {
+        scratch[2 * i] = words[i];
+        scratch[2 * i + 1] = words[i + 1];
+    }
+    return {std::move(tokens), Key{scratch.data(), pages, namespace_id}};
 }
 
 SlotLists slots_of(nb::handle full, nb::handle swa, nb::handle mamba, Medium medium) {

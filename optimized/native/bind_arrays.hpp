@@ -32,6 +32,11 @@ struct GivenKey {
 GivenKey key_of(const State& state, nanobind::handle given, int64_t namespace_number,
                 std::vector<uint32_t>& scratch);
 
+// The whole pages of bigrams of a prompt: each two neighbours of its tokens are one.
+// Throws: BadArgument.
+GivenKey bigrams_of(const State& state, nanobind::handle given, int64_t namespace_number,
+                    std::vector<uint32_t>& scratch);
+
 // Slots that a client hands over; None means no slots of a component. Throws: BadArgument, and
 // SlotNotHeld for a number outside of the pool.
 SlotLists slots_of(nanobind::handle full, nanobind::handle swa, nanobind::handle mamba,

@@ -11,7 +11,9 @@
 #include "cache_core.hpp"
 #include "docstrings.hpp"
 #include "emit.hpp"
+#include "docstrings_nodes.hpp"
 #include "enum_values.hpp"
+#include "nodes_view.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -49,7 +51,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
                bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
                int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
                bool events, int64_t max_pending_events, nb::object engine, int tag_bits,
-               const nb::tuple& padding_slots) {
+               const nb::tuple& padding_slots, bool caller_copies) {
     const int64_t page_size = whole_number(page_units, "page_size");
     require(unit_words == 1 || unit_words == 2, "unit_words", unit_words, "1 or 2");
     require(1 <= page_size && page_size <= MOST_PAGE_WORDS / 2, "page_size", page_size,
@@ -82,7 +84,8 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.events = events;
     config.max_pending_events = max_pending_events;
     config.tag_bits = tag_bits;
-    if (config.host_tier() && engine.is_none()) {
+    config.caller_copies = caller_copies;
+    if (config.host_tier() && engine.is_none() && !caller_copies) {
         throw BadArgument("engine", "is None; a cache with a host tier needs one");
     }
     new (self) CacheCore(config, std::move(engine));
@@ -123,6 +126,8 @@ bool use_namespace(CacheCore& core, int64_t number) {
 nb::object& reference_of(CacheCore* core) { return core->engine.object(); }
 
 nb::object& reference_of(TreeView* tree) { return tree->owner; }
+
+nb::object& reference_of(NodesView* nodes) { return nodes->owner; }
 
 template <typename Type>
 int visit(PyObject* self, visitproc visit, void* arg) {
@@ -180,7 +185,8 @@ void bind_core(nb::module_& m) {
              "window_tokens"_a, "mamba"_a, "device_slots"_a, "host_slots"_a, "write_policy"_a,
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
              "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
-             "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0));
+             "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0),
+             "caller_copies"_a = false);
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
@@ -197,6 +203,14 @@ void bind_core(nb::module_& m) {
             new (self) TreeView(nb::borrow(cache));
         },
         "cache"_a);
+    nb::class_<NodesView> nodes(m, "Nodes", nb::type_slots(collected<NodesView>), docs::NODES);
+    nodes.def(
+        "__init__",
+        [](NodesView* self, nb::handle_t<CacheCore> cache) {
+            new (self) NodesView(nb::borrow(cache));
+        },
+        "cache"_a);
+    bind_nodes(m, nodes);
     bind_operations(core);
     bind_events(m, core, tree);
     bind_inspection(tree);

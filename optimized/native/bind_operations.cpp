@@ -110,6 +110,7 @@ Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, n
                    nb::handle swa, nb::handle mamba, nb::handle namespace_id,
                    nb::handle counted_pages, nb::handle priority, nb::handle after) {
     return self.operate(Operation::INSERT, [&] {
+        self.refuse_if_caller_copies();
         const PyEngine::After point(self.engine, after);
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return insert(self.state, given.key, whole_number(start_pages, "start_pages"),
@@ -121,6 +122,7 @@ Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, n
 Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba,
                nb::handle after) {
     return self.operate(Operation::EVICT, [&] {
+        self.refuse_if_caller_copies();
         const PyEngine::After point(self.engine, after);
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
@@ -139,6 +141,7 @@ Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle
 LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pages,
                         nb::handle namespace_id, nb::handle after) {
     return self.operate(Operation::LOAD_BACK, [&] {
+        self.refuse_if_caller_copies();
         const PyEngine::After point(self.engine, after);
         const std::optional<int64_t> quota = whole_number_or_none(quota_pages, "quota_pages");
         if (quota && *quota < 0) {

@@ -38,6 +38,12 @@ struct CacheCore {
     template <typename Work>
     auto look(Work work);
 
+    // Throws: BadArgument where the caller copies, and the call would start a copy.
+    void refuse_if_caller_copies() const {
+        if (!state.config.caller_copies) return;
+        throw BadArgument("cache", "leaves copies to its caller; call the methods of `Nodes`");
+    }
+
     // Throws: BadArgument for any operation of a closed cache, and for one that gives or fills
     // device slots while there is no device memory.
     void refuse_if_away(Operation operation) const {

@@ -46,6 +46,11 @@ struct Config {
     // The first device slots of each pool, which are never given out.
     Counts padding_slots;
     WritePolicy write_policy = WritePolicy::NONE;
+    // Whether the caller moves data between the media and tells the cache, by `nodes.hpp`. The cache
+    // has no engine then, and starts no copy.
+    bool caller_copies = false;
+    // Hits after which such a cache wants a backup; 0 for those of the write policy.
+    int64_t wanted_hits = 0;
     EvictionPolicy eviction_policy = EvictionPolicy::LRU;
     int64_t load_back_threshold_pages = 0;
     bool events = true;
@@ -65,6 +70,7 @@ struct Config {
     bool backed_parents() const { return host_tier() && !writes_back(); }
     // Hits after which a node is backed up; 0 where hits do not trigger backups.
     int64_t backup_hits() const {
+        if (wanted_hits != 0 && !writes_back()) return wanted_hits;
         return write_policy == WritePolicy::WRITE_THROUGH             ? 1
                : write_policy == WritePolicy::WRITE_THROUGH_SELECTIVE ? 2
                                                                       : 0;

@@ -190,13 +190,19 @@ void count_hits(Node* end, int64_t counted_pages, int64_t priority) {
 }
 
 // Back up the path down to its deepest node that was hit often enough.
-std::vector<uint64_t> back_up_hit_nodes(State& state, Node* end) {
+void back_up_hit_nodes(State& state, Node* end, Inserted& outcome) {
     const int64_t threshold = state.config.backup_hits();
-    if (threshold == 0) return {};
-    for (Node* node = end; node->parent != nullptr; node = node->parent) {
-        if (node->hit_count >= threshold) return back_up(state, node);
+    if (threshold == 0) return;
+    Node* node = end;
+    while (node->parent != nullptr && node->hit_count < threshold) node = node->parent;
+    if (node->parent == nullptr) return;
+    if (state.config.caller_copies) {
+        for (Node* each : backup_chain(state, node)) {
+            if (!missing(state, each).empty()) outcome.wanted.push_back(each);
+        }
+    } else {
+        outcome.backups = back_up(state, node);
     }
-    return {};
 }
 
 }  // namespace
@@ -229,7 +235,8 @@ Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLis
     touch(state, end, tick);
     count_hits(end, counted_pages, priority);
     requeue_path(state, end);
-    outcome.backups = back_up_hit_nodes(state, end);
+    outcome.end = end;
+    back_up_hit_nodes(state, end, outcome);
     outcome.backup_declined_pages = unbacked_pages(state, end);
     ++state.counters.inserts;
     state.counters.inserted_pages += static_cast<uint64_t>(outcome.adopted[FULL]);

@@ -17,6 +17,10 @@ struct Inserted {
     Counts freed;
     std::vector<uint64_t> backups;
     int64_t backup_declined_pages = 0;
+    // Where the end of the key is.
+    Node* end = nullptr;
+    // Where the caller copies: the nodes to copy, in their order.
+    std::vector<Node*> wanted;
 };
 
 // Take over the slots of `key` from page `start_pages` on.

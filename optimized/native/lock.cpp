@@ -51,6 +51,8 @@ void release_window(State& state, Hold& held) {
     held.mamba_held = false;
 }
 
+}  // namespace
+
 Hold& open_hold(State& state, uint64_t receipt) {
     const auto found = state.holds.find(receipt);
     if (found == state.holds.end() || found->second.transfer != nullptr) {
@@ -58,8 +60,6 @@ Hold& open_hold(State& state, uint64_t receipt) {
     }
     return found->second;
 }
-
-}  // namespace
 
 uint64_t lock(State& state, const Key& key) {
     Node* end = node_ending_at(state, require(state, key), key.pages);
@@ -73,6 +73,14 @@ void unlock(State& state, uint64_t receipt) {
 
 void unlock_window(State& state, uint64_t receipt) {
     release_window(state, open_hold(state, receipt));
+}
+
+void release_state(State& state, uint64_t receipt) {
+    Hold& held = open_hold(state, receipt);
+    if (!held.mamba_held) return;
+    state.changed = true;
+    if (held.node->parent != nullptr) count(state, held.node, MAMBA, -1);
+    held.mamba_held = false;
 }
 
 int64_t window_start(const State& state, int64_t end_pages) {

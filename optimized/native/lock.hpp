@@ -29,6 +29,12 @@ int64_t window_start(const State& state, int64_t end_pages);
 // Open a receipt on a node. Its address is good until the receipt is closed.
 Hold& hold(State& state, Node* end, int64_t window_from);
 
+// Release the mamba state alone. Throws: ReceiptSpent.
+void release_state(State& state, uint64_t receipt);
+
+// The hold of a client's receipt. Throws: ReceiptSpent.
+Hold& open_hold(State& state, uint64_t receipt);
+
 // Undo what a hold still covers, and close its receipt.
 void release_hold(State& state, uint64_t receipt);
 

@@ -49,7 +49,11 @@ Matched match(State& state, const Key& key) {
     Matched found;
     found.prefix_pages = anywhere.pages;
     found.device_pages = device.pages;
+    found.walked_pages = walked_pages(path);
+    found.last = path.empty() ? state.root : path.back().node;
     Node* end = node_ending_at(state, path, found.prefix_pages);
+    // The last node was cut where the key leaves it.
+    if (found.walked_pages == end->end()) found.last = end;
     touch(state, end, state.tick());
     requeue_path(state, end);
     std::vector<Node*> on_device = path_to(end);
@@ -65,6 +69,8 @@ Matched match(State& state, const Key& key) {
     while (!on_device.empty() && on_device.back()->end() > found.device_pages) {
         on_device.pop_back();
     }
+    found.end = end;
+    found.device_end = on_device.empty() ? state.root : on_device.back();
     found.slots = device_slots(state, on_device, false);
     ++state.counters.matches;
     state.counters.asked_pages += static_cast<uint64_t>(key.pages);

@@ -13,6 +13,12 @@ struct Matched {
     int32_t device_pages = 0;
     SlotLists slots;
     std::vector<uint64_t> pending;
+    // Where the prefix ends, and its part on the device; the root for no page.
+    Node* end = nullptr;
+    Node* device_end = nullptr;
+    // Pages that the tree has of the key, usable or not, and the lowest node that has any.
+    int32_t walked_pages = 0;
+    Node* last = nullptr;
 };
 
 // Find the longest usable prefix, and make it most recently used.

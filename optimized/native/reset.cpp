@@ -58,7 +58,7 @@ void recover(State& state) {
     state.holds.clear();
     state.path.clear();
     // Nodes are dropped without a look at them: any of them may be half changed.
-    state.arena = Arena();
+    state.arena.clear();
     state.root = nullptr;
     for (VictimQueue& queue : state.queues) queue = VictimQueue();
     state.children.clear();

@@ -109,6 +109,21 @@ void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slot
     }
 }
 
+// Write slots that come free into the journal.
+void note_freed(State& state, Component component, Medium medium, const Runs& slots) {
+    Runs& freed = state.journal->freed[component][medium];
+    if (component != SWA || medium != GPU) {
+        freed.append(slots);
+        return;
+    }
+    for (const Run run : slots) {
+        for (Slot slot = run.begin; slot < run.begin + run.size; ++slot) {
+            const Slot full = state.full_of_swa[static_cast<size_t>(slot)];
+            if (full >= 0) freed.append(Run{full, 1});
+        }
+    }
+}
+
 }  // namespace
 
 std::string pool_name(Component component, Medium medium) {
@@ -185,6 +200,7 @@ Handover::~Handover() {
 
 void release(State& state, Component component, Medium medium, const Runs& slots) {
     state.changed = true;
+    if (state.journal != nullptr) note_freed(state, component, medium, slots);
     if (medium == GPU && state.config.swa()) {
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
@@ -227,6 +243,10 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
     assert(!data.on(medium) && slots);
     data.slots[medium] = std::move(slots);
     data.filling[medium] = filled_by;
+    if (state.journal != nullptr) {
+        state.journal->placements.push_back(
+            {node, component, medium, node->start, node->pages, data.slots[medium]});
+    }
     Pool& pool = state.pool(component, medium);
     pool.owned_slots += data.slots[medium].slots();
     if (data.lock_refs != 0) pool.protected_slots += data.slots[medium].slots();

@@ -1,5 +1,7 @@
 #include "state.hpp"
 
+#include <algorithm>
+
 namespace kvcanon {
 
 Node* Arena::make() {
@@ -18,13 +20,25 @@ Node* Arena::make() {
     }
     Node* node = at(index);
     node->index = index;
+    node->generation = std::max(node->generation, first_generation_);
     return node;
 }
 
 void Arena::release(Node* node) {
     const uint32_t index = node->index;
+    const uint64_t generation = node->generation + 1;
     *node = Node();
+    node->generation = generation;
+    last_generation_ = std::max(last_generation_, generation);
     free_.push_back(index);
+}
+
+void Arena::clear() {
+    chunks_.clear();
+    free_ = ChunkedArray<uint32_t>();
+    used_ = 0;
+    // A node in use has the generation after that of its place's last release, or the first.
+    first_generation_ = std::max(last_generation_, first_generation_) + 1;
 }
 
 State::State(const Config& asked, Engine* performer)

@@ -19,6 +19,7 @@
 #include "child_table.hpp"
 #include "chunked_array.hpp"
 #include "config.hpp"
+#include "journal.hpp"
 #include "namespaces.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
@@ -60,6 +61,8 @@ struct Node {
     int32_t start = 0;
     uint32_t namespace_id = 0;
     uint32_t index = 0;
+    // How often the arena has given this place to a node; part of the node's handle.
+    uint64_t generation = 0;
     // Children with full data on the device.
     int32_t device_children = 0;
     // Which queues have it: one bit for each `Queue`.
@@ -80,12 +83,21 @@ struct Node {
     }
 };
 
+// A node's name outside of the core: its place in the arena, and which node there it is. No other
+// node of the cache ever has the same.
+constexpr int HANDLE_INDEX_BITS = 27;
+inline uint64_t handle_of(const Node* node) {
+    return node->generation << HANDLE_INDEX_BITS | node->index;
+}
+
 // Nodes at fixed addresses, reused.
 class Arena {
   public:
     // If memory runs out, nothing has changed.
     Node* make();
     void release(Node* node);
+    // Drop all nodes without a look at them. Their handles are never given out again.
+    void clear();
     Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
     // Nodes in use or waiting to be reused.
     uint32_t size() const { return used_; }
@@ -95,6 +107,8 @@ class Arena {
     std::vector<std::unique_ptr<Node[]>> chunks_;
     ChunkedArray<uint32_t> free_;
     uint32_t used_ = 0;
+    // The smallest generation that a node may have, and the largest that one has had.
+    uint64_t first_generation_ = 0, last_generation_ = 0;
 };
 
 struct Pool {
@@ -300,6 +314,9 @@ struct State {
     Pool& pool(Component component, Medium medium) { return pools[component][medium]; }
     VictimQueue& queue(Queue kind) { return queues[static_cast<int>(kind)]; }
     const VictimQueue& queue(Queue kind) const { return queues[static_cast<int>(kind)]; }
+    // What the running call does, where somebody wants to know.
+    Journal* journal = nullptr;
+
     // Slots that are free, or will be when the running eviction ends.
     int64_t free_slots(Component component, Medium medium) const {
         const Pool& each = pools[component][medium];

@@ -159,6 +159,9 @@ Node* cut(State& state, Node* node, int32_t at) {
     // The lower node begins later, which is part of its place in the queues.
     requeue(state, upper);
     requeue(state, node);
+    if (state.journal != nullptr) {
+        state.journal->cuts.push_back({handle_of(upper), handle_of(node)});
+    }
     return upper;
 }
 

@@ -47,7 +47,7 @@ NATIVE_CORE = "RustUnifiedTreeCore"
 version()
 
 
-def _make_world(config: CacheConfig, core: str = "python") -> World:
+def make_unified_world(config: CacheConfig, core: str = "python") -> World:
     if config.mamba and config.page_size > 1:
         raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
     return make_world(config, "UnifiedRadixCache", {"tree_core_backend": core})
@@ -55,13 +55,13 @@ def _make_world(config: CacheConfig, core: str = "python") -> World:
 
 def make(config: CacheConfig) -> HostedCache:
     """Make a cache with the Python core."""
-    world = _make_world(config)
+    world = make_unified_world(config)
     return HostedCache(world, PROFILE, tree_of(world))
 
 
 def make_native(config: CacheConfig) -> NativeCache:
     """Make a cache with the Rust core. Raises: UsageError."""
-    world = _make_world(config, "rust")
+    world = make_unified_world(config, "rust")
     core = type(getattr(world.cache, "tree_core", world.cache)).__name__
     if core != NATIVE_CORE:
         # SGLang falls back to Python silently.
@@ -74,7 +74,7 @@ def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
 
     Found by looking at an empty cache: earlier releases have one policy, and emit no events.
     """
-    world = _make_world(CacheConfig(device_slots=Counts(full=1)))
+    world = make_unified_world(CacheConfig(device_slots=Counts(full=1)))
     core = tree_of(world).core
     has_policies = hasattr(core, "eviction_strategy")
     shown = {

@@ -45,6 +45,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache_components",
     ),
     "UnifiedRadixCache": ("mem_cache.unified_radix_cache",),
+    "register_tree_core_backend": ("mem_cache.unified_cache.tree_core_registry",),
     "UnifiedTreeCore": ("mem_cache.unified_cache.unified_tree_core",),
     "RadixCache": ("mem_cache.radix_cache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache",),

@@ -1,0 +1,228 @@
+"""The nodes of a cache by handle: a part of `_core`, which has no module of its own."""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcanon.optimized._core import CacheCore, Tokens
+
+FreedSlots: TypeAlias = tuple[
+    NDArray[np.int32] | None, NDArray[np.int32] | None, NDArray[np.int32] | None
+]
+"""Slots of full data, window data and states; None where none came free."""
+Presence: TypeAlias = tuple[bool, bool, bool]
+NodePart: TypeAlias = tuple[int, int, NDArray[np.int32]]
+"""A node, a component and slots."""
+
+class Nodes:
+    """The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
+
+    A handle is a number that no other node of the cache ever has; a cut leaves it to the lower
+    part. Slots are rows: indexes into the caller's tables of addresses. docs/engines.md explains
+    the calls.
+    """
+
+    def __init__(self, cache: CacheCore) -> None: ...
+    def root(self) -> int:
+        """Return the node above the first page of every prompt."""
+    def match(self, tokens: Tokens, namespace: int = 0) -> NodeMatched:
+        """Find the longest usable prefix of a prompt, and make it the most recently used.
+
+        A match does not protect what it found: call `lock` before the next call that may evict.
+
+        Raises:
+            BadArgument: the tokens or the namespace are not valid.
+        """
+    def lock(self, node: int, window: bool = True, state: bool = True) -> tuple[int, int, bool]:
+        """Lock a node: full data up to the root, the nodes of its last window, and its state.
+
+        Returns the receipt, the full slots that were evictable before, and whether the window begins
+        below the first page. It holds whole nodes and never cuts one.
+
+        Raises:
+            BadArgument: the node is gone.
+        """
+    def unlock(self, node: int, receipt: int) -> None:
+        """Release what a receipt still holds.
+
+        Raises:
+            ReceiptSpent: it holds nothing any more.
+            BadArgument: the node is gone, or the receipt was given for another.
+        """
+    def unlock_window(self, node: int, receipt: int) -> None:
+        """Release the window data and the state; the full data stays locked.
+
+        Raises:
+            ReceiptSpent: it holds nothing any more.
+            BadArgument: the node is gone, or the receipt was given for another.
+        """
+    def unlock_state(self, node: int, receipt: int) -> None:
+        """Release the state alone.
+
+        Raises:
+            ReceiptSpent: it holds nothing any more.
+            BadArgument: the node is gone, or the receipt was given for another.
+        """
+    def slots(self, end: int, above: int, component: int = 0, medium: int = 0) -> NDArray[np.int32]:
+        """Return the slots from below a node `above` down to `end`, the first page first.
+
+        Raises:
+            BadArgument: a node is gone or lacks the data, or `above` is not above `end`.
+        """
+    def insert(self, tokens: Tokens, namespace: int = 0, owned_pages: int = 0, window_from: int = 0, state: bool = False, counted_pages: int = 0, priority: int = 0) -> NodeInserted:
+        """Insert a prompt; the tree takes rows for what it lacks, and the caller fills its tables.
+
+        The caller owns the pages from `owned_pages` on, and has their window data from page
+        `window_from` on, and with `state` the state at the end. `counted_pages` were counted as hit
+        by an earlier insert of the same request.
+
+        Raises:
+            PrefixNotCached: the tree lacks pages before `owned_pages`.
+            OutOfSlots: a pool has too few rows.
+            BadArgument: the tokens, the namespace or a number of pages are not valid.
+        """
+    def evict_step(self, component: int) -> EvictStep:
+        """Evict the next victim of a component from the device.
+
+        Under write_back a victim without a host copy is only named: copy it, then call `evict_node`.
+        """
+    def evict_node(self, node: int, component: int) -> EvictStep:
+        """Evict a node from the device: as a whole if it is a leaf, otherwise one component.
+
+        Raises:
+            BadArgument: the node is gone or locked, or has no such data.
+        """
+    def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]:
+        """Evict from the host until so many slots of a component came free, or nothing more can leave.
+
+        Returns the slots that came free on the device and on the host, by component, or None.
+        """
+    def parts_to_back_up(self, node: int) -> list[NodePart]:
+        """Return what a node has on the device alone: node, component and device slots."""
+    def add_host_copy(self, node: int, components: Iterable[int]) -> list[NodePart]:
+        """Give a node host slots for the components that it lacks there; returns them as parts.
+
+        The data counts as being on the host at once: keep the node locked until it is.
+
+        Raises:
+            OutOfSlots: the host has too few slots; call `evict_host` first.
+        """
+    def emit_host_store(self, node: int) -> None:
+        """Emit that the pages of a node are on the host, once their bytes are."""
+    def parts_to_load(self, end: int) -> list[NodePart]:
+        """Return what the path to a node has on the host alone and its end needs, root first.
+
+        A part is a node, a component and host slots.
+        """
+    def add_device_copy(self, end: int, components: Iterable[int]) -> list[NodePart]:
+        """Give these parts of the path to a node device slots, and emit the stores of full data.
+
+        The data counts as being on the device at once: keep the node locked until it is.
+
+        Raises:
+            OutOfSlots: a pool has too few rows.
+        """
+    def add_device_data(self, node: int, component: int) -> NDArray[np.int32]:
+        """Give a node device slots of a component that it lacks; returns them.
+
+        Raises:
+            BadArgument: the node has them, or is the root.
+        """
+    def parent(self, node: int) -> int | None:
+        """Return the node above; None for the root."""
+    def children(self, node: int) -> list[int]:
+        """Return the nodes below, in the order in which they were added."""
+    def describe(self, node: int) -> tuple[int, int, Presence, Presence]:
+        """Return the first page of a node, one past its last, and what it has on device and host."""
+    def has(self, node: int, component: int, medium: int = 0) -> bool:
+        """Return whether a node has data of a component on a medium."""
+    def all(self) -> list[int]:
+        """Return every node, each before those below it."""
+    def set_wanted_hits(self, hits: int) -> None:
+        """Set after how many hits an insert wants a node copied, in place of the write policy's number."""
+    def forget(self) -> None:
+        """Forget the tree and all receipts. No handle of a node is given out again."""
+
+class NodeMatched:
+    """The longest usable prefix of a prompt, by nodes."""
+
+    @property
+    def prefix_pages(self) -> int:
+        """Pages of the prefix, on any medium."""
+    @property
+    def device_pages(self) -> int:
+        """Pages of the prefix that can be used on the device now."""
+    @property
+    def walked_pages(self) -> int:
+        """Pages of the prompt that the tree has, usable or not."""
+    @property
+    def end(self) -> int:
+        """The node at which the prefix ends."""
+    @property
+    def device_end(self) -> int:
+        """The node at which its part on the device ends."""
+    @property
+    def last(self) -> int:
+        """The lowest node that has a page of the prompt."""
+    @property
+    def host_only(self) -> list[int]:
+        """Slots that a load of the prefix would fill, by component."""
+    @property
+    def cuts(self) -> list[tuple[int, int]]:
+        """The nodes that were cut: the new upper node, and the lower one."""
+
+class NodeInserted:
+    """Where the pages of an insert went."""
+
+    @property
+    def end(self) -> int:
+        """The node at which the prompt ends."""
+    @property
+    def walked_pages(self) -> int:
+        """Pages of the prompt that the tree had before, on any medium."""
+    @property
+    def full(self) -> list[tuple[int, NDArray[np.int32]]]:
+        """Full data that the tree took: the first page, and the rows."""
+    @property
+    def windows(self) -> list[tuple[int, int, int, bool]]:
+        """Nodes that took window data: handle, pages, and whether full data is the node's own."""
+    @property
+    def state(self) -> int | None:
+        """The row of the state; None where the tree did not take it."""
+    @property
+    def duplicates(self) -> list[tuple[int, int]]:
+        """Pages of the caller that the tree had: first, and one past the last."""
+    @property
+    def wanted(self) -> list[int]:
+        """The nodes to copy to the host, in this order, where the caller copies."""
+    @property
+    def cuts(self) -> list[tuple[int, int]]:
+        """The nodes that were cut: the new upper node, and the lower one."""
+
+class EvictStep:
+    """One victim, and what came free with it."""
+
+    @property
+    def node(self) -> int:
+        """The victim; 0 where nothing more can leave."""
+    @property
+    def copy_first(self) -> bool:
+        """Whether the caller copies it first; nothing has changed then."""
+    @property
+    def whole(self) -> bool:
+        """Whether the node leaves the device as a whole."""
+    @property
+    def lost(self) -> int:
+        """Full slots that left and have no copy on the host."""
+    @property
+    def lacks(self) -> list[int]:
+        """Slots that the victim needs on the host, by component."""
+    @property
+    def device(self) -> FreedSlots:
+        """Device slots that came free; window slots by the full slots of their pages."""
+    @property
+    def host(self) -> FreedSlots:
+        """Host slots that came free, by component, or None."""
+

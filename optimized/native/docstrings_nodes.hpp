@@ -1,0 +1,181 @@
+// Signatures and docstrings of `Nodes`, as in docstrings.hpp. `_core_nodes.pyi` has the same text.
+#pragma once
+
+#include "docstrings.hpp"
+
+namespace kvcanon::docs {
+
+constexpr const char* NODES =
+    R"(The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
+
+A handle is a number that no other node of the cache ever has; a cut leaves it to the lower
+part. Slots are rows: indexes into the caller's tables of addresses. docs/engines.md explains
+the calls.)";
+
+constexpr const char* NODE_MATCHED =
+    R"(The longest usable prefix of a prompt, by nodes.)";
+
+constexpr const char* NODE_INSERTED =
+    R"(Where the pages of an insert went.)";
+
+constexpr const char* EVICT_STEP =
+    R"(One victim, and what came free with it.)";
+
+constexpr Docstring NODES_ROOT{
+    "def root(self) -> int",
+    R"(Return the node above the first page of every prompt.)"};
+
+constexpr Docstring NODES_MATCH{
+    "def match(self, tokens: Tokens, namespace: int = 0) -> NodeMatched",
+    R"(Find the longest usable prefix of a prompt, and make it the most recently used.
+
+A match does not protect what it found: call `lock` before the next call that may evict.
+
+Raises:
+    BadArgument: the tokens or the namespace are not valid.)"};
+
+constexpr Docstring NODES_LOCK{
+    "def lock(self, node: int, window: bool = True, state: bool = True) -> tuple[int, "
+    "int, bool]",
+    R"(Lock a node: full data up to the root, the nodes of its last window, and its state.
+
+Returns the receipt, the full slots that were evictable before, and whether the window begins
+below the first page. It holds whole nodes and never cuts one.
+
+Raises:
+    BadArgument: the node is gone.)"};
+
+constexpr Docstring NODES_UNLOCK{
+    "def unlock(self, node: int, receipt: int) -> None",
+    R"(Release what a receipt still holds.
+
+Raises:
+    ReceiptSpent: it holds nothing any more.
+    BadArgument: the node is gone, or the receipt was given for another.)"};
+
+constexpr Docstring NODES_UNLOCK_WINDOW{
+    "def unlock_window(self, node: int, receipt: int) -> None",
+    R"(Release the window data and the state; the full data stays locked.
+
+Raises:
+    ReceiptSpent: it holds nothing any more.
+    BadArgument: the node is gone, or the receipt was given for another.)"};
+
+constexpr Docstring NODES_UNLOCK_STATE{
+    "def unlock_state(self, node: int, receipt: int) -> None",
+    R"(Release the state alone.
+
+Raises:
+    ReceiptSpent: it holds nothing any more.
+    BadArgument: the node is gone, or the receipt was given for another.)"};
+
+constexpr Docstring NODES_SLOTS{
+    "def slots(self, end: int, above: int, component: int = 0, medium: int = 0) -> "
+    "NDArray[np.int32]",
+    R"(Return the slots from below a node `above` down to `end`, the first page first.
+
+Raises:
+    BadArgument: a node is gone or lacks the data, or `above` is not above `end`.)"};
+
+constexpr Docstring NODES_INSERT{
+    "def insert(self, tokens: Tokens, namespace: int = 0, owned_pages: int = 0, "
+    "window_from: int = 0, state: bool = False, counted_pages: int = 0, priority: int = "
+    "0) -> NodeInserted",
+    R"(Insert a prompt; the tree takes rows for what it lacks, and the caller fills its tables.
+
+The caller owns the pages from `owned_pages` on, and has their window data from page
+`window_from` on, and with `state` the state at the end. `counted_pages` were counted as hit
+by an earlier insert of the same request.
+
+Raises:
+    PrefixNotCached: the tree lacks pages before `owned_pages`.
+    OutOfSlots: a pool has too few rows.
+    BadArgument: the tokens, the namespace or a number of pages are not valid.)"};
+
+constexpr Docstring NODES_EVICT_STEP{
+    "def evict_step(self, component: int) -> EvictStep",
+    R"(Evict the next victim of a component from the device.
+
+Under write_back a victim without a host copy is only named: copy it, then call `evict_node`.)"};
+
+constexpr Docstring NODES_EVICT_NODE{
+    "def evict_node(self, node: int, component: int) -> EvictStep",
+    R"(Evict a node from the device: as a whole if it is a leaf, otherwise one component.
+
+Raises:
+    BadArgument: the node is gone or locked, or has no such data.)"};
+
+constexpr Docstring NODES_EVICT_HOST{
+    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]",
+    R"(Evict from the host until so many slots of a component came free, or nothing more can leave.
+
+Returns the slots that came free on the device and on the host, by component, or None.)"};
+
+constexpr Docstring NODES_TO_BACK_UP{
+    "def parts_to_back_up(self, node: int) -> list[NodePart]",
+    R"(Return what a node has on the device alone: node, component and device slots.)"};
+
+constexpr Docstring NODES_ADD_HOST{
+    "def add_host_copy(self, node: int, components: Iterable[int]) -> list[NodePart]",
+    R"(Give a node host slots for the components that it lacks there; returns them as parts.
+
+The data counts as being on the host at once: keep the node locked until it is.
+
+Raises:
+    OutOfSlots: the host has too few slots; call `evict_host` first.)"};
+
+constexpr Docstring NODES_EMIT_HOST{
+    "def emit_host_store(self, node: int) -> None",
+    R"(Emit that the pages of a node are on the host, once their bytes are.)"};
+
+constexpr Docstring NODES_TO_LOAD{
+    "def parts_to_load(self, end: int) -> list[NodePart]",
+    R"(Return what the path to a node has on the host alone and its end needs, root first.
+
+A part is a node, a component and host slots.)"};
+
+constexpr Docstring NODES_ADD_DEVICE{
+    "def add_device_copy(self, end: int, components: Iterable[int]) -> list[NodePart]",
+    R"(Give these parts of the path to a node device slots, and emit the stores of full data.
+
+The data counts as being on the device at once: keep the node locked until it is.
+
+Raises:
+    OutOfSlots: a pool has too few rows.)"};
+
+constexpr Docstring NODES_ADD_DATA{
+    "def add_device_data(self, node: int, component: int) -> NDArray[np.int32]",
+    R"(Give a node device slots of a component that it lacks; returns them.
+
+Raises:
+    BadArgument: the node has them, or is the root.)"};
+
+constexpr Docstring NODES_PARENT{
+    "def parent(self, node: int) -> int | None",
+    R"(Return the node above; None for the root.)"};
+
+constexpr Docstring NODES_CHILDREN{
+    "def children(self, node: int) -> list[int]",
+    R"(Return the nodes below, in the order in which they were added.)"};
+
+constexpr Docstring NODES_DESCRIBE{
+    "def describe(self, node: int) -> tuple[int, int, Presence, Presence]",
+    R"(Return the first page of a node, one past its last, and what it has on device and host.)"};
+
+constexpr Docstring NODES_HAS{
+    "def has(self, node: int, component: int, medium: int = 0) -> bool",
+    R"(Return whether a node has data of a component on a medium.)"};
+
+constexpr Docstring NODES_ALL{
+    "def all(self) -> list[int]",
+    R"(Return every node, each before those below it.)"};
+
+constexpr Docstring NODES_WANTED_HITS{
+    "def set_wanted_hits(self, hits: int) -> None",
+    R"(Set after how many hits an insert wants a node copied, in place of the write policy's number.)"};
+
+constexpr Docstring NODES_FORGET{
+    "def forget(self) -> None",
+    R"(Forget the tree and all receipts. No handle of a node is given out again.)"};
+
+}  // namespace kvcanon::docs

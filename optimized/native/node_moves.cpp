@@ -1,0 +1,190 @@
+#include "node_moves.hpp"
+
+#include <algorithm>
+
+#include "backup.hpp"
+#include "departures.hpp"
+#include "emit.hpp"
+#include "errors.hpp"
+#include "evict.hpp"
+#include "lock.hpp"
+#include "reset.hpp"
+#include "slots.hpp"
+#include "tree.hpp"
+#include "victims.hpp"
+
+namespace kvcanon {
+
+namespace {
+
+bool lacks_copy(const Counts& lacks, bool whole, Component component) {
+    return whole ? static_cast<bool>(lacks) : lacks[component] != 0;
+}
+
+Counts counted(const std::vector<Part>& parts) {
+    Counts counts;
+    for (const Part& part : parts) {
+        counts[part.component] += part.node->data[part.component].slots[GPU].slots();
+    }
+    return counts;
+}
+
+void require_free(const State& state, Component component, Medium medium, int64_t slots) {
+    const int64_t free = state.free_slots(component, medium);
+    if (free < slots) throw OutOfSlots(pool_name(component, medium), slots, free);
+}
+
+NodePart part_of(Node* node, Component component, Medium medium) {
+    return {handle_of(node), component, node->pages, node->data[component].slots[medium]};
+}
+
+bool waits_on_host(const Data& data) { return data.on(CPU) && !data.on(GPU); }
+
+// The parts of a path that are on the host only and that its end needs, root first.
+std::vector<Part> host_only_parts(const State& state, Node* end) {
+    const int64_t window_from = held_window_start(state, end);
+    std::vector<Part> parts;
+    for (Node* node : path_to(end)) {
+        if (waits_on_host(node->data[FULL])) parts.push_back({node, FULL});
+        const bool in_window = window_from >= 0 && node->end() > window_from;
+        if (in_window && waits_on_host(node->data[SWA])) parts.push_back({node, SWA});
+        if (node == end && waits_on_host(node->data[MAMBA])) parts.push_back({node, MAMBA});
+    }
+    return parts;
+}
+
+}  // namespace
+
+EvictStep evict_step(State& state, Component component) {
+    Node* node = next_victim(state, component, GPU);
+    if (node == nullptr) return {};
+    const bool whole = is_device_leaf(node);
+    if (state.config.writes_back()) {
+        EvictStep step;
+        step.lacks = counted(missing(state, node));
+        if (lacks_copy(step.lacks, whole, component)) {
+            step.node = handle_of(node);
+            step.copy_first = true;
+            step.whole = whole;
+            return step;
+        }
+    }
+    return evict_node(state, node, component);
+}
+
+EvictStep evict_node(State& state, Node* node, Component component) {
+    const bool whole = is_device_leaf(node);
+    if (!whole && (component == FULL || node->data[component].lock_refs != 0 ||
+                   !node->data[component].on(GPU))) {
+        throw BadArgument("node", "cannot be evicted: it is locked, or not a leaf of the device");
+    }
+    EvictStep step;
+    step.node = handle_of(node);
+    step.whole = whole;
+    Journaled journaled(state);
+    if (whole && node->data[FULL].on(CPU)) {
+        vacate(state, node, GPU);
+    } else if (whole) {
+        step.lost = node->pages;
+        delete_leaf(state, node);
+    } else {
+        // The state is of no use without the window before it.
+        if (component == SWA && node->data[MAMBA].on(GPU)) drop(state, node, MAMBA, GPU);
+        drop(state, node, component, GPU);
+    }
+    step.journal = std::move(journaled.journal);
+    for (const Component each : ALL_COMPONENTS) {
+        for (const Medium medium : {GPU, CPU}) {
+            state.counters.evicted_slots[medium][each] +=
+                static_cast<uint64_t>(step.journal.freed[each][medium].slots());
+        }
+    }
+    return step;
+}
+
+Journal evict_host_nodes(State& state, Component component, int64_t slots) {
+    Counts counts;
+    counts[component] = slots;
+    check_counts(counts);
+    Journaled journaled(state);
+    evict_host(state, counts);
+    return std::move(journaled.journal);
+}
+
+std::vector<NodePart> parts_to_back_up(const State& state, Node* node) {
+    std::vector<NodePart> parts;
+    for (const Part& part : missing(state, node)) {
+        parts.push_back(part_of(part.node, part.component, GPU));
+    }
+    return parts;
+}
+
+std::vector<NodePart> add_host_copy(State& state, Node* node, const bool (&wanted)[COMPONENTS]) {
+    std::vector<Part> parts = missing(state, node);
+    parts.erase(std::remove_if(parts.begin(), parts.end(),
+                               [&](const Part& part) { return !wanted[part.component]; }),
+                parts.end());
+    const Counts counts = counted(parts);
+    for (const Component each : ALL_COMPONENTS) require_free(state, each, CPU, counts[each]);
+    std::vector<NodePart> placed;
+    for (const Part& part : parts) {
+        const auto slots = static_cast<int32_t>(node->data[part.component].slots[GPU].slots());
+        place(state, node, part.component, CPU,
+              state.pool(part.component, CPU).free.take(slots));
+        placed.push_back(part_of(node, part.component, CPU));
+    }
+    return placed;
+}
+
+std::vector<NodePart> parts_to_load(const State& state, Node* end) {
+    std::vector<NodePart> parts;
+    for (const Part& part : host_only_parts(state, end)) {
+        parts.push_back(part_of(part.node, part.component, CPU));
+    }
+    return parts;
+}
+
+std::vector<NodePart> add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
+    std::vector<Part> parts = host_only_parts(state, end);
+    parts.erase(std::remove_if(parts.begin(), parts.end(),
+                               [&](const Part& part) { return !wanted[part.component]; }),
+                parts.end());
+    Counts counts;
+    for (const Part& part : parts) {
+        counts[part.component] += part.node->data[part.component].slots[CPU].slots();
+    }
+    for (const Component each : ALL_COMPONENTS) require_free(state, each, GPU, counts[each]);
+    std::vector<NodePart> placed;
+    for (const Part& part : parts) {
+        const auto slots =
+            static_cast<int32_t>(part.node->data[part.component].slots[CPU].slots());
+        place(state, part.node, part.component, GPU,
+              state.pool(part.component, GPU).free.take(slots));
+        if (part.component == FULL) emit_stored(state, part.node, GPU);
+        placed.push_back(part_of(part.node, part.component, GPU));
+    }
+    return placed;
+}
+
+Runs add_device_data(State& state, Node* node, Component component) {
+    if (node->parent == nullptr || node->data[component].on(GPU)) {
+        throw BadArgument("node", "is the root, or has " + pool_name(component, GPU));
+    }
+    if (component == SWA && !node->data[FULL].on(GPU)) {
+        throw BadArgument("node", "has no full data on the device for its window data");
+    }
+    const int32_t slots = component == MAMBA ? 1 : node->pages;
+    require_free(state, component, GPU, slots);
+    place(state, node, component, GPU, state.pool(component, GPU).free.take(slots));
+    return node->data[component].slots[GPU];
+}
+
+void forget(State& state) {
+    if (state.holds.empty()) {
+        reset(state);
+    } else {
+        recover(state);
+    }
+}
+
+}  // namespace kvcanon

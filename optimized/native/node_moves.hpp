@@ -1,0 +1,63 @@
+// Moves of data by a caller that copies itself: what leaves, what is copied, what comes back.
+//
+// The caller copies between two calls, so that each call is one step: the tree names a victim, the
+// caller copies it, and the tree lets it go. Slots that are given here count as filled at once; the
+// caller holds the nodes until its copy has ended.
+#pragma once
+
+#include "nodes.hpp"
+
+namespace kvcanon {
+
+struct EvictStep {
+    // The node that left, or lost a component; 0 where nothing more can leave.
+    uint64_t node = 0;
+    // Whether the caller must copy it first, and then call `evict_node`. Nothing has changed then.
+    bool copy_first = false;
+    // Whether it leaves the device as a whole.
+    bool whole = false;
+    // Slots that it would need on the host.
+    Counts lacks;
+    // Full slots that left the device and have no host copy.
+    int64_t lost = 0;
+    Journal journal;
+};
+
+// Evict the next victim of a component from the device.
+EvictStep evict_step(State& state, Component component);
+
+// Evict a node: as a whole if it is a leaf, otherwise one component. Throws: BadArgument where the
+// node is locked or has no such data.
+EvictStep evict_node(State& state, Node* node, Component component);
+
+// Evict from the host until so many slots of a component came free; returns what did.
+Journal evict_host_nodes(State& state, Component component, int64_t slots);
+
+// Data of one node.
+struct NodePart {
+    uint64_t node = 0;
+    Component component = FULL;
+    int32_t pages = 0;
+    Runs slots;
+};
+
+// What a node has on the device and not on the host, with its device slots.
+std::vector<NodePart> parts_to_back_up(const State& state, Node* node);
+
+// Give a node host slots for the components that it lacks there. Throws: BadArgument, OutOfSlots.
+std::vector<NodePart> add_host_copy(State& state, Node* node, const bool (&wanted)[COMPONENTS]);
+
+// What a load of the path to a node reads, root first, with the host slots.
+std::vector<NodePart> parts_to_load(const State& state, Node* end);
+
+// Give the nodes device slots for these parts, and emit the stores of full data.
+// Throws: OutOfSlots.
+std::vector<NodePart> add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
+
+// Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
+Runs add_device_data(State& state, Node* node, Component component);
+
+// Forget the tree, and all receipts.
+void forget(State& state);
+
+}  // namespace kvcanon

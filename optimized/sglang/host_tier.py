@@ -1,0 +1,223 @@
+"""The host tier: SGLang's controller copies, and the tree says what and records it.
+
+A copy counts as being there when it is enqueued, as SGLang's kernels wait for loads layer by layer.
+The controller locks the nodes of a copy until its acknowledgement, and the store event of a copy to
+the host is emitted then.
+"""
+
+from __future__ import annotations
+
+import torch
+from sglang.srt.mem_cache.base_prefix_cache import (
+    DecLockRefParams,
+    DecLockRefResult,
+    IncLockRefResult,
+)
+from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
+from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFullToSWAMapping
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+
+from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
+from kvcanon.spec.errors import CacheError
+
+HOST = 1
+POOLS = {SWA: PoolName.SWA, MAMBA: PoolName.MAMBA}
+Transfers = dict[ComponentType, list[PoolTransfer]]
+
+
+class HostTier(CoreState):
+    """The part of the core that serves HiCache."""
+
+    # Copies to the host.
+
+    def is_backuped(self, node_id: int) -> bool:
+        """Whether the host has a node's full data."""
+        return self.native.nodes.has(node_id, int(FULL), HOST)
+
+    def is_full_device_evicted(self, node_id: int) -> bool:
+        """Whether the device lacks a node's full data."""
+        nodes = self.native.nodes
+        return node_id != nodes.root() and not nodes.has(node_id, int(FULL))
+
+    def component_has_host_value_only(self, node_id: int, component_type: ComponentType) -> bool:
+        """Whether the host has a component of a node that the device lacks."""
+        nodes, kind = self.native.nodes, int(component_type)
+        return nodes.has(node_id, kind, HOST) and not nodes.has(node_id, kind)
+
+    def build_backup_kv_action(self, node_id: int) -> BackupKV:
+        """The copy of a node and of the nodes above that have none, the upper first."""
+        nodes = self.native.nodes
+        chain, node = [node_id], nodes.parent(node_id)
+        while node is not None and node != nodes.root() and not self.is_backuped(node):
+            chain.append(node)
+            node = nodes.parent(node)
+        return BackupKV(chain[::-1])
+
+    def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
+        """What a node has on the device alone: its full token slots, and the other components."""
+        full = self.tables[FULL].empty()
+        transfers: Transfers = {}
+        for _node, number, rows in self.native.nodes.parts_to_back_up(node_id):
+            kind = ComponentType(number)
+            slots = self.tables[kind].get(rows)
+            if kind is FULL:
+                full = slots
+            elif kind in self.host_tables:
+                transfers[kind] = [
+                    PoolTransfer(name=POOLS[kind], device_indices=slots, nodes_to_load=[node_id])
+                ]
+        return full, transfers
+
+    def commit_backup(
+        self, node_id: int, host_indices: torch.Tensor, comp_xfers: Transfers
+    ) -> None:
+        """Record that a node's data is on its way to these host slots."""
+        given = {
+            kind: transfers[0].host_indices
+            for kind, transfers in comp_xfers.items()
+            if transfers and transfers[0].host_indices is not None
+        }
+        if host_indices.numel():
+            given[FULL] = host_indices
+        kinds = [int(kind) for kind in given]
+        for _node, number, rows in self.native.nodes.add_host_copy(node_id, kinds):
+            kind = ComponentType(number)
+            self.host_tables[kind].put(rows, given[kind])
+            if kind is FULL:
+                self.unannounced.add(node_id)
+
+    def mark_write_through_pending(self, node_ids: list[int], ack_id: int) -> list[int]:
+        """Record which acknowledgement ends the copies of nodes; returns them upper first."""
+        for node_id in node_ids:
+            self.pending[node_id] = ack_id
+        nodes = self.native.nodes
+        return sorted(node_ids, key=lambda node_id: nodes.describe(node_id)[0])
+
+    def finish_write_through(self, node_ids: list[int], ack_id: int) -> None:
+        """End copies to the host, and announce full data that is there now."""
+        for node_id in node_ids:
+            if self.pending.get(node_id) == ack_id:
+                del self.pending[node_id]
+            if node_id in self.unannounced:
+                self.unannounced.remove(node_id)
+                self.native.nodes.emit_host_store(node_id)
+
+    def is_write_through_compatible(self) -> bool:
+        """Whether each host copy has one above it, and full data."""
+        nodes = self.native.nodes
+        for node in nodes.all():
+            _, _, _, (full, swa, states) = nodes.describe(node)
+            parent = nodes.parent(node)
+            if parent is None:
+                continue
+            if not full and (swa or states):
+                return False
+            if full and parent != nodes.root() and not nodes.has(parent, int(FULL), HOST):
+                return False
+        return True
+
+    # Loads.
+
+    def inc_host_lock_ref(self, node_id: int) -> IncLockRefResult:
+        """Lock what a load reads. The lock protects the device data of the path, too."""
+        result = IncLockRefResult(node_id=node_id)
+        if node_id != self.native.nodes.root():
+            receipt, newly, _ = self.native.nodes.lock(node_id)
+            self.host_locked[node_id] = newly
+            result.set_lock_uuid(FULL, receipt, lock_host=True)
+        return result
+
+    def dec_host_lock_ref(self, node_id: int, params: DecLockRefParams) -> DecLockRefResult:
+        """Release the lock of a load."""
+        if params.node_id != node_id:
+            raise AssertionError(
+                f"lock receipt anchored on node {params.node_id} released on node {node_id}"
+            )
+        self.host_locked.pop(node_id, None)
+        if node_id != self.native.nodes.root():
+            receipt = params.get_lock_uuid(FULL, lock_host=True)
+            try:
+                self.native.nodes.unlock(node_id, receipt)
+            except CacheError as error:
+                raise AssertionError(f"host lock receipt {receipt}: {error}") from error
+        return DecLockRefResult()
+
+    def build_load_back_spec(
+        self, node_id: int, req: object = None
+    ) -> tuple[PoolTransfer, Transfers]:
+        """What a load of the path to a node reads on the host."""
+        nodes_of: dict[ComponentType, list[int]] = {kind: [] for kind in self.tables}
+        slots: dict[ComponentType, list[torch.Tensor]] = {kind: [] for kind in self.tables}
+        for node, number, rows in self.native.nodes.parts_to_load(node_id):
+            kind = ComponentType(number)
+            nodes_of[kind].append(node)
+            slots[kind].append(self.host_tables[kind].get(rows))
+        full = torch.cat(slots[FULL]) if slots[FULL] else self.host_tables[FULL].empty()
+        kv = PoolTransfer(name=PoolName.KV, host_indices=full, nodes_to_load=nodes_of[FULL])
+        transfers = {
+            kind: [
+                PoolTransfer(
+                    name=POOLS[kind],
+                    host_indices=torch.cat(slots[kind]),
+                    nodes_to_load=nodes_of[kind],
+                )
+            ]
+            for kind in (SWA, MAMBA)
+            if nodes_of.get(kind)
+        }
+        own = None if req is None else req.kv.mamba_pool_idx  # type: ignore[attr-defined]
+        if MAMBA in transfers and own is not None:
+            # The request computes on a state of its own.
+            (loaded,) = transfers[MAMBA]
+            transfers[MAMBA].append(
+                PoolTransfer(
+                    name=PoolName.MAMBA,
+                    host_indices=loaded.host_indices,
+                    device_indices=own.unsqueeze(0),
+                )
+            )
+        return kv, transfers
+
+    def commit_load_back(
+        self,
+        node_id: int,
+        device_indices: torch.Tensor,
+        kv_xfer: PoolTransfer,
+        comp_xfers: Transfers,
+    ) -> list[object]:
+        """Record that data is on its way to these device slots; returns the pairs to map."""
+        kv_xfer.device_indices = device_indices
+        given = {kind: transfers[0].device_indices for kind, transfers in comp_xfers.items()}
+        if kv_xfer.nodes_to_load:
+            given[FULL] = device_indices
+        taken = dict.fromkeys(given, 0)
+        full_of: list[torch.Tensor] = []
+        window_of: list[torch.Tensor] = []
+        nodes = self.native.nodes
+        for node, number, rows in nodes.add_device_copy(node_id, [int(kind) for kind in given]):
+            kind = ComponentType(number)
+            table = self.tables[kind]
+            begin = taken[kind]
+            taken[kind] = begin + len(rows) * table.page_size
+            slots = given[kind][begin : taken[kind]]
+            table.put(rows, slots)
+            if kind is SWA:
+                full_of.append(self._full_of(node))
+                window_of.append(slots)
+        return [RebuildFullToSWAMapping(full_of, window_of)] if full_of else []
+
+    def finish_load_back(self, anchor_node_id: int) -> None:
+        """Do nothing: the controller's locks protect what a load reads until now."""
+
+    # Helpers.
+
+    def _full_of(self, node_id: int) -> torch.Tensor:
+        nodes, full = self.native.nodes, self.tables[FULL]
+        parent = nodes.parent(node_id)
+        return full.empty() if parent is None else full.get(nodes.slots(node_id, parent))
+
+    def _forget_host_tier(self) -> None:
+        self.pending.clear()
+        self.unannounced.clear()
+        self.host_locked.clear()
+

@@ -1,0 +1,109 @@
+"""The native cache behind the tree core: how it is made, and its namespaces.
+
+SGLang tells a tree core of its host tier after it was made, while the tree is empty. So the native
+cache is made when it is first used, and made anew if a setting changes that it depends on.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from attrs import Factory, define, frozen
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.optimized.sglang.refusals import refuse
+from kvcanon.spec.types import EvictionPolicy, WritePolicy
+
+SALT_TAG = b"sglang-cache-salt-v1\0"
+"""What SGLang puts before a salt that it hashes into the first page of a chain."""
+
+Scope = tuple[str | None, str | None]
+"""SGLang's namespace of a key: `extra_key` and `cache_salt`."""
+
+
+@frozen
+class TreeSettings:
+    """What the native cache depends on. Slots are counted by component: full, window, states."""
+
+    page_size: int
+    bigram: bool
+    window_tokens: int
+    mamba: bool
+    device_slots: tuple[int, int, int]
+    host_slots: tuple[int, int, int]
+    write_policy: WritePolicy
+    eviction_policy: EvictionPolicy
+    events: bool
+
+
+@define(eq=False)
+class NativeTree:
+    """A native cache, its nodes, and the numbers of its namespaces."""
+
+    settings: TreeSettings
+    core: _core.CacheCore
+    nodes: _core.Nodes
+    view: _core.Tree
+    numbers: dict[Scope, int] = Factory(dict)
+    scopes: dict[int, Scope] = Factory(dict)
+
+    def namespace(self, scope: Scope) -> int:
+        """The number of a namespace; a new one where it is unknown or was forgotten."""
+        number = self.numbers.get(scope)
+        if number == 0 or (number is not None and self.core._use_namespace(number)):  # noqa: SLF001 # The core's own.
+            return number
+        salt = scope[1]
+        seed = b"" if salt is None else sha256(SALT_TAG + salt.encode()).digest()
+        number, forgotten = self.core._add_namespace(_encoded(scope), seed)  # noqa: SLF001
+        for each in forgotten:
+            gone = self.scopes.pop(each, None)
+            if gone is not None and self.numbers.get(gone) == each:
+                del self.numbers[gone]
+        self.numbers[scope], self.scopes[number] = number, scope
+        return number
+
+    def scope(self, number: int) -> Scope:
+        """The namespace of a number that an event has."""
+        return self.scopes.get(number, (None, None))
+
+    def is_empty(self) -> bool:
+        """Whether the tree has no node but the root."""
+        return not self.nodes.children(self.nodes.root())
+
+
+def make_native(settings: TreeSettings) -> NativeTree:
+    """Make an empty cache whose caller copies."""
+    core = _core.CacheCore(
+        page_size=settings.page_size,
+        unit_words=2 if settings.bigram else 1,
+        window_tokens=settings.window_tokens,
+        mamba=settings.mamba,
+        device_slots=settings.device_slots,
+        host_slots=settings.host_slots,
+        write_policy=WRITE_POLICIES.index(settings.write_policy),
+        eviction_policy=EVICTION_POLICIES.index(settings.eviction_policy),
+        load_back_threshold_pages=0,
+        events=settings.events,
+        caller_copies=True,
+    )
+    native = NativeTree(settings, core, _core.Nodes(core), _core.Tree(core))
+    native.namespace((None, None))
+    return native
+
+
+def remake(native: NativeTree, settings: TreeSettings) -> NativeTree:
+    """The same cache, or an empty one if the settings differ. Raises: ValueError."""
+    if settings == native.settings:
+        return native
+    if not native.is_empty():
+        refuse("a host tier that is attached to a running cache", "the tree has pages already")
+    return make_native(settings)
+
+
+def _encoded(scope: Scope) -> bytes:
+    """A name that no other namespace has; empty for the default one."""
+    if scope == (None, None):
+        return b""
+    parts = [b"\0" if part is None else b"\1%d:" % len(part.encode()) + part.encode() for part in scope]
+    return b"".join(parts)
