@@ -1,0 +1,65 @@
+"""KV events fold to the pages that are cached, and what is wrong with them is said."""
+
+from kvcanon.conformance.serving.folded_events import DEVICE, HOST, FoldedEvents, WireEvent
+from kvcanon.spec.hashing import page_hashes, wire_id
+
+TOKENS = tuple(range(20, 32))
+HASHES = [
+    wire_id(each) for each in page_hashes(b"", [TOKENS[at : at + 4] for at in range(0, 12, 4)])
+]
+
+
+def stored(hashes: list[int], medium: str = DEVICE) -> WireEvent:
+    """A store event."""
+    tokens = [0] * (4 * len(hashes))
+    return {"type": "BlockStored", "block_hashes": hashes, "token_ids": tokens, "medium": medium}
+
+
+def removed(hashes: list[int], medium: str = DEVICE) -> WireEvent:
+    """A removal event."""
+    return {"type": "BlockRemoved", "block_hashes": hashes, "medium": medium}
+
+
+def folded(*batches: list[WireEvent]) -> FoldedEvents:
+    """Fold batches of four-token pages."""
+    made = FoldedEvents(4)
+    for number, batch in enumerate(batches):
+        made.fold(number, batch)
+    return made
+
+
+def test_stores_and_removals_leave_the_cached_pages() -> None:
+    """A page is where it was stored last and not removed since."""
+    made = folded([stored(HASHES), stored(HASHES[:2], HOST)], [removed(HASHES[1:])])
+    assert (made.resident(), made.removed, made.faults) == ((1, 2), 2, [])
+    assert made.overlap(TOKENS) == (1, 2)
+    assert made.overlap(TOKENS[:7]) == (1, 1)
+
+
+def test_clear_empties_every_medium() -> None:
+    """After a flush nothing is cached."""
+    made = folded([stored(HASHES), stored(HASHES, HOST)], [{"type": "AllBlocksCleared"}])
+    assert (made.resident(), made.faults) == ((0, 0), [])
+
+
+def test_page_of_two_namespaces_stays_until_both_remove_it() -> None:
+    """Two namespaces store pages with one hash: SGLang's hashes leave out `extra_key`."""
+    made = folded([stored(HASHES[:1]), stored(HASHES[:1])], [removed(HASHES[:1])])
+    assert (made.overlap(TOKENS), made.faults) == ((1, 1), [])
+
+
+def test_removal_of_an_absent_page_is_a_fault() -> None:
+    """A page that was not stored on a medium cannot be removed from it."""
+    made = folded([stored(HASHES[:1], HOST), removed(HASHES)])
+    assert made.faults == ["BlockRemoved of 3 pages that are not on GPU"]
+
+
+def test_lost_batch_unknown_medium_and_short_tokens_are_faults() -> None:
+    """A gap in the sequence, a medium that nobody knows, and tokens that fill no page are said."""
+    made = folded([])
+    made.fold(2, [stored([5], "TAPE"), {**stored([5]), "token_ids": [1]}])
+    assert made.faults == [
+        "batch 2 came where 1 was due",
+        "BlockStored names the medium 'TAPE'",
+        "BlockStored has 1 tokens for 1 pages",
+    ]
