@@ -16,10 +16,12 @@ from pathlib import Path
 
 from kvcanon.conformance.engines.releases.environment import run_command, usual_folder
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.serving.runs import EngineRuns, ServerRun, not_exercised, run_faults
+from kvcanon.conformance.serving.runs import EngineRuns, run_faults
 from kvcanon.conformance.serving.script_rounds import SMALL, WHOLE
 from kvcanon.conformance.serving.server_environment import make_server_environment
 from kvcanon.conformance.serving.server_setup import CORES, small_setups, whole_setups
+from kvcanon.conformance.serving.summary import ServerRun, beside_rust, not_compared, not_exercised
+from kvcanon.conformance.serving.verdict import with_references
 
 MOST_SHOWN = 5
 """Findings of one server that are printed; transcripts have all."""
@@ -91,7 +93,7 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         missed = run_faults(runs, given.faults)
         _say(f"not found: {', '.join(missed)}" if missed else "every planted fault was found")
         return int(bool(missed))
-    cores = tuple(filter(None, given.cores.split(",")))
+    cores = with_references(tuple(filter(None, given.cores.split(","))))
     setups = small_setups(cores) if given.small else whole_setups(cores)
     chosen = [each for each in setups if given.only in each.name]
     if not chosen:
@@ -107,11 +109,15 @@ def report(runs: EngineRuns, done: Sequence[ServerRun]) -> int:
         if len(each.findings) > MOST_SHOWN:
             _say(f"  {each.setup.name}: {len(each.findings) - MOST_SHOWN} more findings")
     sound = [each for each in done if not each.findings]
-    missing = [
-        words for each in sound for words in not_exercised(runs.script(each.setup.model), [each])
-    ]
+    missing = not_compared(done)
+    for each in done:
+        script = runs.script(each.setup.model)
+        for line in beside_rust(script, each, done):
+            _say(line)
+        if not each.findings:
+            missing += not_exercised(script, each)
     for words in missing:
-        _say(f"  NOT EXERCISED: {words}")
+        _say(f"  NOT SHOWN: {words}")
     wrong = len(done) - len(sound)
     _say(f"{len(done)} servers, {wrong} with findings")
     return int(bool(wrong or missing))

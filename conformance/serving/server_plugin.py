@@ -1,9 +1,13 @@
 """Prepares a server process for a machine without a GPU, and plants the fault that it is told to.
 
-SGLang calls `register` in every process of a server. Nothing here changes how a tree core decides:
-host memory is not pinned and copied by index (`engines.sglang.cpu_stand_ins`), and the attention of
-sliding layers reads the slots that it wrote. SGLang 0.5.23's `torch_native` backend writes them at
-slots of the window pool but reads them at slots of the full pool.
+SGLang calls `register` in every process of a server. Nothing here changes how a core of SGLang's
+decides: host memory is not pinned and copied by index (`engines.sglang.cpu_stand_ins`), and the
+attention of sliding layers reads the slots that it wrote. SGLang 0.5.23's `torch_native` backend
+writes them at slots of the window pool but reads them at slots of the full pool.
+
+It also registers another core, `mended`: the Python core without sgl#38482. With that fault a split
+makes the suffix recent that was not matched, so that it is evicted after pages that were. A core
+without the fault evicts otherwise than Rust's, and can be compared with this one.
 """
 
 from __future__ import annotations
@@ -15,9 +19,10 @@ from typing import Any
 
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
 from kvcanon.conformance.serving.core_faults import FAULTS, faulty_factory
-from kvcanon.conformance.serving.server_setup import FAULT
+from kvcanon.conformance.serving.server_setup import FAULT, MENDED
 
 _BACKEND = "sglang.srt.layers.attention.torch_native_backend"
+_PYTHON_CORE = "sglang.srt.mem_cache.unified_cache.unified_tree_core"
 _REGISTRY = "sglang.srt.mem_cache.unified_cache.tree_core_registry"
 
 
@@ -25,6 +30,7 @@ def register() -> None:
     """What SGLang calls. Raises: KeyError, for an unknown fault."""
     prepare()
     read_window_slots()
+    import_module(_REGISTRY).register_tree_core_backend(MENDED, mended_core)
     name = os.environ.get(FAULT)
     if name:
         plant(name)
@@ -35,6 +41,21 @@ def read_window_slots() -> None:
     backend = import_module(_BACKEND).TorchNativeAttnBackend
     for name in ("_run_sdpa_forward_extend", "_run_sdpa_forward_decode"):
         setattr(backend, name, _translated(getattr(backend, name)))
+
+
+def mended_core(*given: object) -> object:
+    """SGLang's Python core, whose splits leave recency as it is. Takes what factories take."""
+    core: Any = import_module(_PYTHON_CORE).UnifiedTreeCore(*given)
+    split = core._split_node  # noqa: SLF001  # It has no other name.
+
+    def split_in_place(key: object, child: Any, length: int) -> tuple[Any, object]:  # noqa: ANN401
+        before = child.last_access_time
+        upper, action = split(key, child, length)
+        child.last_access_time = upper.last_access_time = before
+        return upper, action
+
+    core._split_node = split_in_place  # noqa: SLF001
+    return core
 
 
 def plant(name: str) -> None:

@@ -14,8 +14,10 @@ from kvcanon.conformance.serving.tiny_model import CONTEXT, FULL_MODEL, SLIDING_
 KVCANON = "kvcanon"
 RUST = "rust"
 PYTHON = "python"
+MENDED = "mended"
+"""SGLang's Python core with one known fault mended; `server_plugin` registers it."""
 NO_CACHE = "none"
-CORES = (KVCANON, RUST, PYTHON)
+CORES = (KVCANON, RUST, PYTHON, MENDED)
 
 NO_HOST = ""
 WRITE_THROUGH = "write_through"

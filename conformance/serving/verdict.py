@@ -1,7 +1,7 @@
-"""Compares what servers answered with transformers, with SGLang's Rust core, and with events.
+"""Compares what servers answered with transformers, with SGLang's cores, and with events.
 
-Tokens are compared for every request. Cached tokens and events are compared with the Rust core's
-where they repeat: up to the first round whose clients race, and again after a flush.
+Tokens are compared for every request. Cached tokens and events are compared with those of a
+reference where they repeat: up to the first round whose clients race, and again after a flush.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from enum import StrEnum
 from attrs import frozen
 
 from kvcanon.conformance.serving.script import EngineScript, ScriptedRequest, ScriptRound
-from kvcanon.conformance.serving.server_setup import NO_CACHE, ServerSetup
+from kvcanon.conformance.serving.server_setup import (
+    MENDED,
+    NO_CACHE,
+    PYTHON,
+    RUST,
+    ServerSetup,
+)
 from kvcanon.conformance.serving.tiny_model import FULL_MODEL
 from kvcanon.conformance.serving.transcript import EngineReply, RoundTranscript, Transcript
 
@@ -42,7 +48,7 @@ Found = Iterator[tuple[FindingKind, str]]
 def judge_server(
     setup: ServerSetup, script: EngineScript, played: Transcript, reference: Transcript | None
 ) -> list[EngineFinding]:
-    """Everything wrong with a transcript; `reference` is that of the Rust core, if there is one."""
+    """Everything wrong with a transcript; `reference` is that of `reference_core`."""
     found = [
         *_death(script, played),
         *_core(setup, played),
@@ -136,8 +142,24 @@ def differences(script: EngineScript, played: Transcript, reference: Transcript)
             yield from _reply_differences(reply, other)
         if ours.pages != theirs.pages:
             counts = [sum(len(pages) for pages in seen.pages.values()) for seen in (ours, theirs)]
-            words = f"events leave {counts[0]} pages, the Rust core's {counts[1]}, or others"
+            words = f"events leave {counts[0]} pages, the reference's {counts[1]}, or others"
             yield FindingKind.EVENTS, f"after {each.name}: {words}"
+
+
+def reference_core(core: str) -> str:
+    """The core that another is compared with; empty for none.
+
+    SGLang's own agree with each other. Others are held to the Python core without sgl#38482, and
+    equal Rust's where that fault does not show.
+    """
+    own = {RUST: "", PYTHON: RUST, MENDED: "", NO_CACHE: ""}
+    return own.get(core, MENDED)
+
+
+def with_references(cores: Sequence[str]) -> tuple[str, ...]:
+    """Cores, and those that they are compared with: Rust's too, for a line on the difference."""
+    needed = [RUST, *(reference_core(each) for each in cores)] if cores else []
+    return tuple(dict.fromkeys(each for each in (*cores, *needed) if each))
 
 
 def comparable_rounds(script: EngineScript) -> list[ScriptRound]:
@@ -155,10 +177,10 @@ def _reply_differences(reply: EngineReply, other: EngineReply) -> Found:
     ours = (reply.device_tokens, reply.host_tokens, reply.retractions)
     theirs = (other.device_tokens, other.host_tokens, other.retractions)
     if ours != theirs:
-        words = "cached tokens on device and host, and retractions, are {}; the Rust core has {}"
+        words = "cached tokens on device and host, and retractions, are {}; the reference has {}"
         yield FindingKind.COUNTS, f"{reply.name}: {words.format(ours, theirs)}"
     elif reply.resident != other.resident:
-        words = "pages on device and host are {}; the Rust core's {}"
+        words = "pages on device and host are {}; the reference's {}"
         yield (
             FindingKind.EVENTS,
             f"after {reply.name}: {words.format(reply.resident, other.resident)}",
@@ -181,6 +203,7 @@ def _core(setup: ServerSetup, played: Transcript) -> Found:
 CORE_CLASSES = {
     "rust": "RustUnifiedTreeCore",
     "python": "UnifiedTreeCore",
+    "mended": "UnifiedTreeCore",
     "kvcanon": "Kvcanon",
 }
 """How the class in a server's log begins: SGLang may fall back from one core to another."""

@@ -30,4 +30,4 @@ def test_small_script_gives_equal_tokens_counts_and_events(tmp_path: Path) -> No
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 servers, 0 with findings" in done.stdout
+    assert "5 servers, 0 with findings" in done.stdout

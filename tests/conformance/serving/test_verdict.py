@@ -6,14 +6,28 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.serving.runs import ServerRun, kinds_of, not_exercised, reference_for
 from kvcanon.conformance.serving.script import (
     EngineScript,
     ScriptedRequest,
     ScriptRound,
     SendOrder,
 )
-from kvcanon.conformance.serving.server_setup import NO_CACHE, RUST, WRITE_THROUGH, ServerSetup
+from kvcanon.conformance.serving.server_setup import (
+    MENDED,
+    NO_CACHE,
+    PYTHON,
+    RUST,
+    WRITE_THROUGH,
+    ServerSetup,
+)
+from kvcanon.conformance.serving.summary import (
+    ServerRun,
+    beside_rust,
+    kinds_of,
+    not_compared,
+    not_exercised,
+    reference_for,
+)
 from kvcanon.conformance.serving.transcript import (
     EngineReply,
     RoundTranscript,
@@ -21,7 +35,7 @@ from kvcanon.conformance.serving.transcript import (
     transcript_from_json,
     transcript_to_json,
 )
-from kvcanon.conformance.serving.verdict import FindingKind, judge_server
+from kvcanon.conformance.serving.verdict import FindingKind, judge_server, with_references
 
 PROMPT = tuple(range(10, 19))
 FIRST = ScriptedRequest("first", PROMPT, (1, 2, 3))
@@ -147,20 +161,42 @@ def test_wrong_server_is_found(
     assert kinds(change(PLAYED)) == {found: 1}
 
 
-def test_reference_is_the_rust_core_served_alike() -> None:
-    """A core is compared with Rust's of the same model, host policy and ranks."""
-    done = [ServerRun(SETUP, PLAYED, (), 1.0)]
-    assert reference_for(evolve(SETUP, core="kvcanon", fault="x"), done) is PLAYED
+def test_reference_is_of_a_core_served_alike() -> None:
+    """Python's core is compared with Rust's; ours with Python's without sgl#38482."""
+    rust, mended = (ServerRun(evolve(SETUP, core=core), PLAYED, (), 1.0) for core in (RUST, MENDED))
+    done = [rust, mended]
+    assert reference_for(evolve(SETUP, core=PYTHON), done) is rust.transcript
+    assert reference_for(evolve(SETUP, core="kvcanon", fault="x"), done) is mended.transcript
     assert reference_for(evolve(SETUP, core="kvcanon", ranks=2), done) is None
-    assert reference_for(SETUP, done) is None
+    assert reference_for(SETUP, done) is reference_for(mended.setup, done) is None
+    assert not_compared([*done, evolve(rust, setup=evolve(SETUP, core="kvcanon"))]) == []
+    (words,) = not_compared([rust, evolve(rust, setup=evolve(SETUP, core="kvcanon"))])
+    assert words == "full-kvcanon-tp1 was not compared: no mended was served alike"
+
+
+def test_cores_come_with_their_references() -> None:
+    """A core that is asked for alone is compared all the same."""
+    assert with_references(["kvcanon"]) == ("kvcanon", RUST, MENDED)
+    assert with_references([PYTHON]) == (PYTHON, RUST)
+    assert with_references([]) == ()
+
+
+def test_hits_are_counted_beside_those_of_rust() -> None:
+    """A line says how many requests hit more and less than with the Rust core."""
+    ours = ServerRun(evolve(SETUP, core="kvcanon"), with_reply(device_tokens=4), (), 1.0)
+    done = [ServerRun(SETUP, PLAYED, (), 1.0), ours]
+    (line,) = beside_rust(SCRIPT, ours, done)
+    assert line == "full-kvcanon-tp1 beside rust: 2 requests hit alike, 0 more, 1 less: -4 tokens"
+    assert list(beside_rust(SCRIPT, done[0], done)) == []
+    assert list(beside_rust(SCRIPT, ours, [ours])) == []
 
 
 def test_what_was_not_exercised_is_said() -> None:
     """A run in which nothing was loaded back, evicted or aborted proves little, and says so."""
-    assert not_exercised(SCRIPT, [ServerRun(SETUP, PLAYED, (), 1.0)]) == []
+    assert not_exercised(SCRIPT, ServerRun(SETUP, PLAYED, (), 1.0)) == []
     host = evolve(SETUP, host=WRITE_THROUGH)
     idle = evolve(PLAYED, rounds=(evolve(PLAYED.rounds[0], removed=0),))
-    missing = not_exercised(SCRIPT, [ServerRun(host, idle, (), 1.0)])
+    missing = not_exercised(SCRIPT, ServerRun(host, idle, (), 1.0))
     assert [words.partition("did not ")[2] for words in missing] == [
         "abort",
         "answer all",
