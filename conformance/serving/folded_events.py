@@ -6,7 +6,6 @@ the overlap of a prompt is what the engine then reports as cached.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,15 +23,19 @@ WireEvent = Mapping[str, Any]
 
 @define
 class FoldedEvents:
-    """The cached pages by medium, and what was wrong with the events so far."""
+    """The cached pages by medium, and what was wrong with the events so far.
+
+    Pages are a set, as a router keeps them: a page that is stored twice and removed once is gone.
+    """
 
     page_size: int
-    pages: dict[str, Counter[int]] = Factory(lambda: {medium: Counter() for medium in MEDIA})
-    """How often each page is there: SGLang's hashes leave out `extra_key`, so that pages of two
-    namespaces with the same tokens have one hash."""
+    pages: dict[str, set[int]] = Factory(lambda: {medium: set() for medium in MEDIA})
     faults: list[str] = Factory(list)
     removed: int = 0
     """Pages that were removed from the device."""
+    mixed: bool = False
+    """Whether a prompt was sent with an `extra_key` since the cache was empty. SGLang leaves it out of
+    hashes, so that a page of one namespace may be removed under the hash of another's."""
     next_batch: int | None = None
     """The number of the batch that comes next; None before the first."""
 
@@ -46,7 +49,7 @@ class FoldedEvents:
 
     def resident(self) -> Tokens:
         """The number of pages by medium."""
-        return tuple(self.pages[medium].total() for medium in MEDIA)
+        return tuple(len(self.pages[medium]) for medium in MEDIA)
 
     def overlap(self, tokens: Sequence[int]) -> Tokens:
         """The leading pages of a prompt of no namespace on the device, and on either medium."""
@@ -54,7 +57,7 @@ class FoldedEvents:
         whole = len(tokens) // size
         pages = [tuple(tokens[at * size : (at + 1) * size]) for at in range(whole)]
         hashes = [wire_id(each) for each in page_hashes(b"", pages)]
-        device, host = (set(self.pages[medium]) for medium in MEDIA)
+        device, host = (self.pages[medium] for medium in MEDIA)
         return (_leading(hashes, device), _leading(hashes, device | host))
 
     def _fold_one(self, event: WireEvent) -> None:
@@ -62,6 +65,7 @@ class FoldedEvents:
         if kind == "AllBlocksCleared":
             for pages in self.pages.values():
                 pages.clear()
+            self.mixed = False
             return
         medium, hashes = event.get("medium"), event["block_hashes"]
         if medium not in self.pages:
@@ -75,13 +79,12 @@ class FoldedEvents:
                 )
             there.update(hashes)
             return
-        missing: Counter[int] = Counter(hashes)
-        missing -= there
-        if missing:
-            self.faults.append(f"{kind} of {missing.total()} pages that are not on {medium}")
+        missing = [each for each in hashes if each not in there]
+        if missing and not self.mixed:
+            self.faults.append(f"{kind} of {len(missing)} pages that are not on {medium}")
         if medium == DEVICE:
             self.removed += len(hashes)
-        self.pages[medium] = there - Counter(hashes)
+        there.difference_update(hashes)
 
 
 def _leading(hashes: Sequence[int], there: Collection[int]) -> int:

@@ -36,6 +36,8 @@ class RoundPlayer:
         if each.flush:
             flush(self.port)
             self.events.settle()
+        if any(request.namespace for request in each.requests):
+            self.events.folded.mixed = True
         send: dict[SendOrder, Callable[[Sequence[ScriptedRequest]], list[EngineReply]]] = {
             SendOrder.ONE_BY_ONE: self._one_by_one,
             SendOrder.TOGETHER: lambda requests: generate_together(self.port, requests),
@@ -43,7 +45,7 @@ class RoundPlayer:
         }
         replies = tuple(send[each.order](each.requests))
         folded = self.events.settle()
-        pages = {medium: tuple(sorted(found.elements())) for medium, found in folded.pages.items()}
+        pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
         return RoundTranscript(each.name, replies, pages, folded.removed)
 
     def _one_by_one(self, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:

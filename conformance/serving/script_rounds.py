@@ -84,7 +84,6 @@ def draw_script(
     rounds = (
         chats,
         _branches(draw, system, size, page_size),
-        _namespaces(draw, chats),
         _together(draw, system),
         _long_prompts(draw, size),
         _returns("chats after long prompts", chats),
@@ -92,6 +91,7 @@ def draw_script(
         _returns("chats after retractions", chats),
         *(_race(draw, system, number) for number in range(size.races)),
         _aborts(draw, system),
+        evolve(_namespaces(draw, chats), flush=True),
         evolve(_returns("chats after a flush", chats), flush=True),
         _returns("chats again", chats),
     )
