@@ -34,8 +34,11 @@ class FoldedEvents:
     removed: int = 0
     """Pages that were removed from the device."""
     mixed: bool = False
-    """Whether a prompt was sent with an `extra_key` since the cache was empty. SGLang leaves it out of
-    hashes, so that a page of one namespace may be removed under the hash of another's."""
+    """Whether a prompt had an `extra_key` since the cache was empty.
+
+    SGLang leaves it out of hashes, so that pages of two namespaces may have one hash, and the first
+    to go removes both.
+    """
     next_batch: int | None = None
     """The number of the batch that comes next; None before the first."""
 
