@@ -34,13 +34,17 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.is_host_memory_buffer_only = False
         self.tables = _device_tables(params, components, self.device)
         self.host_tables: dict[ComponentType, RowTable] = {}
+        self.host_pools: dict[ComponentType, object] = {}
         self.state_grid: int = getattr(components.get(MAMBA), "mamba_checkpoint_grid", 1)
         # Nodes whose copy to the host is in flight, with the acknowledgement that ends it; and
         # those whose full data no event has announced there yet.
         self.pending: dict[int, int] = {}
         self.unannounced: set[int] = set()
-        # Full slots that the lock of a host copy protects, by node.
-        self.host_locked: dict[int, int] = {}
+        # The node that each open lock of host copies is for.
+        self.host_locks: dict[int, int] = {}
+        self._host_receipts = 0
+        # Tokens that the controller is about to copy to the host, by component.
+        self._copying: dict[ComponentType, int] = {}
         # What the running walk of an eviction may free, by component.
         self._quota: dict[ComponentType, int] = {}
         self._hicache = self._write_back = False
@@ -76,7 +80,10 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
     def set_hicache_enabled(self) -> None:
         """Add a host tier."""
         self._hicache, self._settled = True, False
-        self.host_tables = _host_tables(self.components)
+        self.host_pools = _host_pools(self.components)
+        self.host_tables = {
+            kind: _host_table(kind, pool, self.page_size) for kind, pool in self.host_pools.items()
+        }
 
     @property
     def is_write_back(self) -> bool:
@@ -166,23 +173,26 @@ def _device_tables(
     return tables
 
 
-def _host_tables(components: dict[ComponentType, object]) -> dict[ComponentType, RowTable]:
-    """A table for each pool of the host. SGLang gives host slots out by whole pages."""
+def _host_pools(components: dict[ComponentType, object]) -> dict[ComponentType, object]:
+    """SGLang's pool of each component on the host."""
     cache = components[FULL].cache  # type: ignore[attr-defined] # A TreeComponent.
     group = cache.cache_controller.mem_pool_host
     entries = getattr(group, "entry_map", None)
-    by_name = (
-        {HOST_POOL_NAMES[FULL]: group}
-        if entries is None
-        else {str(name.value): entry.host_pool for name, entry in entries.items()}
-    )
-    tables = {}
-    for kind, name in HOST_POOL_NAMES.items():
-        if kind in components and name in by_name:
-            size = 1 if kind is MAMBA else cache.page_size
-            rows = _pages(by_name[name].size, size)
-            tables[kind] = RowTable(rows, size, "cpu", consecutive=True)
-    return tables
+    by_name = {HOST_POOL_NAMES[FULL]: group}
+    if entries is not None:
+        by_name = {str(name.value): entry.host_pool for name, entry in entries.items()}
+    return {
+        kind: by_name[name]
+        for kind, name in HOST_POOL_NAMES.items()
+        if kind in components and name in by_name
+    }
+
+
+def _host_table(kind: ComponentType, pool: object, page_size: int) -> RowTable:
+    """A table for a pool of the host. SGLang gives host slots out by whole pages."""
+    size = 1 if kind is MAMBA else page_size
+    tokens: int = pool.size  # type: ignore[attr-defined] # A host pool.
+    return RowTable(_pages(tokens, size), size, "cpu", consecutive=True)
 
 
 def _pages(tokens: int, page_size: int) -> int:

@@ -36,6 +36,7 @@ class DeviceEviction(CoreState):
     def evict_device_end(self, component_type: ComponentType) -> None:
         """End a walk."""
         self._quota = {component_type: 0}
+        self._copying = {}
 
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
@@ -102,6 +103,9 @@ class DeviceEviction(CoreState):
         """Free host slots of a component."""
         result = DriveHostEvictionResult()
         table = self.host_tables.get(component_type)
+        if table is not None and self._copying.get(component_type) == num_tokens:
+            # The controller asks for the whole of a copy, also where a part of it has room.
+            num_tokens -= self.host_pools[component_type].available_size()  # type: ignore[attr-defined]
         if table is None or num_tokens <= 0:
             return result
         slots = -(-num_tokens // table.page_size)
@@ -164,7 +168,7 @@ class DeviceEviction(CoreState):
             result.node_id = step.node
         elif kind is SWA and swa and self.has_swa_host_pool:
             result.swa_backup_node_id = step.node
-            result.swa_backup_num_tokens = swa * self.page_size
+            result.swa_backup_num_tokens = self._copying[SWA] = swa * self.page_size
         elif kind is MAMBA and states and MAMBA in self.host_tables:
             result.mamba_backup_node_id = step.node
         else:

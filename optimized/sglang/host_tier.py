@@ -18,7 +18,6 @@ from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFul
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
-from kvcanon.spec.errors import CacheError
 
 HOST = 1
 POOLS = {SWA: PoolName.SWA, MAMBA: PoolName.MAMBA}
@@ -57,9 +56,11 @@ class HostTier(CoreState):
         """What a node has on the device alone: its full token slots, and the other components."""
         full = self.tables[FULL].empty()
         transfers: Transfers = {}
+        self._copying = {}
         for _node, number, rows in self.native.nodes.parts_to_back_up(node_id):
             kind = ComponentType(number)
             slots = self.tables[kind].get(rows)
+            self._copying[kind] = len(slots)
             if kind is FULL:
                 full = slots
             elif kind in self.host_tables:
@@ -72,6 +73,7 @@ class HostTier(CoreState):
         self, node_id: int, host_indices: torch.Tensor, comp_xfers: Transfers
     ) -> None:
         """Record that a node's data is on its way to these host slots."""
+        self._copying = {}
         given = {
             kind: transfers[0].host_indices
             for kind, transfers in comp_xfers.items()
@@ -119,27 +121,25 @@ class HostTier(CoreState):
     # Loads.
 
     def inc_host_lock_ref(self, node_id: int) -> IncLockRefResult:
-        """Lock what a load reads. The lock protects the device data of the path, too."""
+        """Note that a load reads a node's path.
+
+        The native tree needs no lock of its own for it: the controller locks the path as well
+        until the load has ended, and such a lock protects host copies, too.
+        """
         result = IncLockRefResult(node_id=node_id)
-        if node_id != self.native.nodes.root():
-            receipt, newly, _ = self.native.nodes.lock(node_id)
-            self.host_locked[node_id] = newly
-            result.set_lock_uuid(FULL, receipt, lock_host=True)
+        self._host_receipts += 1
+        self.host_locks[self._host_receipts] = node_id
+        result.set_lock_uuid(FULL, self._host_receipts, lock_host=True)
         return result
 
     def dec_host_lock_ref(self, node_id: int, params: DecLockRefParams) -> DecLockRefResult:
-        """Release the lock of a load."""
-        if params.node_id != node_id:
+        """Note that a load has ended. Raises: AssertionError, for a receipt of another node."""
+        receipt = params.get_lock_uuid(FULL, lock_host=True)
+        if params.node_id != node_id or self.host_locks.get(receipt) != node_id:
             raise AssertionError(
                 f"lock receipt anchored on node {params.node_id} released on node {node_id}"
             )
-        self.host_locked.pop(node_id, None)
-        if node_id != self.native.nodes.root():
-            receipt = params.get_lock_uuid(FULL, lock_host=True)
-            try:
-                self.native.nodes.unlock(node_id, receipt)
-            except CacheError as error:
-                raise AssertionError(f"host lock receipt {receipt}: {error}") from error
+        del self.host_locks[receipt]
         return DecLockRefResult()
 
     def build_load_back_spec(
@@ -219,5 +219,5 @@ class HostTier(CoreState):
     def _forget_host_tier(self) -> None:
         self.pending.clear()
         self.unannounced.clear()
-        self.host_locked.clear()
+        self.host_locks.clear()
 

@@ -160,6 +160,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def end_insert(self) -> list[object]:
         """Return the actions of a suspended insert: none."""
+        self._copying = {}
         return []
 
     # Locks.
@@ -179,8 +180,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         receipt, newly, below_root = self.native.nodes.lock(
             node_id, SWA not in skipped, MAMBA not in skipped
         )
-        # What a load's lock of the host copy protects already is new to the request.
-        newly += self.host_locked.pop(node_id, 0)
         result.delta = newly * self.page_size
         result.set_lock_uuid(FULL, receipt)
         if SWA in self.tables and SWA not in skipped:

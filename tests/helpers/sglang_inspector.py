@@ -73,8 +73,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return self._data(node_id, component_type)[2]
 
     def get_component_host_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
-        # One lock protects both media.
-        return self.get_component_device_lock_ref(node_id, component_type)
+        # A lock of the device protects host copies, too; those of loads are only noted.
+        return sum(locked == node_id for locked in self.host_locks.values())
 
     def get_node_hit_count(self, node_id: int) -> int:
         return self._seen(node_id)[7]

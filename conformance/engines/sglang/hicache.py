@@ -252,7 +252,7 @@ class HostedCache(UnifiedCache):
 def _had(node: SGLangNode, owner: SGLangNode | None) -> bool:
     """Whether `node` had the data of `owner`, which may be a lower part of it after a cut."""
     while owner is not None:
-        if owner is node:
+        if owner.id == node.id:
             return True
         owner = owner.parent
     return False

@@ -13,10 +13,11 @@ from typing import Any, cast
 from attrs import Factory, define, frozen
 
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
-from kvcanon.conformance.engines.sglang.hicache import HostedCache
+from kvcanon.conformance.engines.sglang.hicache import HostedCache, Owners
 from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
+from kvcanon.conformance.engines.sglang.transfers import Entry, Run
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.snapshot import HoldState, Usage
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Medium, NodeId
@@ -32,7 +33,7 @@ class NodeTree(Tree):
     @property
     def root(self) -> SGLangNode:
         """The root, with all nodes below it as they are now."""
-        return self._all()[self.core.root_node_handle(None)]
+        return self.nodes_by_id()[self.core.root_node_handle(None)]
 
     def handle(self, node: SGLangNode) -> object:
         """A node's id."""
@@ -40,7 +41,7 @@ class NodeTree(Tree):
 
     def node(self, handle: object) -> SGLangNode:
         """The node of an id."""
-        return self._all()[cast("NodeId", handle)]
+        return self.nodes_by_id()[cast("NodeId", handle)]
 
     def order(self, component: Component, medium: Medium) -> list[NodeId]:
         """The nodes that have a component's data on a medium, least recently used first."""
@@ -82,7 +83,8 @@ class NodeTree(Tree):
         native.view.pending_events()
         return list(zip(native.nodes.all(), native.view.nodes(), strict=True))
 
-    def _all(self) -> dict[NodeId, SGLangNode]:
+    def nodes_by_id(self) -> dict[NodeId, SGLangNode]:
+        """Every node as it is now."""
         listed = self._seen()
         handles = {seen[0]: handle for handle, seen in listed}
         nodes: dict[NodeId, Any] = {}
@@ -168,6 +170,13 @@ def _hex(hashes: bytes) -> list[str]:
 @define(eq=False)
 class BridgedCache(HostedCache):
     """A `UnifiedRadixCache` with kvcanon's core."""
+
+    def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
+        """The slots of a backup, by the owners of host slots with the nodes above them now."""
+        tree = cast("NodeTree", self.tree)
+        now = tree.nodes_by_id()
+        owners = {slot: now[node.id] for slot, node in owned.items() if node.id in now}
+        return super()._backup_runs(entry, owners)
 
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
