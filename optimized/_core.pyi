@@ -7,6 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kvcanon.optimized._core_nodes import EvictStep as EvictStep
+from kvcanon.optimized._core_nodes import FreedSlots as FreedSlots
+from kvcanon.optimized._core_nodes import NodeInserted as NodeInserted
+from kvcanon.optimized._core_nodes import NodeMatched as NodeMatched
+from kvcanon.optimized._core_nodes import Nodes as Nodes
 from kvcanon.optimized._core_results import Event as Event
 from kvcanon.optimized._core_results import HostSlots as HostSlots
 from kvcanon.optimized._core_results import Inserted as Inserted
@@ -125,6 +130,7 @@ class CacheCore:
         engine: Engine | None = None,
         tag_bits: int = 32,
         padding_slots: Three = (0, 0, 0),
+        caller_copies: bool = False,
     ) -> None: ...
     def match(self, tokens: Tokens, namespace: int = 0) -> Matched:
         """Find the longest usable prefix of a prompt, and make it the most recently used.

@@ -20,8 +20,8 @@ class Nodes:
     """The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
 
     A handle is a number that no other node of the cache ever has; a cut leaves it to the lower
-    part. Slots are rows: indexes into the caller's tables of addresses. docs/engines.md explains
-    the calls.
+    part. Slots are rows: indexes into the caller's tables of addresses. docs/engine-api.md
+    explains the calls.
     """
 
     def __init__(self, cache: CacheCore) -> None: ...
@@ -38,8 +38,8 @@ class Nodes:
     def lock(self, node: int, window: bool = True, state: bool = True) -> tuple[int, int, bool]:
         """Lock a node: full data up to the root, the nodes of its last window, and its state.
 
-        Returns the receipt, the full slots that were evictable before, and whether the window begins
-        below the first page. It holds whole nodes and never cuts one.
+        Returns the receipt, the full slots that were evictable before, and whether the window
+        begins below the first page. It holds whole nodes and never cuts one.
 
         Raises:
             BadArgument: the node is gone.
@@ -71,7 +71,16 @@ class Nodes:
         Raises:
             BadArgument: a node is gone or lacks the data, or `above` is not above `end`.
         """
-    def insert(self, tokens: Tokens, namespace: int = 0, owned_pages: int = 0, window_from: int = 0, state: bool = False, counted_pages: int = 0, priority: int = 0) -> NodeInserted:
+    def insert(
+        self,
+        tokens: Tokens,
+        namespace: int = 0,
+        owned_pages: int = 0,
+        window_from: int = 0,
+        state: bool = False,
+        counted_pages: int = 0,
+        priority: int = 0,
+    ) -> NodeInserted:
         """Insert a prompt; the tree takes rows for what it lacks, and the caller fills its tables.
 
         The caller owns the pages from `owned_pages` on, and has their window data from page
@@ -86,7 +95,8 @@ class Nodes:
     def evict_step(self, component: int) -> EvictStep:
         """Evict the next victim of a component from the device.
 
-        Under write_back a victim without a host copy is only named: copy it, then call `evict_node`.
+        Under write_back a victim without a host copy is only named: copy it, then call
+        `evict_node`.
         """
     def evict_node(self, node: int, component: int) -> EvictStep:
         """Evict a node from the device: as a whole if it is a leaf, otherwise one component.
@@ -95,7 +105,7 @@ class Nodes:
             BadArgument: the node is gone or locked, or has no such data.
         """
     def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]:
-        """Evict from the host until so many slots of a component came free, or nothing more can leave.
+        """Evict from the host until so many slots of a component came free, if they can.
 
         Returns the slots that came free on the device and on the host, by component, or None.
         """
@@ -135,13 +145,13 @@ class Nodes:
     def children(self, node: int) -> list[int]:
         """Return the nodes below, in the order in which they were added."""
     def describe(self, node: int) -> tuple[int, int, Presence, Presence]:
-        """Return the first page of a node, one past its last, and what it has on device and host."""
+        """Return the first page of a node, one past its last, and what both media have of it."""
     def has(self, node: int, component: int, medium: int = 0) -> bool:
         """Return whether a node has data of a component on a medium."""
     def all(self) -> list[int]:
         """Return every node, each before those below it."""
     def set_wanted_hits(self, hits: int) -> None:
-        """Set after how many hits an insert wants a node copied, in place of the write policy's number."""
+        """Set after how many hits an insert wants a node copied, whatever the write policy."""
     def forget(self) -> None:
         """Forget the tree and all receipts. No handle of a node is given out again."""
 
@@ -225,4 +235,3 @@ class EvictStep:
     @property
     def host(self) -> FreedSlots:
         """Host slots that came free, by component, or None."""
-

@@ -9,8 +9,8 @@ constexpr const char* NODES =
     R"(The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
 
 A handle is a number that no other node of the cache ever has; a cut leaves it to the lower
-part. Slots are rows: indexes into the caller's tables of addresses. docs/engines.md explains
-the calls.)";
+part. Slots are rows: indexes into the caller's tables of addresses. docs/engine-api.md
+explains the calls.)";
 
 constexpr const char* NODE_MATCHED =
     R"(The longest usable prefix of a prompt, by nodes.)";
@@ -39,8 +39,8 @@ constexpr Docstring NODES_LOCK{
     "int, bool]",
     R"(Lock a node: full data up to the root, the nodes of its last window, and its state.
 
-Returns the receipt, the full slots that were evictable before, and whether the window begins
-below the first page. It holds whole nodes and never cuts one.
+Returns the receipt, the full slots that were evictable before, and whether the window
+begins below the first page. It holds whole nodes and never cuts one.
 
 Raises:
     BadArgument: the node is gone.)"};
@@ -96,7 +96,8 @@ constexpr Docstring NODES_EVICT_STEP{
     "def evict_step(self, component: int) -> EvictStep",
     R"(Evict the next victim of a component from the device.
 
-Under write_back a victim without a host copy is only named: copy it, then call `evict_node`.)"};
+Under write_back a victim without a host copy is only named: copy it, then call
+`evict_node`.)"};
 
 constexpr Docstring NODES_EVICT_NODE{
     "def evict_node(self, node: int, component: int) -> EvictStep",
@@ -107,7 +108,7 @@ Raises:
 
 constexpr Docstring NODES_EVICT_HOST{
     "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]",
-    R"(Evict from the host until so many slots of a component came free, or nothing more can leave.
+    R"(Evict from the host until so many slots of a component came free, if they can.
 
 Returns the slots that came free on the device and on the host, by component, or None.)"};
 
@@ -160,7 +161,7 @@ constexpr Docstring NODES_CHILDREN{
 
 constexpr Docstring NODES_DESCRIBE{
     "def describe(self, node: int) -> tuple[int, int, Presence, Presence]",
-    R"(Return the first page of a node, one past its last, and what it has on device and host.)"};
+    R"(Return the first page of a node, one past its last, and what both media have of it.)"};
 
 constexpr Docstring NODES_HAS{
     "def has(self, node: int, component: int, medium: int = 0) -> bool",
@@ -172,7 +173,7 @@ constexpr Docstring NODES_ALL{
 
 constexpr Docstring NODES_WANTED_HITS{
     "def set_wanted_hits(self, hits: int) -> None",
-    R"(Set after how many hits an insert wants a node copied, in place of the write policy's number.)"};
+    R"(Set after how many hits an insert wants a node copied, whatever the write policy.)"};
 
 constexpr Docstring NODES_FORGET{
     "def forget(self) -> None",

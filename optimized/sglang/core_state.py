@@ -40,6 +40,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # those whose full data no event has announced there yet.
         self.pending: dict[int, int] = {}
         self.unannounced: set[int] = set()
+        # Of what write_back reclaimed on the host, in order; ranks compare it.
+        self.write_back_duplicate_reclaim_digest: int = 0
         # The node that each open lock of host copies is for.
         self.host_locks: dict[int, int] = {}
         self._host_receipts = 0
@@ -62,9 +64,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         if self._made is not None and self._settled:
             return self._made
         settings = self._settings()
-        self._made = (
-            make_native(settings) if self._made is None else remake(self._made, settings)
-        )
+        self._made = make_native(settings) if self._made is None else remake(self._made, settings)
         if self._threshold > 0:
             self._made.nodes.set_wanted_hits(self._threshold)
         self._settled = True
@@ -121,9 +121,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
     @enable_external_cache_linker.setter
     def enable_external_cache_linker(self, enabled: bool) -> None:
         if enabled:
-            refuse(
-                "--enable-unified-cache-external-linker", "it has a device and a host tier"
-            )
+            refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
 
     def _states_per_path(self) -> int:
         """The most states of one path; negative for any number."""

@@ -217,7 +217,7 @@ class DeviceEviction(CoreState):
         return counts
 
     def _fold(self, number: int) -> None:
-        digest = self.write_back_duplicate_reclaim_digest
+        digest: int = self.write_back_duplicate_reclaim_digest
         self.write_back_duplicate_reclaim_digest = (
             digest * DIGEST_FACTOR + number + 1
         ) & DIGEST_MASK

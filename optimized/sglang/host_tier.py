@@ -220,4 +220,3 @@ class HostTier(CoreState):
         self.pending.clear()
         self.unannounced.clear()
         self.host_locks.clear()
-

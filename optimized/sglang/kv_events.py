@@ -82,7 +82,7 @@ class EventLog:
             (first,) = _ids(event.parent_hash)
             parent = namespaced_block_hash(first, namespace_seed=seed)
         tokens = event.tokens.reshape(-1)
-        units: list[object] = tokens.tolist()
+        units: object = tokens.tolist()
         if self._bigram:
             units = [tuple(pair) for pair in tokens.reshape(-1, 2).tolist()]
         return BlockStored(

@@ -105,5 +105,7 @@ def _encoded(scope: Scope) -> bytes:
     """A name that no other namespace has; empty for the default one."""
     if scope == (None, None):
         return b""
-    parts = [b"\0" if part is None else b"\1%d:" % len(part.encode()) + part.encode() for part in scope]
+    parts = [
+        b"\0" if part is None else b"\1%d:" % len(part.encode()) + part.encode() for part in scope
+    ]
     return b"".join(parts)

@@ -122,9 +122,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             root = self.native.nodes.root()
             empty = InsertResult(prefix_len=0, mamba_exist=True, last_device_node=root)
             return InsertStepResult(actions=[], result=empty)
-        given = inserts.handover(
-            params, pages, self.page_size, self.device, swa=SWA in self.tables
-        )
+        given = inserts.handover(params, pages, self.page_size, self.device, swa=SWA in self.tables)
         if params.session_id is not None:
             self.kv_events.move(None)
         done = self.native.nodes.insert(
@@ -371,5 +369,3 @@ def _require_anchor(node_id: int, params: DecLockRefParams) -> None:
         raise AssertionError(
             f"lock receipt anchored on node {params.node_id} released on node {node_id}"
         )
-
-

@@ -33,9 +33,7 @@ def path_to(nodes: _core.Nodes, node_id: int) -> list[int]:
     return path[::-1]
 
 
-def path_info(
-    nodes: _core.Nodes, node_id: int, page_size: int
-) -> tuple[TreePathNodeInfo, ...]:
+def path_info(nodes: _core.Nodes, node_id: int, page_size: int) -> tuple[TreePathNodeInfo, ...]:
     """The key span, the full data and the children of each node of a path."""
     found, above = [], nodes.root()
     for each in path_to(nodes, node_id):
@@ -49,7 +47,7 @@ def path_info(
 
 
 def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
-    """The positions of nodes, depth first, and of siblings those first that lead to more of them."""
+    """The positions of nodes, depth first; of siblings those first that lead to more of them."""
     here: dict[int, list[int]] = {}
     weights: Counter[int] = Counter()
     for at, node_id in enumerate(node_ids):

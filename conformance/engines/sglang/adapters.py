@@ -48,6 +48,7 @@ version()
 
 
 def make_unified_world(config: CacheConfig, core: str = "python") -> World:
+    """Make a UnifiedRadixCache with the tree core of this name. Raises: BadArgument."""
     if config.mamba and config.page_size > 1:
         raise BadArgument("page_size", f"is {config.page_size}; with recurrent states it must be 1")
     return make_world(config, "UnifiedRadixCache", {"tree_core_backend": core})

@@ -8,7 +8,7 @@ from kvcanon.conformance.engines.sglang.limits import LIMITS
 from kvcanon.conformance.engines.sglang.release import has, version
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.optimized.sglang.plugin import NAME, register
+from kvcanon.sglang_plugin import NAME, register
 from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 
 PROFILE = Profile(
@@ -17,8 +17,8 @@ PROFILE = Profile(
     window_lock_exact=False,
     limits=LIMITS,
 )
-"""kvcanon's core is the canon but where SGLang's calls decide: loads count at once, and a lock cannot
-report that it cut a node."""
+"""kvcanon's core is the canon but where SGLang's calls decide: loads count at once, and a lock
+cannot report that it cut a node."""
 
 
 def make_bridged(config: CacheConfig) -> BridgedCache:

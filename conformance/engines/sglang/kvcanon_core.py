@@ -1,4 +1,4 @@
-"""kvcanon's tree core under SGLang's UnifiedRadixCache: its nodes, as snapshots and calls need them.
+"""kvcanon's tree core under SGLang's UnifiedRadixCache: its nodes, for snapshots and calls.
 
 The nodes are those of the native core. What SGLang owns (slots, copies, acknowledgements) is read
 from SGLang, as for its own cores, so that the bridge is judged, and not the native core alone.
@@ -107,7 +107,9 @@ class NodeTree(Tree):
             children={},
             key=_Stretch(tokens, scope[0]),
             component_data={
-                self.kinds[component]: _Rows(self.core, handle, self.kinds[component], own[2], own[2])
+                self.kinds[component]: _Rows(
+                    self.core, handle, self.kinds[component], own[2], own[2]
+                )
                 for component, own in zip(self._components, data, strict=True)
             },
             hit_count=hits,
@@ -130,7 +132,7 @@ class _Stretch:
 
 @frozen(eq=False)
 class _Rows:
-    """One component's data at a node. Token slots are read anew at each access, as calls change them.
+    """One component's data at a node. Its token slots are read anew at each access.
 
     The bridge's tables lead from the tree's rows to them.
     """
@@ -192,4 +194,3 @@ def node_tree_of(world: World) -> NodeTree:
     """The tree of a cache with kvcanon's core."""
     keys = Keys(world.config.page_size, "q")
     return NodeTree(world.cache.tree_core, keys, kinds_of(world.config), world.pools)
-

@@ -1,4 +1,8 @@
-"""The entry point: tells SGLang that there is a tree core named `kvcanon`."""
+"""The entry point of SGLang's plugins: registers the tree core named `kvcanon`.
+
+SGLang loads this in each of its processes, so that it imports nothing before it is needed.
+docs/sglang.md says how to install and select the core.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ NAME = "kvcanon"
 
 
 def register() -> None:
-    """Register the tree core with SGLang; SGLang calls this in each of its processes."""
+    """Register the tree core; a second call changes nothing."""
     from sglang.srt.mem_cache.unified_cache.tree_core_registry import (  # noqa: PLC0415
         get_tree_core_factory,
         register_tree_core_backend,
@@ -28,11 +32,14 @@ def make_tree_core(params: CacheInitParams, components: dict[object, object]) ->
     """Make the tree core of one cache.
 
     Raises:
-        ValueError: the server asks for something that this core does not offer; the sentence names
-            the flag.
+        ValueError: the native core is missing, or the server asks for something that this core
+            does not offer; the sentence names the flag.
     """
-    from kvcanon.optimized.sglang.refusals import refuse_what_is_not_offered  # noqa: PLC0415
+    try:
+        from kvcanon.optimized.sglang.refusals import refuse_what_is_not_offered  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError(f"the tree core {NAME} cannot be used here: {error}") from error
+    refuse_what_is_not_offered(params)
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore  # noqa: PLC0415
 
-    refuse_what_is_not_offered(params)
     return KvcanonTreeCore(params, components)
