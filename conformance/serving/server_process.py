@@ -34,7 +34,7 @@ _REFUSED = "Connection"
 """SGLang calls itself at its start before it listens, and its log has that error in every run."""
 _ENTRY_POINTS = f"""[sglang.srt.plugins]
 {PLUGIN} = kvcanon.conformance.serving.server_plugin:register
-kvcanon = kvcanon.optimized.sglang.plugin:register
+kvcanon = kvcanon.sglang_plugin:register
 """
 """The second is that of kvcanon itself, which the environment has as a link without metadata."""
 

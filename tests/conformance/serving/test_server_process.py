@@ -2,6 +2,8 @@
 
 import os
 import textwrap
+import tomllib
+from configparser import ConfigParser
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -12,6 +14,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving import server_process
 from kvcanon.conformance.serving.server_process import last_words, running
 from kvcanon.conformance.serving.server_setup import FAULT, PLUGIN, ServerSetup
+from paths import ROOT
 
 SETUP = ServerSetup("full", "rust", fault="some-fault")
 
@@ -105,6 +108,15 @@ def test_server_that_never_answers_is_given_up(
         running(SETUP, tmp_path / "model", tmp_path),
     ):
         pytest.fail("it started")
+
+
+def test_servers_find_the_core_as_users_do() -> None:
+    """The entry point that servers are given is the one that an installed kvcanon has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    given = ConfigParser()
+    given.read_string(server_process._ENTRY_POINTS)
+    core = project["entry-points"]["sglang.srt.plugins"]["kvcanon"]
+    assert given["sglang.srt.plugins"]["kvcanon"] == core
 
 
 def test_last_words_are_the_last_error_that_ended_it(tmp_path: Path) -> None:
