@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.serving.event_listener import EventListener, listening
 from kvcanon.conformance.serving.http_client import (
+    ask,
     flush,
     generate,
     generate_and_abort,
@@ -44,6 +45,8 @@ class RoundPlayer:
             SendOrder.RACING: self._racing,
         }
         replies = tuple(send[each.order](each.requests))
+        # The scheduler answers this itself: one that ended at an idle check is found here.
+        ask(self.port, "GET", "/server_info")
         folded = self.events.settle()
         pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
         return RoundTranscript(each.name, replies, pages, folded.removed)
