@@ -8,7 +8,7 @@ pools.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
@@ -81,10 +81,12 @@ def draw_script(
     draw = ScriptDrawer(random.Random(f"{seed} {model}"), follow)
     system = draw.tokens(38)
     chats = _chats(draw, system, size)
+    branches = _branches(draw, system, size, page_size)
     rounds = (
         chats,
-        _branches(draw, system, size, page_size),
+        branches,
         _together(draw, system),
+        _asked_again("old turns", (*chats.requests, *branches.requests)),
         _long_prompts(draw, size),
         _returns("chats after long prompts", chats),
         _retractions(draw),
@@ -199,8 +201,13 @@ def _aborts(draw: ScriptDrawer, system: Tokens) -> ScriptRound:
     return ScriptRound("aborts", SendOrder.RACING, tuple(requests))
 
 
+def _asked_again(name: str, requests: Sequence[ScriptedRequest]) -> ScriptRound:
+    """Earlier requests once more, the old ones first: each ends at a window of its own."""
+    again = tuple(evolve(each, name=f"{each.name}, {name}") for each in requests)
+    return ScriptRound(name, SendOrder.ONE_BY_ONE, again)
+
+
 def _returns(name: str, chats: ScriptRound) -> ScriptRound:
     """The last turns of the chats once more: what is left of them is found."""
     last = {each.name.partition(" turn")[0]: each for each in chats.requests}
-    requests = tuple(evolve(each, name=f"{chat}, {name}") for chat, each in last.items())
-    return ScriptRound(name, SendOrder.ONE_BY_ONE, requests)
+    return _asked_again(name, [evolve(each, name=chat) for chat, each in last.items()])

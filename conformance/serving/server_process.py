@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -30,6 +31,8 @@ START_SECONDS = 150.0
 STOP_SECONDS = 10.0
 
 _CORE = "Tree Core: "
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""The end of a traceback: the name of an error, which stands at the beginning of the line."""
 _REFUSED = "Connection"
 """SGLang calls itself at its start before it listens, and its log has that error in every run."""
 _ENTRY_POINTS = f"""[sglang.srt.plugins]
@@ -114,11 +117,18 @@ def free_ports(count: int) -> list[int]:
 
 
 def last_words(log: Path) -> str:
-    """The line of a log that says best why a server ended."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    words = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in words if _is_error(line)]
-    return (errors or [line for line in words if _REFUSED not in line] or ["it said nothing"])[-1]
+    """The line of a log that says best why a server ended: the end of its last traceback."""
+    lines = [
+        line.rstrip()
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip() and _REFUSED not in line
+    ]
+    errors = [
+        line
+        for before, line in zip(["", *lines], lines, strict=False)
+        if before.startswith("  ") and _ERROR.match(line)
+    ]
+    return (errors or lines or ["it said nothing"])[-1].strip()
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -151,8 +161,3 @@ def _wait(server: RunningServer) -> None:
     raise UsageError(
         f"the server {server.setup.name} did not answer in {START_SECONDS:g} s (log: {server.log})"
     )
-
-
-def _is_error(line: str) -> bool:
-    kind = line.partition(": ")[0].rpartition(" ")[2]
-    return kind.endswith(("Error", "Exception")) and _REFUSED not in line

@@ -122,9 +122,10 @@ def test_servers_find_the_core_as_users_do() -> None:
 def test_last_words_are_the_last_error_that_ended_it(tmp_path: Path) -> None:
     """The refused /freeze_gc of every start is not why a server ended."""
     log = tmp_path / "log"
-    refused = "requests.exceptions.ConnectionError: ... url: /freeze_gc (Caused by ...)"
-    log.write_text(f"{refused}\nValueError: pool leak\nkilled\n{refused}\n\n", encoding="utf-8")
-    assert last_words(log) == "ValueError: pool leak"
+    refused = "  raise\nrequests.exceptions.ConnectionError: ... url: /freeze_gc (Caused by ...)"
+    ended = "  File ...\n    insert()\nerrors.PrefixNotCached: 7 pages are needed\n"
+    log.write_text(f"{refused}\n{ended}[12:00] killed\nuser: said\n{refused}\n\n", "utf-8")
+    assert last_words(log) == "errors.PrefixNotCached: 7 pages are needed"
     log.write_text(f"{refused}\nLoading\n\n", encoding="utf-8")
     assert last_words(log) == "Loading"
     log.write_text("", encoding="utf-8")
