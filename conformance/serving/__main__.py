@@ -81,6 +81,8 @@ def main() -> int:
             folder = given.into or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
             return run(given, folder)
+    except KeyboardInterrupt:
+        return 130
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2

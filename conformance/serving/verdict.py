@@ -49,6 +49,8 @@ def judge_server(
     setup: ServerSetup, script: EngineScript, played: Transcript, reference: Transcript | None
 ) -> list[EngineFinding]:
     """Everything wrong with a transcript; `reference` is that of `reference_core`."""
+    if played.death and not played.rounds:
+        return [EngineFinding(setup.name, FindingKind.DEATH, played.death)]
     found = [
         *_death(script, played),
         *_core(setup, played),

@@ -1,7 +1,7 @@
 """Runs play to every server, Rust's first, and say what was wrong, missing or not found."""
 
-import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -18,7 +18,6 @@ from kvcanon.conformance.serving.script import (
     ScriptedRequest,
     ScriptRound,
     SendOrder,
-    script_to_json,
 )
 from kvcanon.conformance.serving.script_rounds import SMALL
 from kvcanon.conformance.serving.server_environment import (
@@ -70,9 +69,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ServerSetup]
         return answer(setup)
 
     monkeypatch.setattr(runs, "play", play)
-    text = json.dumps(script_to_json(SCRIPT))
-    for model in ("full", "sliding"):
-        (tmp_path / f"{model}-script.json").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(runs, "make_model", lambda *_: SimpleNamespace(save_pretrained=id))
+    monkeypatch.setattr(runs, "draw_script", lambda *_: SCRIPT)
     return found
 
 
@@ -140,21 +138,50 @@ def test_only_that_leaves_no_server_is_refused(tmp_path: Path) -> None:
         status(tmp_path, "--only", "tp3")
 
 
+def test_server_that_does_not_start_is_a_finding(
+    played: list[ServerSetup],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other servers are played to all the same."""
+
+    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
+        if setup.core == "kvcanon":
+            raise UsageError("the server ended at its start: ValueError: --some-flag")
+        return answer(setup)
+
+    monkeypatch.setattr(runs, "play", play)
+    assert status(tmp_path, "--small") == 1
+    lines = capsys.readouterr().out.splitlines()
+    told = "sliding-kvcanon-write_through-tp1: server ended: the server ended at its start: "
+    assert f"  {told}ValueError: --some-flag" in lines
+    assert lines[-1] == "5 servers, 1 with findings"
+
+
 def test_faults_that_are_not_found_are_named(
     played: list[ServerSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault with which a server answers as before has been missed; one that ends it has not."""
+    """A fault is missed if nothing is found but what is found without it."""
     said: list[str] = []
     assert run_faults(EngineRuns(tmp_path, 0, SMALL, said.append), "kvcanon") == list(FAULTS)
 
-    def die(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        if setup.fault:
-            raise UsageError("the server ended at its start")
-        return answer(setup)
+    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
+        told = answer(setup)
+        if setup.core != "kvcanon":
+            return told
+        usual = evolve(told, event_faults=("batch 3 came where 2 was due",))
+        if setup.fault in {"", "removals-lost"}:
+            return usual
+        replies = (evolve(told.rounds[0].replies[0], tokens=(2, 2)), *told.rounds[0].replies[1:])
+        return evolve(usual, rounds=(evolve(told.rounds[0], replies=replies),))
 
-    monkeypatch.setattr(runs, "play", die)
-    assert run_faults(EngineRuns(tmp_path, 0, SMALL, said.append), "kvcanon") == []
-    assert said[-1].endswith("the server ended at its start")
+    monkeypatch.setattr(runs, "play", play)
+    said.clear()
+    assert run_faults(EngineRuns(tmp_path, 0, SMALL, said.append), "kvcanon") == ["removals-lost"]
+    assert "  lock-forgotten: 1 wrong tokens" in said
+    assert "    first: token 0 is (2,), transformers says (1,)" in said
+    assert "  removals-lost: NOT FOUND" in said
 
 
 def test_small_run_has_no_cache_and_every_core() -> None:

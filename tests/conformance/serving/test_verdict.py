@@ -47,7 +47,8 @@ SCRIPT = EngineScript(
     0,
     4,
     (
-        ScriptRound("in turn", SendOrder.ONE_BY_ONE, (FIRST, AGAIN, OTHER)),
+        ScriptRound("in turn", SendOrder.ONE_BY_ONE, (FIRST, AGAIN)),
+        ScriptRound("namespaces", SendOrder.ONE_BY_ONE, (OTHER,)),
         ScriptRound("racing", SendOrder.RACING, (ABORTED,)),
     ),
 )
@@ -61,7 +62,8 @@ PLAYED = Transcript(
     "full-rust-tp1",
     "RustUnifiedTreeCore",
     (
-        RoundTranscript("in turn", REPLIES, PAGES, 2),
+        RoundTranscript("in turn", REPLIES[:2], PAGES, 2),
+        RoundTranscript("namespaces", REPLIES[2:], PAGES, 2),
         RoundTranscript("racing", (EngineReply("aborted", (7, 8), ending="abort"),), PAGES, 2),
     ),
 )
@@ -71,8 +73,8 @@ SETUP = ServerSetup("full", RUST)
 def with_reply(**changes: object) -> Transcript:
     """The transcript with another reply to `again`."""
     changed = evolve(REPLIES[1], **changes)  # type: ignore[arg-type]
-    first = evolve(PLAYED.rounds[0], replies=(REPLIES[0], changed, REPLIES[2]))
-    return evolve(PLAYED, rounds=(first, PLAYED.rounds[1]))
+    first = evolve(PLAYED.rounds[0], replies=(REPLIES[0], changed))
+    return evolve(PLAYED, rounds=(first, *PLAYED.rounds[1:]))
 
 
 def kinds(played: Transcript, setup: ServerSetup = SETUP) -> dict[FindingKind, int]:
@@ -119,8 +121,8 @@ def test_fewer_and_more_cached_tokens_are_found(device: int) -> None:
 def test_hit_in_another_namespace_is_found_without_a_reference() -> None:
     """No earlier request of its namespace can have left what `other` hits."""
     wrong = evolve(REPLIES[2], device_tokens=8, retractions=0)
-    first = evolve(PLAYED.rounds[0], replies=(*REPLIES[:2], wrong))
-    told = evolve(PLAYED, rounds=(first, PLAYED.rounds[1]))
+    second = evolve(PLAYED.rounds[1], replies=(wrong,))
+    told = evolve(PLAYED, rounds=(PLAYED.rounds[0], second, PLAYED.rounds[2]))
     words = [each.words for each in judge_server(SETUP, SCRIPT, told, None)]
     assert words == ["other: 8 tokens are cached, at most 0 can be"]
 
@@ -137,8 +139,8 @@ def test_abort_is_right_only_after_enough_tokens() -> None:
     """An aborted reply begins as transformers goes on, and was asked for."""
     for tokens, wrong in (((7, 8), 0), ((7,), 1), ((8, 7), 1)):
         reply = EngineReply("aborted", tokens, ending="abort")
-        racing = evolve(PLAYED.rounds[1], replies=(reply,))
-        assert sum(kinds(evolve(PLAYED, rounds=(PLAYED.rounds[0], racing))).values()) == wrong
+        racing = evolve(PLAYED.rounds[2], replies=(reply,))
+        assert sum(kinds(evolve(PLAYED, rounds=(*PLAYED.rounds[:2], racing))).values()) == wrong
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_abort_is_right_only_after_enough_tokens() -> None:
         (lambda t: evolve(t, core="UnifiedTreeCore"), FindingKind.CORE),
         (lambda t: evolve(t, core=""), FindingKind.CORE),
         (
-            lambda t: evolve(t, rounds=(evolve(t.rounds[0], pages={"GPU": (5,)}), t.rounds[1])),
+            lambda t: evolve(t, rounds=(evolve(t.rounds[0], pages={"GPU": (5,)}), *t.rounds[1:])),
             FindingKind.EVENTS,
         ),
     ],
@@ -198,6 +200,7 @@ def test_what_was_not_exercised_is_said() -> None:
     idle = evolve(PLAYED, rounds=(evolve(PLAYED.rounds[0], removed=0),))
     missing = not_exercised(SCRIPT, ServerRun(host, idle, (), 1.0))
     assert [words.partition("did not ")[2] for words in missing] == [
+        "retract",
         "abort",
         "answer all",
         "evict",
