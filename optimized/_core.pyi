@@ -1,5 +1,6 @@
 """The native core, as bind_*.cpp in optimized/native bind it, with the same docstrings."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
@@ -76,7 +77,9 @@ class Engine(Protocol):
     def poll(self) -> Sequence[tuple[int, bool]]: ...
     def wait(self, transfer_id: int) -> None: ...
 
-Tokens: TypeAlias = NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
+Tokens: TypeAlias = (
+    NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor | array[int]
+)
 SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
 
 DataTuple: TypeAlias = tuple[

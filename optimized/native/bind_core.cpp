@@ -10,8 +10,8 @@
 #include "bind_numbers.hpp"
 #include "cache_core.hpp"
 #include "docstrings.hpp"
-#include "emit.hpp"
 #include "docstrings_nodes.hpp"
+#include "emit.hpp"
 #include "enum_values.hpp"
 #include "nodes_view.hpp"
 

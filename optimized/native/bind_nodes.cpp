@@ -111,9 +111,8 @@ NodeInserted do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_
 }
 
 EvictStep do_evict_step(NodesView& self, nb::handle component) {
-    return self.core.operate(Operation::EVICT, [&] {
-        return evict_step(self.core.state, component_of(component));
-    });
+    return self.core.operate(Operation::EVICT,
+                             [&] { return evict_step(self.core.state, component_of(component)); });
 }
 
 EvictStep do_evict_node(NodesView& self, uint64_t node, nb::handle component) {
@@ -208,9 +207,7 @@ nb::tuple do_describe(NodesView& self, uint64_t node) {
 
 bool do_has(NodesView& self, uint64_t node, nb::handle component, int64_t medium) {
     return self.core.look([&] {
-        return node_at(self.core.state, node)
-            ->data[component_of(component)]
-            .on(medium_of(medium));
+        return node_at(self.core.state, node)->data[component_of(component)].on(medium_of(medium));
     });
 }
 

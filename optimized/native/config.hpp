@@ -46,8 +46,8 @@ struct Config {
     // The first device slots of each pool, which are never given out.
     Counts padding_slots;
     WritePolicy write_policy = WritePolicy::NONE;
-    // Whether the caller moves data between the media and tells the cache, by `nodes.hpp`. The cache
-    // has no engine then, and starts no copy.
+    // Whether the caller moves data between the media and tells the cache, by `nodes.hpp`. The
+    // cache has no engine then, and starts no copy.
     bool caller_copies = false;
     // Hits after which such a cache wants a backup; 0 for those of the write policy.
     int64_t wanted_hits = 0;

@@ -12,18 +12,14 @@ A handle is a number that no other node of the cache ever has; a cut leaves it t
 part. Slots are rows: indexes into the caller's tables of addresses. docs/engine-api.md
 explains the calls.)";
 
-constexpr const char* NODE_MATCHED =
-    R"(The longest usable prefix of a prompt, by nodes.)";
+constexpr const char* NODE_MATCHED = R"(The longest usable prefix of a prompt, by nodes.)";
 
-constexpr const char* NODE_INSERTED =
-    R"(Where the pages of an insert went.)";
+constexpr const char* NODE_INSERTED = R"(Where the pages of an insert went.)";
 
-constexpr const char* EVICT_STEP =
-    R"(One victim, and what came free with it.)";
+constexpr const char* EVICT_STEP = R"(One victim, and what came free with it.)";
 
-constexpr Docstring NODES_ROOT{
-    "def root(self) -> int",
-    R"(Return the node above the first page of every prompt.)"};
+constexpr Docstring NODES_ROOT{"def root(self) -> int",
+                               R"(Return the node above the first page of every prompt.)"};
 
 constexpr Docstring NODES_MATCH{
     "def match(self, tokens: Tokens, namespace: int = 0) -> NodeMatched",
@@ -45,9 +41,8 @@ begins below the first page. It holds whole nodes and never cuts one.
 Raises:
     BadArgument: the node is gone.)"};
 
-constexpr Docstring NODES_UNLOCK{
-    "def unlock(self, node: int, receipt: int) -> None",
-    R"(Release what a receipt still holds.
+constexpr Docstring NODES_UNLOCK{"def unlock(self, node: int, receipt: int) -> None",
+                                 R"(Release what a receipt still holds.
 
 Raises:
     ReceiptSpent: it holds nothing any more.
@@ -61,9 +56,8 @@ Raises:
     ReceiptSpent: it holds nothing any more.
     BadArgument: the node is gone, or the receipt was given for another.)"};
 
-constexpr Docstring NODES_UNLOCK_STATE{
-    "def unlock_state(self, node: int, receipt: int) -> None",
-    R"(Release the state alone.
+constexpr Docstring NODES_UNLOCK_STATE{"def unlock_state(self, node: int, receipt: int) -> None",
+                                       R"(Release the state alone.
 
 Raises:
     ReceiptSpent: it holds nothing any more.
@@ -92,9 +86,8 @@ Raises:
     OutOfSlots: a pool has too few rows.
     BadArgument: the tokens, the namespace or a number of pages are not valid.)"};
 
-constexpr Docstring NODES_EVICT_STEP{
-    "def evict_step(self, component: int) -> EvictStep",
-    R"(Evict the next victim of a component from the device.
+constexpr Docstring NODES_EVICT_STEP{"def evict_step(self, component: int) -> EvictStep",
+                                     R"(Evict the next victim of a component from the device.
 
 Under write_back a victim without a host copy is only named: copy it, then call
 `evict_node`.)"};
@@ -151,9 +144,8 @@ constexpr Docstring NODES_ADD_DATA{
 Raises:
     BadArgument: the node has them, or is the root.)"};
 
-constexpr Docstring NODES_PARENT{
-    "def parent(self, node: int) -> int | None",
-    R"(Return the node above; None for the root.)"};
+constexpr Docstring NODES_PARENT{"def parent(self, node: int) -> int | None",
+                                 R"(Return the node above; None for the root.)"};
 
 constexpr Docstring NODES_CHILDREN{
     "def children(self, node: int) -> list[int]",
@@ -163,13 +155,11 @@ constexpr Docstring NODES_DESCRIBE{
     "def describe(self, node: int) -> tuple[int, int, Presence, Presence]",
     R"(Return the first page of a node, one past its last, and what both media have of it.)"};
 
-constexpr Docstring NODES_HAS{
-    "def has(self, node: int, component: int, medium: int = 0) -> bool",
-    R"(Return whether a node has data of a component on a medium.)"};
+constexpr Docstring NODES_HAS{"def has(self, node: int, component: int, medium: int = 0) -> bool",
+                              R"(Return whether a node has data of a component on a medium.)"};
 
-constexpr Docstring NODES_ALL{
-    "def all(self) -> list[int]",
-    R"(Return every node, each before those below it.)"};
+constexpr Docstring NODES_ALL{"def all(self) -> list[int]",
+                              R"(Return every node, each before those below it.)"};
 
 constexpr Docstring NODES_WANTED_HITS{
     "def set_wanted_hits(self, hits: int) -> None",

@@ -9,8 +9,8 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
     UnifiedTreeCoreInterface,
 )
 
-from kvcanon.optimized.sglang.kv_events import EventLog
-from kvcanon.optimized.sglang.native_tree import NativeTree, TreeSettings, make_native, remake
+from kvcanon.optimized.sglang.kv_events import SentEvents
+from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native, remake
 from kvcanon.optimized.sglang.refusals import refuse
 from kvcanon.optimized.sglang.rows import RowTable
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
@@ -54,12 +54,12 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self._window: int = (params.swa_retain_window or 0) if SWA in components else 0
         self._policy = EvictionPolicy(params.eviction_policy.lower())
         self._events: bool = params.enable_kv_cache_events
-        self._made: NativeTree | None = None
+        self._made: TreeOfNodes | None = None
         self._settled = False
-        self.kv_events = EventLog(params, lambda: self.native, bigram=self.is_eagle)
+        self.kv_events = SentEvents(params, lambda: self.native, bigram=self.is_eagle)
 
     @property
-    def native(self) -> NativeTree:
+    def native(self) -> TreeOfNodes:
         """The native cache, made anew where a setting has changed since."""
         if self._made is not None and self._settled:
             return self._made

@@ -16,14 +16,14 @@ from sglang.srt.disaggregation.kv_events import (
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.sglang.native_tree import NativeTree, Scope
+from kvcanon.optimized.sglang.native_tree import Scope, TreeOfNodes
 
 HASH_BYTES, SENT_BYTES = 32, 8
 """Bytes of a page hash, and how many of them SGLang sends."""
 MEDIA = {"GPU": StorageMedium.GPU, "CPU_PINNED": StorageMedium.CPU}
 
 
-class EventLog:
+class SentEvents:
     """What SGLang's controller calls `kv_events`.
 
     Hashes and tokens come from the native core when the events are taken, so that no other call
@@ -31,7 +31,7 @@ class EventLog:
     """
 
     def __init__(
-        self, params: CacheInitParams, native: Callable[[], NativeTree], *, bigram: bool
+        self, params: CacheInitParams, native: Callable[[], TreeOfNodes], *, bigram: bool
     ) -> None:
         self.enabled: bool = params.enable_kv_cache_events
         self._native = native
@@ -66,7 +66,7 @@ class EventLog:
     def _ends_cleared(self) -> bool:
         return bool(self._taken) and isinstance(self._taken[-1], AllBlocksCleared)
 
-    def _sent(self, event: _core.Event, native: NativeTree, session_id: str | None) -> object:
+    def _sent(self, event: _core.Event, native: TreeOfNodes, session_id: str | None) -> object:
         if event.kind == "cleared":
             return AllBlocksCleared()
         scope = native.scope(event.namespace)

@@ -38,7 +38,7 @@ class TreeSettings:
 
 
 @define(eq=False)
-class NativeTree:
+class TreeOfNodes:
     """A native cache, its nodes, and the numbers of its namespaces."""
 
     settings: TreeSettings
@@ -72,7 +72,7 @@ class NativeTree:
         return not self.nodes.children(self.nodes.root())
 
 
-def make_native(settings: TreeSettings) -> NativeTree:
+def make_native(settings: TreeSettings) -> TreeOfNodes:
     """Make an empty cache whose caller copies."""
     core = _core.CacheCore(
         page_size=settings.page_size,
@@ -87,12 +87,12 @@ def make_native(settings: TreeSettings) -> NativeTree:
         events=settings.events,
         caller_copies=True,
     )
-    native = NativeTree(settings, core, _core.Nodes(core), _core.Tree(core))
+    native = TreeOfNodes(settings, core, _core.Nodes(core), _core.Tree(core))
     native.namespace((None, None))
     return native
 
 
-def remake(native: NativeTree, settings: TreeSettings) -> NativeTree:
+def remake(native: TreeOfNodes, settings: TreeSettings) -> TreeOfNodes:
     """The same cache, or an empty one if the settings differ. Raises: ValueError."""
     if settings == native.settings:
         return native

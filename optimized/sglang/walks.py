@@ -13,7 +13,7 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 )
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.sglang.native_tree import NativeTree
+from kvcanon.optimized.sglang.native_tree import TreeOfNodes
 from kvcanon.optimized.sglang.rows import RowTable
 from kvcanon.spec.errors import BadArgument
 
@@ -79,7 +79,7 @@ def all_slots(nodes: _core.Nodes, table: RowTable, kind: ComponentType) -> torch
 
 
 def canary(
-    native: NativeTree, full: RowTable, *, unlocked_only: bool, swa: bool
+    native: TreeOfNodes, full: RowTable, *, unlocked_only: bool, swa: bool
 ) -> RadixCacheWalkResult:
     """Every full token slot, with its position and the slot before it on its path."""
     nodes, locks = native.nodes, _locks(native, SWA if swa else FULL)
@@ -103,13 +103,13 @@ def canary(
     )
 
 
-def unlocked(native: NativeTree, node_ids: Sequence[int]) -> list[int]:
+def unlocked(native: TreeOfNodes, node_ids: Sequence[int]) -> list[int]:
     """Those of some nodes that are gone, or that no lock holds."""
     locks = _locks(native, FULL)
     return [node_id for node_id in node_ids if not locks.get(node_id)]
 
 
-def drawn(native: NativeTree, page_size: int) -> str:
+def drawn(native: TreeOfNodes, page_size: int) -> str:
     """The tree as text, a node a line."""
     nodes, locks, lines = native.nodes, _locks(native, FULL), []
     for node, parent in [(nodes.root(), None), *_with_parents(nodes)]:
@@ -130,7 +130,7 @@ def _with_parents(nodes: _core.Nodes) -> Iterator[tuple[int, int]]:
             yield node, parent
 
 
-def _locks(native: NativeTree, kind: ComponentType) -> dict[int, int]:
+def _locks(native: TreeOfNodes, kind: ComponentType) -> dict[int, int]:
     """How often each node's component is locked."""
     # Components that the tree lacks are left out; full data comes first, then window data.
     place = int(kind)

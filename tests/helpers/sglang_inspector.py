@@ -48,7 +48,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     def get_node_token_ids(self, node_id: int) -> list[int]:
         words = np.frombuffer(self._seen(node_id)[4], dtype=np.uint32)
         if not self.is_eagle:
-            return words.tolist()
+            plain: list[int] = words.tolist()
+            return plain
         # Of overlapping pairs: the first of each, and the second of the last.
         return [*words[::2].tolist(), *words[-1:].tolist()]
 
@@ -70,14 +71,16 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
             return 0
         if self.is_root(node_id):
             return 1
-        return self._data(node_id, component_type)[2]
+        count: int = self._data(node_id, component_type)[2]
+        return count
 
     def get_component_host_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
         # A lock of the device protects host copies, too; those of loads are only noted.
         return sum(locked == node_id for locked in self.host_locks.values())
 
     def get_node_hit_count(self, node_id: int) -> int:
-        return self._seen(node_id)[7]
+        hits: int = self._seen(node_id)[7]
+        return hits
 
     def get_write_through_pending_id(self, node_id: int) -> int | None:
         return self.pending.get(node_id)
@@ -195,7 +198,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
 
     def _data(self, node_id: int, component_type: ComponentType) -> tuple:  # type: ignore[type-arg]
         kinds = [kind for kind in (FULL, SWA, MAMBA) if kind in self.tables]
-        return self._seen(node_id)[6][kinds.index(component_type)]
+        data: tuple = self._seen(node_id)[6][kinds.index(component_type)]  # type: ignore[type-arg]
+        return data
 
     def _is_locked(self, node_id: int) -> bool:
         return any(self.get_component_device_lock_ref(node_id, kind) for kind in self.tables)

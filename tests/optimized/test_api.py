@@ -23,15 +23,21 @@ from kvcanon.spec.types import CPU, GPU, Component, Counts, EvictionPolicy, Writ
 
 STUB_CLASSES = {
     each.name: each
-    for stub in ("_core.pyi", "_core_results.pyi")
+    for stub in ("_core.pyi", "_core_results.pyi", "_core_nodes.pyi")
     for each in ast.parse(
         Path(kvcanon.optimized.__file__).with_name(stub).read_text(encoding="utf-8")
     ).body
     if isinstance(each, ast.ClassDef)
 }
-SHOWN = ("Matched", "Inserted", "LoadedBack", "HostSlots", "Event", "CacheCore", "Tree")
+SHOWN = (
+    *("Matched", "Inserted", "LoadedBack", "HostSlots", "Event", "CacheCore", "Tree"),
+    *("Nodes", "NodeMatched", "NodeInserted", "EvictStep"),
+)
 PUBLIC = sorted(name for name in dir(PrefixCache) if not name.startswith("_"))
 NATIVE = sorted(name for name in dir(_core.CacheCore) if not name.startswith("_"))
+SIGNED = [("CacheCore", name) for name in NATIVE] + [
+    ("Nodes", name) for name in dir(_core.Nodes) if not name.startswith("_")
+]
 
 
 def stub_methods(name: str) -> list[ast.FunctionDef]:
@@ -82,11 +88,11 @@ def test_the_stub_has_the_docstrings_of_the_core(owner: str) -> None:
         assert native_doc(owner, name)[1] == ast.get_docstring(stub), name
 
 
-@pytest.mark.parametrize("name", NATIVE)
-def test_the_stub_has_the_signatures_of_the_core(name: str) -> None:
+@pytest.mark.parametrize(("owner", "name"), SIGNED)
+def test_the_stub_has_the_signatures_of_the_core(owner: str, name: str) -> None:
     """A public method has the same parameters and result in the stub and at run time."""
-    stub = next(each for each in stub_methods("CacheCore") if each.name == name)
-    shown = ast.parse(f"def {native_doc('CacheCore', name)[0]}: ...").body[0]
+    stub = next(each for each in stub_methods(owner) if each.name == name)
+    shown = ast.parse(f"def {native_doc(owner, name)[0]}: ...").body[0]
     assert isinstance(shown, ast.FunctionDef)
     assert ast.dump(shown.args) == ast.dump(stub.args)
     assert shown.returns is not None

@@ -105,9 +105,9 @@ class NodeTree(Tree):
             id=handle,
             parent=None,
             children={},
-            key=_Stretch(tokens, scope[0]),
+            key=_NodeKey(tokens, scope[0]),
             component_data={
-                self.kinds[component]: _Rows(
+                self.kinds[component]: _NodeData(
                     self.core, handle, self.kinds[component], own[2], own[2]
                 )
                 for component, own in zip(self._components, data, strict=True)
@@ -120,7 +120,7 @@ class NodeTree(Tree):
         )
 
 
-class _Stretch:
+class _NodeKey:
     """The tokens of a node, in the form of SGLang's keys."""
 
     def __init__(self, tokens: array[int], extra_key: str | None) -> None:
@@ -131,7 +131,7 @@ class _Stretch:
 
 
 @frozen(eq=False)
-class _Rows:
+class _NodeData:
     """One component's data at a node. Its token slots are read anew at each access.
 
     The bridge's tables lead from the tree's rows to them.

@@ -1,0 +1,211 @@
+"""kvcanon as SGLang's tree core, in SGLang's environment."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from in_peer import run_in
+
+RELEASE = "sglang==0.5.23"
+HELPERS = Path(__file__).parents[2] / "helpers"
+CONFIGURATIONS = 19
+SKIPPED = {
+    "a_lost_window_is_healed": "has no window, or a state that every insert must bring",
+    "windows_leave_alone": "has no window",
+    "copies_to_the_host_come_back": "SGLang's fixture has no host tier for windows with states",
+    "random_locks_stay_sound": "SGLang's fuzz draws windows that end inside a page",
+}
+"""Why steps of SGLang's kit are skipped in some configurations."""
+MAKE = """
+from types import SimpleNamespace as Made
+from kvcanon.conformance.engines.sglang.adapters import make_unified_world
+from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
+from kvcanon.optimized.sglang import refusals
+from kvcanon.sglang_plugin import make_tree_core, register
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts
+register()
+register()
+world = make_unified_world(CacheConfig(device_slots=Counts(full=8)), "kvcanon")
+core, kinds = world.cache.tree_core, world.cache.components
+given = dict(
+    enable_session_radix_cache=False, component_registry_override=None, tree_components=kinds,
+    eviction_policy="lru", eviction_policy_config=None, swa_gates_prefix_match=True,
+    decoder_swa_bounded_replay=False, token_to_kv_pool_allocator=world.allocator,
+    req_to_token_pool=None, rotation_base=None, c128_value=None,
+)
+"""
+
+
+def said(code: str) -> str:
+    """What code prints in SGLang's environment, with a core of kvcanon in `core`."""
+    done = run_in(RELEASE, "-W", "ignore", "-c", MAKE + code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@cache
+def kit(core: str) -> dict[str, dict[str, str]]:
+    """What SGLang's own kit came to over a core, by configuration and step."""
+    done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_kit.py"), core)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+@pytest.mark.parametrize("core", ["kvcanon", "python"])
+def test_sglangs_own_kit_holds(core: str) -> None:
+    """Every step holds in each of SGLang's 19 configurations, or is skipped for a known reason."""
+    report = kit(core)
+    assert len(report) == CONFIGURATIONS
+    for label, steps in report.items():
+        for name, outcome in steps.items():
+            expected = ("held", f"skipped: {SKIPPED.get(name)}")
+            assert outcome in expected, f"{label}: {name}: {outcome}"
+
+
+def test_each_step_of_the_kit_is_played() -> None:
+    """No step is skipped everywhere, and the fuzz runs with a window, and with a state as well."""
+    report = kit("kvcanon")
+    names = {name for steps in report.values() for name in steps}
+    held = {
+        name: [label for label, steps in report.items() if steps[name] == "held"] for name in names
+    }
+    assert min(map(len, held.values())) >= 3
+    assert any("MAMBA" in label for label in held["random_locks_stay_sound"])
+    assert len(held["copies_to_the_host_come_back"]) == 17
+
+
+def test_requests_go_as_with_the_rust_core() -> None:
+    """Both cores give the same hits, hints, answers and sizes, and tell a router the same."""
+    done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_cores.py"), "kvcanon", "rust")
+    assert done.returncode == 0, done.stderr
+    report: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert [shape["differences"] for shape in report] == [[]] * len(report)
+    for shape in report:
+        assert shape["sums"]["device_prefix_len"] > 1000
+        assert shape["sums"]["served"] > 100
+    assert report[-1]["sums"]["host_hit_length"] > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "flag"),
+    [
+        ("enable_session_radix_cache=True", "--enable-session-radix-cache"),
+        ("component_registry_override={1: 2}", "component_registry_override"),
+        ("tree_components=[*kinds, Made(name='C128')]", "components C128"),
+        ("tree_components=[Made(name='SWA')]", "tree_components"),
+        ("eviction_policy='tlru'", "--radix-eviction-policy tlru"),
+        ("eviction_policy_config={'threshold': 2}", "--radix-eviction-policy"),
+        ("swa_gates_prefix_match=False", "windows that do not belong to the tree"),
+        ("decoder_swa_bounded_replay=True", "--enable-decoder-swa-bounded-replay"),
+        ("req_to_token_pool=Made(mamba_ckpt_pool=1)", "--enable-int8-mamba-checkpoint"),
+        (
+            "token_to_kv_pool_allocator=type('MultiEndedAllocator', (), {})()",
+            "--enable-unified-memory",
+        ),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_its_flag(change: str, flag: str) -> None:
+    """The factory refuses when the server starts, and says how to go back."""
+    words = said(
+        f"""
+try:
+    refusals.refuse_what_is_not_offered(Made(**given))
+    print("offered")
+    refusals.refuse_what_is_not_offered(Made(**given | dict({change})))
+except ValueError as error:
+    print(error)
+"""
+    ).splitlines()
+    assert words[0] == "offered"
+    assert flag in words[1]
+    assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in words[1]
+
+
+def test_storage_and_hints_of_it_are_refused() -> None:
+    """What reaches a running core and is not offered is refused with a flag, never ignored."""
+    words = said(
+        """
+from kvcanon.optimized.sglang import inserts
+def attempt(call):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+memory = Made(hicache_storage_backend="file", hicache_host_memory_mode="cache")
+refusals._server_setting = lambda _: memory
+attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+memory = Made(hicache_storage_backend=None, hicache_host_memory_mode="buffer_only")
+attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+attempt(lambda: setattr(core, "enable_storage", True))
+attempt(lambda: setattr(core, "enable_external_cache_linker", True))
+attempt(core.set_host_memory_buffer_only)
+attempt(lambda: core.insert_host(0, None, None, []))
+attempt(lambda: core.inc_full_pin(0))
+attempt(lambda: core.finish_external_linker_offload([], 0, True))
+attempt(lambda: core.node_by_id(0))
+attempt(lambda: inserts.require_known_hints(Made(rotation_base=1, c128_value=None)))
+attempt(lambda: inserts.require_known_hints(Made(rotation_base=None, c128_value=1)))
+refusals.RELEASE = "0.5.24"
+attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+"""
+    ).splitlines()
+    flags = [
+        *("--hicache-storage-backend", "buffer_only", "--hicache-storage-backend"),
+        *("--enable-unified-cache-external-linker", "buffer_only", "--hicache-storage-backend"),
+        *("buffer_only", "--enable-unified-cache-external-linker", "reads tree nodes"),
+        *("--enable-kv-cache-sharding", "C128", "sglang==0.5.24"),
+    ]
+    assert len(words) == len(flags)
+    for line, flag in zip(words, flags, strict=True):
+        assert flag in line
+
+
+def test_the_walks_of_the_scheduler_and_of_its_checks() -> None:
+    """Orders of requests, paths, and all slots are those of SGLang's Python core."""
+    words = said(
+        """
+from array import array
+from random import Random
+def played(backend):
+    config = CacheConfig(page_size=2, device_slots=Counts(full=64))
+    cache = make_unified_world(config, backend).cache
+    import sglang.srt.mem_cache.base_prefix_cache as calls
+    from sglang.srt.mem_cache.radix_cache import RadixKey
+    random, ends = Random(3), []
+    for _ in range(14):
+        tokens = array("q", [random.randrange(2) for _ in range(8)])
+        slots = cache.token_to_kv_pool_allocator.alloc(8)
+        cache.insert(calls.InsertParams(key=RadixKey(tokens), value=slots))
+        found = cache.match_prefix(calls.MatchPrefixParams(key=RadixKey(tokens)))
+        ends.append(found.last_device_node)
+    core = cache.tree_core
+    paths = core.collect_path_info(ends)
+    walk = core.walk_for_kv_canary(False, False)
+    rows = sorted(zip(*(each.tolist() for each in (
+        walk.slot_indices, walk.positions, walk.prev_slot_indices)), strict=True))
+    return [
+        core.dfs_weight_order(ends),
+        [[(step.path_start, step.path_end, step.full_value_len, step.num_children)
+          for step in path] for path in paths],
+        sorted(core.all_values_flatten().tolist()), rows, core.total_size(),
+    ]
+ours, theirs = played("kvcanon"), played("python")
+print([one == other for one, other in zip(ours, theirs, strict=True)], len(ours[3]))
+try:
+    core.collect_path_info([12345])
+except KeyError:
+    print("KeyError")
+core.pretty_print()
+"""
+    ).splitlines()
+    assert words[0].startswith("[True, True, True, True, True] ")
+    assert int(words[0].split()[-1]) > 20
+    assert words[1] == "KeyError"
+    assert "full_lock=0" in words[2]

@@ -1,0 +1,400 @@
+"""The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+
+from array_api import new_cache
+from kvcanon.optimized import _core
+from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
+
+FULL, SWA, MAMBA = range(3)
+GPU, CPU = range(2)
+
+
+def made(
+    *,
+    page_size: int = 1,
+    window: int = 0,
+    mamba: bool = False,
+    slots: int = 16,
+    policy: WritePolicy = WritePolicy.NONE,
+    bigram: bool = False,
+) -> tuple[_core.CacheCore, _core.Nodes]:
+    """A cache whose caller copies, and its nodes."""
+    sizes = (slots, slots if window else 0, slots if mamba else 0)
+    core = _core.CacheCore(
+        page_size=page_size,
+        unit_words=2 if bigram else 1,
+        window_tokens=window,
+        mamba=mamba,
+        device_slots=sizes,
+        host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes,
+        write_policy=WRITE_POLICIES.index(policy),
+        eviction_policy=EVICTION_POLICIES.index(EvictionPolicy.LRU),
+        load_back_threshold_pages=0,
+        events=True,
+        caller_copies=True,
+    )
+    core._add_namespace(b"", b"")
+    return core, _core.Nodes(core)
+
+
+def prompt(*tokens: int) -> array[int]:
+    """Tokens as SGLang has them: 64-bit numbers."""
+    return array("q", tokens)
+
+
+def listed(freed: _core.FreedSlots) -> list[list[int] | None]:
+    """The slots that came free, as lists by component."""
+    return [None if slots is None else slots.tolist() for slots in freed]
+
+
+def sound(core: _core.CacheCore) -> None:
+    """The redundant state of the native core agrees."""
+    _core.Tree(core).check()
+
+
+def test_a_prompt_is_inserted_and_matched_by_node() -> None:
+    """The end of an insert is the end of the match, and the rows are in the order of the pages."""
+    core, nodes = made(page_size=2)
+    done = nodes.insert(prompt(1, 2, 3, 4, 5, 6, 7))
+    assert done.walked_pages == 0
+    ((first, rows),) = done.full
+    assert (first, rows.tolist()) == (0, [0, 1, 2])
+    found = nodes.match(prompt(1, 2, 3, 4, 5, 6))
+    assert (found.prefix_pages, found.device_pages, found.walked_pages) == (3, 3, 3)
+    assert found.end == found.device_end == found.last == done.end
+    assert nodes.slots(found.end, nodes.root()).tolist() == [0, 1, 2]
+    sound(core)
+
+
+def test_a_cut_leaves_the_handle_to_the_lower_part() -> None:
+    """A match that ends inside a node makes a new node above, and says so."""
+    core, nodes = made()
+    end = nodes.insert(prompt(1, 2, 3, 4)).end
+    found = nodes.match(prompt(1, 2, 9))
+    assert found.cuts == [(found.end, end)]
+    assert found.last == found.end
+    assert nodes.parent(end) == found.end
+    assert nodes.children(found.end) == [end]
+    assert nodes.describe(end)[:2] == (2, 4)
+    assert nodes.slots(end, found.end).tolist() == [2, 3]
+    assert nodes.all() == [nodes.root(), found.end, end]
+    sound(core)
+
+
+def test_a_handle_is_never_given_twice() -> None:
+    """The handle of a node that is gone is refused, also where its place has another node."""
+    _, nodes = made()
+    seen = set()
+    for _ in range(3):
+        for tokens in ((1, 2), (3, 4)):
+            end = nodes.insert(prompt(*tokens)).end
+            assert end not in seen
+            seen.add(end)
+        while nodes.evict_step(FULL).node:
+            pass
+        for gone in seen:
+            with pytest.raises(BadArgument, match="is no node of this cache"):
+                nodes.describe(gone)
+    root = nodes.root()
+    held = nodes.insert(prompt(7)).end
+    nodes.lock(held)
+    nodes.forget()
+    assert nodes.root() != root
+    assert nodes.insert(prompt(7)).end not in seen | {held, root}
+
+
+def test_the_caller_gives_what_the_tree_lacks_and_keeps_the_rest() -> None:
+    """Pages that the tree has are duplicates, from those that the caller owns on."""
+    core, nodes = made(slots=8)
+    nodes.insert(prompt(1, 2, 3, 4))
+    again = nodes.insert(prompt(1, 2, 3, 4, 5, 6), owned_pages=1)
+    assert again.walked_pages == 4
+    assert again.duplicates == [(1, 4)]
+    assert [(first, rows.tolist()) for first, rows in again.full] == [(4, [4, 5])]
+    sound(core)
+
+
+def test_an_insert_is_refused_as_a_whole() -> None:
+    """A refused insert changes nothing: neither the tree nor the rows."""
+    core, nodes = made(slots=4)
+    nodes.insert(prompt(1, 2, 3))
+    with pytest.raises(OutOfSlots):
+        nodes.insert(prompt(5, 6))
+    with pytest.raises(PrefixNotCached):
+        nodes.insert(prompt(8, 9), owned_pages=1)
+    with pytest.raises(BadArgument, match="owned_pages: is 3"):
+        nodes.insert(prompt(8, 9), owned_pages=3)
+    with pytest.raises(BadArgument, match="counted_pages"):
+        nodes.insert(prompt(8, 9), counted_pages=-1)
+    assert core.free_slot_counts() == (1, 0, 0)
+    assert len(nodes.all()) == 2
+    sound(core)
+
+
+def test_a_lost_window_is_healed_in_place() -> None:
+    """The tree keeps its full data, and takes window data that the caller has."""
+    core, nodes = made(window=2)
+    nodes.insert(prompt(1, 2, 3, 4), window_from=4)
+    assert nodes.match(prompt(1, 2, 3, 4)).prefix_pages == 0
+    done = nodes.insert(prompt(1, 2, 3, 4), window_from=1)
+    assert done.full == []
+    ((node, first, last, healed),) = done.windows
+    assert (first, last, healed) == (1, 4, True)
+    assert done.duplicates == [(0, 1)]
+    assert nodes.has(node, SWA)
+    assert nodes.match(prompt(1, 2, 3, 4)).prefix_pages == 4
+    sound(core)
+
+
+def test_new_window_data_is_cut_into_windows() -> None:
+    """A long new leaf keeps its last window in a node of its own, so that a lock holds no more."""
+    core, nodes = made(window=2)
+    done = nodes.insert(prompt(1, 2, 3, 4, 5))
+    assert [window[1:] for window in done.windows] == [(0, 3, False), (3, 5, False)]
+    assert done.cuts == [(done.windows[0][0], done.end)]
+    receipt, newly, below_root = nodes.lock(done.end)
+    assert (newly, below_root) == (5, True)
+    assert _core.Tree(core).usage(SWA) == (3, 2)
+    nodes.unlock_window(done.end, receipt)
+    assert _core.Tree(core).usage(SWA) == (5, 0)
+    assert _core.Tree(core).usage(FULL) == (0, 5)
+    nodes.unlock(done.end, receipt)
+    assert _core.Tree(core).usage(FULL) == (5, 0)
+    sound(core)
+
+
+def test_a_lock_cuts_no_node() -> None:
+    """The window of a lock begins with a node, even if it is longer then."""
+    core, nodes = made(window=1)
+    end = nodes.insert(prompt(1, 2, 3, 4), window_from=0).end
+    parent = nodes.parent(end)
+    assert parent is not None
+    before = nodes.all()
+    receipt, _, _ = nodes.lock(parent)
+    assert nodes.all() == before
+    assert _core.Tree(core).usage(SWA) == (1, 3)
+    nodes.unlock(parent, receipt)
+    sound(core)
+
+
+def test_a_lock_may_leave_the_state_out() -> None:
+    """A hold without the state lets it be evicted; a state is also released alone."""
+    core, nodes = made(mamba=True)
+    end = nodes.insert(prompt(1, 2), state=True).end
+    receipt, _, _ = nodes.lock(end, state=False)
+    assert _core.Tree(core).usage(MAMBA) == (1, 0)
+    nodes.unlock(end, receipt)
+    receipt, _, _ = nodes.lock(end)
+    assert _core.Tree(core).usage(MAMBA) == (0, 1)
+    nodes.unlock_state(end, receipt)
+    nodes.unlock_state(end, receipt)
+    assert _core.Tree(core).usage(MAMBA) == (1, 0)
+    step = nodes.evict_step(MAMBA)
+    assert (step.node, step.whole) == (end, False)
+    assert step.device[MAMBA] is not None
+    nodes.unlock(end, receipt)
+    sound(core)
+
+
+def test_a_receipt_is_for_its_node_and_good_once() -> None:
+    """A receipt that was given for another node, or is spent, releases nothing."""
+    core, nodes = made()
+    one, two = (nodes.insert(prompt(*tokens)).end for tokens in ((1, 2), (3, 4)))
+    receipt, _, _ = nodes.lock(one)
+    for release in (nodes.unlock, nodes.unlock_window, nodes.unlock_state):
+        with pytest.raises(BadArgument, match=f"was given for node {one}"):
+            release(two, receipt)
+    nodes.unlock(one, receipt)
+    with pytest.raises(ReceiptSpent):
+        nodes.unlock(one, receipt)
+    assert _core.Tree(core).usage(FULL) == (4, 0)
+
+
+def test_a_step_evicts_one_victim() -> None:
+    """Each step frees one node, the least recent first, and names the rows."""
+    core, nodes = made()
+    old, new = (nodes.insert(prompt(*tokens)).end for tokens in ((1, 2), (3, 4, 5)))
+    step = nodes.evict_step(FULL)
+    assert (step.node, step.whole, step.copy_first, step.lost) == (old, True, False, 2)
+    assert listed(step.device)[FULL] == [0, 1]
+    assert (step.device[SWA], step.host) == (None, (None, None, None))
+    receipt, _, _ = nodes.lock(new)
+    assert nodes.evict_step(FULL).node == 0
+    with pytest.raises(BadArgument, match="it is locked"):
+        nodes.evict_node(new, FULL)
+    nodes.unlock(new, receipt)
+    assert nodes.evict_step(FULL).node == new
+    assert nodes.all() == [nodes.root()]
+    sound(core)
+
+
+def test_window_slots_that_come_free_are_named_by_their_full_slots() -> None:
+    """An engine whose window slots are found through full slots frees them so."""
+    core, nodes = made(window=1)
+    nodes.insert(prompt(1, 2), window_from=2)
+    nodes.insert(prompt(1, 2, 3, 4))
+    step = nodes.evict_step(SWA)
+    assert not step.whole
+    assert step.device[FULL] is None
+    parent = nodes.parent(step.node)
+    assert parent is not None
+    assert listed(step.device)[SWA] == nodes.slots(step.node, parent).tolist()
+    sound(core)
+
+
+def test_write_back_names_a_victim_that_has_no_copy() -> None:
+    """The caller copies between two steps; with the copy the node stays, on the host."""
+    core, nodes = made(policy=WritePolicy.WRITE_BACK)
+    end = nodes.insert(prompt(1, 2)).end
+    step = nodes.evict_step(FULL)
+    assert (step.node, step.copy_first, step.whole) == (end, True, True)
+    assert list(step.lacks) == [2, 0, 0]
+    assert nodes.has(end, FULL)
+    ((node, kind, slots),) = nodes.add_host_copy(end, [FULL])
+    assert (node, kind, slots.tolist()) == (end, FULL, [0, 1])
+    left = nodes.evict_node(end, FULL)
+    assert (left.lost, left.whole) == (0, True)
+    assert nodes.describe(end)[2:] == ((False, False, False), (True, False, False))
+    found = nodes.match(prompt(1, 2))
+    assert (found.prefix_pages, found.device_pages, list(found.host_only)) == (2, 0, [2, 0, 0])
+    sound(core)
+
+
+def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
+    """Without a copy a leaf is lost, and so are nodes below it that only the host has."""
+    core, nodes = made(policy=WritePolicy.WRITE_BACK)
+    upper = nodes.insert(prompt(1, 2)).end
+    lower = nodes.insert(prompt(1, 2, 3)).end
+    nodes.add_host_copy(lower, [FULL])
+    nodes.evict_node(lower, FULL)
+    step = nodes.evict_node(upper, FULL)
+    assert step.lost == 2
+    assert listed(step.host)[FULL] == [0]
+    assert nodes.all() == [nodes.root()]
+    sound(core)
+
+
+def test_an_insert_says_what_to_copy() -> None:
+    """Under write_through the nodes without a copy are named, the upper first."""
+    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
+    nodes.set_wanted_hits(2)
+    one = nodes.insert(prompt(1, 2))
+    assert one.wanted == []
+    two = nodes.insert(prompt(1, 2, 3))
+    assert two.wanted == [one.end]
+    nodes.set_wanted_hits(1)
+    three = nodes.insert(prompt(1, 2, 3, 4), counted_pages=3)
+    assert three.wanted == [one.end, two.end, three.end]
+    nodes.add_host_copy(one.end, [FULL])
+    assert nodes.insert(prompt(1, 2, 3, 4)).wanted == [two.end, three.end]
+    sound(core)
+
+
+def test_a_copy_to_the_host_is_announced_when_the_caller_says_so() -> None:
+    """Slots on the host are given at once; the event comes with `emit_host_store`."""
+    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
+    end = nodes.insert(prompt(1, 2)).end
+    core.take_events()
+    assert [(part[0], part[1]) for part in nodes.parts_to_back_up(end)] == [(end, FULL)]
+    nodes.add_host_copy(end, [FULL])
+    assert nodes.parts_to_back_up(end) == []
+    assert core.take_events() == []
+    nodes.emit_host_store(end)
+    (event,) = core.take_events()
+    assert (event.kind, event.medium, event.pages) == ("stored", "CPU_PINNED", 2)
+
+
+def test_what_the_host_has_is_loaded_by_its_end() -> None:
+    """The parts to load are those that the end needs, root first; they get device slots."""
+    core, nodes = made(window=1, mamba=True, policy=WritePolicy.WRITE_THROUGH)
+    end = nodes.insert(prompt(1, 2, 3), state=True).end
+    upper = nodes.parent(end)
+    assert upper is not None
+    for node in (upper, end):
+        nodes.add_host_copy(node, [FULL, SWA, MAMBA])
+    for node in (end, upper):
+        nodes.evict_node(node, FULL)
+    core.take_events()
+    wanted = [(upper, FULL), (end, FULL), (end, SWA), (end, MAMBA)]
+    assert [part[:2] for part in nodes.parts_to_load(end)] == wanted
+    placed = nodes.add_device_copy(end, [FULL, SWA, MAMBA])
+    assert [part[:2] for part in placed] == wanted
+    assert nodes.parts_to_load(end) == []
+    assert nodes.match(prompt(1, 2, 3)).device_pages == 3
+    assert [(event.kind, event.pages) for event in core.take_events()] == [
+        ("stored", 2),
+        ("stored", 1),
+    ]
+    sound(core)
+
+
+def test_the_host_gives_up_what_it_has_for_longest() -> None:
+    """An eviction from the host names the host slots, also of a node that leaves the tree."""
+    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
+    end = nodes.insert(prompt(1, 2)).end
+    nodes.add_host_copy(end, [FULL])
+    assert nodes.evict_host(FULL, 1)[1][FULL] is None
+    nodes.evict_node(end, FULL)
+    device, host = nodes.evict_host(FULL, 1)
+    assert device == (None, None, None)
+    assert listed(host)[FULL] == [0, 1]
+    assert nodes.all() == [nodes.root()]
+    sound(core)
+
+
+def test_bigrams_are_read_from_the_tokens_of_a_prompt() -> None:
+    """A prompt of n + 1 tokens has n bigrams; those that begin alike share pages."""
+    core, nodes = made(page_size=2, bigram=True)
+    assert nodes.insert(prompt(1)).walked_pages == 0
+    end = nodes.insert(prompt(1, 2, 3, 4, 5, 6)).end
+    assert nodes.describe(end)[:2] == (0, 2)
+    assert nodes.match(prompt(1, 2, 3, 4, 5)).prefix_pages == 2
+    # The second page has the bigram (4, 9), which the tree lacks.
+    assert nodes.match(prompt(1, 2, 3, 4, 9)).prefix_pages == 1
+    assert nodes.match(np.array([1, 2, 3], np.uint32)).prefix_pages == 1
+    with pytest.raises(BadArgument, match="tokens"):
+        nodes.match(prompt(-1, 2, 3))
+    sound(core)
+
+
+def test_calls_that_start_copies_are_left_to_the_caller() -> None:
+    """A cache whose caller copies refuses the calls that would ask an engine."""
+    core, _ = made(policy=WritePolicy.WRITE_BACK)
+    for call in (
+        lambda: core.evict(1),
+        lambda: core.load_back(prompt(1)),
+        lambda: core.insert(prompt(1), 0, np.array([0], np.int32)),
+    ):
+        with pytest.raises(BadArgument, match="call the methods of `Nodes`"):
+            call()
+
+
+def test_any_cache_shows_its_nodes() -> None:
+    """The nodes of a cache that owns its copies can be matched and locked, too."""
+    cache = new_cache(CacheConfig(device_slots=Counts(full=4)))
+    nodes = _core.Nodes(cache)
+    (full, _, _) = cache.allocate(2)
+    cache.insert(np.array([1, 2], np.uint32), 0, full)
+    end = nodes.match(np.array([1, 2], np.uint32)).end
+    receipt, newly, _ = nodes.lock(end)
+    assert newly == 2
+    assert cache.evict(2) == [0, 0, 0]
+    nodes.unlock(end, receipt)
+    assert cache.evict(2) == [2, 0, 0]
+
+
+@pytest.mark.parametrize("wrong", [7, -1, "one"])
+def test_what_is_no_component_is_refused(wrong: object) -> None:
+    """Components are counted from 0 to 2."""
+    _, nodes = made()
+    with pytest.raises(BadArgument, match="component"):
+        nodes.evict_step(wrong)  # type: ignore[arg-type]
