@@ -37,6 +37,9 @@ CORE ?= reference
 SAMPLE ?= 300
 SEED ?= 1
 
+# What `make engine` is given besides, as in `make engine ENGINE='--cores kvcanon,rust --only tp2'`.
+ENGINE ?=
+
 # The trace of `make ranks`; docs/performance.md says where one is.
 TRACE ?=
 
@@ -57,7 +60,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +153,17 @@ test-deep: $(READY) native ## Run the tests on many more cases, from new random 
 ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and compare every decision.
 	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
 	PYTHONPATH=tests/helpers $(BIN)/python tests/helpers/rank_runs.py --trace $(TRACE)
+
+# Real SGLang servers without a GPU. The first time this installs the release and its packages, 2.2 GB,
+# into the folder of `kvcanon peers`, which KVCANON_PEERS names.
+engine: $(READY) native ## Play a script to real SGLang servers, for every tree core, and compare.
+	$(BIN)/python -m kvcanon.conformance.serving $(ENGINE)
+
+engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
+	$(BIN)/python -m kvcanon.conformance.serving --small $(ENGINE)
+
+engine-faults: $(READY) native ## Plant faults in a tree core: each must be found by the script.
+	$(BIN)/python -m kvcanon.conformance.serving --small --faults kvcanon $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove

@@ -29,6 +29,7 @@ ROOMS = (
     "mutants",
     "verify",
     "engines",
+    "serving",
     "bench",
     "cli",
 )

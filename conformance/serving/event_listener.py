@@ -1,0 +1,61 @@
+"""Listens to the KV events of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Protocol, cast
+
+from attrs import frozen
+
+from kvcanon.conformance.serving.folded_events import FoldedEvents
+
+QUIET_MS = 60
+"""How long nothing must come before all events of an idle server have come."""
+MOST_BATCHES = 10_000
+"""Batches that are read at one time; a server that never gets quiet is left after them."""
+
+
+class EventSocket(Protocol):
+    """The methods of a ZeroMQ socket that are used here."""
+
+    def poll(self, timeout: int) -> int:
+        """Wait for a message, for so many milliseconds."""
+
+    def recv_multipart(self) -> list[bytes]:
+        """The frames of the next message."""
+
+
+@frozen
+class EventListener:
+    """A socket on a server's events, and what they folded to."""
+
+    socket: EventSocket
+    folded: FoldedEvents
+
+    def settle(self) -> FoldedEvents:
+        """Fold what has come and what still comes, until nothing does."""
+        decode = import_module("msgspec.msgpack").decode
+        for _ in range(MOST_BATCHES):
+            if not self.socket.poll(QUIET_MS):
+                break
+            _, number, payload = self.socket.recv_multipart()
+            _, events, *_ = decode(payload)
+            self.folded.fold(int.from_bytes(number, "big"), events)
+        return self.folded
+
+
+@contextmanager
+def listening(port: int, page_size: int) -> Iterator[EventListener]:
+    """Listen to the events on a port."""
+    zmq = import_module("zmq")
+    context = zmq.Context()
+    try:
+        socket = context.socket(zmq.SUB)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SUBSCRIBE, b"")
+        socket.connect(f"tcp://127.0.0.1:{port}")
+        yield EventListener(cast("EventSocket", socket), FoldedEvents(page_size))
+    finally:
+        context.destroy(linger=0)

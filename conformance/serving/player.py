@@ -1,0 +1,93 @@
+"""Plays a script to a server, and writes down what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.serving.event_listener import EventListener, listening
+from kvcanon.conformance.serving.http_client import (
+    ask,
+    flush,
+    generate,
+    generate_and_abort,
+    generate_together,
+)
+from kvcanon.conformance.serving.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder
+from kvcanon.conformance.serving.server_process import last_words, running
+from kvcanon.conformance.serving.server_setup import NO_CACHE, ServerSetup
+from kvcanon.conformance.serving.transcript import EngineReply, RoundTranscript, Transcript
+
+CLIENTS = 8
+
+
+@frozen
+class RoundPlayer:
+    """Plays rounds to the server at a port."""
+
+    port: int
+    events: EventListener
+
+    def play(self, each: ScriptRound) -> RoundTranscript:
+        """Play a round. Raises: OSError, HTTPException."""
+        if each.flush:
+            flush(self.port)
+            self.events.settle()
+        if any(request.namespace for request in each.requests):
+            self.events.folded.mixed = True
+        send: dict[SendOrder, Callable[[Sequence[ScriptedRequest]], list[EngineReply]]] = {
+            SendOrder.ONE_BY_ONE: self._one_by_one,
+            SendOrder.TOGETHER: lambda requests: generate_together(self.port, requests),
+            SendOrder.RACING: self._racing,
+        }
+        replies = tuple(send[each.order](each.requests))
+        # The scheduler answers this itself: one that ended at an idle check is found here.
+        ask(self.port, "GET", "/server_info")
+        folded = self.events.settle()
+        pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
+        return RoundTranscript(each.name, replies, pages, folded.removed)
+
+    def _one_by_one(self, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
+        return [self._watched(each) for each in requests]
+
+    def _watched(self, request: ScriptedRequest) -> EngineReply:
+        """Send a request between two looks at the events."""
+        plain = not request.namespace and not request.salt
+        # The last token is always computed, so its page is never found as a whole.
+        overlap = self.events.folded.overlap(request.tokens[:-1]) if plain else ()
+        reply = self._send(request)
+        resident = self.events.settle().resident()
+        return evolve(reply, resident=resident, overlap=overlap)
+
+    def _racing(self, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            return list(clients.map(self._send, requests))
+
+    def _send(self, request: ScriptedRequest) -> EngineReply:
+        send = generate_and_abort if request.abort_after else generate
+        return send(self.port, request)
+
+
+def play(script: EngineScript, setup: ServerSetup, model: Path, folder: Path) -> Transcript:
+    """Start a server, play a script to it, and stop it. Raises: UsageError, if it does not start.
+
+    A server that ends while it is played to gives a transcript up to there, with its last words.
+    """
+    rounds: list[RoundTranscript] = []
+    with (
+        running(setup, model, folder) as server,
+        listening(server.ports.events, script.page_size) as events,
+    ):
+        player = RoundPlayer(server.ports.http, events)
+        death = ""
+        try:
+            rounds.extend(map(player.play, script.rounds))
+        except (OSError, HTTPException) as error:
+            death = server.death or f"{error}; {last_words(server.log)}"
+        core = "" if setup.core == NO_CACHE else server.core
+        faults = tuple(events.folded.faults)
+    return Transcript(setup.name, core, tuple(rounds), faults, death)

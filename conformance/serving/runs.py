@@ -1,0 +1,119 @@
+"""Plays a script to a list of servers, and judges each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from attrs import Factory, evolve, frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.serving.core_faults import FAULTS
+from kvcanon.conformance.serving.player import play
+from kvcanon.conformance.serving.script import EngineScript, script_to_json
+from kvcanon.conformance.serving.script_rounds import ScriptSize, draw_script
+from kvcanon.conformance.serving.server_setup import (
+    MENDED,
+    NO_CACHE,
+    PAGE_SIZE,
+    RUST,
+    WRITE_THROUGH,
+    ServerSetup,
+)
+from kvcanon.conformance.serving.summary import ServerRun, kinds_of, line_of, reference_for
+from kvcanon.conformance.serving.tiny_model import SLIDING_MODEL, GreedyOracle, make_model
+from kvcanon.conformance.serving.transcript import Transcript, transcript_to_json
+from kvcanon.conformance.serving.verdict import (
+    judge_server,
+    reference_core,
+)
+
+Say = Callable[[str], None]
+
+
+@frozen
+class EngineRuns:
+    """Plays scripts to servers. Scripts, models, logs and transcripts are in its folder."""
+
+    folder: Path
+    seed: int
+    size: ScriptSize
+    say: Say
+    scripts: dict[str, EngineScript] = Factory(dict)
+    """The scripts that were drawn, by model."""
+
+    def script(self, model: str) -> EngineScript:
+        """The script of a model; the first time the model is made and the script drawn."""
+        if model not in self.scripts:
+            began = monotonic()
+            made = make_model(model, self.seed)
+            made.save_pretrained(self.folder / model)
+            script = draw_script(model, self.seed, GreedyOracle(made), PAGE_SIZE, self.size)
+            self._write(f"{model}-script", script_to_json(script))
+            drawn = f"{len(script.requests)} requests, {monotonic() - began:.0f} s"
+            self.say(f"script {model}, seed {self.seed}: {drawn}")
+            self.scripts[model] = script
+        return self.scripts[model]
+
+    def run(self, setup: ServerSetup, reference: Transcript | None) -> ServerRun:
+        """Play the script to one server, and judge it, also if it does not start."""
+        began = monotonic()
+        script = self.script(setup.model)
+        try:
+            played = play(script, setup, self.folder / setup.model, self.folder)
+        except UsageError as death:
+            played = Transcript(setup.name, "", (), death=str(death))
+        self._write(setup.name, transcript_to_json(played))
+        findings = tuple(judge_server(setup, script, played, reference))
+        done = ServerRun(setup, played, findings, monotonic() - began)
+        self.say(line_of(script, done))
+        return done
+
+    def run_all(self, setups: Iterable[ServerSetup]) -> list[ServerRun]:
+        """Run servers, references first in each way to serve."""
+        done: list[ServerRun] = []
+        for setup in sorted(setups, key=_references_first):
+            done.append(self.run(setup, reference_for(setup, done)))
+        return done
+
+    def _write(self, name: str, plain: dict[str, Any]) -> None:
+        (self.folder / f"{name}.json").write_text(json.dumps(plain), encoding="utf-8")
+
+
+def _references_first(setup: ServerSetup) -> tuple[str, str, int, int]:
+    order = (NO_CACHE, RUST, MENDED)
+    place = order.index(setup.core) if setup.core in order else len(order)
+    return (setup.model, setup.host, setup.ranks, place)
+
+
+def fault_setups(core: str) -> list[ServerSetup]:
+    """A server for each planted fault, of a window and a host, where all of them can be seen."""
+    return [ServerSetup(SLIDING_MODEL, core, WRITE_THROUGH, fault=name) for name in FAULTS]
+
+
+def run_faults(runs: EngineRuns, core: str) -> list[str]:
+    """Plant every fault, and return those that were not found.
+
+    What is found of the core without a fault does not count.
+    """
+    sound = ServerSetup(SLIDING_MODEL, core, WRITE_THROUGH)
+    reference = None
+    if reference_core(core):
+        reference = runs.run(evolve(sound, core=reference_core(core)), None).transcript
+    usual = {(each.kind, each.words) for each in runs.run(sound, reference).findings}
+    missed = []
+    for setup in fault_setups(core):
+        found = [
+            each
+            for each in runs.run(setup, reference).findings
+            if (each.kind, each.words) not in usual
+        ]
+        kinds = ", ".join(f"{count} {kind}" for kind, count in kinds_of(found).items())
+        runs.say(f"  {setup.fault}: {kinds or 'NOT FOUND'}")
+        runs.say("".join(f"    {each.words}\n" for each in found[:1]).rstrip())
+        if not found:
+            missed.append(setup.fault)
+    return missed

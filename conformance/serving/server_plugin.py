@@ -1,0 +1,91 @@
+"""Prepares a server process for a machine without a GPU, and plants the fault that it is told to.
+
+SGLang calls `register` in every process of a server. Nothing here changes how a core of SGLang's
+decides: host memory is not pinned and copied by index (`engines.sglang.cpu_stand_ins`), and the
+attention of sliding layers reads the slots that it wrote. SGLang 0.5.23's `torch_native` backend
+writes them at slots of the window pool but reads them at slots of the full pool.
+
+It also registers another core, `mended`: the Python core without sgl#38482. With that fault a split
+makes the suffix recent that was not matched, so that it is evicted after pages that were. A core
+without the fault evicts otherwise than Rust's, and can be compared with this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
+from kvcanon.conformance.serving.core_faults import FAULTS, faulty_factory
+from kvcanon.conformance.serving.server_setup import FAULT, MENDED
+
+_BACKEND = "sglang.srt.layers.attention.torch_native_backend"
+_PYTHON_CORE = "sglang.srt.mem_cache.unified_cache.unified_tree_core"
+_REGISTRY = "sglang.srt.mem_cache.unified_cache.tree_core_registry"
+
+
+def register() -> None:
+    """What SGLang calls. Raises: KeyError, for an unknown fault."""
+    prepare()
+    read_window_slots()
+    import_module(_REGISTRY).register_tree_core_backend(MENDED, mended_core)
+    name = os.environ.get(FAULT)
+    if name:
+        plant(name)
+
+
+def read_window_slots() -> None:
+    """Let attention of sliding layers read keys and values at slots of the window pool."""
+    backend = import_module(_BACKEND).TorchNativeAttnBackend
+    for name in ("_run_sdpa_forward_extend", "_run_sdpa_forward_decode"):
+        setattr(backend, name, _translated(getattr(backend, name)))
+
+
+def mended_core(*given: object) -> object:
+    """SGLang's Python core, whose splits leave recency as it is. Takes what factories take."""
+    core: Any = import_module(_PYTHON_CORE).UnifiedTreeCore(*given)
+    split = core._split_node  # noqa: SLF001  # It has no other name.
+
+    def split_in_place(key: object, child: Any, length: int) -> tuple[Any, object]:  # noqa: ANN401
+        before = child.last_access_time
+        upper, action = split(key, child, length)
+        child.last_access_time = upper.last_access_time = before
+        return upper, action
+
+    core._split_node = split_in_place  # noqa: SLF001
+    return core
+
+
+def plant(name: str) -> None:
+    """Plant a fault into every tree core that the server makes."""
+    registry: Any = import_module(_REGISTRY)
+    registry.create_tree_core = faulty_factory(registry.create_tree_core, FAULTS[name])
+    # The cache imports the function by name.
+    cache: Any = import_module("sglang.srt.mem_cache.unified_radix_cache")
+    if hasattr(cache, "create_tree_core"):
+        cache.create_tree_core = registry.create_tree_core
+
+
+def _translated(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The attention of a step, for sliding layers with a table of window slots.
+
+    Arguments six and seven are the table of slots by request, and the requests of the step.
+    """
+
+    def translated(
+        self: Any,  # noqa: ANN401  # SGLang's own classes have no types here.
+        *given: Any,  # noqa: ANN401
+        sliding_window_size: int | None = None,
+        **named: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if sliding_window_size is not None and self.use_sliding_window_kv_pool:
+            torch = import_module("torch")
+            rows = given[4][given[5]]
+            table = self.token_to_kv_pool.translate_loc_from_full_to_swa(rows.reshape(-1).long())
+            among = torch.arange(len(rows))
+            given = (*given[:4], table.reshape(rows.shape), among, *given[6:])
+        return run(self, *given, sliding_window_size=sliding_window_size, **named)
+
+    return translated

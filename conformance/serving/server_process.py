@@ -1,0 +1,163 @@
+"""Starts a server as a user would, waits for it, and ends it with all that it started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from time import monotonic, sleep
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.processes.lifetime import tied
+from kvcanon.conformance.serving.http_client import ask
+from kvcanon.conformance.serving.server_setup import (
+    PLUGIN,
+    Ports,
+    ServerSetup,
+    arguments,
+    variables,
+)
+
+START_SECONDS = 150.0
+STOP_SECONDS = 10.0
+
+_CORE = "Tree Core: "
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""The end of a traceback: the name of an error, which stands at the beginning of the line."""
+_REFUSED = "Connection"
+"""SGLang calls itself at its start before it listens, and its log has that error in every run."""
+_ENTRY_POINTS = f"""[sglang.srt.plugins]
+{PLUGIN} = kvcanon.conformance.serving.server_plugin:register
+kvcanon = kvcanon.sglang_plugin:register
+"""
+"""The second is that of kvcanon itself, which the environment has as a link without metadata."""
+
+
+@frozen
+class RunningServer:
+    """A server that answers."""
+
+    setup: ServerSetup
+    ports: Ports
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def core(self) -> str:
+        """The class of its tree core, from its log; empty without a cache."""
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if _CORE in line:
+                return line.partition(_CORE)[2].split()[0].strip(",.")
+        return ""
+
+    @property
+    def death(self) -> str:
+        """Why it has ended, from its log; empty while it runs."""
+        return "" if self.process.poll() is None else last_words(self.log)
+
+
+@contextmanager
+def running(setup: ServerSetup, model: Path, folder: Path) -> Iterator[RunningServer]:
+    """Run a server, with its log in a folder. Raises: UsageError, if it does not start.
+
+    It is the leader of a session of its own, and the whole session is ended: schedulers and
+    detokenizer too, however the caller ends.
+    """
+    ports = Ports(*free_ports(3))
+    log = folder / f"{setup.name}.log"
+    command = [sys.executable, "-W", "ignore", "-m", "sglang.launch_server"]
+    with log.open("wb") as written:
+        process = subprocess.Popen(  # noqa: S603  # Our own interpreter.
+            [*command, *arguments(setup, model, ports)],
+            env=variables(setup, plugin_folder(folder), os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
+        )
+    server = RunningServer(setup, ports, process, log)
+    try:
+        _wait(server)
+        yield server
+    finally:
+        stop(process)
+
+
+def plugin_folder(folder: Path) -> Path:
+    """Make a folder with the metadata of the plugin; servers that have it on their path load it."""
+    made = folder / "plugins"
+    facts = made / f"{PLUGIN}-0.dist-info"
+    facts.mkdir(parents=True, exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: {PLUGIN}\nVersion: 0\n"
+    (facts / "METADATA").write_text(metadata, encoding="utf-8")
+    (facts / "entry_points.txt").write_text(_ENTRY_POINTS, encoding="utf-8")
+    return made
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+def last_words(log: Path) -> str:
+    """The line of a log that says best why a server ended: the end of its last traceback."""
+    lines = [
+        line.rstrip()
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip() and _REFUSED not in line
+    ]
+    errors = [
+        line
+        for before, line in zip(["", *lines], lines, strict=False)
+        if before.startswith("  ") and _ERROR.match(line)
+    ]
+    return (errors or lines or ["it said nothing"])[-1].strip()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server and every process of its session."""
+    # The launcher ends its schedulers; where they end first, it looks for the cause for seconds.
+    process.terminate()
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(STOP_SECONDS)
+
+
+def _wait(server: RunningServer) -> None:
+    ends = monotonic() + START_SECONDS
+    while monotonic() < ends:
+        if server.process.poll() is not None:
+            raise UsageError(
+                f"the server {server.setup.name} ended at its start: {last_words(server.log)} "
+                f"(log: {server.log})"
+            )
+        try:
+            ask(server.ports.http, "GET", "/server_info", timeout=5.0)
+        except (OSError, HTTPException):
+            sleep(0.2)
+        else:
+            return
+    raise UsageError(
+        f"the server {server.setup.name} did not answer in {START_SECONDS:g} s (log: {server.log})"
+    )

@@ -1,0 +1,155 @@
+"""How servers are started: their flags and variables, and which servers a run compares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.serving.tiny_model import CONTEXT, FULL_MODEL, SLIDING_MODEL
+
+KVCANON = "kvcanon"
+RUST = "rust"
+PYTHON = "python"
+MENDED = "mended"
+"""SGLang's Python core with one known fault mended; `server_plugin` registers it."""
+NO_CACHE = "none"
+CORES = (KVCANON, RUST, PYTHON, MENDED)
+
+NO_HOST = ""
+WRITE_THROUGH = "write_through"
+WRITE_BACK = "write_back"
+SELECTIVE = "write_through_selective"
+
+PAGE_SIZE = 4
+DEVICE_TOKENS = 512
+HOST_RATIO = 4
+CHUNK = 64
+"""The most tokens of a prompt that one step computes."""
+SLIDING_SHARE = 0.5
+"""Size of the window pool as a share of the full pool."""
+
+PLUGIN = "kvcanon_serving"
+"""The plugin that prepares a server for this machine, and plants faults."""
+FAULT = "KVCANON_SERVING_FAULT"
+"""The variable that names the fault to plant."""
+
+
+@frozen
+class ServerSetup:
+    """One server."""
+
+    model: str
+    core: str
+    """A registered tree core, or `NO_CACHE`."""
+    host: str = NO_HOST
+    """HiCache's write policy; empty without HiCache."""
+    ranks: int = 1
+    fault: str = ""
+    """A planted fault, from `core_faults`."""
+
+    @property
+    def name(self) -> str:
+        """What reports and files call it."""
+        parts = [self.model, self.core, self.host, f"tp{self.ranks}", self.fault]
+        return "-".join(part for part in parts if part)
+
+
+@frozen
+class Ports:
+    """The ports of a server on the loopback."""
+
+    http: int
+    events: int
+    rendezvous: int
+
+
+def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
+    """The arguments of `sglang.launch_server`."""
+    flags = {
+        "model-path": model,
+        "device": "cpu",
+        "attention-backend": "torch_native",
+        "dtype": "float32",
+        "max-total-tokens": DEVICE_TOKENS,
+        "page-size": PAGE_SIZE,
+        "chunked-prefill-size": CHUNK,
+        "max-running-requests": 8,
+        "context-length": CONTEXT,
+        "mem-fraction-static": 0.3,
+        # Room for replies is hardly reserved, so that a full batch retracts.
+        "schedule-conservativeness": 0.1,
+        "tp-size": setup.ranks,
+        "host": "127.0.0.1",
+        "port": ports.http,
+        "nccl-port": ports.rendezvous,
+        "random-seed": 0,
+        "stream-interval": 1,
+        "watchdog-timeout": 60,
+    }
+    switches = ["--skip-tokenizer-init", "--skip-server-warmup"]
+    if setup.model == SLIDING_MODEL:
+        flags["swa-full-tokens-ratio"] = SLIDING_SHARE
+    if setup.core == NO_CACHE:
+        switches.append("--disable-radix-cache")
+    else:
+        # A host pattern other than a wildcard is connected to, not bound.
+        events = {"publisher": "zmq", "topic": "kv", "endpoint": f"tcp://*:{ports.events}"}
+        flags["kv-events-config"] = json.dumps(events)
+    if setup.host:
+        switches.append("--enable-hierarchical-cache")
+        flags |= {
+            "hicache-ratio": HOST_RATIO,
+            "hicache-write-policy": setup.host,
+            "hicache-io-backend": "direct",
+            "hicache-mem-layout": "layer_first",
+        }
+    named = [text for flag, value in flags.items() for text in (f"--{flag}", str(value))]
+    return [*named, *switches]
+
+
+def variables(setup: ServerSetup, plugins: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of a server; `plugins` is put on Python's path."""
+    cores = inherited.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join("01"[: setup.ranks]))
+    path = [str(plugins), *filter(None, [inherited.get("PYTHONPATH")])]
+    own = {
+        "HF_HUB_OFFLINE": "1",
+        "SGLANG_USE_CPU_ENGINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+        "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
+        # A batch in one message stays whole, so that what is cached can be repeated.
+        "SGLANG_ENABLE_COLOCATED_BATCH_GEN": "1",
+        "PYTHONPATH": ":".join(path),
+        FAULT: setup.fault,
+    }
+    if setup.core != NO_CACHE:
+        own["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = setup.core
+    if setup.ranks > 1:
+        own["SGLANG_CPU_OMP_THREADS_BIND"] = cores
+    return {**inherited, **own}
+
+
+def whole_setups(cores: Sequence[str]) -> tuple[ServerSetup, ...]:
+    """The servers of a whole run: every core in every way to serve, and no cache."""
+    ways = (
+        *product((NO_HOST, WRITE_THROUGH), (1, 2)),
+        *product((WRITE_BACK, SELECTIVE), (1,)),
+    )
+    return tuple(
+        ServerSetup(model, core, host, ranks)
+        for model in (FULL_MODEL, SLIDING_MODEL)
+        for core, host, ranks in (
+            (NO_CACHE, NO_HOST, 1),
+            *((core, host, ranks) for host, ranks in ways for core in cores),
+        )
+    )
+
+
+def small_setups(cores: Sequence[str]) -> tuple[ServerSetup, ...]:
+    """The servers of a small run: a sliding window and HiCache at once, for each core."""
+    served = ServerSetup(SLIDING_MODEL, NO_CACHE)
+    return (served, *(evolve(served, core=core, host=WRITE_THROUGH) for core in cores))
