@@ -163,7 +163,7 @@ class CacheCore:
         Does what `lock` does for the same prompt, and takes no longer for a long one.
 
         Raises:
-            PrefixNotCached: the end of the prefix was evicted since, or the cache reset; match again.
+            PrefixNotCached: the end of the prefix has left the tree since; match again.
             BadArgument: `found` is no match of this cache, or `pages` are more than it found.
         """
     def unlock(self, receipt: int) -> None:

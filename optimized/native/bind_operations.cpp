@@ -80,8 +80,8 @@ nb::object handed_out(CacheCore& self, uint64_t receipt) {
 nb::object do_lock(CacheCore& self, nb::handle tokens, nb::handle namespace_id, nb::handle pages) {
     return self.operate(Operation::LOCK, [&] {
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
-        return handed_out(self, lock(self.state, first_pages(given.key, whole_number_or_none(
-                                                                            pages, "pages"))));
+        const std::optional<int64_t> asked = whole_number_or_none(pages, "pages");
+        return handed_out(self, lock(self.state, first_pages(given.key, asked)));
     });
 }
 

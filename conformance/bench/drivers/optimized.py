@@ -63,7 +63,8 @@ class OptimizedDriver:
         whole, reusable = prompt.whole, prompt.reusable
         namespace = cache.namespace(prompt.namespace)
         found = self._match(prompt, namespace, taken)
-        prefix_pages, device_pages = found.prefix_pages, found.device_pages
+        prefix_pages: int = found.prefix_pages
+        device_pages: int = found.device_pages
         receipt = None
         if prefix_pages:
             began = perf_counter_ns()
