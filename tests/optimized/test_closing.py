@@ -86,6 +86,7 @@ CALLS: dict[str, Callable[[PrefixCache], object]] = {
     "flush": lambda cache: cache.flush(),
     "reset": lambda cache: cache.reset(),
     "take_events": lambda cache: cache.take_events(),
+    "take_packed_events": lambda cache: cache.take_packed_events(),
     "reserve_host": lambda cache: cache.reserve_host(1),
     "commit_host": lambda cache: cache.commit_host(PROMPT, 4, np.empty(0, np.int32)),
     "abort_host": lambda cache: cache.abort_host(np.empty(0, np.int32)),
