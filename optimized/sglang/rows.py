@@ -76,4 +76,3 @@ class RowTable:
 
     def _index(self, rows: Rows) -> torch.Tensor:
         return torch.from_numpy(rows).to(self.table.device, torch.int64, non_blocking=True)
-
