@@ -109,9 +109,6 @@ TransferTuple: TypeAlias = tuple[
     bool,
 ]
 
-def is_run(slots: NDArray[np.int32]) -> bool:
-    """Return whether slots are consecutive numbers."""
-
 class CacheCore:
     """The decisions of a prefix cache: which pages are where, who holds them, and what leaves.
 

@@ -219,15 +219,6 @@ std::vector<uint64_t> do_all(NodesView& self) {
     });
 }
 
-// Whether slots are consecutive numbers.
-bool is_run(const nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& slots) {
-    const int32_t* first = slots.data();
-    for (size_t at = 1; at < slots.size(); ++at) {
-        if (first[at] != first[at - 1] + 1) return false;
-    }
-    return true;
-}
-
 uint64_t do_root(NodesView& self) { return handle_of(self.core.state.root); }
 
 void do_forget(NodesView& self) {
@@ -247,7 +238,6 @@ void do_set_wanted_hits(NodesView& self, nb::handle hits) {
 
 void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     bind_node_results(m);
-    m.def("is_run", &is_run, "slots"_a, "Return whether slots are consecutive numbers.");
     const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
                               const auto&... arguments) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);

@@ -34,6 +34,7 @@ class RowTable:
         self.width = 1 if consecutive else page_size
         shape = (rows,) if self.width == 1 else (rows, page_size)
         self.table = torch.zeros(shape, dtype=torch.int64, device=device)
+        self._numbers: Rows = np.arange(rows, dtype=np.int32)
         self._offsets = torch.arange(page_size, dtype=torch.int64, device=device)
 
     def empty(self) -> torch.Tensor:
@@ -42,14 +43,15 @@ class RowTable:
 
     def put(self, rows: Rows, tokens: torch.Tensor) -> None:
         """Set the token slots of rows, in their order; `tokens` are whole pages of them."""
-        tokens = tokens.to(self.table.device, torch.int64)
+        if not rows.size:
+            return
         if self.width == 1:
             firsts = tokens[:: self.page_size] if self.page_size > 1 else tokens
         else:
-            firsts = tokens.view(-1, self.page_size)
-        span = _span(rows)
+            firsts = tokens.reshape(-1, self.page_size)
+        span = self._span(rows)
         if span is None:
-            self.table[self._index(rows)] = firsts
+            self.table[self._index(rows)] = firsts.to(self.table.device, torch.int64)
         else:
             self.table[span] = firsts
 
@@ -57,7 +59,7 @@ class RowTable:
         """The token slots of rows, in their order: a new int64 tensor."""
         if not rows.size:
             return self.empty()
-        span = _span(rows)
+        span = self._span(rows)
         found = self.table[self._index(rows)] if span is None else self.table[span].clone()
         if self.page_size == 1:
             return found
@@ -65,13 +67,12 @@ class RowTable:
             found = found[:, None] + self._offsets
         return found.reshape(-1)
 
+    def _span(self, rows: Rows) -> slice | None:
+        """Consecutive rows as a slice; None where they are not."""
+        first, count = int(rows[0]), rows.size
+        if rows.tobytes() != self._numbers[first : first + count].tobytes():
+            return None
+        return slice(first, first + count)
+
     def _index(self, rows: Rows) -> torch.Tensor:
         return torch.from_numpy(rows).to(self.table.device, torch.int64, non_blocking=True)
-
-
-def _span(rows: Rows) -> slice | None:
-    """Consecutive rows as a slice; None where they are not."""
-    first, last, count = int(rows[0]), int(rows[-1]), rows.size
-    if last - first + 1 != count or (count > 2 and not bool((np.diff(rows) == 1).all())):
-        return None
-    return slice(first, last + 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from kvcanon.conformance.engines.sglang.adapters import OFFER, make_unified_world
 from kvcanon.conformance.engines.sglang.kvcanon_core import BridgedCache, node_tree_of
 from kvcanon.conformance.engines.sglang.limits import LIMITS
 from kvcanon.conformance.engines.sglang.release import has, version
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.sglang_plugin import NAME, register
 from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 
 PROFILE = Profile(
@@ -25,8 +26,9 @@ def make_bridged(config: CacheConfig) -> BridgedCache:
     """Make a cache with kvcanon's core. Raises: UsageError."""
     if not has("register_tree_core_backend"):
         raise UsageError(f"SGLang {version()} takes no tree core; install sglang==0.5.23")
-    register()
-    world = make_unified_world(config, NAME)
+    plugin = import_module("kvcanon.sglang_plugin")
+    plugin.register()
+    world = make_unified_world(config, plugin.NAME)
     return BridgedCache(world, PROFILE, node_tree_of(world))
 
 
