@@ -64,11 +64,9 @@ inline bool fills_its_parts(const Transfer& transfer) {
     for (const Part& part : transfer.parts) {
         if (part.node->data[part.component].filling[transfer.target()] != &transfer) return false;
     }
-    for (const Component component : ALL_COMPONENTS) {
-        if (transfer.sources[component].slots() != transfer.targets[component].slots())
-            return false;
-    }
-    return true;
+    return std::equal(
+        std::begin(transfer.sources), std::end(transfer.sources), std::begin(transfer.targets),
+        [](const Runs& source, const Runs& target) { return source.slots() == target.slots(); });
 }
 
 // Whether all victims have left.
