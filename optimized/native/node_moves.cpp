@@ -128,7 +128,7 @@ std::vector<NodePart> add_host_copy(State& state, Node* node, const bool (&wante
     for (const Component each : ALL_COMPONENTS) require_free(state, each, CPU, counts[each]);
     std::vector<NodePart> placed;
     for (const Part& part : parts) {
-        const auto slots = static_cast<int32_t>(node->data[part.component].slots[GPU].slots());
+        const int32_t slots = node->data[part.component].slots[GPU].slots();
         place(state, node, part.component, CPU, state.pool(part.component, CPU).free.take(slots));
         placed.push_back(part_of(node, part.component, CPU));
     }
@@ -155,7 +155,7 @@ std::vector<NodePart> add_device_copy(State& state, Node* end, const bool (&want
     for (const Component each : ALL_COMPONENTS) require_free(state, each, GPU, counts[each]);
     std::vector<NodePart> placed;
     for (const Part& part : parts) {
-        const auto slots = static_cast<int32_t>(part.node->data[part.component].slots[CPU].slots());
+        const int32_t slots = part.node->data[part.component].slots[CPU].slots();
         place(state, part.node, part.component, GPU,
               state.pool(part.component, GPU).free.take(slots));
         if (part.component == FULL) emit_stored(state, part.node, GPU);
