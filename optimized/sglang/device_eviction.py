@@ -102,20 +102,23 @@ class DeviceEviction(CoreState):
     ) -> DriveHostEvictionResult:
         """Free host slots of a component."""
         result = DriveHostEvictionResult()
-        table = self.host_tables.get(component_type)
-        if table is not None and self._copying.get(component_type) == num_tokens:
-            # The controller asks for the whole of a copy, also where a part of it has room.
-            num_tokens -= self.host_pools[component_type].available_size()  # type: ignore[attr-defined]
-        if table is None or num_tokens <= 0:
-            return result
-        slots = -(-num_tokens // table.page_size)
-        device, host = self.native.nodes.evict_host(int(component_type), slots)
-        self._add_device(result, device)
-        for kind, tokens in self._add_host(result, host).items():
-            result.tracker[kind] += tokens
-        if self.is_write_back and host[0] is not None:
-            for row in (int(host[0][0]), len(host[0])):
-                self._fold(row)
+        wanted = {component_type: num_tokens}
+        if self._is_part_of_copy(component_type, num_tokens):
+            # The controller makes room pool by pool, for the whole of a copy. Room for all of it is
+            # made here, in the order of the components, as far as it lacks.
+            wanted = {kind: tokens - self._room(kind) for kind, tokens in self._copying.items()}
+        for kind in KINDS:
+            table = self.host_tables.get(kind)
+            short = wanted.get(kind, 0) - result.tracker.get(kind, 0)
+            if table is None or short <= 0:
+                continue
+            device, host = self.native.nodes.evict_host(int(kind), -(-short // table.page_size))
+            self._add_device(result, device)
+            for freed, tokens in self._add_host(result, host).items():
+                result.tracker[freed] += tokens
+            if self.is_write_back and host[0] is not None:
+                self._fold(int(host[0][0]))
+                self._fold(len(host[0]))
         return result
 
     def evict_excess_path_states(
@@ -155,6 +158,16 @@ class DeviceEviction(CoreState):
 
     # Helpers.
 
+    def _room(self, kind: ComponentType) -> int:
+        """The tokens, or states, that SGLang's host pool of a component has free."""
+        tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
+        return tokens
+
+    def _is_part_of_copy(self, kind: ComponentType, num_tokens: int) -> bool:
+        """Whether the controller asks for room for the copy that it is about to make."""
+        tokens = self._copying.get(kind)
+        return tokens is not None and num_tokens in (tokens, tokens - self._room(kind))
+
     def _name_copy(
         self, result: EvictDeviceNextNodeResult, step: _core.EvictStep, kind: ComponentType
     ) -> bool:
@@ -164,11 +177,16 @@ class DeviceEviction(CoreState):
         where the walk is of that component.
         """
         full, swa, states = step.lacks
+        self._copying = {
+            kind: slots * self.host_tables[kind].page_size
+            for kind, slots in zip(KINDS, step.lacks, strict=True)
+            if slots and kind in self.host_tables
+        }
         if step.whole and full:
             result.node_id = step.node
         elif kind is SWA and swa and self.has_swa_host_pool:
             result.swa_backup_node_id = step.node
-            result.swa_backup_num_tokens = self._copying[SWA] = swa * self.page_size
+            result.swa_backup_num_tokens = swa * self.page_size
         elif kind is MAMBA and states and MAMBA in self.host_tables:
             result.mamba_backup_node_id = step.node
         else:

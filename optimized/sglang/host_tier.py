@@ -60,7 +60,8 @@ class HostTier(CoreState):
         for _node, number, rows in self.native.nodes.parts_to_back_up(node_id):
             kind = ComponentType(number)
             slots = self.tables[kind].get(rows)
-            self._copying[kind] = len(slots)
+            if kind in self.host_tables:
+                self._copying[kind] = len(slots)
             if kind is FULL:
                 full = slots
             elif kind in self.host_tables:
