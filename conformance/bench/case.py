@@ -42,7 +42,7 @@ class RequestStep(StrEnum):
 
 
 @frozen
-class HostTier:
+class HostSetup:
     """The host tier of the measured cache."""
 
     write_policy: WritePolicy = field(converter=WritePolicy)
@@ -51,9 +51,9 @@ class HostTier:
     """The host pool of window slots, in tokens; for a cache with a window."""
 
 
-def _host_tier(value: HostTier | dict[str, Any] | None) -> HostTier | None:
+def _host_tier(value: HostSetup | dict[str, Any] | None) -> HostSetup | None:
     """Read a tier that went through JSON."""
-    return HostTier(**value) if isinstance(value, dict) else value
+    return HostSetup(**value) if isinstance(value, dict) else value
 
 
 @frozen
@@ -67,7 +67,7 @@ class BenchCell:
     swa_tokens: int = 0
     """The pool of window slots, in tokens."""
     events: bool = False
-    host: HostTier | None = field(default=None, converter=_host_tier)
+    host: HostSetup | None = field(default=None, converter=_host_tier)
 
     @property
     def components(self) -> str:

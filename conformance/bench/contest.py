@@ -18,7 +18,7 @@ from statistics import median
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.bench.case import BenchCell, HostTier, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contestants import Contestant, Field
 from kvcanon.conformance.bench.floor import FullHit
@@ -107,7 +107,7 @@ class ContestPlan:
     """Whether to measure full hits and growth, too."""
     tail_nodes: tuple[int, ...] = ()
     """Sizes of trees in which single calls are timed."""
-    tail_hosts: tuple[HostTier | None, ...] = (None,)
+    tail_hosts: tuple[HostSetup | None, ...] = (None,)
     """The host tiers of these trees; their sizes are those of the tree."""
 
 

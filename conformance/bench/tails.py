@@ -19,7 +19,7 @@ from time import perf_counter
 
 from attrs import evolve
 
-from kvcanon.conformance.bench.case import BenchCell, HostTier
+from kvcanon.conformance.bench.case import BenchCell, HostSetup
 from kvcanon.conformance.bench.driver import Driver, MakeDriver, Prompt
 from kvcanon.conformance.bench.growth import random_tokens
 from kvcanon.conformance.bench.memory import set_back_peak
@@ -37,7 +37,7 @@ BULKS = 16
 NODES = (10_000, 100_000, 1_000_000)
 
 
-def tail_cell(host: HostTier | None, nodes: int) -> BenchCell:
+def tail_cell(host: HostSetup | None, nodes: int) -> BenchCell:
     """Return pools that hold a tree of so many nodes of a page each; the host is the larger one.
 
     Under write_back a node is on one tier, else the host has all nodes.

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 import typer
 from attrs import frozen
 
-from kvcanon.conformance.bench.case import BenchCell, HostTier, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.conformance.bench.contest import ContestPlan, in_a_process, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
 from kvcanon.conformance.bench.json_figures import contest_json
@@ -171,7 +171,7 @@ class CellOptions:
         window = base.window_tokens if self.window_tokens is None else self.window_tokens
         host_tokens = self.host_tokens or HOST_RATIO * pool
         host_swa_tokens = self.host_swa_tokens or HOST_RATIO * swa
-        hosts = [HostTier(policy, host_tokens, host_swa_tokens) for policy in self.write_policies]
+        hosts = [HostSetup(policy, host_tokens, host_swa_tokens) for policy in self.write_policies]
         return tuple(
             BenchCell(size, pool, width, swa if width else 0, events, host)
             for events in ((False, True) if self.events is None else (self.events,))

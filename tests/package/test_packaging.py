@@ -26,7 +26,7 @@ PARTS = ("spec", "reference", "optimized", "live", "conformance")
 def sources() -> dict[str, bytes]:
     """Return the Python files that a wheel must hold, by the path that each must have there."""
     own = ROOT / "src/kvcanon"
-    own_files = ("__init__.py", "__main__.py", "py.typed")
+    own_files = ("__init__.py", "__main__.py", "py.typed", "sglang_plugin.py")
     found = {f"kvcanon/{name}": own / name for name in own_files}
     for part in PARTS:
         for path in [*(ROOT / part).rglob("*.py"), *(ROOT / part).rglob("*.pyi")]:
@@ -54,12 +54,12 @@ def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Rele
 
 
 def test_source_package_holds_links_and_the_command() -> None:
-    """src/kvcanon holds the command and the version; each part is a link to its folder."""
+    """src/kvcanon holds the command, the version and SGLang's plugin; each part is a link."""
     folder = ROOT / "src/kvcanon"
     links = {path.name: str(path.readlink()) for path in folder.iterdir() if path.is_symlink()}
     assert links == {part: f"../../{part}" for part in PARTS}
     others = {path.name for path in folder.iterdir()} - links.keys() - {"__pycache__"}
-    assert others == {"__init__.py", "__main__.py", "py.typed"}
+    assert others == {"__init__.py", "__main__.py", "py.typed", "sglang_plugin.py"}
 
 
 def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
@@ -69,7 +69,9 @@ def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
             entry.filename for entry in wheel.infolist() if stat.S_ISLNK(entry.external_attr >> 16)
         ]
         packed = {name for name in wheel.namelist() if name.endswith((".py", ".pyi", "py.typed"))}
-        assert {name: wheel.read(name) for name in packed} == sources()
+        expected = sources()
+        assert packed == expected.keys()
+        assert not [name for name in packed if wheel.read(name) != expected[name]]
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
 
@@ -81,14 +83,15 @@ def compiled(wheel: Path) -> list[str]:
 
 
 def test_wheel_fits_this_platform(release: Release) -> None:
-    """The wheel says for which Python it was built, and holds one module that is compiled."""
+    """The wheel says for which Python it was built, and holds two modules that are compiled."""
     python, suffix = "cp312-abi3", ".abi3.so"
     if sys.version_info < (3, 12):
         python = "-".join(2 * [f"cp{sys.version_info.major}{sys.version_info.minor}"])
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert release.wheel.name == f"kvcanon-0.1.0-{python}-{platform}.whl"
-    assert compiled(release.wheel) == [f"kvcanon/optimized/_core{suffix}"]
+    modules = {f"kvcanon/live/_stream{suffix}", f"kvcanon/optimized/_core{suffix}"}
+    assert set(compiled(release.wheel)) == modules
 
 
 def test_wheel_leaves_native_sources_out(release: Release) -> None:

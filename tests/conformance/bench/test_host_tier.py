@@ -13,7 +13,7 @@ from attrs import evolve
 import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.bench import hash_floor, tails
-from kvcanon.conformance.bench.case import BenchCell, HostTier, RequestStep, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, fill
 from kvcanon.conformance.bench.contest import ContestPlan, orders, run_contest
 from kvcanon.conformance.bench.contestants import CONTESTANTS, field
@@ -43,7 +43,7 @@ NAMES = {
 
 def cell(policy: WritePolicy, host_tokens: int, *, window: bool = False) -> BenchCell:
     """Return a small device pool with a host tier."""
-    full = BenchCell(16, 2048, host=HostTier(policy, host_tokens, host_tokens // 2))
+    full = BenchCell(16, 2048, host=HostSetup(policy, host_tokens, host_tokens // 2))
     return evolve(full, window_tokens=64, swa_tokens=1536) if window else full
 
 
@@ -194,7 +194,7 @@ def test_cells_pass_through_json() -> None:
 @pytest.mark.parametrize("policy", [None, *POLICIES])
 def test_tails_are_of_a_full_tree_of_that_size(policy: WritePolicy | None) -> None:
     """The tree has its nodes when the timed requests begin, and half of these come again."""
-    host = HostTier(policy, 1) if policy else None
+    host = HostSetup(policy, 1) if policy else None
     of = tails.tail_cell(host, 600)
     seen: list[int] = []
 
@@ -224,7 +224,7 @@ def test_tails_are_of_a_full_tree_of_that_size(policy: WritePolicy | None) -> No
 
 def test_tails_end_when_the_time_is_up() -> None:
     """No timed request begins after it, and the result says so; the filling is not cut short."""
-    of = tails.tail_cell(HostTier(POLICIES[0], 1), 200)
+    of = tails.tail_cell(HostSetup(POLICIES[0], 1), 200)
     make = import_module("kvcanon.conformance.bench.drivers.optimized").make_driver
     measured = tails.tails(make, of, {}, 200, -1.0)
     assert not measured.complete
@@ -234,7 +234,7 @@ def test_tails_end_when_the_time_is_up() -> None:
 
 def test_tails_take_turns_and_are_kept_by_size() -> None:
     """Each size and host tier is one line of jobs, and one row of results."""
-    hosts = (HostTier(WritePolicy.WRITE_BACK, 5), None)
+    hosts = (HostSetup(WritePolicy.WRITE_BACK, 5), None)
     plan = ContestPlan(SOURCE, (), tail_nodes=(600, 900), tail_hosts=hosts)
     both = [CONTESTANTS["optimized"], CONTESTANTS["sglang-rust"]]
     jobs = orders(plan, both)
