@@ -47,7 +47,7 @@ NAMES = {
 """The name of the finding, by what the cache does."""
 
 SILENT_SECONDS, OTHER_SECONDS = 1.5, 60.0
-"""Limits of an action: of caches that never answer, and of others, which a busy machine may delay."""
+"""Limits of an action: of caches that never answer, and of others, which a machine may delay."""
 
 
 @pytest.fixture(autouse=True)
