@@ -113,6 +113,9 @@ def _rows(follower: Follower, book: BookView) -> Iterator[tuple[str, ...]]:
 
 def _health(watch: StreamWatch) -> Panel:
     laws = watch.fold.by_law()
+    if len(watch.silent()) == len(watch.subscriber.sources):
+        waits = Text("Nothing came yet, so no law was checked.", style="yellow")
+        return Panel(waits, title="Laws", title_align="left")
     if not watch.fold.total:
         return Panel(Text("No law is broken.", style="green"), title="Laws", title_align="left")
     counted = ", ".join(f"{law} {number}" for law, number in sorted(laws.items()))

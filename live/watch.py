@@ -12,7 +12,7 @@ from kvcanon.live.audit import Fold
 from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.recording import StreamRecorder
-from kvcanon.live.subscriber import Subscriber
+from kvcanon.live.subscriber import Source, Subscriber
 
 SHOWN_FINDINGS = 8
 RATE_OVER_S = 5.0
@@ -58,6 +58,17 @@ class StreamWatch:
                 self.lags[arrived.source] = max(0.0, arrived.received - sent)
         self.latest.extend(found)
         return found
+
+    def silent(self) -> list[Source]:
+        """The publishers of which no frame came, good or malformed."""
+        heard = {
+            follower.source
+            for follower in self.fold.followers
+            if follower.counts.batches or follower.counts.malformed
+        }
+        return [
+            source for number, source in enumerate(self.subscriber.sources) if number not in heard
+        ]
 
     def read_rates(self) -> None:
         """Take a reading for the rates; call it about once a second."""

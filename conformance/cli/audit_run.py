@@ -62,7 +62,7 @@ def run_audit(options: AuditOptions) -> int:
         print_json(_as_json(recording, result))
     else:
         _print(ReportConsole(), recording, result)
-    return BROKEN if result.total else 0
+    return BROKEN if result.total or not result.events else 0
 
 
 def _print(out: Console, recording: Recording, result: AuditResult) -> None:
@@ -97,7 +97,8 @@ def _print(out: Console, recording: Recording, result: AuditResult) -> None:
         for line in _excerpt_lines(excerpt):
             out.print(line, markup=False, soft_wrap=True)
     laws = ", ".join(f"{law} {number} times" for law, number in sorted(result.by_law.items()))
-    out.print(f"BROKEN: {laws}" if laws else "No law is broken.")
+    sound = "No law is broken." if result.events else "There are no events, so no law was checked."
+    out.print(f"BROKEN: {laws}" if laws else sound)
 
 
 def _excerpt_lines(excerpt: Excerpt) -> Iterator[str]:

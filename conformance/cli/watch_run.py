@@ -58,7 +58,15 @@ def run_watch(options: WatchOptions) -> int:
             _follow(options, watch, live)
         watch.read_rates()
     _summary(out, watch)
-    return BROKEN if options.fail_on_violation and watch.fold.total else 0
+    silent = watch.silent()
+    for source in silent:
+        typer.echo(
+            f"nothing came from {source.endpoint}: check the address, the topic, and that the "
+            "engine publishes KV events",
+            err=True,
+        )
+    heard = len(silent) < len(watch.subscriber.sources)
+    return BROKEN if not heard or (options.fail_on_violation and watch.fold.total) else 0
 
 
 def sources_of(options: WatchOptions) -> list[Source]:

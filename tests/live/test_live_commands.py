@@ -96,6 +96,24 @@ def test_watch_ends_at_a_violation_where_it_is_asked_to(
         assert main(ignoring) == 0
 
 
+def test_a_watch_without_a_frame_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong address ends with 1 and is named; nothing says that no law is broken."""
+    assert main(["watch", "tcp://127.0.0.1:1", "--seconds", "0.5"]) == 1
+    printed = capsys.readouterr()
+    assert "nothing came from tcp://127.0.0.1:1: check the address" in printed.err
+    assert "so no law was checked" in printed.out
+    assert "No law is broken" not in printed.out
+
+
+def test_a_recording_without_events_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with 1, and says that no law was checked."""
+    shown = read(capsys, "audit", recorded(tmp_path / "a"), code=1)
+    assert "There are no events, so no law was checked." in shown
+    assert "No law is broken" not in shown
+
+
 def test_audit_shows_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It ends with 1, and prints the law, the events that show it, and what a router believes."""
     path = recorded(tmp_path / "a", [CLEARED], [PROMPT], [PROMPT | {"medium": "CPU"}], [PROMPT])
