@@ -103,7 +103,7 @@ endef
 native-asan: $(READY) ## Run RUN, by default tests and judge, on a core that checks itself.
 	$(call sanitized,$(ASAN),address)
 	env PATH="$(CURDIR)/$(ASAN)/env/bin:$$PATH" PYTHONMALLOC=malloc \
-	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  KVCANON_ACTION_SECONDS=300 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 $(RUN)
 
 # ThreadSanitizer, while a second thread reads the statistics of the caches that are judged. It needs
