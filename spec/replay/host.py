@@ -125,12 +125,14 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
     ]
     # Data that came to the host in this operation has no place in the order before it.
     unordered = any(pool not in piece.places for piece in candidates)
-    # Even if all leave, their order decides whether an upper piece is a leaf at its turn.
+    # Their order decides who leaves, unless without the smallest too few slots would be free.
+    sizes = [piece.size(component) for piece in candidates]
+    not_all = board.free[pool] + sum(sizes) - min(sizes, default=0) >= enough
+    # Even if all leave, it decides whether an upper piece is a leaf at its turn.
     nested = any(above in candidates for piece in candidates for above in _ancestors(piece))
-    board.unsure |= unordered and nested
+    board.unsure |= unordered and (not_all or nested)
     for piece in candidates:
         if board.free[pool] >= enough:
-            board.unsure |= unordered
             return
         if component not in piece.on[CPU]:
             continue

@@ -248,6 +248,24 @@ def test_an_order_that_no_state_shows_is_not_asked_for() -> None:
     assert said(sound, config, upper_arrives_above_a_host_leaf) == {}
 
 
+VICTIM_ARRIVES_BEFORE_IT_LEAVES = Case(
+    CacheConfig(
+        window_tokens=2,
+        device_slots=Counts(4, 4),
+        host_slots=Counts(5, 3),
+        write_policy="write_back",
+    ),
+    (Action("serve", 0, 0, 2), Action("squeeze_and_load", 0, 0, 8)),
+    (),
+)
+"""The copy of a second victim gives up the first, and with it enough: older host data may stay."""
+
+
+def test_data_that_came_in_the_same_eviction_may_leave_first() -> None:
+    """If all host data would suffice without one part, its unknown order decides who leaves."""
+    assert play(VICTIM_ARRIVES_BEFORE_IT_LEAVES, [Adapter("reference", ReferenceCache)])[0] == []
+
+
 DUPLICATES_GIVEN_UP_TWICE = Case(
     CacheConfig(
         window_tokens=1,
