@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread
-from types import TracebackType
 from typing import Protocol, Self, TypeAlias, TypeGuard, cast
 
 import zmq
@@ -194,12 +193,7 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
     def _open(self, endpoint: str, binds_endpoint: bool | None) -> str:
