@@ -112,6 +112,8 @@ RELEASES = {
         ),
         Release("max", "26.7.0", "max.pipelines.kv_cache", (), _OFFLINE),
         Release("mlx-lm", "0.32.2", "mlx_lm.models.cache", (), _OFFLINE),
+        # It has no cache: its indexer reads the KV events of others.
+        Release("ai-dynamo-runtime", "1.6.1", "dynamo.indexer.main", (), _OFFLINE),
         Release(
             "lmdeploy",
             "0.18.0",
