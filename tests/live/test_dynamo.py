@@ -47,9 +47,9 @@ def ran(
         page_size=page_size,
         device_slots=Counts(60),
         host_slots=Counts(160),
-        write_policy=policy,  # type: ignore[arg-type]
+        write_policy=policy,
     )
-    return compared(peer(RELEASE), config, dialect, prompts(page_size, 7, namespaces), rank)
+    return compared(peer(RELEASE), config, dialect, prompts(page_size, 7, namespaces), rank=rank)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,8 @@ def test_namespaces_are_kept_apart(dialect: str, namespaces: tuple[Namespace, ..
 
 def test_a_remove_that_is_lost_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: without one batch of removes the indexer believes too much."""
-    publish, lost = Publisher.publish, []
+    publish = Publisher.publish
+    lost: list[Events] = []
 
     def losing(self: Publisher, events: Events, timestamp: float | None = None) -> bool:
         sent = decode_batch(events.encode(0, 0.0, 0)).events if hasattr(events, "encode") else ()
