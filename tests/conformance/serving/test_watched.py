@@ -1,4 +1,4 @@
-"""A real SGLang server, with HiCache and a sliding window, is watched while it serves the script."""
+"""A real SGLang server, with HiCache and a sliding window, is watched while it serves a script."""
 
 from __future__ import annotations
 
