@@ -57,13 +57,13 @@ ASAN := build/asan
 TSAN := build/tsan
 FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp live/native/*.[ch]pp)
-CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp)
+CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp live/native/fuzz/*.cpp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,6 +128,18 @@ $(FUZZ)/operations: $(wildcard optimized/native/*.cpp optimized/native/*.hpp opt
 
 fuzz: $(FUZZ)/operations ## Play random operations to the native core for SECONDS.
 	$< -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/corpus
+
+# The ledger of a stream, likewise. It begins with the golden batches of the tests.
+$(FUZZ)/stream: $(wildcard live/native/*.[ch]pp live/native/fuzz/*.cpp optimized/native/sha256*)
+	@test -n "$(CLANG)" || { echo "make fuzz-stream needs clang: install clang and libclang-rt-dev" >&2; exit 2; }
+	mkdir -p $(FUZZ)/stream-corpus
+	$(PYTHON) tests/live/golden/corpus.py $(FUZZ)/stream-corpus
+	$(CLANG) -std=c++17 -O1 -g -Wall -Wextra -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=all -I live/native -I optimized/native \
+	  $(filter-out %/bind_stream.cpp,$(filter %.cpp,$^)) -o $@
+
+fuzz-stream: $(FUZZ)/stream ## Fold random and damaged batches for SECONDS.
+	$< -max_total_time=$(SECONDS) -max_len=4000 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/stream-corpus
 
 soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.soak --minutes $(SOAK_MINUTES)
