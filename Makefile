@@ -40,7 +40,10 @@ SEED ?= 1
 # What `make engine` is given besides, as in `make engine ENGINE='--cores kvcanon,rust --only tp2'`.
 ENGINE ?=
 
-# The trace of `make ranks`; docs/performance.md says where one is.
+# How long `make churn` publishes and watches.
+CHURN_MINUTES ?= 60
+
+# The trace of `make ranks` and `make dynamo`; docs/performance.md says where one is.
 TRACE ?=
 
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
@@ -54,13 +57,13 @@ ASAN := build/asan
 TSAN := build/tsan
 FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp live/native/*.[ch]pp)
-CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp)
+CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp live/native/fuzz/*.cpp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz soak check check-standard check-deep explore explore-deep test test-deep ranks engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,8 +129,23 @@ $(FUZZ)/operations: $(wildcard optimized/native/*.cpp optimized/native/*.hpp opt
 fuzz: $(FUZZ)/operations ## Play random operations to the native core for SECONDS.
 	$< -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/corpus
 
+# The ledger of a stream, likewise. It begins with the golden batches of the tests.
+$(FUZZ)/stream: $(wildcard live/native/*.[ch]pp live/native/fuzz/*.cpp optimized/native/sha256*)
+	@test -n "$(CLANG)" || { echo "make fuzz-stream needs clang: install clang and libclang-rt-dev" >&2; exit 2; }
+	mkdir -p $(FUZZ)/stream-corpus
+	$(PYTHON) tests/live/golden/corpus.py $(FUZZ)/stream-corpus
+	$(CLANG) -std=c++17 -O1 -g -Wall -Wextra -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=all -I live/native -I optimized/native \
+	  $(filter-out %/bind_stream.cpp,$(filter %.cpp,$^)) -o $@
+
+fuzz-stream: $(FUZZ)/stream ## Fold random and damaged batches for SECONDS.
+	$< -max_total_time=$(SECONDS) -max_len=4000 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/stream-corpus
+
 soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.soak --minutes $(SOAK_MINUTES)
+
+churn: $(READY) native ## Publish and watch for CHURN_MINUTES, ten million blocks: memory must stay flat.
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.stream_churn --minutes $(CHURN_MINUTES)
 
 check: $(READY) native ## Judge CACHES for less than a minute, and print the report.
 	$(BIN)/kvcanon check $(CACHES) --effort quick
@@ -153,6 +171,12 @@ test-deep: $(READY) native ## Run the tests on many more cases, from new random 
 ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and compare every decision.
 	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
 	PYTHONPATH=tests/helpers $(BIN)/python tests/helpers/rank_runs.py --trace $(TRACE)
+
+# NVIDIA Dynamo's indexer, which follows our publisher. `kvcanon peers make ai-dynamo-runtime==1.6.1`
+# makes its environment.
+dynamo: $(READY) native ## Serve TRACE: Dynamo's indexer must believe what the cache reports.
+	@test -n "$(TRACE)" || { echo "make dynamo needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
+	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.dynamo_trace --trace $(TRACE)
 
 # Real SGLang servers without a GPU. The first time this installs the release and its packages, 2.2 GB,
 # into the folder of `kvcanon peers`, which KVCANON_PEERS names.

@@ -21,10 +21,11 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Self, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from attrs import frozen
 
+from kvcanon.live.closing import Closing
 from kvcanon.live.subscriber import BrokenFrame, Frame, Source
 
 MAGIC = b"KVSTRM01"
@@ -47,7 +48,7 @@ class BadRecording(ValueError):
     """A file that is no recording, or a damaged one."""
 
 
-class StreamRecorder:
+class StreamRecorder(Closing):
     """Writes frames to a file, block by block; `close` writes what waits. Raises: OSError."""
 
     def __init__(self, path: Path, sources: Sequence[Source]) -> None:
@@ -87,12 +88,6 @@ class StreamRecorder:
         if not self._file.closed:
             self.flush()
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
 
 
 @frozen

@@ -1,15 +1,29 @@
-"""The publishers of SGLang and vLLM, each in its own environment, are followed as they are."""
+"""SGLang and vLLM, each in its own environment: we follow their publishers, they decode ours.
+
+Neither has a subscriber class; its events have types, with which its own routers decode them.
+"""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
+from array_api import insert, new_cache
 from in_peer import peer
-from kvcanon.live import Follower, Subscriber
+from kvcanon.live import Follower, Publisher, Subscriber
+from kvcanon.live.decode import decode_batch
+from kvcanon.live.dialects import DIALECTS, Dialect
+from kvcanon.live.encode import encode_batch
 from kvcanon.live.subscriber import Frame, Source
+from kvcanon.optimized._core import PackedEvents
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import AllBlocksCleared
+from kvcanon.spec.types import Counts, Namespace
+from sent_events import ALL_KINDS, SALTED
 
 PUBLISH = """
 import sys, time
@@ -28,6 +42,113 @@ while True:
     publisher.publish(KVEventBatch(1.0, [stored]))
     time.sleep(0.02)
 """
+
+SUBSCRIBE = """
+import sys
+import msgspec, zmq
+from {module} import KVEventBatch
+endpoint, replay, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
+decoder = msgspec.msgpack.Decoder(type=KVEventBatch)
+context = zmq.Context()
+live, asking = context.socket(zmq.SUB), context.socket(zmq.DEALER)
+live.subscribe(b"kv")
+live.connect(endpoint)
+asking.connect(replay)
+print("ready", flush=True)
+topic, first, _ = live.recv_multipart()
+asking.send_multipart((b"", (0).to_bytes(8, "big")))
+payloads = dict()
+while True:
+    _, _, number, payload = asking.recv_multipart()
+    if int.from_bytes(number, "big", signed=True) < 0:
+        break
+    payloads[int.from_bytes(number, "big")] = payload
+while len(payloads) < wanted:
+    _, number, payload = live.recv_multipart()
+    payloads[int.from_bytes(number, "big")] = payload
+batches = [decoder.decode(payloads[number]) for number in range(wanted)]
+told = []
+for batch in batches:
+    for event in batch.events:
+        fields = msgspec.to_builtins(event)
+        fields = fields if isinstance(fields, dict) else dict(
+            zip(("type", *event.__struct_fields__), fields))
+        told.append([type(event).__name__, fields])
+ranks = [getattr(batch, batch.__struct_fields__[2]) for batch in batches]
+print(msgspec.json.encode([ranks, told]).decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "module", "dialect"),
+    [
+        ("sglang==0.5.23", "sglang.srt.disaggregation.kv_events", Dialect.SGLANG),
+        ("sglang==0.5.13", "sglang.srt.disaggregation.kv_events", Dialect.LEGACY),
+        ("vllm==0.33.0", "vllm.distributed.kv_events", Dialect.VLLM),
+    ],
+)
+def test_engines_decode_our_stream(release: str, module: str, dialect: Dialect) -> None:
+    """What we publish, live and by replay, packed and listed, an engine's types decode whole."""
+    there = peer(release)
+    anywhere = "tcp://127.0.0.1:*"
+    with Publisher(
+        anywhere,
+        replay_endpoint=anywhere,
+        binds_endpoint=True,
+        topic="kv",
+        dialect=dialect,
+        rank=2,
+    ) as sender:
+        packed = packed_events()
+        encoded = (
+            encode_batch(ALL_KINDS, dialect, 1.0, 2),
+            packed.encode(DIALECTS.index(dialect), 1.0, 2),
+        )
+        sender.publish(ALL_KINDS)
+        sender.publish(packed)
+        code = SUBSCRIBE.format(module=module)
+        arguments = [str(sender.endpoint), str(sender.replay_endpoint), "3"]
+        reader = subprocess.Popen(
+            [str(there.python), "-W", "ignore", "-c", code, *arguments],
+            env=there.variables,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert reader.stdout is not None
+            while "ready" not in (line := reader.stdout.readline()):
+                assert line, "the engine's reader ended"
+            while reader.poll() is None:
+                sender.publish([AllBlocksCleared()])
+                time.sleep(0.1)
+            ranks, told = json.loads(reader.stdout.read())
+        finally:
+            reader.kill()
+            reader.communicate()
+    assert ranks == [2, 2, 2]
+    wanted = [each for payload in encoded for each in decode_batch(payload).events]
+    assert [kind for kind, _ in told] == [*(each.kind for each in wanted), "AllBlocksCleared"]
+    for each, (_, fields) in zip(wanted, told, strict=False):
+        ours = {name: value for name, value in each.fields.items() if name != "extra_key"}
+        assert ours.items() <= fields.items()
+
+
+def packed_events() -> PackedEvents:
+    """Events of the fast cache, in two namespaces and on both media."""
+    cache = new_cache(
+        CacheConfig(
+            page_size=4,
+            device_slots=Counts(64),
+            host_slots=Counts(64),
+            write_policy="write_through",
+        )
+    )
+    for namespace in (Namespace(), SALTED):
+        tokens = np.arange(40, dtype=np.uint32)
+        insert(cache, tokens, namespace=cache.namespace(namespace))
+    cache.flush()
+    cache.evict(5)
+    return cache.take_packed_events()
 
 
 @pytest.mark.parametrize(

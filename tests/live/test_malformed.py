@@ -17,6 +17,8 @@ from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.spec.hashing import page_hashes
 from sent_events import CLEARED, batch, remove, store
 
+EXAMPLES = max(500, settings().max_examples)
+"""10,000 of each kind in `make test-deep`."""
 GOOD = batch(CLEARED, store([10, 20, 30], cache_salt="s"), remove([1, 2]), rank=3)
 
 FIELDS = [
@@ -62,7 +64,7 @@ def fold(payload: bytes) -> bool:
     return True
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(VALUES)
 @example([1.0, [{"type": "BlockStored", "block_hashes": [], "token_ids": []}]])
 @example([1.0, [["BlockStored", [1], None, [1], 1]]])
@@ -71,14 +73,14 @@ def test_any_value_is_folded_or_refused(value: object) -> None:
     fold(msgspec.msgpack.encode(value))
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(VALUES, max_size=4))
 def test_any_events_are_folded_or_refused(events: list[object]) -> None:
     """Any values in the place of events are events or are refused."""
     fold(msgspec.msgpack.encode([1.0, events, 0]))
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_folded_or_refused(payload: bytes) -> None:
     """Any bytes are a batch or are refused."""
@@ -86,10 +88,11 @@ def test_any_bytes_are_folded_or_refused(payload: bytes) -> None:
 
 
 def test_damaged_batches_are_folded_or_refused() -> None:
-    """A batch with bytes changed, cut out or added is read or refused: 10,000 of them."""
+    """A batch with bytes changed, cut out or added is read, or counted as malformed: 10,000."""
     drawn = random.Random(17)
+    follower = Follower()
     refused = 0
-    for _ in range(10_000):
+    for number in range(10_000):
         damaged = bytearray(GOOD)
         for _ in range(drawn.randint(1, 4)):
             at = drawn.randrange(len(damaged))
@@ -100,7 +103,12 @@ def test_damaged_batches_are_folded_or_refused() -> None:
                 del damaged[at : at + drawn.randint(1, 9)]
             else:
                 damaged[at:at] = drawn.randbytes(drawn.randint(1, 5))
-        refused += not fold(bytes(damaged))
+        found = follower.take(number, bytes(damaged))
+        is_refused = Fault.MALFORMED in {each.fault for each in found}
+        assert is_refused is not fold(bytes(damaged))
+        refused += is_refused
+    assert follower.counts.malformed == refused
+    assert follower.counts.batches == 10_000
     assert 3000 < refused < 10_000
 
 

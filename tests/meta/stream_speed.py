@@ -20,8 +20,10 @@ import numpy as np
 from array_api import insert
 from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
+from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import Frame, Source
+from kvcanon.live.subscriber import Frame, Source, Subscriber
+from kvcanon.live.watch import StreamWatch
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized._core import PackedEvents
 from kvcanon.spec.config import CacheConfig
@@ -131,6 +133,37 @@ def folding() -> None:
             )
 
 
+def watching() -> None:
+    """How fast a watch receives and folds what a publisher sends over TCP."""
+    for page_size, prompt_pages in ((16, 500), (64, 200)):
+        churn = Churn(page_size, prompt_pages, 100_000)
+        batches = [churn.step()]
+        while sum(each.pages for each in batches) < 500_000:
+            batches.append(churn.step())
+        anywhere = "tcp://127.0.0.1:*"
+        with (
+            Publisher(anywhere, replay_endpoint=anywhere, binds_endpoint=True) as sender,
+            Subscriber([Source(sender.endpoint, sender.replay_endpoint)]) as subscriber,
+        ):
+            watch = StreamWatch(subscriber, FollowerConfig())
+            waiting = iter(batches)
+            while not watch.fold.followers:
+                sender.publish(next(waiting))
+                watch.step(0.1)
+            for batch in waiting:
+                sender.publish(batch)
+            counts = watch.fold.followers[0].counts
+            seen, spent = counts.pages, 0.0
+            while counts.batches < len(batches):
+                before = time.thread_time()
+                assert not watch.step(1.0)
+                spent += time.thread_time() - before
+            print(
+                f"watch, pages of {page_size}, {prompt_pages} a prompt: "
+                f"{(counts.pages - seen) / spent:,.0f} page events a second"
+            )
+
+
 def memory(blocks: int) -> None:
     """The ledger's bytes a block, and whether they stay flat while blocks come and go."""
     churn = Churn(4, 1000, blocks)
@@ -160,14 +193,19 @@ def main() -> None:
     """Measure what is asked for."""
     options = argparse.ArgumentParser()
     options.add_argument("--blocks", type=int, default=1_000_000)
-    options.add_argument("--only", choices=("encoding", "publishing", "folding", "memory"))
+    options.add_argument(
+        "--only", choices=("encoding", "publishing", "folding", "watching", "memory")
+    )
     given = options.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "encoding": encoding,
         "publishing": publishing,
         "folding": folding,
+        "watching": watching,
         "memory": lambda: memory(given.blocks),
     }
+    options.add_argument("--only", choices=tuple(parts))
+    given = options.parse_args()
     for name, part in parts.items():
         if given.only in {None, name}:
             part()

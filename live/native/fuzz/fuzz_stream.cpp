@@ -1,0 +1,69 @@
+// The entry point of libFuzzer: any bytes are the batches of a stream, which are folded or refused.
+//
+// What is no batch must change nothing, and the counts of a book must be those of its blocks.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "ledger.hpp"
+#include "msgpack_reader.hpp"
+
+namespace {
+
+using kvcanon::Block;
+using kvcanon::Ledger;
+using kvcanon::WIRE_MEDIA;
+
+// Blocks by rank, group and medium, counted anew.
+std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> counted(Ledger& ledger) {
+    std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> found;
+    for (const auto& [rank_number, rank] : ledger.ranks()) {
+        for (const auto& [group, book] : rank.books) {
+            uint64_t distinct = 0;
+            std::array<uint64_t, WIRE_MEDIA> blocks{};
+            book.table.each([&](const Block& block) {
+                ++distinct;
+                // A block that is nowhere is forgotten.
+                if (block.media == 0) abort();
+                for (size_t medium = 0; medium < WIRE_MEDIA; ++medium) {
+                    blocks[medium] += block.media >> medium & 1U;
+                }
+            });
+            if (distinct != book.table.size() || blocks != book.counts.blocks) abort();
+            for (size_t medium = 0; medium < WIRE_MEDIA; ++medium) {
+                if (blocks[medium] != 0) found[{rank_number, group, medium}] = blocks[medium];
+            }
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+// The first byte says how hashes are judged; then come batches, each after two bytes of length.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    if (size == 0) return 0;
+    const kvcanon::LedgerOptions options{static_cast<kvcanon::Hashes>(data[0] % 3),
+                                         (data[0] & 4U) != 0, (data[0] & 8U) != 0};
+    Ledger ledger(options, [](const kvcanon::Space&) { return std::vector<kvcanon::Seed>(1); });
+    bool begins = true;
+    for (size_t at = 1; at + 2 <= size;) {
+        const size_t stated = static_cast<size_t>(data[at]) << 8U | data[at + 1];
+        const size_t length = std::min(stated, size - at - 2);
+        const auto before = counted(ledger);
+        try {
+            ledger.fold(data + at + 2, length, begins);
+            begins = false;
+        } catch (const kvcanon::Malformed&) {
+            if (counted(ledger) != before) abort();
+            ledger.lose();
+        }
+        counted(ledger);
+        at += 2 + length;
+    }
+    ledger.drop();
+    return counted(ledger).empty() ? 0 : (abort(), 0);
+}
