@@ -40,11 +40,12 @@ class StreamBeside:
     def __attrs_post_init__(self) -> None:
         self.pages = AnnouncedPages(self.follower)
 
-    def settle(self, round_name: str, seconds: float = QUIET_SECONDS) -> float:
+    def settle(self, round_name: str, seconds: float | None = None) -> float:
         """Fold what comes until nothing does, and return the time of the earliest batch."""
         earliest, ends = float("inf"), time.monotonic() + MOST_SECONDS
+        quiet = QUIET_SECONDS if seconds is None else seconds
         while time.monotonic() < ends:
-            arrived = list(self.subscriber.receive(seconds))
+            arrived = list(self.subscriber.receive(quiet))
             if not arrived:
                 break
             for each in arrived:

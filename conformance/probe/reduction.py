@@ -14,10 +14,10 @@ from kvcanon.conformance.probe.sharing import SentRequest
 MOST_REPLAYED = 400
 """Requests that are sent again for one finding."""
 
-NEEDS_REPLAY = frozenset(
-    {ProbeFault.TOO_FEW, ProbeFault.ORDER, ProbeFault.WINDOW_ORDER, ProbeFault.HELD}
-)
+NEEDS_REPLAY = frozenset({ProbeFault.TOO_FEW, ProbeFault.ORDER, ProbeFault.WINDOW_ORDER})
 """Kinds that another client of the server can cause once, and hardly twice."""
+LEAKS = frozenset({ProbeFault.HELD})
+"""Kinds that take something from the server each time they are shown: they are not sent again."""
 
 
 @frozen

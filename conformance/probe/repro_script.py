@@ -28,6 +28,8 @@ def script_of(
     """The source of the script."""
     finding = shown.finding
     check = _CHECKS.get(finding.fault, "play")
+    if not finding.bounds and check != "tokens":
+        check = "play"
     if finding.fault is ProbeFault.ORDER:
         check = "order" if len(finding.bounds) == 2 else "most"
     requests = [_plain(each.request) for each in shown.requests]

@@ -159,7 +159,10 @@ def play_pressure(play: RoundPlayer) -> None:
     unit, space, pool = play.unit, PromptSpace("pressure"), play.facts.pool_tokens or 0
     length = max(3 * unit, min(12 * unit, pool // 12)) + play.between(1, unit - 1)
     aborted = [play.tokens(length) for _ in range(2)]
-    for number, tokens in enumerate(aborted):
+    # The first is cached when a client of its continuation leaves, the second is not.
+    play.ask("early, aborted later", aborted[0], space)
+    goes_on = (aborted[0] + play.tokens(unit + 1), aborted[1])
+    for number, tokens in enumerate(goes_on):
         play.send(ProbeRequest(f"aborted {number}", tokens, _reply_to_abort(play), space, 2))
     kept = [play.tokens(length) for _ in range(2)]
     for number, tokens in enumerate(kept):
@@ -175,6 +178,19 @@ def play_pressure(play: RoundPlayer) -> None:
         play.ask("a filler by half", tokens[: len(tokens) // 2] + play.tokens(unit), space)
         play.ask("a filler from the middle on", tokens[:cut] + play.tokens(unit), space)
         play.ask("a filler whole", tokens, space)
+
+
+def play_order(play: RoundPlayer) -> None:
+    """Two prompts, the first of them again, and fillers for which one of the two must leave."""
+    unit, space, pool = play.unit, PromptSpace("order"), play.facts.pool_tokens or 0
+    length = max(6 * unit, min(32 * unit, pool // 8)) + 1
+    first, second = play.tokens(length), play.tokens(length)
+    used = 0
+    for name, tokens in (("first", first), ("second", second), ("first again", first)):
+        used += play.ask(name, tokens, space, 1).computed
+    _fill(play, space, pool + length - used - unit, count=1)
+    play.ask(f"{RETURNS}: second", second, space, 1)
+    play.ask(f"{RETURNS}: first", first, space, 1)
 
 
 def play_window_order(play: RoundPlayer) -> None:
@@ -229,6 +245,13 @@ def no_pool(facts: EngineFacts) -> str:
     return "" if facts.pool_tokens else "the size of the pool is not known; give --pool-tokens"
 
 
+def no_order(facts: EngineFacts) -> str:
+    """Why the order of prompts cannot be judged; it was said before where the policy is another."""
+    if facts.window != 0 or facts.policy != "lru" or facts.has_host is None:
+        return "-"
+    return no_pool(facts)
+
+
 def no_window(facts: EngineFacts) -> str:
     """Why the order of windows cannot be judged."""
     if facts.window == 0:
@@ -255,6 +278,13 @@ ROUNDS = (
         play_window_order,
         tokens=lambda facts: 4 * (facts.pool_tokens or 0),
         unfit=no_window,
+    ),
+    ProbeRound(
+        "order",
+        "which prompt leaves first",
+        play_order,
+        tokens=lambda facts: int(1.2 * (facts.pool_tokens or 0)),
+        unfit=no_order,
     ),
     ProbeRound(
         "pressure",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from attrs import define, evolve, field, frozen
 
@@ -19,7 +20,13 @@ from kvcanon.conformance.probe.judge import (
     prompt_key,
 )
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
-from kvcanon.conformance.probe.reduction import NEEDS_REPLAY, Reducer, ShownFinding
+from kvcanon.conformance.probe.reduction import (
+    LEAKS,
+    MOST_REPLAYED,
+    NEEDS_REPLAY,
+    Reducer,
+    ShownFinding,
+)
 from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, RoundPlayer
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply
@@ -132,7 +139,7 @@ class ProbeSession:
             if each is ROUNDS[0]:
                 self._learn(sent, result)
             if each.name == "aborts":
-                self._look_at_pool(held, result)
+                self._look_at_pool(held, sent, result)
             self._find_truths(sent, result)
         except OutOfBudget:
             cut = True
@@ -180,10 +187,12 @@ class ProbeSession:
             return
         raise UsageError(_CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
-    def _look_at_pool(self, before: float | None, result: ProbeResult) -> None:
+    def _look_at_pool(
+        self, before: float | None, sent: Sequence[SentRequest], result: ProbeResult
+    ) -> None:
         found = held_after_aborts(self.player, before)
         if found is not None:
-            result.shown.append(ShownFinding(found, (), repeated=True))
+            result.shown.append(ShownFinding(found, tuple(sent), repeated=False))
 
     def _find_truths(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
         """Ask for the reply to each prompt without a cache."""
@@ -219,6 +228,9 @@ class ProbeSession:
         for fault, finding in by_kind.items():
             if any(each.finding.fault is fault for each in result.shown):
                 continue
+            if fault is ProbeFault.TOKENS and not self._repeats_itself(sent[finding.at], by):
+                _note_once(result, "tokens: the server does not repeat itself without a cache")
+                continue
             shown = self._reduced(sent, finding, by)
             if shown.repeated or fault not in NEEDS_REPLAY:
                 result.shown.append(shown)
@@ -230,18 +242,43 @@ class ProbeSession:
     def _reduced(
         self, sent: Sequence[SentRequest], finding: ProbeFinding, by: JudgedAgainst
     ) -> ShownFinding:
-        player = self.player
+        player, shown = self.player, tuple(sent[: finding.at + 1])
+        whole = ShownFinding(finding, shown, repeated=False)
+        if finding.fault in LEAKS:
+            return whole
         seconds = max(KEPT_FOR_REDUCTION, min(REDUCE_SECONDS, player.seconds_left / 2))
+        try:
+            with self._extra_time(seconds):
+                return Reducer(player, by, player.deadline).reduce(sent, finding)
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
+            # The round that goes on meets the server as it is now.
+            return whole
+
+    @contextmanager
+    def _extra_time(self, seconds: float) -> Iterator[None]:
+        """Let a finding be confirmed: within its own time, and without a look at the stream."""
+        player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
         player.deadline = player.clock() + seconds
-        player.requests_left, player.beside = 10_000, None
+        player.requests_left, player.beside = MOST_REPLAYED + 1, None
         try:
-            return Reducer(player, by, player.deadline).reduce(sent, finding)
+            yield
         finally:
             player.deadline, player.requests_left, player.beside = deadline, requests, beside
             if beside is not None:
                 beside.settle("replays")
                 self.found_beside()
+
+    def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
+        """Whether a prompt gives the same reply twice when nothing of it is cached."""
+        truth, player = self.truths[prompt_key(sent.request)], self.player
+        with self._extra_time(KEPT_FOR_REDUCTION):
+            again = player.cold(sent.request, len(truth.tokens), may_flush=self.limits.flush)
+        return again is not None and (
+            compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
+        )
 
     def _count_ties(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
         for each in sent:

@@ -166,6 +166,8 @@ def _models(address: EngineAddress) -> tuple[str, tuple[str, ...]]:
 
 
 def _reply(answer: JsonObject) -> ProbeReply:
+    if not answer:
+        raise ServerProblem("/generate ended its answer before it began; has the server ended?")
     facts = answer.get("meta_info")
     ending = (facts or {}).get("finish_reason") if isinstance(facts, Mapping) else None
     kind = ending.get("type") if isinstance(ending, Mapping) else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -179,18 +181,12 @@ class FakeHandler(BaseHTTPRequestHandler):
         prompt = len(run.tokens)
         if body.get("stream"):
             self._begin_stream()
-            try:
-                for each in self.state.engine.serve(run):
+            for each in self.state.engine.serve(run):
+                if not run.aborted:
                     self._part({"choices": [self._choice([each])]})
                     time.sleep(STEP_SECONDS)
-                self._end_stream()
-            except OSError:
-                # The client has left.
-                run.aborted = True
-                with self.state.engine.lock:
-                    self.state.engine.finish(run)
-                    self.state.engine.publish()
-            self.close_connection = True
+                    run.aborted = self._client_has_left()
+            self._end_stream()
         elif self._serve(run):
             usage: dict[str, Any] = {"prompt_tokens": prompt}
             if "counts" not in self.state.shown.hides:
@@ -260,6 +256,10 @@ class FakeHandler(BaseHTTPRequestHandler):
     def _part(self, value: object) -> None:
         self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         self.wfile.flush()
+
+    def _client_has_left(self) -> bool:
+        ready, _, _ = select.select([self.connection], [], [], 0)
+        return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def _end_stream(self) -> None:
         self.wfile.write(b"data: [DONE]\n\n")

@@ -20,7 +20,6 @@ from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.types import (
-    DEFAULT_NAMESPACE,
     FULL,
     GPU,
     SWA,
@@ -31,6 +30,7 @@ from kvcanon.spec.types import (
     Slots,
     WritePolicy,
     make_key,
+    shortage,
 )
 
 WORD = 8
@@ -149,7 +149,8 @@ class FakeEngine:
         try:
             return self.cache.allocate(counts)
         except OutOfSlots:
-            self.cache.evict(counts)
+            free = {each: len(self.cache.free_slots(each, GPU)) for each in self.config.components}
+            self.cache.evict(shortage(counts, Counts.of(free)))
             self.cache.flush()
             return self.cache.allocate(counts)
 
@@ -279,5 +280,3 @@ def _digest(*parts: bytes) -> bytes:
 def _is_locked(node: object) -> bool:
     return any(data.lock_refs for data in node.data.values())  # type: ignore[attr-defined]
 
-
-PLAIN = DEFAULT_NAMESPACE
