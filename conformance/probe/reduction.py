@@ -46,7 +46,7 @@ class Reducer:
         again = self._shows(shown, finding, left)
         if again is None:
             return ShownFinding(finding, tuple(shown), repeated=False)
-        size = max(1, len(shown) // 2)
+        size, smaller = max(1, len(shown) // 2), [again]
         while size:
             at = 0
             while at < len(shown) - 1:
@@ -55,9 +55,17 @@ class Reducer:
                 if found is None:
                     at += size
                 else:
-                    again, shown = found, list(found.requests)
+                    shown = list(found.requests)
+                    smaller.append(found)
             size //= 2
-        return again
+        return self._steady(smaller, left)
+
+    def _steady(self, smaller: list[ShownFinding], left: list[int]) -> ShownFinding:
+        """The smallest that shows the finding once more: some depend on what is cached besides."""
+        for each in reversed(smaller):
+            if self._shows(each.requests, each.finding, left) is not None:
+                return each
+        return smaller[0]
 
     def _shows(
         self, shown: Sequence[SentRequest], finding: ProbeFinding, left: list[int]

@@ -78,7 +78,7 @@ import urllib.request
 '''
 
 _BODY = '''
-RUN = "script %d" % time.time_ns()
+TRIES = 3  # What is cached besides can hide some faults once.
 
 
 def post(path, body):
@@ -175,11 +175,15 @@ def is_right(replies):
 
 
 ask = ask_sglang if API == "sglang" else ask_openai
-replies = []
-for request in REQUESTS:
-    replies.append(ask(*request))
-    print("%-40s %5d tokens, %5d cached, %5d on the device, reply %s" % (
-        request[0], len(request[1]), replies[-1][2], replies[-1][3], replies[-1][0]
-    ))
-sys.exit(0 if is_right(replies) else "the fault shows")
+for number in range(TRIES):
+    RUN = "script %d" % time.time_ns()
+    replies = []
+    for request in REQUESTS:
+        replies.append(ask(*request))
+        print("%-40s %5d tokens, %5d cached, %5d on the device, reply %s" % (
+            request[0], len(request[1]), replies[-1][2], replies[-1][3], replies[-1][0]
+        ))
+    if not is_right(replies):
+        sys.exit("the fault shows")
+print("the fault does not show")
 '''
