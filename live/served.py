@@ -104,6 +104,11 @@ class ServedAudit:
     mismatches: tuple[tuple[int, ServedMismatch], ...]
     """By the line of the log, from 1."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether requests were compared, and each was served as promised."""
+        return bool(self.sums.requests) and not self.mismatches
+
 
 def audit_served(
     recording: Recording, log: Path, config: FollowerConfig, source: int, *, partly: bool

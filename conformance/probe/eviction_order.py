@@ -83,7 +83,7 @@ def _overstayed(
     held = last.request.abort_after > 0
     since = "aborted" if held else "last used"
     words = (
-        f"{each.round}: {each.request.name}: {each.reply.on_device} tokens are still on the device, "
+        f"{each.round}: {each.request.name}: {each.reply.on_device} tokens are still there, "
         f"{computed} computed tokens after the prompt was {since}, where the pool has "
         f"{facts.pool_tokens}"
     )

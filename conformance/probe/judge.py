@@ -1,4 +1,4 @@
-"""Judges what was sent and answered: a pure function, so that a replay is judged in the same way."""
+"""Judges what was sent and answered: a pure function, so that a replay is judged alike."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def _judge_one(
     if truth is not None:
         compared = compare_replies(each.reply, truth, by.margin)
         if compared.closeness is Closeness.DIFFERENT:
-            cached = "" if each.reply.cached is None else f", with {each.reply.cached} tokens cached"
+            cached = (
+                "" if each.reply.cached is None else f", with {each.reply.cached} tokens cached"
+            )
             words = f"{name}{cached}: {compared.words}"
             yield ProbeFinding(ProbeFault.TOKENS, words, each.round, at)
     cached = each.reply.cached
@@ -76,7 +78,7 @@ def _judge_one(
 def _too_many(
     name: str, at: int, each: SentRequest, before: Sequence[SentRequest], most: int
 ) -> ProbeFinding:
-    """More cached tokens than earlier requests of the space can have left: whose are they?"""
+    """More cached tokens than earlier requests of the space can have left, and whose they are."""
     cached = each.reply.cached or 0
     for other in reversed(before):
         if other.request.space == each.request.space:

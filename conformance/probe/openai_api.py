@@ -19,8 +19,7 @@ from kvcanon.conformance.probe.transport import (
 
 PATH = "/v1/completions"
 LIKELIEST = 4
-_TOKEN = "token_id:"
-_NO_COUNTS = "cached tokens: start vLLM with --enable-prompt-tokens-details"
+_NAMED_ID = "token_id:"
 _NO_METRICS = "the sizes of page and pool: /metrics does not have vllm:cache_config_info"
 
 
@@ -127,7 +126,7 @@ def _tokens(choice: JsonObject) -> list[int]:
     given = choice.get("token_ids")
     if given is None:
         named = (choice.get("logprobs") or {}).get("tokens") or ()
-        given = [each.removeprefix(_TOKEN) for each in named if each.startswith(_TOKEN)]
+        given = [each.removeprefix(_NAMED_ID) for each in named if each.startswith(_NAMED_ID)]
         if choice.get("text") and not given:
             raise ServerProblem(
                 f"{PATH} names no token ids (return_token_ids); the probe needs a server that "
@@ -148,12 +147,12 @@ def _scores(choice: JsonObject) -> list[TokenScore]:
     return [
         TokenScore(_id(token), float(logprob), {_id(t): float(p) for t, p in (tops or {}).items()})
         for token, logprob, tops in rows
-        if logprob is not None and token.startswith(_TOKEN)
+        if logprob is not None and token.startswith(_NAMED_ID)
     ]
 
 
 def _id(token: str) -> int:
-    return int(token.removeprefix(_TOKEN))
+    return int(token.removeprefix(_NAMED_ID))
 
 
 def _number(value: str | None) -> int | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.session import ProbeResult
 from kvcanon.conformance.probe.sharing import PageRange
 from kvcanon.conformance.probe.talk import EngineFacts
 
 FORMAT = "kvcanon-probe/1"
 _SHOWN_TIES = 2
+_SHOWN_REQUESTS = 12
 
 
 def engine_line(facts: EngineFacts, page: PageRange) -> str:
@@ -36,23 +38,8 @@ def report_lines(result: ProbeResult, sums: Mapping[str, Any] | None) -> Iterato
     if sums is not None:
         yield f"  beside the stream: {sums_words(sums)}"
     for number, shown in enumerate(result.shown, 1):
-        finding = shown.finding
-        law = f"{finding.law_id}, " if finding.law_id else ""
         yield ""
-        yield f"Finding {number}: {law}{finding.fault.words}"
-        yield f"  {finding.words}."
-        if shown.repeated and shown.requests:
-            yield f"  {len(shown.requests)} requests show it:"
-        elif shown.requests:
-            yield f"  It was seen once, with the {len(shown.requests)} requests of its round:"
-        for sent in shown.requests[-_SHOWN_REQUESTS:]:
-            cached = "" if sent.reply.cached is None else f", {sent.reply.cached} cached"
-            yield (
-                f"    {sent.request.name}: {len(sent.request.tokens)} tokens, "
-                f"{sent.request.space.words}{cached}"
-            )
-        if finding.law_id:
-            yield f"  The law: kvcanon laws {finding.law_id}"
+        yield from finding_lines(number, shown)
     yield ""
     for words in result.near_ties[:_SHOWN_TIES]:
         yield f"near-tie: {words}"
@@ -63,7 +50,26 @@ def report_lines(result: ProbeResult, sums: Mapping[str, Any] | None) -> Iterato
     yield verdict(result)
 
 
-_SHOWN_REQUESTS = 12
+def finding_lines(number: int, shown: ShownFinding) -> Iterator[str]:
+    """A finding: what is wrong, and the requests that show it."""
+    finding = shown.finding
+    law = f"{finding.law_id}, " if finding.law_id else ""
+    yield f"Finding {number}: {law}{finding.fault.words}"
+    yield f"  {finding.words}."
+    if shown.repeated and shown.requests:
+        yield f"  {len(shown.requests)} requests show it:"
+    elif shown.requests:
+        yield f"  It was seen once, with {len(shown.requests)} requests of its round:"
+    if len(shown.requests) > _SHOWN_REQUESTS:
+        yield f"    {len(shown.requests) - _SHOWN_REQUESTS} more, and then"
+    for sent in shown.requests[-_SHOWN_REQUESTS:]:
+        cached = "" if sent.reply.cached is None else f", {sent.reply.cached} cached"
+        yield (
+            f"    {sent.request.name}: {len(sent.request.tokens)} tokens, "
+            f"{sent.request.space.words}{cached}"
+        )
+    if finding.law_id:
+        yield f"  The law: kvcanon laws {finding.law_id}"
 
 
 def verdict(result: ProbeResult) -> str:
@@ -91,8 +97,12 @@ def report_json(result: ProbeResult, seed: int, sums: Mapping[str, Any] | None) 
             "host_tier": facts.has_host,
         },
         "rounds": [
-            {"name": each.name, "requests": each.requests, "with_hits": each.with_hits,
-             "cut_short": each.cut_short}
+            {
+                "name": each.name,
+                "requests": each.requests,
+                "with_hits": each.with_hits,
+                "cut_short": each.cut_short,
+            }
             for each in result.rounds
         ],
         "findings": [
@@ -131,13 +141,11 @@ def report_json(result: ProbeResult, seed: int, sums: Mapping[str, Any] | None) 
 
 def sums_words(sums: Mapping[str, Any]) -> str:
     """What was promised and served, in words."""
-    def said(tokens: Mapping[str, int]) -> str:
-        return ", ".join(f"{count} {tier}" for tier, count in sorted(tokens.items())) or "none"
-
-    return (
-        f"{sums['requests']} requests compared; tokens promised: {said(sums['promised'])}; "
-        f"served: {said(sums['served'])}"
+    promised, served = (
+        ", ".join(f"{count} {tier}" for tier, count in sorted(sums[name].items())) or "none"
+        for name in ("promised", "served")
     )
+    return f"{sums['requests']} requests compared; tokens promised: {promised}; served: {served}"
 
 
 def _page_words(facts: EngineFacts, page: PageRange) -> str:

@@ -46,9 +46,9 @@ def script_of(
     listed = pformat(requests, width=_WIDTH, compact=True, sort_dicts=False)
     return (
         f"{head}{_USAGE}"
-        f'URL = sys.argv[1] if len(sys.argv) > 1 else {address.url!r}\n{named}'
-        f"# Name, prompt, tokens to generate, namespace (salt, extra key, LoRA), tokens before the\n"
-        f"# client leaves (0: it stays).\nREQUESTS = {listed}\n{_BODY}"
+        f"URL = sys.argv[1] if len(sys.argv) > 1 else {address.url!r}\n{named}"
+        "# Name, prompt, tokens to generate, namespace (salt, extra key, LoRA), and tokens before\n"
+        f"# the client leaves (0: it stays).\nREQUESTS = {listed}\n{_BODY}"
     )
 
 

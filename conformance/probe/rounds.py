@@ -27,7 +27,7 @@ _LEAST_UNIT = 8
 
 
 @frozen
-class RoundPlayer:
+class PromptSender:
     """What a round needs: where it draws from, what is known, and how it sends."""
 
     rng: random.Random
@@ -64,14 +64,14 @@ class ProbeRound:
 
     name: str
     purpose: str
-    play: Callable[[RoundPlayer], None]
+    play: Callable[[PromptSender], None]
     tokens: Callable[[EngineFacts], int] = lambda _facts: 0
     """About how many tokens it computes, where that depends on the pool; 0 for few."""
     unfit: Callable[[EngineFacts], str] = lambda _facts: ""
     """Why it cannot be played to an engine; empty if it can."""
 
 
-def play_repeats(play: RoundPlayer) -> None:
+def play_repeats(play: PromptSender) -> None:
     """Prompts of several lengths, each twice in a row: the page size, and the end of a hit."""
     unit, space = play.unit, PromptSpace("repeats")
     lengths = [3 * unit, 4 * unit + 1, 5 * unit - 1, 6 * unit + play.between(2, unit - 1), 7 * unit]
@@ -84,7 +84,7 @@ def play_repeats(play: RoundPlayer) -> None:
         play.ask(f"prompt {number} again", tokens, space, 1)
 
 
-def play_chats(play: RoundPlayer) -> None:
+def play_chats(play: PromptSender) -> None:
     """Two chats with one system prompt, in turn: each prompt extends an earlier reply."""
     space, system = PromptSpace("chats"), play.tokens(4 * play.unit + play.between(0, play.unit))
     said = [system + play.tokens(play.between(3, play.unit)) for _ in range(2)]
@@ -94,7 +94,7 @@ def play_chats(play: RoundPlayer) -> None:
             said[chat] = sent.kept + play.tokens(play.between(2, play.unit))
 
 
-def play_forks(play: RoundPlayer) -> None:
+def play_forks(play: PromptSender) -> None:
     """Prompts that leave one path at pages and within pages, longest first: each cuts a node."""
     unit, space = play.unit, PromptSpace("forks")
     trunk = play.tokens(9 * unit + play.between(0, unit - 1))
@@ -114,7 +114,7 @@ def play_forks(play: RoundPlayer) -> None:
     play.ask("trunk, longer", longer, space)
 
 
-def play_outgrow(play: RoundPlayer) -> None:
+def play_outgrow(play: PromptSender) -> None:
     """Prompts that outgrow a window and a chunk, then their halves and their continuations."""
     unit, space = play.unit, PromptSpace("outgrow")
     length = _long(play.facts, unit)
@@ -127,7 +127,7 @@ def play_outgrow(play: RoundPlayer) -> None:
     play.ask("it goes on", sent.kept + play.tokens(unit), space)
 
 
-def play_spaces(play: RoundPlayer) -> None:
+def play_spaces(play: PromptSender) -> None:
     """One prompt in many namespaces, twice each: none finds what another has left."""
     unit = play.unit
     tokens = play.tokens(5 * unit + play.between(1, unit - 1))
@@ -143,7 +143,7 @@ def play_spaces(play: RoundPlayer) -> None:
         play.ask(f"{space.words}, longer", longer, space)
 
 
-def play_aborts(play: RoundPlayer) -> None:
+def play_aborts(play: PromptSender) -> None:
     """Clients that leave while their reply is generated; then the same prompts to the end."""
     unit, space = play.unit, PromptSpace("aborts")
     shared = play.tokens(3 * unit)
@@ -154,7 +154,7 @@ def play_aborts(play: RoundPlayer) -> None:
         play.ask(f"prompt {number}, not aborted", tokens, space)
 
 
-def play_pressure(play: RoundPlayer) -> None:
+def play_pressure(play: PromptSender) -> None:
     """Fill the pool, and come back to what was there before: the oldest first."""
     unit, space, pool = play.unit, PromptSpace("pressure"), play.facts.pool_tokens or 0
     length = max(3 * unit, min(12 * unit, pool // 12)) + play.between(1, unit - 1)
@@ -180,7 +180,7 @@ def play_pressure(play: RoundPlayer) -> None:
         play.ask("a filler whole", tokens, space)
 
 
-def play_order(play: RoundPlayer) -> None:
+def play_order(play: PromptSender) -> None:
     """Two prompts, the first of them again, and fillers for which one of the two must leave."""
     unit, space, pool = play.unit, PromptSpace("order"), play.facts.pool_tokens or 0
     length = max(6 * unit, min(32 * unit, pool // 8)) + 1
@@ -193,7 +193,7 @@ def play_order(play: RoundPlayer) -> None:
     play.ask(f"{RETURNS}: first", first, space, 1)
 
 
-def play_window_order(play: RoundPlayer) -> None:
+def play_window_order(play: PromptSender) -> None:
     """Nested prompts, another, and the longest again: its match must not refresh inner windows."""
     unit, window = play.unit, play.facts.window or 0
     step = 2 * window + 4 * unit
@@ -214,7 +214,7 @@ def play_window_order(play: RoundPlayer) -> None:
 
 
 def _fill(
-    play: RoundPlayer, space: PromptSpace, tokens: int, length: int = 0, count: int = REPLY_TOKENS
+    play: PromptSender, space: PromptSpace, tokens: int, length: int = 0, count: int = REPLY_TOKENS
 ) -> Sequence[Tokens]:
     """Prompts that share nothing, of so many tokens together."""
     size = length or max(4 * play.unit, _long(play.facts, play.unit) // 2)
@@ -234,7 +234,7 @@ def _long(facts: EngineFacts, unit: int) -> int:
     return max(4 * unit, min([2048, *shares])) + 1
 
 
-def _reply_to_abort(play: RoundPlayer) -> int:
+def _reply_to_abort(play: PromptSender) -> int:
     """A reply so long that its client leaves first."""
     context = play.facts.context_tokens or 1 << 12
     return max(REPLY_TOKENS, min(96, context // 4, (play.facts.pool_tokens or 1 << 12) // 4))

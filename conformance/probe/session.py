@@ -27,7 +27,7 @@ from kvcanon.conformance.probe.reduction import (
     Reducer,
     ShownFinding,
 )
-from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, RoundPlayer
+from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, PromptSender
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply
 from kvcanon.conformance.probe.transport import ServerProblem
@@ -48,6 +48,8 @@ class ProbeLimits:
     margin: float = USUAL_MARGIN
     vocabulary: int = 256
     flush: bool = False
+    only: frozenset[str] = frozenset()
+    """Names of the rounds that are played; empty for all. The first is always played."""
 
 
 @frozen
@@ -135,7 +137,7 @@ class ProbeSession:
 
         held = player.api.held_share() if each.name == "aborts" else None
         try:
-            each.play(RoundPlayer(rng, facts, result.page, self.limits.vocabulary, send))
+            each.play(PromptSender(rng, facts, result.page, self.limits.vocabulary, send))
             if each is ROUNDS[0]:
                 self._learn(sent, result)
             if each.name == "aborts":
@@ -143,6 +145,8 @@ class ProbeSession:
             self._find_truths(sent, result)
         except OutOfBudget:
             cut = True
+        if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
+            _note_once(result, _NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
         result.hits += hits
         result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut))
@@ -153,6 +157,8 @@ class ProbeSession:
 
     def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
         player = self.player
+        if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
+            return "left out by --only"
         if player.seconds_left <= 0 or player.requests_left <= 0:
             return "no seconds or requests are left; raise --seconds or --requests"
         if each.name == "namespaces" and not facts.salts:
@@ -165,6 +171,8 @@ class ProbeSession:
 
     def _learn(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
         """Learn the page size from prompts that were sent twice."""
+        if not any(each.reply.cached for each in sent):
+            return
         if result.page.known is None:
             result.page = learned_page(sent)
         if result.facts.window is None and not page_fits(sent, result.page):
@@ -183,7 +191,7 @@ class ProbeSession:
             )
         if result.hits or result.shown:
             return
-        if any(finding for finding in result.not_shown if finding.startswith("cached tokens:")):
+        if _NO_COUNTS in result.not_shown:
             return
         raise UsageError(_CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
@@ -292,6 +300,9 @@ class ProbeSession:
                 _note_once(result, "tokens that differ: the server gives no log-probabilities")
 
 
+_NO_COUNTS = (
+    "cached tokens: the server does not say them; start vLLM with --enable-prompt-tokens-details"
+)
 _CACHE_OFF = (
     "nothing can be judged: prefix caching is off on this server{}; SGLang must run without "
     "--disable-radix-cache, vLLM with --enable-prefix-caching and --enable-prompt-tokens-details"
@@ -338,4 +349,3 @@ def with_options(
     }
     given = {name: value for name, value in changes.items() if value is not None}
     return evolve(facts, **given)  # type: ignore[arg-type]
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import gcd
 
 from attrs import frozen
@@ -129,7 +130,7 @@ def page_fits(sent: Sequence[SentRequest], page: PageRange) -> bool:
 def _hits_and_rests(sent: Sequence[SentRequest]) -> tuple[list[int], list[int]]:
     """Cached tokens of prompts that were sent twice in a row, and the others but the last."""
     hits, rests = [], []
-    for before, again in zip(sent, sent[1:], strict=False):
+    for before, again in pairwise(sent):
         same = before.request.tokens == again.request.tokens
         if same and before.request.space == again.request.space and again.reply.cached:
             hits.append(again.reply.cached)

@@ -29,6 +29,8 @@ class EngineFault:
     plant: Plant
     found_as: frozenset[ProbeFault]
     engine: Mapping[str, int] = PLAIN
+    round: str = "forks"
+    """The round that shows it."""
     needs_events: bool = False
     dialects: tuple[str, ...] = ("sglang", "vllm")
     copies: Direction | None = None
@@ -116,7 +118,9 @@ def lora_ignored(engine: FakeEngine) -> None:
     key = engine.key
     _replace(
         engine,
-        key=lambda run, tokens: evolve(key(run, tokens), namespace=evolve(run.namespace, lora=None)),
+        key=lambda run, tokens: evolve(
+            key(run, tokens), namespace=evolve(run.namespace, lora=None)
+        ),
     )
 
 
@@ -230,26 +234,33 @@ FAULTS: Mapping[str, EngineFault] = {
     "wrong slot after a split": EngineFault(wrong_slot_after_split, _TOKENS),
     "insert swaps pages": EngineFault(insert_swaps_pages, _TOKENS),
     "load-back one page off": EngineFault(
-        nothing_else, _TOKENS, HOST, copies=Direction.LOAD_BACK
+        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.LOAD_BACK
     ),
-    "backup one page off": EngineFault(nothing_else, _TOKENS, HOST, copies=Direction.BACKUP),
-    "salt ignored": EngineFault(salt_ignored, _SHARED),
-    "LoRA ignored": EngineFault(lora_ignored, _SHARED),
+    "backup one page off": EngineFault(
+        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.BACKUP
+    ),
+    "salt ignored": EngineFault(salt_ignored, _SHARED, round="namespaces"),
+    "LoRA ignored": EngineFault(lora_ignored, _SHARED, round="namespaces"),
     "pages by their first token": EngineFault(
         pages_by_first_token, frozenset({ProbeFault.TOO_MANY})
     ),
     "hit one page short": EngineFault(hit_one_page_short, frozenset({ProbeFault.TOO_FEW})),
     "count one page more": EngineFault(counts_one_page_more, frozenset({ProbeFault.TOO_MANY})),
-    "match refreshes nothing": EngineFault(match_refreshes_nothing, frozenset({ProbeFault.ORDER})),
+    "match refreshes nothing": EngineFault(
+        match_refreshes_nothing, frozenset({ProbeFault.ORDER}), round="order"
+    ),
     "window refreshed too far": EngineFault(
         window_refreshed_too_far,
         frozenset({ProbeFault.WINDOW_ORDER}),
         WINDOW,
+        "window order",
         dialects=("sglang",),
     ),
-    "abort leaves a lock": EngineFault(abort_leaves_lock, frozenset({ProbeFault.HELD})),
+    "abort leaves a lock": EngineFault(
+        abort_leaves_lock, frozenset({ProbeFault.HELD}), round="pressure"
+    ),
     "removal lost": EngineFault(
-        removal_lost, frozenset({ProbeFault.PROMISED}), needs_events=True
+        removal_lost, frozenset({ProbeFault.PROMISED}), round="pressure", needs_events=True
     ),
     "store lost": EngineFault(
         store_lost, frozenset({ProbeFault.UNPROMISED, ProbeFault.STREAM}), needs_events=True

@@ -116,9 +116,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         }
 
     def _generate(self, body: dict[str, Any]) -> None:
-        namespace = Namespace(
-            body.get("extra_key"), self._salt(body), body.get("lora_path")
-        )
+        namespace = Namespace(body.get("extra_key"), self._salt(body), body.get("lora_path"))
         run = FakeRun(list(body["input_ids"]), body["sampling_params"]["max_new_tokens"], namespace)
         self.state.running[body["rid"]] = run
         prompt = len(run.tokens)
@@ -143,7 +141,9 @@ class FakeHandler(BaseHTTPRequestHandler):
         if cached:
             facts["cached_tokens_details"] = {"device": run.device_tokens, "host": run.host_tokens}
         if "scores" not in self.state.shown.hides:
-            facts["output_token_logprobs"] = [[each.logprob, each.token, None] for each in run.scored]
+            facts["output_token_logprobs"] = [
+                [each.logprob, each.token, None] for each in run.scored
+            ]
             facts["output_top_logprobs"] = [
                 [[each.logprob, each.token, None], [each.second_logprob, each.second, None]]
                 for each in run.scored
@@ -159,7 +159,10 @@ class FakeHandler(BaseHTTPRequestHandler):
         facts: dict[str, Any] = {
             "/version": {"version": "fake"},
             "/v1/models": {
-                "data": [{"id": MODEL, "max_model_len": 4096}, {"id": LORA, "parent": MODEL}]
+                "data": [
+                    {"id": MODEL, "max_model_len": self._context},
+                    {"id": LORA, "parent": MODEL},
+                ]
             },
         }
         if "metrics" not in shown.hides:
@@ -172,6 +175,12 @@ class FakeHandler(BaseHTTPRequestHandler):
                 f'vllm:kv_cache_usage_perc{{engine="0"}} {held}\n'
             )
         return facts
+
+    @property
+    def _context(self) -> int:
+        """What fits into the pool by itself, as vLLM demands."""
+        config = self.state.engine.config
+        return min(4096, config.device_slots.full * config.page_size)
 
     def _complete(self, body: dict[str, Any]) -> None:
         lora = None if body["model"] == MODEL else body["model"]
@@ -295,5 +304,3 @@ def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-

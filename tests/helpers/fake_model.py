@@ -67,11 +67,16 @@ class FakeRun:
     aborted: bool = False
     receipt: Receipt | None = None
     start_pages: int = 0
-    own: Slots = Slots()
+    own: Slots = field(factory=Slots)
 
 
 def config_of(
-    *, page_size: int = 4, window: int = 0, pool_pages: int = 96, window_pages: int = 0, host: int = 0
+    *,
+    page_size: int = 4,
+    window: int = 0,
+    pool_pages: int = 96,
+    window_pages: int = 0,
+    host: int = 0,
 ) -> CacheConfig:
     """The settings of an engine: sizes of pools in pages, a window in tokens, 0 for none."""
     swa = (window_pages or pool_pages) if window else 0
@@ -279,4 +284,3 @@ def _digest(*parts: bytes) -> bytes:
 
 def _is_locked(node: object) -> bool:
     return any(data.lock_refs for data in node.data.values())  # type: ignore[attr-defined]
-

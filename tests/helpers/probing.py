@@ -31,7 +31,7 @@ def fault_at(
 ) -> Iterator[tuple[str, list[str]]]:
     """An engine with a fault: its address, and the options of a probe."""
     with engine_at(faulty_engine(fault, events), ServedAs(dialect)) as url:
-        yield url, options_for(dialect, fault.engine)
+        yield url, [*options_for(dialect, fault.engine), "--only", fault.round]
 
 
 @contextmanager
@@ -63,4 +63,3 @@ ENGINES: Sequence[dict[str, int]] = (
     {"page_size": 16, "pool_pages": 64},
 )
 """Sound engines of all sorts."""
-

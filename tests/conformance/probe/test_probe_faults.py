@@ -27,7 +27,7 @@ IN_EVENTS = [name for name, fault in FAULTS.items() if fault.needs_events]
 @pytest.fixture(autouse=True)
 def _soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The publisher is in this process, and its events come at once."""
-    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.002)
 
 
 @pytest.mark.parametrize(("name", "dialect"), PLANTED)
