@@ -169,7 +169,7 @@ def _reply(answer: JsonObject) -> ProbeReply:
     if not answer:
         raise ServerProblem("/generate ended its answer before it began; has the server ended?")
     facts = answer.get("meta_info")
-    ending = (facts or {}).get("finish_reason") if isinstance(facts, Mapping) else None
+    ending = facts.get("finish_reason") if isinstance(facts, Mapping) else None
     kind = ending.get("type") if isinstance(ending, Mapping) else None
     if not isinstance(facts, Mapping) or kind not in {"length", "stop", "abort"}:
         raise ServerProblem(f"/generate answered no reply: {str(answer)[:160]}", status=200)
