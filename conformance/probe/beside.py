@@ -81,11 +81,11 @@ class StreamBeside:
         return self.pages.overlap(request.tokens, request.space.salt, request.space.lora)
 
     def compare(
-        self, promised: Overlap | None, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
+        self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
     ) -> None:
         """Compare what was promised with what was served; `real` is the request as it was sent."""
         earliest = self.settle(sent.round)
-        if promised is None or sent.reply.cached is None or sent.reply.retracted:
+        if not isinstance(promised, Overlap) or sent.reply.cached is None or sent.reply.retracted:
             return
         if not real.space.salt and not self._saw_all():
             return

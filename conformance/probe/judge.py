@@ -54,10 +54,8 @@ def _judge_one(
     if truth is not None:
         compared = compare_replies(each.reply, truth, by.margin)
         if compared.closeness is Closeness.DIFFERENT:
-            cached = (
-                "" if each.reply.cached is None else f", with {each.reply.cached} tokens cached"
-            )
-            words = f"{name}{cached}: {compared.words}"
+            hit = "" if each.reply.cached is None else f", with {each.reply.cached} tokens cached"
+            words = f"{name}{hit}: {compared.words}"
             yield ProbeFinding(ProbeFault.TOKENS, words, each.round, at)
     cached = each.reply.cached
     if cached is None or each.reply.retracted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -15,6 +16,7 @@ from kvcanon.conformance.probe.transport import (
     ServerProblem,
     ask_json,
     stream,
+    understood,
 )
 
 PATH = "/v1/completions"
@@ -33,7 +35,11 @@ class OpenaiApi:
 
     def facts(self) -> EngineFacts:
         """What /v1/models, /version, /metrics and the schema of requests say."""
-        cards = ask_json(self.address, "GET", "/v1/models").get("data") or ()
+        models = ask_json(self.address, "GET", "/v1/models")
+        return understood("/v1/models", partial(self._facts, models))
+
+    def _facts(self, models: JsonObject) -> EngineFacts:
+        cards = models.get("data") or ()
         bases = [card for card in cards if not card.get("parent")]
         if not bases:
             raise ServerProblem(f"{self.address.url}/v1/models lists no model", status=200)
@@ -59,12 +65,12 @@ class OpenaiApi:
         """Send to /v1/completions; where it is to be aborted, stream, and close the connection."""
         body = self._body(request)
         if not request.abort_after:
-            return _reply(ask_json(self.address, "POST", PATH, body))
+            answer = ask_json(self.address, "POST", PATH, body)
+            return understood(PATH, partial(_reply, answer))
         tokens: list[int] = []
         parts = stream(self.address, PATH, body | {"stream": True})
         for part in parts:
-            for choice in part.get("choices") or ():
-                tokens += _tokens(choice)
+            tokens += understood(PATH, partial(_streamed, part))
             if len(tokens) >= request.abort_after:
                 break
         parts.close()  # type: ignore[attr-defined]  # It is a generator, and ends the connection.
@@ -120,6 +126,10 @@ def _reply(answer: JsonObject) -> ProbeReply:
     details = (answer.get("usage") or {}).get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
     return ProbeReply(tuple(_tokens(choices[0])), cached, None, tuple(_scores(choices[0])))
+
+
+def _streamed(part: JsonObject) -> list[int]:
+    return [token for choice in part.get("choices") or () for token in _tokens(choice)]
 
 
 def _tokens(choice: JsonObject) -> list[int]:

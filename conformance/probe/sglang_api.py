@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -24,6 +25,7 @@ from kvcanon.conformance.probe.transport import (
     ask,
     ask_json,
     stream,
+    understood,
 )
 
 LIKELIEST = 4
@@ -45,7 +47,9 @@ class SglangApi:
 
     def facts(self) -> EngineFacts:
         """What /server_info, /v1/models and the schema of requests say."""
-        info = server_info(self.address)
+        return understood("/server_info", partial(self._facts, server_info(self.address)))
+
+    def _facts(self, info: JsonObject) -> EngineFacts:
         capacity = _capacities(info)
         fields = _request_fields(self.address)
         model, loras = _models(self.address)
@@ -74,7 +78,8 @@ class SglangApi:
         """Send to /generate; where it is to be aborted, stream, and abort by name."""
         body = self._body(request)
         if not request.abort_after:
-            return _reply(ask_json(self.address, "POST", "/generate", body))
+            answer = ask_json(self.address, "POST", "/generate", body)
+            return understood("/generate", partial(_reply, answer))
         last: JsonObject = {}
         aborted = False
         for part in stream(self.address, "/generate", body | {"stream": True}):
@@ -82,7 +87,7 @@ class SglangApi:
             if not aborted and len(part.get("output_ids") or ()) >= request.abort_after:
                 ask(self.address, "POST", "/abort_request", {"rid": body["rid"]})
                 aborted = True
-        return _reply(last)
+        return understood("/generate", partial(_reply, last))
 
     def flush(self) -> None:
         """Empty the cache, once no request runs."""
@@ -174,7 +179,8 @@ def _reply(answer: JsonObject) -> ProbeReply:
     if not isinstance(facts, Mapping) or kind not in {"length", "stop", "abort"}:
         raise ServerProblem(f"/generate answered no reply: {str(answer)[:160]}", status=200)
     if kind == "abort" and not answer.get("output_ids"):
-        raise ServerProblem(f"/generate refused a request: {ending.get('message')}", status=400)
+        why = ending.get("message") if isinstance(ending, Mapping) else ""
+        raise ServerProblem(f"/generate refused a request: {why}", status=400)
     cached = int(facts.get("cached_tokens") or 0)
     return ProbeReply(
         tuple(answer.get("output_ids") or ()),

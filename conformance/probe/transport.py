@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -14,6 +14,7 @@ from attrs import field, frozen
 from kvcanon.conformance.errors import UsageError
 
 JsonObject = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
@@ -62,6 +63,8 @@ def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddr
         port = -1
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
         raise UsageError(f"{url!r} is no address of a server; give one as http://127.0.0.1:30000")
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise UsageError("the API key has characters that no HTTP header can have; check it")
     secure = parts.scheme == "https"
     path = parts.path.rstrip("/").removesuffix("/v1")
     usual = 443 if secure else 80
@@ -116,6 +119,18 @@ def stream(address: EngineAddress, path: str, body: object) -> Iterator[JsonObje
                     f"{address.url}{path} streamed what is no JSON: {_shown(data)}", status=200
                 ) from error
             yield part
+
+
+def understood(path: str, read: Callable[[], Answer]) -> Answer:
+    """What is read of an answer. Raises: ServerProblem, if it has another form."""
+    try:
+        return read()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ServerProblem(
+            f"{path} answered in a form that is not known ({type(error).__name__}: {error}); is "
+            "the dialect right? --api names another",
+            status=200,
+        ) from error
 
 
 @contextmanager
