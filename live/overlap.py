@@ -47,6 +47,8 @@ class AnnouncedPages:
     _keys: dict[_Announced, int] = field(factory=dict)
     _sizes: dict[int, int] = field(factory=dict)
     """Tokens of a page, by the rank."""
+    _groups: set[int] = field(factory=set)
+    """The groups of layers that events name."""
 
     def note(self, payload: bytes) -> None:
         """Remember the pages of a batch; one that cannot be read is left to the follower."""
@@ -55,18 +57,20 @@ class AnnouncedPages:
         except UnreadableBatch:
             return
         for event in batch.events:
-            if event.kind == "BlockStored" and event.group == 0:
+            if event.kind == "BlockStored":
+                self._groups.add(event.group)
                 self._note_stored(batch.rank, event)
 
     def overlap(self, tokens: Sequence[int], salt: str = "", lora: str = "") -> Overlap | None:
-        """What is promised for a prompt; None where there are several ranks, or no page yet.
+        """What is promised for a prompt; None where there are several ranks, or groups of layers.
 
         The last token is left out: an engine always computes it.
         """
-        if len(self._sizes) > 1:
+        if len(self._sizes) > 1 or len(self._groups) > 1:
             return None
+        group = next(iter(self._groups), 0)
         for rank, size in self._sizes.items():
-            media = list(self._media(rank, size, tokens[:-1], salt, lora))
+            media = list(self._media((rank, group), size, tokens[:-1], salt, lora))
             on_device = next(
                 (at for at, bits in enumerate(media) if not bits & _DEVICE_BIT), len(media)
             )
@@ -99,14 +103,14 @@ class AnnouncedPages:
             del self._keys[next(iter(self._keys))]
 
     def _media(
-        self, rank: int, size: int, tokens: Sequence[int], salt: str, lora: str
+        self, book: tuple[int, int], size: int, tokens: Sequence[int], salt: str, lora: str
     ) -> Iterator[int]:
         """The media of each leading page, as bits, up to the first page that is on none."""
         parent: int | None = None
         for at in range(0, len(tokens) - size + 1, size):
             named = (salt, lora) if parent is None else ("", "")
             parent = self._keys.get((parent, *named, tuple(tokens[at : at + size])))
-            held = None if parent is None else self.follower.ledger.find(rank, 0, parent)
+            held = None if parent is None else self.follower.ledger.find(*book, parent)
             if held is None or not held[0]:
                 return
             yield held[0]

@@ -212,6 +212,11 @@ def _note_beside(beside: StreamBeside, result: ProbeResult) -> None:
         result.not_shown.append(
             "the stream: no event came; check --events, and that the engine publishes KV events"
         )
+    if beside.unknown:
+        result.not_shown.append(
+            f"{beside.unknown} requests beside the stream: it is that of several ranks, or of "
+            "several groups of layers"
+        )
     if beside.late:
         result.not_shown.append(
             f"{beside.late} requests beside the stream: events of the one before came late, or the "

@@ -35,6 +35,8 @@ class StreamBeside:
     batches: int = 0
     late: int = 0
     """Requests that were not compared, since events came late."""
+    unknown: int = 0
+    """Requests that were not compared, since several ranks or groups of layers publish."""
     pages: AnnouncedPages = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -78,7 +80,9 @@ class StreamBeside:
         """
         if request.space.extra_key or request.abort_after:
             return None
-        return self.pages.overlap(request.tokens, request.space.salt, request.space.lora)
+        promised = self.pages.overlap(request.tokens, request.space.salt, request.space.lora)
+        self.unknown += promised is None
+        return promised
 
     def compare(
         self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts

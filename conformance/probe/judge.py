@@ -34,6 +34,8 @@ class JudgedAgainst:
     facts: EngineFacts
     page: PageRange
     margin: float
+    fresh: bool = True
+    """Whether namespaces were empty when a round began."""
     truths: Mapping[PromptKey, ProbeReply] = Factory(dict)
     """The replies without a cache."""
 
@@ -62,7 +64,7 @@ def _judge_one(
         return
     before = sent[:at]
     most = most_shared(each.request, before, by.page)
-    if cached > most and each.request.space.salt:
+    if cached > most and by.fresh and (each.request.space.salt or not by.facts.salts):
         yield _too_many(name, at, each, before, most)
     least = least_shared(each.request, before, by.facts, by.page)
     if cached < least:

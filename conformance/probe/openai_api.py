@@ -83,8 +83,11 @@ class OpenaiApi:
             raise ServerProblem("/reset_prefix_cache: blocks are still held", status=400)
 
     def held_share(self) -> float | None:
-        """The share of blocks that requests hold, from /metrics."""
-        return metric_value(metrics_of(self.address), "vllm:kv_cache_usage_perc")
+        """The share of blocks that requests hold, from /metrics, while none runs."""
+        text = metrics_of(self.address)
+        if metric_value(text, "vllm:num_requests_running") != 0:
+            return None
+        return metric_value(text, "vllm:kv_cache_usage_perc")
 
     def _body(self, request: ProbeRequest) -> dict[str, Any]:
         body: dict[str, Any] = {

@@ -84,7 +84,8 @@ class ProbePlayer:
             if not may_flush:
                 return None
             self.api.flush()
-        space = evolve(request.space, salt="cold", extra_key="")
+        salt = "cold" if self.facts.salts else ""
+        space = evolve(request.space, salt=salt, extra_key="")
         alone = evolve(request, space=space, count=count, abort_after=0)
         return self.send(alone, "without a cache", self.fresh_run()).reply
 
@@ -98,6 +99,4 @@ class ProbePlayer:
         return tokens * self.busy_seconds / self.computed if self.computed else 0.0
 
     def _real(self, request: ProbeRequest, run: str) -> ProbeRequest:
-        if self.facts.salts:
-            return renamed_spaces(request, run)
-        return evolve(request, space=evolve(request.space, salt=""))
+        return renamed_spaces(request, run) if self.facts.salts else request

@@ -38,6 +38,8 @@ class Reducer:
     by: JudgedAgainst
     until: float
     """When it stops, by the player's clock."""
+    may_flush: bool = False
+    """Whether the cache may be emptied, where a server takes no salts."""
 
     def reduce(self, sent: Sequence[SentRequest], finding: ProbeFinding) -> ShownFinding:
         """The fewest requests found that show a finding. Raises: ServerProblem."""
@@ -75,6 +77,10 @@ class Reducer:
         if left[0] < 0 or self.player.clock() >= self.until:
             return None
         run = self.player.fresh_run()
+        if not self.player.facts.salts:
+            if not self.may_flush:
+                return None
+            self.player.api.flush()
         try:
             sent = [self.player.send(each.request, each.round, run) for each in shown]
         except OutOfBudget:

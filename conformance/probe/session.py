@@ -29,7 +29,7 @@ from kvcanon.conformance.probe.reduction import (
 )
 from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, PromptSender
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest
 from kvcanon.conformance.probe.transport import ServerProblem
 
 REDUCE_SECONDS = 10.0
@@ -121,39 +121,60 @@ class ProbeSession:
         return result
 
     def _play(self, each: ProbeRound, rng: random.Random, result: ProbeResult) -> None:
-        player, facts = self.player, self.player.facts
-        reason = self._why_not(each, facts)
+        reason = self._why_not(each, self.player.facts)
         if reason:
             if reason != "-":
                 result.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
             return
         self.say(each.name)
-        run, sent, cut = player.fresh_run(), list[SentRequest](), False
+        sent, ending = list[SentRequest](), None
+        try:
+            self._send_all(each, rng, sent, result)
+        except (OutOfBudget, ServerProblem) as error:
+            if isinstance(error, ServerProblem) and not error.is_end:
+                raise
+            ending = error
+        self._count(each, sent, result, cut_short=isinstance(ending, OutOfBudget))
+        self._judge(sent, result)
+        if isinstance(ending, ServerProblem):
+            raise ending
 
-        def send(request: object) -> SentRequest:
-            made = player.send(request, each.name, run)  # type: ignore[arg-type]
+    def _send_all(
+        self, each: ProbeRound, rng: random.Random, sent: list[SentRequest], result: ProbeResult
+    ) -> None:
+        """Play a round, and ask for the truth of each prompt."""
+        player, facts = self.player, self.player.facts
+        run = player.fresh_run()
+
+        def send(request: ProbeRequest) -> SentRequest:
+            if not facts.salts:
+                request = evolve(request, space=evolve(request.space, salt=""))
+            made = player.send(request, each.name, run)
             sent.append(made)
             return made
 
+        if not facts.salts and self.limits.flush:
+            player.api.flush()
         held = player.api.held_share() if each.name == "aborts" else None
-        try:
-            each.play(PromptSender(rng, facts, result.page, self.limits.vocabulary, send))
-            if each is ROUNDS[0]:
-                self._learn(sent, result)
-            if each.name == "aborts":
-                self._look_at_pool(held, sent, result)
-            self._find_truths(sent, result)
-        except OutOfBudget:
-            cut = True
+        each.play(PromptSender(rng, facts, result.page, self.limits.vocabulary, send))
+        if each is ROUNDS[0]:
+            self._learn(sent, result)
+        if each.name == "aborts":
+            self._look_at_pool(held, sent, result)
+        self._find_truths(sent, result)
+
+    def _count(
+        self, each: ProbeRound, sent: Sequence[SentRequest], result: ProbeResult, *, cut_short: bool
+    ) -> None:
+        """Note what a round took."""
         if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
             _note_once(result, _NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
         result.hits += hits
-        result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut))
-        if cut:
-            why = "requests" if player.requests_left <= 0 else "seconds"
+        result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
+        if cut_short:
+            why = "requests" if self.player.requests_left <= 0 else "seconds"
             result.not_shown.append(f"the end of {each.name}: no {why} are left; raise --{why}")
-        self._judge(sent, result)
 
     def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
         player = self.player
@@ -225,7 +246,9 @@ class ProbeSession:
 
     def _judge(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
         """Judge a round, and find the requests that show each kind of finding."""
-        by = JudgedAgainst(self.player.facts, result.page, self.limits.margin, self.truths)
+        facts, limits = self.player.facts, self.limits
+        fresh = facts.salts or limits.flush
+        by = JudgedAgainst(facts, result.page, limits.margin, fresh, self.truths)
         self._count_ties(sent, result)
         by_kind: dict[ProbeFault, ProbeFinding] = {}
         for finding in judge_sent(sent, by):
@@ -257,7 +280,7 @@ class ProbeSession:
         seconds = max(KEPT_FOR_REDUCTION, min(REDUCE_SECONDS, player.seconds_left / 2))
         try:
             with self._extra_time(seconds):
-                return Reducer(player, by, player.deadline).reduce(sent, finding)
+                return Reducer(player, by, player.deadline, self.limits.flush).reduce(sent, finding)
         except ServerProblem as problem:
             if not problem.is_end:
                 raise
@@ -282,8 +305,13 @@ class ProbeSession:
     def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
         """Whether a prompt gives the same reply twice when nothing of it is cached."""
         truth, player = self.truths[prompt_key(sent.request)], self.player
-        with self._extra_time(KEPT_FOR_REDUCTION):
-            again = player.cold(sent.request, len(truth.tokens), may_flush=self.limits.flush)
+        try:
+            with self._extra_time(KEPT_FOR_REDUCTION):
+                again = player.cold(sent.request, len(truth.tokens), may_flush=self.limits.flush)
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
+            return True
         return again is not None and (
             compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
         )

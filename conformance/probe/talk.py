@@ -117,4 +117,4 @@ class EngineApi(Protocol):
         """Empty the cache. Raises: ServerProblem, if it is refused."""
 
     def held_share(self) -> float | None:
-        """The share of the pool that running requests hold; None if the server does not say."""
+        """The share of the pool that is held while no request runs; None if that is not said."""

@@ -34,7 +34,7 @@ class ServedAs:
     key: str = ""
     """The API key that is asked for."""
     hides: frozenset[str] = frozenset()
-    """Of "metrics", "counts", "salts", "scores": what the server does not have."""
+    """Of "metrics", "counts", "salts", "salt field" and "scores": what the server does not have."""
     dies_after: int = 0
     """Requests after which the server ends; 0 for never."""
 
@@ -165,6 +165,9 @@ class FakeHandler(BaseHTTPRequestHandler):
                 ]
             },
         }
+        if "salt field" in shown.hides:
+            schema = {"CompletionRequest": {"properties": {"prompt": {}}}}
+            facts["/openapi.json"] = {"components": {"schemas": schema}}
         if "metrics" not in shown.hides:
             held = self.state.engine.held_pages() / config.device_slots.full
             facts["/metrics"] = (
@@ -172,6 +175,7 @@ class FakeHandler(BaseHTTPRequestHandler):
                 f'vllm:cache_config_info{{block_size="{config.page_size}",'
                 f'enable_prefix_caching="{not shown.cache_off}",'
                 f'num_gpu_blocks="{config.device_slots.full}"}} 1.0\n'
+                'vllm:num_requests_running{engine="0"} 0.0\n'
                 f'vllm:kv_cache_usage_perc{{engine="0"}} {held}\n'
             )
         return facts
@@ -238,7 +242,8 @@ class FakeHandler(BaseHTTPRequestHandler):
         return True
 
     def _salt(self, body: dict[str, Any]) -> str | None:
-        return None if "salts" in self.state.shown.hides else body.get("cache_salt")
+        ignored = {"salts", "salt field"} & self.state.shown.hides
+        return None if ignored else body.get("cache_salt")
 
     def _allowed(self) -> bool:
         key = self.state.shown.key

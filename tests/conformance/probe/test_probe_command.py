@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import read, usage_error
-from fake_engine_faults import FAULTS
+from fake_engine_faults import FAULTS, faulty_engine
 from fake_engine_server import ServedAs, engine_at, served_by
 from fake_model import FakeEngine, FakeRun, Scored, config_of
 from kvcanon.conformance.cli import main
@@ -152,7 +152,8 @@ def test_what_a_server_does_not_say_is_not_shown(capsys: pytest.CaptureFixture[s
 def test_page_size_is_learned_from_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """Where the server does not say it, hits and rests of repeated prompts do."""
     with sound_at("vllm", ServedAs("vllm", hides=frozenset({"metrics"})), page_size=8) as url:
-        printed = read(capsys, "probe", url, "--window", "0", "--pool-tokens", "768")
+        options = ("--only", "forks", "--window", "0", "--pool-tokens", "768")
+        printed = read(capsys, "probe", url, *options)
     assert "pages of 8, by its answers" in printed
     assert "HELD" in printed
 
@@ -165,15 +166,31 @@ def test_unknown_page_size_does_not_hide_a_short_hit(capsys: pytest.CaptureFixtu
     assert (code, kinds(report)) == (1, {"too few cached tokens"})
 
 
-def test_salts_that_are_not_there_leave_tokens_unjudged(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A server that ignores salts it does not know shares between them, which is a finding."""
+def test_salts_that_are_ignored_are_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client that sends one cannot know that it is ignored."""
     hidden = ServedAs("vllm", hides=frozenset({"salts"}))
     with sound_at("vllm", hidden) as url:
         code, report = probe_json(capsys, url, "--only", "namespaces", "--window", "0")
     assert code == 1
     assert "shared between namespaces" in kinds(report)
+
+
+def test_server_without_salts_is_probed_with_flushes_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without --flush tokens are not judged; with it, wrong ones are found and reduced."""
+    old = ServedAs("vllm", hides=frozenset({"salt field"}))
+    options = ("--window", "0", "--only", "forks")
+    with sound_at("vllm", old) as url:
+        for _ in range(2):
+            code, report = probe_json(capsys, url, *options)
+            assert (code, report["findings"]) == (0, [])
+        assert any("allow --flush to empty" in words for words in report["not_shown"])
+        assert probe_json(capsys, url, *options, "--flush")[0] == 0
+    with engine_at(faulty_engine(FAULTS["insert swaps pages"]), old) as url:
+        code, report = probe_json(capsys, url, *options, "--flush")
+        assert (code, kinds(report)) == (1, {"wrong tokens"})
+        assert report["findings"][0]["repeated"]
 
 
 def test_limits_end_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,10 +214,10 @@ class NoisyEngine(FakeEngine):
 def test_near_tie_is_told_from_a_wrong_cache(capsys: pytest.CaptureFixture[str]) -> None:
     """With a margin that explains it a token may differ; without, it is wrong."""
     with engine_at(NoisyEngine(config_of())) as url:
-        code, report = probe_json(capsys, url, "--margin", "0.2")
+        code, report = probe_json(capsys, url, "--margin", "0.2", "--only", "forks")
         assert (code, report["findings"]) == (0, [])
         assert "rounding explains 0.40" in report["near_ties"][0]
-        code, report = probe_json(capsys, url, "--margin", "0")
+        code, report = probe_json(capsys, url, "--margin", "0", "--only", "forks")
         assert (code, kinds(report)) == (1, {"wrong tokens"})
 
 
@@ -229,7 +246,7 @@ def test_differences_without_scores_are_not_shown(capsys: pytest.CaptureFixture[
     """Without log-probabilities a near-tie cannot be told from a wrong cache."""
     hidden = ServedAs("sglang", hides=frozenset({"scores"}))
     with engine_at(NoisyEngine(config_of()), hidden) as url:
-        code, report = probe_json(capsys, url)
+        code, report = probe_json(capsys, url, "--only", "forks")
     assert (code, report["findings"]) == (0, [])
     assert any("no log-probabilities" in words for words in report["not_shown"])
 
