@@ -25,6 +25,7 @@ from kvcanon.conformance.cli.laws import laws
 from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.once import OnceCommand
 from kvcanon.conformance.cli.peers import peers
+from kvcanon.conformance.cli.probe import probe_command
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
 from kvcanon.conformance.cli.supervised import supervised
@@ -43,6 +44,7 @@ app.command("explore", cls=OnceCommand)(explore_command)
 app.command("mutants", cls=OnceCommand)(mutants_command)
 app.command("prove", cls=OnceCommand)(prove_command)
 app.command("replay", cls=OnceCommand)(replay_command)
+app.command("probe", cls=OnceCommand)(probe_command)
 app.command("watch", cls=OnceCommand)(watch_command)
 app.command("audit", cls=OnceCommand)(audit_command)
 app.add_typer(bench, name="bench")

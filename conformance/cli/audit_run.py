@@ -10,6 +10,7 @@ from attrs import asdict, frozen
 from rich.console import Console
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.served_report import served_json, served_lines
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
@@ -25,6 +26,7 @@ from kvcanon.live.excerpt import Excerpt
 from kvcanon.live.faults import StreamFinding, shown_key
 from kvcanon.live.follower import FollowerConfig, HashRule
 from kvcanon.live.recording import BadRecording, Recording, open_recording
+from kvcanon.live.served import audit_served
 
 FORMAT = 1
 _SHOWN_TOKENS = 8
@@ -36,6 +38,8 @@ class AuditOptions:
 
     recording: Path
     against: Path | None
+    served: Path | None
+    windowed: bool
     sources: tuple[int, int]
     hashes: str
     closed_host: bool
@@ -56,13 +60,24 @@ def run_audit(options: AuditOptions) -> int:
         if options.against is not None:
             return _compare(options, recording, open_recording(options.against), config)
         result = audit(recording, config, options.excerpts)
+        served = None
+        if options.served is not None:
+            source = checked_source(recording, options.sources[0])
+            served = audit_served(
+                recording, options.served, config, source, partly=options.windowed
+            )
     except BadRecording as error:
         raise UsageError(str(error)) from error
     if options.as_json:
-        print_json(_as_json(recording, result))
+        beside = {} if served is None else {"served": served_json(served)}
+        print_json(_as_json(recording, result) | beside)
     else:
-        _print(ReportConsole(), recording, result)
-    return BROKEN if result.total or not result.events else 0
+        out = ReportConsole()
+        _print(out, recording, result)
+        for line in () if served is None else served_lines(served):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+    wrong = result.total or not result.events or (served is not None and not served.holds)
+    return BROKEN if wrong else 0
 
 
 def _print(out: Console, recording: Recording, result: AuditResult) -> None:
@@ -185,11 +200,7 @@ def _compare(
     options: AuditOptions, first: Recording, second: Recording, config: FollowerConfig
 ) -> int:
     for recording, source in zip((first, second), options.sources, strict=True):
-        if source >= len(recording.sources):
-            raise UsageError(
-                f"{recording.path} has {len(recording.sources)} publishers, "
-                f"counted from 0; there is no {source}"
-            )
+        checked_source(recording, source)
     result = compare(first, second, config, options.sources)
     if options.as_json:
         print_json(_comparison_json(result))
@@ -197,6 +208,16 @@ def _compare(
         for line in _comparison_lines(result, first.path, second.path):
             ReportConsole().print(line, markup=False, soft_wrap=True)
     return 0 if result.is_same_sum else BROKEN
+
+
+def checked_source(recording: Recording, source: int) -> int:
+    """The number of a publisher of a recording. Raises: UsageError."""
+    if source >= len(recording.sources):
+        raise UsageError(
+            f"{recording.path} has {len(recording.sources)} publishers, "
+            f"counted from 0; there is no {source}"
+        )
+    return source
 
 
 def _comparison_lines(result: Comparison, first: Path, second: Path) -> Iterator[str]:

@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from http.client import HTTPConnection, HTTPException
 from typing import Any, cast
 
+from kvcanon.conformance.probe import transport
+from kvcanon.conformance.probe.transport import EngineAddress
 from kvcanon.conformance.serving.script import ScriptedRequest, Tokens
 from kvcanon.conformance.serving.transcript import EngineReply
 
 TIMEOUT = 60.0
-_STREAM_LINE = b"data: "
-_STREAM_END = b"[DONE]"
 
 Reply = Mapping[str, Any]
+
+
+def server_at(port: int, timeout: float = TIMEOUT) -> EngineAddress:
+    """The address of a server on the loopback."""
+    return EngineAddress("127.0.0.1", port, timeout=timeout)
 
 
 def ask(
     port: int, method: str, path: str, body: object = None, *, timeout: float = TIMEOUT
 ) -> bytes:
-    """Send one request, and return the body of the answer. Raises: OSError, HTTPException."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
-    try:
-        text = None if body is None else json.dumps(body)
-        connection.request(method, path, text, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        answer = response.read()
-        if response.status != 200:
-            raise HTTPException(f"{path} answered {response.status}: {answer[:200]!r}")
-        return answer
-    finally:
-        connection.close()
+    """Send one request, and return the body of the answer. Raises: ServerProblem."""
+    return transport.ask(server_at(port, timeout), method, path, body)
 
 
 def flush(port: int) -> None:
-    """Empty the cache, once no request runs. Raises: OSError, HTTPException."""
+    """Empty the cache, once no request runs. Raises: ServerProblem."""
     ask(port, "POST", f"/flush_cache?timeout={TIMEOUT:g}", {})
 
 
 def generate(port: int, request: ScriptedRequest) -> EngineReply:
-    """Send a request, and wait for its reply. Raises: OSError, HTTPException."""
+    """Send a request, and wait for its reply. Raises: ServerProblem."""
     return _reply(request, json.loads(ask(port, "POST", "/generate", _body(request))))
 
 
 def generate_together(port: int, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
-    """Send requests in one message, and wait for all. Raises: OSError, HTTPException."""
+    """Send requests in one message, and wait for all. Raises: ServerProblem."""
     bodies = [_body(each) for each in requests]
     body = {
         name: [each[name] for each in bodies] for name in ("input_ids", "sampling_params", "rid")
@@ -55,24 +49,14 @@ def generate_together(port: int, requests: Sequence[ScriptedRequest]) -> list[En
 
 
 def generate_and_abort(port: int, request: ScriptedRequest) -> EngineReply:
-    """Send a request, and abort it once enough tokens have come. Raises: OSError, HTTPException."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+    """Send a request, and abort it once enough tokens have come. Raises: ServerProblem."""
     last: Reply = {}
     aborted = False
-    try:
-        text = json.dumps(_body(request) | {"stream": True})
-        connection.request("POST", "/generate", text, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        while line := response.readline():
-            data = line.removeprefix(_STREAM_LINE).strip()
-            if not line.startswith(_STREAM_LINE) or data == _STREAM_END:
-                continue
-            last = json.loads(data)
-            if not aborted and len(last.get("output_ids", ())) >= request.abort_after:
-                ask(port, "POST", "/abort_request", {"rid": request.name})
-                aborted = True
-    finally:
-        connection.close()
+    for part in transport.stream(server_at(port), "/generate", _body(request) | {"stream": True}):
+        last = part
+        if not aborted and len(last.get("output_ids", ())) >= request.abort_after:
+            ask(port, "POST", "/abort_request", {"rid": request.name})
+            aborted = True
     return _reply(request, last)
 
 

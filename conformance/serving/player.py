@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -33,7 +32,7 @@ class RoundPlayer:
     events: EventListener
 
     def play(self, each: ScriptRound) -> RoundTranscript:
-        """Play a round. Raises: OSError, HTTPException."""
+        """Play a round. Raises: OSError."""
         if each.flush:
             flush(self.port)
             self.events.settle()
@@ -86,7 +85,7 @@ def play(script: EngineScript, setup: ServerSetup, model: Path, folder: Path) ->
         death = ""
         try:
             rounds.extend(map(player.play, script.rounds))
-        except (OSError, HTTPException) as error:
+        except OSError as error:
             death = server.death or f"{error}; {last_words(server.log)}"
         core = "" if setup.core == NO_CACHE else server.core
         faults = tuple(events.folded.faults)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -154,7 +153,7 @@ def _wait(server: RunningServer) -> None:
             )
         try:
             ask(server.ports.http, "GET", "/server_info", timeout=5.0)
-        except (OSError, HTTPException):
+        except OSError:
             sleep(0.2)
         else:
             return

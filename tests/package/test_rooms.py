@@ -29,6 +29,7 @@ ROOMS = (
     "mutants",
     "verify",
     "engines",
+    "probe",
     "serving",
     "bench",
     "cli",

@@ -3,12 +3,12 @@
 import json
 import threading
 from collections.abc import Iterator
-from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from kvcanon.conformance.probe.transport import ServerProblem
 from kvcanon.conformance.serving.http_client import (
     flush,
     generate,
@@ -134,5 +134,5 @@ def test_refusal_is_an_error(engine: tuple[int, list[tuple[str, Any]]]) -> None:
         flush(1)
     from kvcanon.conformance.serving.http_client import ask  # noqa: PLC0415
 
-    with pytest.raises(HTTPException, match="/unknown answered 404"):
+    with pytest.raises(ServerProblem, match="/unknown answered 404"):
         ask(port, "POST", "/unknown", {})

@@ -1,0 +1,121 @@
+"""Follows the KV events of the server that is probed. Apart, since it needs the extra `live`."""
+
+from __future__ import annotations
+
+import time
+
+from attrs import define, field
+
+from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
+from kvcanon.conformance.probe.sharing import SentRequest
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
+from kvcanon.live.follower import Follower
+from kvcanon.live.overlap import AnnouncedPages, Overlap
+from kvcanon.live.recording import StreamRecorder
+from kvcanon.live.served import PROMISED, ServedRequest, ServedSums, mismatch_of
+from kvcanon.live.subscriber import Frame, Subscriber
+
+QUIET_SECONDS = 0.05
+"""How long nothing must come before all events of an idle server have come."""
+MOST_SECONDS = 5.0
+"""A stream that never gets quiet is left after so long."""
+JOIN_SECONDS = 0.5
+"""How long a connection takes at most."""
+
+
+@define
+class StreamBeside:
+    """A stream, what it promises, and what was wrong with it."""
+
+    subscriber: Subscriber
+    follower: Follower
+    recorder: StreamRecorder | None = None
+    sums: ServedSums = field(factory=ServedSums)
+    found: list[ProbeFinding] = field(factory=list)
+    batches: int = 0
+    late: int = 0
+    """Requests that were not compared, since events came late."""
+    unknown: int = 0
+    """Requests that were not compared, since several ranks or groups of layers publish."""
+    pages: AnnouncedPages = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.pages = AnnouncedPages(self.follower)
+
+    def settle(self, round_name: str, seconds: float | None = None) -> float:
+        """Fold what comes until nothing does, and return the time of the earliest batch."""
+        earliest, ends = float("inf"), time.monotonic() + MOST_SECONDS
+        quiet = QUIET_SECONDS if seconds is None else seconds
+        while time.monotonic() < ends:
+            arrived = list(self.subscriber.receive(quiet))
+            if not arrived:
+                break
+            for each in arrived:
+                if self.recorder is not None:
+                    self.recorder.write(each)
+                if not isinstance(each, Frame):
+                    findings = self.follower.break_off(each.problem)
+                else:
+                    findings = self.follower.take(
+                        each.sequence, each.payload, replayed=each.replayed, anew=each.anew
+                    )
+                    self.pages.note(each.payload)
+                    earliest = min(earliest, self.follower.counts.last_timestamp)
+                self.batches += 1
+                self.found += [
+                    ProbeFinding(
+                        ProbeFault.STREAM,
+                        f"{round_name}: {finding.what}. {finding.belief.removesuffix('.')}",
+                        round_name,
+                        law=finding.law_id,
+                    )
+                    for finding in findings
+                ]
+        return earliest
+
+    def promise(self, request: ProbeRequest) -> Overlap | None:
+        """What the stream promises for a request before it is sent; None if it cannot be known.
+
+        Hashes and events of SGLang leave `extra_key` out, so such prompts cannot be found.
+        """
+        if request.space.extra_key or request.abort_after:
+            return None
+        promised = self.pages.overlap(request.tokens, request.space.salt, request.space.lora)
+        self.unknown += promised is None
+        return promised
+
+    def compare(
+        self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
+    ) -> None:
+        """Compare what was promised with what was served; `real` is the request as it was sent."""
+        earliest = self.settle(sent.round)
+        if not isinstance(promised, Overlap) or sent.reply.cached is None or sent.reply.retracted:
+            return
+        if not real.space.salt and not self._saw_all():
+            return
+        if earliest < sent.began:
+            self.late += 1
+            return
+        served = served_request(real, sent)
+        self.sums.add(promised, served)
+        mismatch = mismatch_of(promised, served, partly=facts.window != 0)
+        if mismatch is not None:
+            kind = ProbeFault.PROMISED if mismatch.kind == PROMISED else ProbeFault.UNPROMISED
+            words = f"{sent.round}: {sent.request.name}: {mismatch.words}"
+            self.found.append(ProbeFinding(kind, words, sent.round))
+
+    def _saw_all(self) -> bool:
+        books = self.follower.books()
+        return bool(books) and all(book.complete for book in books)
+
+
+def served_request(real: ProbeRequest, sent: SentRequest) -> ServedRequest:
+    """A request as a log has it."""
+    return ServedRequest(
+        real.tokens,
+        sent.reply.cached or 0,
+        sent.reply.tiers,
+        sent.began,
+        real.space.salt,
+        real.space.lora,
+    )

@@ -1,0 +1,55 @@
+"""What a probe can find: kinds, the law that each breaks, and the finding itself."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from attrs import frozen
+
+
+class ProbeFault(Enum):
+    """What is wrong: its name in JSON, and the law that it breaks."""
+
+    TOKENS = ("wrong tokens", "DATA-1")
+    SHARED = ("shared between namespaces", "MATCH-1")
+    TOO_MANY = ("too many cached tokens", "MATCH-1")
+    TOO_FEW = ("too few cached tokens", "MATCH-1")
+    ORDER = ("evicted in the wrong order", "REC-3")
+    WINDOW_ORDER = ("windows evicted in the wrong order", "REC-1")
+    HELD = ("held after an abort", "LOCK-3")
+    PROMISED = ("promised and not served", "EVENT-4")
+    UNPROMISED = ("served and not promised", "EVENT-4")
+    STREAM = ("wrong events", "")
+    """The law is that of the finding in the stream."""
+    ENDED = ("the server ended", "")
+
+    @property
+    def words(self) -> str:
+        """The kind in words."""
+        return self.value[0]
+
+    @property
+    def law(self) -> str:
+        """The law that it breaks; empty where there is none of its own."""
+        return self.value[1]
+
+
+@frozen
+class ProbeFinding:
+    """One thing that is wrong."""
+
+    fault: ProbeFault
+    words: str
+    """A sentence without a full stop."""
+    round: str = ""
+    at: int = -1
+    """The place of the request that shows it among those of its round; -1 for none."""
+    law: str = ""
+    bounds: tuple[int, ...] = ()
+    """Cached tokens that would be right: the most or the fewest; for an order, how many the request
+    before must have so that this one must have at least the second number."""
+
+    @property
+    def law_id(self) -> str:
+        """The broken law; empty for a server that ended."""
+        return self.law or self.fault.law

@@ -1,0 +1,172 @@
+"""The completions of OpenAI's interface, as vLLM serves them: prompts and replies as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value, metrics_of
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, TokenScore
+from kvcanon.conformance.probe.transport import (
+    EngineAddress,
+    JsonObject,
+    ServerProblem,
+    ask_json,
+    stream,
+    understood,
+)
+
+PATH = "/v1/completions"
+LIKELIEST = 4
+_NAMED_ID = "token_id:"
+_NO_METRICS = "the sizes of page and pool: /metrics does not have vllm:cache_config_info"
+
+
+@frozen
+class OpenaiApi:
+    """A server with OpenAI's completions."""
+
+    address: EngineAddress
+    model: str = ""
+    """The model that requests name; the first that the server lists if empty."""
+
+    def facts(self) -> EngineFacts:
+        """What /v1/models, /version, /metrics and the schema of requests say."""
+        models = ask_json(self.address, "GET", "/v1/models")
+        return understood("/v1/models", partial(self._facts, models))
+
+    def _facts(self, models: JsonObject) -> EngineFacts:
+        cards = models.get("data") or ()
+        bases = [card for card in cards if not card.get("parent")]
+        if not bases:
+            raise ServerProblem(f"{self.address.url}/v1/models lists no model", status=200)
+        base = next((card for card in bases if card["id"] == self.model), bases[0])
+        config = metric_labels(metrics_of(self.address), "vllm:cache_config_info")
+        page, blocks = (_number(config.get(name)) for name in ("block_size", "num_gpu_blocks"))
+        fields = self._request_fields()
+        return EngineFacts(
+            api="openai",
+            version=self._version(),
+            model=str(base["id"]),
+            loras=tuple(str(card["id"]) for card in cards if card.get("parent") == base["id"]),
+            page_size=page,
+            context_tokens=base.get("max_model_len"),
+            pool_tokens=page * blocks if page and blocks else None,
+            policy="lru" if config else None,
+            cache_off=config.get("enable_prefix_caching") == "False",
+            salts=fields is None or "cache_salt" in fields,
+            not_said=() if config else (_NO_METRICS,),
+        )
+
+    def generate(self, request: ProbeRequest) -> ProbeReply:
+        """Send to /v1/completions; where it is to be aborted, stream, and close the connection."""
+        body = self._body(request)
+        if not request.abort_after:
+            answer = ask_json(self.address, "POST", PATH, body)
+            return understood(PATH, partial(_reply, answer))
+        tokens: list[int] = []
+        parts = stream(self.address, PATH, body | {"stream": True})
+        for part in parts:
+            tokens += understood(PATH, partial(_streamed, part))
+            if len(tokens) >= request.abort_after:
+                break
+        parts.close()  # type: ignore[attr-defined]  # It is a generator, and ends the connection.
+        return ProbeReply(tuple(tokens), None, aborted=True)
+
+    def flush(self) -> None:
+        """Empty the cache; vLLM offers it in its development mode only."""
+        answer = ask_json(self.address, "POST", "/reset_prefix_cache", {})
+        if answer.get("success") is False:
+            raise ServerProblem("/reset_prefix_cache: blocks are still held", status=400)
+
+    def held_share(self) -> float | None:
+        """The share of blocks that requests hold, from /metrics, while none runs."""
+        text = metrics_of(self.address)
+        if metric_value(text, "vllm:num_requests_running") != 0:
+            return None
+        return metric_value(text, "vllm:kv_cache_usage_perc")
+
+    def _body(self, request: ProbeRequest) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": request.space.lora or self.model,
+            "prompt": list(request.tokens),
+            "max_tokens": request.count,
+            "temperature": 0,
+            "ignore_eos": True,
+            "logprobs": LIKELIEST,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+        return body | ({"cache_salt": request.space.salt} if request.space.salt else {})
+
+    def _request_fields(self) -> frozenset[str] | None:
+        try:
+            schemas = ask_json(self.address, "GET", "/openapi.json")["components"]["schemas"]
+            return frozenset(schemas["CompletionRequest"]["properties"])
+        except ServerProblem as problem:
+            if problem.is_end:
+                raise
+            return None
+        except (KeyError, TypeError):
+            return None
+
+    def _version(self) -> str:
+        try:
+            return str(ask_json(self.address, "GET", "/version").get("version", ""))
+        except ServerProblem as problem:
+            if problem.is_end:
+                raise
+            return ""
+
+
+def _reply(answer: JsonObject) -> ProbeReply:
+    choices = answer.get("choices")
+    if not isinstance(choices, Sequence) or not choices:
+        raise ServerProblem(f"{PATH} answered no reply: {str(answer)[:160]}", status=200)
+    details = (answer.get("usage") or {}).get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    return ProbeReply(tuple(_tokens(choices[0])), cached, None, tuple(_scores(choices[0])))
+
+
+def _streamed(part: JsonObject) -> list[int]:
+    return [token for choice in part.get("choices") or () for token in _tokens(choice)]
+
+
+def _tokens(choice: JsonObject) -> list[int]:
+    given = choice.get("token_ids")
+    if given is None:
+        named = (choice.get("logprobs") or {}).get("tokens") or ()
+        given = [each.removeprefix(_NAMED_ID) for each in named if each.startswith(_NAMED_ID)]
+        if choice.get("text") and not given:
+            raise ServerProblem(
+                f"{PATH} names no token ids (return_token_ids); the probe needs a server that "
+                "does, as vLLM since 0.10.2",
+                status=200,
+            )
+    return [int(each) for each in given]
+
+
+def _scores(choice: JsonObject) -> list[TokenScore]:
+    said = choice.get("logprobs") or {}
+    rows = zip(
+        said.get("tokens") or (),
+        said.get("token_logprobs") or (),
+        said.get("top_logprobs") or (),
+        strict=False,
+    )
+    return [
+        TokenScore(_id(token), float(logprob), {_id(t): float(p) for t, p in (tops or {}).items()})
+        for token, logprob, tops in rows
+        if logprob is not None and token.startswith(_NAMED_ID)
+    ]
+
+
+def _id(token: str) -> int:
+    return int(token.removeprefix(_NAMED_ID))
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() else None

@@ -1,0 +1,379 @@
+"""A whole probe: what the server says, round after round, the truth without a cache, findings."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import define, evolve, field, frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.closeness import USUAL_MARGIN, Closeness, compare_replies
+from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
+from kvcanon.conformance.probe.held import held_after_aborts
+from kvcanon.conformance.probe.judge import (
+    JudgedAgainst,
+    PromptKey,
+    judge_sent,
+    prompt_key,
+)
+from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
+from kvcanon.conformance.probe.reduction import (
+    LEAKS,
+    MOST_REPLAYED,
+    NEEDS_REPLAY,
+    Reducer,
+    ShownFinding,
+)
+from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, PromptSender
+from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.transport import ServerProblem
+
+REDUCE_SECONDS = 10.0
+"""How long the requests of one finding are sent again."""
+KEPT_FOR_REDUCTION = 3.0
+"""Seconds after the deadline in which a finding of the last round can still be confirmed."""
+
+
+@frozen
+class ProbeLimits:
+    """What a probe may do."""
+
+    seed: int = 0
+    seconds: float = 55.0
+    requests: int = 1000
+    margin: float = USUAL_MARGIN
+    vocabulary: int = 256
+    flush: bool = False
+    only: frozenset[str] = frozenset()
+    """Names of the rounds that are played; empty for all. The first is always played."""
+
+
+@frozen
+class PlayedRound:
+    """A round that was played, and how many requests it took."""
+
+    name: str
+    purpose: str
+    requests: int
+    with_hits: int
+    cut_short: bool = False
+
+
+@define
+class ProbeResult:
+    """What came of a probe."""
+
+    facts: EngineFacts
+    page: PageRange
+    rounds: list[PlayedRound] = field(factory=list)
+    shown: list[ShownFinding] = field(factory=list)
+    not_shown: list[str] = field(factory=list)
+    near_ties: list[str] = field(factory=list)
+    requests: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+
+    @property
+    def laws(self) -> list[str]:
+        """The broken laws, each once; a server that ended counts as one."""
+        found = [each.finding for each in self.shown]
+        return list(dict.fromkeys(each.law_id or each.fault.words for each in found))
+
+
+@define
+class ProbeSession:
+    """Plays the rounds to a server, and judges each when it is over."""
+
+    player: ProbePlayer
+    limits: ProbeLimits
+    found_beside: Callable[[], Sequence[ProbeFinding]] = tuple
+    """The findings of the stream since the last call."""
+    say: Callable[[str], None] = lambda _line: None
+    truths: dict[PromptKey, ProbeReply] = field(factory=dict)
+
+    def run(self) -> ProbeResult:
+        """Play all rounds. Raises: UsageError, if the server cannot be probed."""
+        player, began = self.player, time.monotonic()
+        said = player.facts.page_size
+        result = ProbeResult(player.facts, PageRange(said, said) if said else PageRange())
+        if player.facts.cache_off:
+            raise UsageError(_CACHE_OFF.format(""))
+        result.not_shown += [*player.facts.not_said, *_not_said(player.facts)]
+        left = player.requests_left
+        rng = random.Random(f"kvcanon probe {self.limits.seed}")
+        for each in ROUNDS:
+            try:
+                self._play(each, random.Random(rng.random()), result)
+            except ServerProblem as problem:
+                if not problem.is_end:
+                    raise
+                words = f"during {each.name}: {problem}"
+                finding = ProbeFinding(ProbeFault.ENDED, words, each.name)
+                result.shown.append(ShownFinding(finding, (), repeated=False))
+                break
+            if each is ROUNDS[0]:
+                self._require_hits(result)
+        result.requests, result.seconds = left - player.requests_left, time.monotonic() - began
+        return result
+
+    def _play(self, each: ProbeRound, rng: random.Random, result: ProbeResult) -> None:
+        reason = self._why_not(each, self.player.facts)
+        if reason:
+            if reason != "-":
+                result.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
+            return
+        self.say(each.name)
+        sent, ending = list[SentRequest](), None
+        try:
+            self._send_all(each, rng, sent, result)
+        except (OutOfBudget, ServerProblem) as error:
+            if isinstance(error, ServerProblem) and not error.is_end:
+                raise
+            ending = error
+        self._count(each, sent, result, cut_short=isinstance(ending, OutOfBudget))
+        self._judge(sent, result)
+        if isinstance(ending, ServerProblem):
+            raise ending
+
+    def _send_all(
+        self, each: ProbeRound, rng: random.Random, sent: list[SentRequest], result: ProbeResult
+    ) -> None:
+        """Play a round, and ask for the truth of each prompt."""
+        player, facts = self.player, self.player.facts
+        run = player.fresh_run()
+
+        def send(request: ProbeRequest) -> SentRequest:
+            if not facts.salts:
+                request = evolve(request, space=evolve(request.space, salt=""))
+            made = player.send(request, each.name, run)
+            sent.append(made)
+            return made
+
+        if not facts.salts and self.limits.flush:
+            player.api.flush()
+        held = player.api.held_share() if each.name == "aborts" else None
+        each.play(PromptSender(rng, facts, result.page, self.limits.vocabulary, send))
+        if each is ROUNDS[0]:
+            self._learn(sent, result)
+        if each.name == "aborts":
+            self._look_at_pool(held, sent, result)
+        self._find_truths(sent, result)
+
+    def _count(
+        self, each: ProbeRound, sent: Sequence[SentRequest], result: ProbeResult, *, cut_short: bool
+    ) -> None:
+        """Note what a round took."""
+        if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
+            _note_once(result, _NO_COUNTS)
+        hits = sum(1 for one in sent if one.reply.cached)
+        result.hits += hits
+        result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
+        if cut_short:
+            why = "requests" if self.player.requests_left <= 0 else "seconds"
+            result.not_shown.append(f"the end of {each.name}: no {why} are left; raise --{why}")
+
+    def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
+        player = self.player
+        if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
+            return "left out by --only"
+        if player.seconds_left <= 0 or player.requests_left <= 0:
+            return "no seconds or requests are left; raise --seconds or --requests"
+        if each.name == "namespaces" and not facts.salts:
+            return "the server takes no cache_salt"
+        tokens = each.tokens(facts)
+        if tokens and player.seconds_for(tokens) > player.seconds_left / 2:
+            needed = 2 * player.seconds_for(tokens)
+            return f"{tokens} tokens take too long; try --seconds {needed + 60:.0f}"
+        return each.unfit(facts)
+
+    def _learn(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+        """Learn the page size from prompts that were sent twice."""
+        if not any(each.reply.cached for each in sent):
+            return
+        if result.page.known is None:
+            result.page = learned_page(sent)
+        if result.facts.window is None and not page_fits(sent, result.page):
+            # Draft models and layers with states need more than the last token computed.
+            result.page = evolve(result.page, most=None)
+            result.not_shown.append(
+                "cached tokens from below: prompts that were sent twice did not find all their "
+                "whole pages, which is right for some models; with --window 0 it is judged"
+            )
+
+    def _require_hits(self, result: ProbeResult) -> None:
+        if result.facts.window is None:
+            result.not_shown.append(
+                "cached tokens from below where prompts fork: it is not known whether a layer has "
+                "a window or a state; give --window, 0 if none has"
+            )
+        if result.hits or result.shown:
+            return
+        if _NO_COUNTS in result.not_shown:
+            return
+        raise UsageError(_CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
+
+    def _look_at_pool(
+        self, before: float | None, sent: Sequence[SentRequest], result: ProbeResult
+    ) -> None:
+        found = held_after_aborts(self.player, before)
+        if found is not None:
+            result.shown.append(ShownFinding(found, tuple(sent), repeated=False))
+
+    def _find_truths(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+        """Ask for the reply to each prompt without a cache."""
+        counts: dict[PromptKey, int] = {}
+        for each in sent:
+            key = prompt_key(each.request)
+            counts[key] = max(counts.get(key, 0), len(each.reply.tokens), 1)
+        for each in sent:
+            key = prompt_key(each.request)
+            if key in self.truths:
+                continue
+            cold = self.player.cold(each.request, counts[key], may_flush=self.limits.flush)
+            if cold is None:
+                words = "tokens: the server takes no cache_salt; allow --flush to empty its cache"
+                if words not in result.not_shown:
+                    result.not_shown.append(words)
+                return
+            if cold.cached:
+                _note_once(result, "tokens of prompts that are cached even under a fresh salt")
+                continue
+            self.truths[key] = cold
+
+    def _judge(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+        """Judge a round, and find the requests that show each kind of finding."""
+        facts, limits = self.player.facts, self.limits
+        fresh = facts.salts or limits.flush
+        by = JudgedAgainst(facts, result.page, limits.margin, fresh, self.truths)
+        self._count_ties(sent, result)
+        by_kind: dict[ProbeFault, ProbeFinding] = {}
+        for finding in judge_sent(sent, by):
+            by_kind.setdefault(finding.fault, finding)
+        for finding in self.found_beside():
+            if finding.fault not in {each.finding.fault for each in result.shown}:
+                result.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
+        for fault, finding in by_kind.items():
+            if any(each.finding.fault is fault for each in result.shown):
+                continue
+            if fault is ProbeFault.TOKENS and not self._repeats_itself(sent[finding.at], by):
+                _note_once(result, "tokens: the server does not repeat itself without a cache")
+                continue
+            shown = self._reduced(sent, finding, by)
+            if shown.repeated or fault not in NEEDS_REPLAY:
+                result.shown.append(shown)
+            else:
+                result.not_shown.append(
+                    f"once only, so that another client may be the cause: {finding.words}"
+                )
+
+    def _reduced(
+        self, sent: Sequence[SentRequest], finding: ProbeFinding, by: JudgedAgainst
+    ) -> ShownFinding:
+        player, shown = self.player, tuple(sent[: finding.at + 1])
+        whole = ShownFinding(finding, shown, repeated=False)
+        if finding.fault in LEAKS:
+            return whole
+        seconds = max(KEPT_FOR_REDUCTION, min(REDUCE_SECONDS, player.seconds_left / 2))
+        try:
+            with self._extra_time(seconds):
+                return Reducer(player, by, player.deadline, self.limits.flush).reduce(sent, finding)
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
+            # The round that goes on meets the server as it is now.
+            return whole
+
+    @contextmanager
+    def _extra_time(self, seconds: float) -> Iterator[None]:
+        """Let a finding be confirmed: within its own time, and without a look at the stream."""
+        player = self.player
+        deadline, requests, beside = player.deadline, player.requests_left, player.beside
+        player.deadline = player.clock() + seconds
+        player.requests_left, player.beside = MOST_REPLAYED + 1, None
+        try:
+            yield
+        finally:
+            player.deadline, player.requests_left, player.beside = deadline, requests, beside
+            if beside is not None:
+                beside.settle("replays")
+                self.found_beside()
+
+    def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
+        """Whether a prompt gives the same reply twice when nothing of it is cached."""
+        truth, player = self.truths[prompt_key(sent.request)], self.player
+        try:
+            with self._extra_time(KEPT_FOR_REDUCTION):
+                again = player.cold(sent.request, len(truth.tokens), may_flush=self.limits.flush)
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
+            return True
+        return again is not None and (
+            compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
+        )
+
+    def _count_ties(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+        for each in sent:
+            truth = self.truths.get(prompt_key(each.request))
+            if truth is None:
+                continue
+            compared = compare_replies(each.reply, truth, self.limits.margin)
+            if compared.closeness is Closeness.NEAR_TIE:
+                result.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
+            elif compared.closeness is Closeness.UNKNOWN:
+                _note_once(result, "tokens that differ: the server gives no log-probabilities")
+
+
+_NO_COUNTS = (
+    "cached tokens: the server does not say them; start vLLM with --enable-prompt-tokens-details"
+)
+_CACHE_OFF = (
+    "nothing can be judged: prefix caching is off on this server{}; SGLang must run without "
+    "--disable-radix-cache, vLLM with --enable-prefix-caching and --enable-prompt-tokens-details"
+)
+
+
+def _note_once(result: ProbeResult, words: str) -> None:
+    if words not in result.not_shown:
+        result.not_shown.append(words)
+
+
+def _not_said(facts: EngineFacts) -> list[str]:
+    """What cannot be judged because of what a server is."""
+    found = []
+    if facts.ranks > 1:
+        found.append(
+            f"cached tokens from below: {facts.ranks} ranks share the requests, each with a cache"
+        )
+    if facts.policy not in {None, "lru"}:
+        found.append(f"the order of eviction: the policy is {facts.policy}")
+    if facts.speculative:
+        found.append("the last page of a hit: a draft model may need it to be computed again")
+    if not facts.loras:
+        found.append("LoRA adapters: the server lists none")
+    if facts.has_host is None:
+        found.append("the order of eviction: it is not known whether there is a host tier")
+    return found
+
+
+def with_options(
+    facts: EngineFacts,
+    *,
+    window: int | None,
+    pool_tokens: int | None,
+    page_size: int | None,
+    host: bool | None,
+) -> EngineFacts:
+    """What a server says, where the user says it otherwise."""
+    changes: dict[str, object] = {
+        "window": window,
+        "pool_tokens": pool_tokens,
+        "page_size": page_size,
+        "has_host": host,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    return evolve(facts, **given)  # type: ignore[arg-type]

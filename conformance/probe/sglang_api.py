@@ -1,0 +1,213 @@
+"""SGLang's own interface: /generate with token ids, cached tokens by tier, aborts by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+from attrs import field, frozen
+
+from kvcanon.conformance.probe.talk import (
+    DEVICE,
+    HOST,
+    STORAGE,
+    EngineFacts,
+    ProbeReply,
+    ProbeRequest,
+    TokenScore,
+)
+from kvcanon.conformance.probe.transport import (
+    EngineAddress,
+    JsonObject,
+    ServerProblem,
+    ask,
+    ask_json,
+    stream,
+    understood,
+)
+
+LIKELIEST = 4
+"""Tokens of which the log-probability is asked at each place."""
+
+_RECURRENT = ("mamba", "jamba", "bamba", "zamba", "next", "linear", "hybrid", "nemotronh", "lfm2")
+"""Parts of the names of architectures whose layers keep a state: it is exact at some places only,
+so that a prefix cannot be used wherever a page ends."""
+
+
+@frozen
+class SglangApi:
+    """A server of SGLang."""
+
+    address: EngineAddress
+    run: str
+    """A word that makes names of requests unique on the server."""
+    numbers: count[int] = field(factory=count)
+
+    def facts(self) -> EngineFacts:
+        """What /server_info, /v1/models and the schema of requests say."""
+        return understood("/server_info", partial(self._facts, server_info(self.address)))
+
+    def _facts(self, info: JsonObject) -> EngineFacts:
+        capacity = _capacities(info)
+        fields = _request_fields(self.address)
+        model, loras = _models(self.address)
+        disabled = bool(info.get("disable_radix_cache"))
+        return EngineFacts(
+            api="sglang",
+            version=str(info.get("version", "")),
+            model=model or str(info.get("served_model_name") or info.get("model_path") or ""),
+            loras=loras,
+            page_size=_number(info.get("page_size")),
+            context_tokens=_number(info.get("max_req_input_len"))
+            or _number(info.get("context_length")),
+            pool_tokens=_number(info.get("max_total_num_tokens")),
+            window_pool_tokens=_number(capacity.get("token_capacity_swa")),
+            window=self._window(capacity),
+            has_host=bool(info.get("enable_hierarchical_cache")),
+            policy=str(info.get("radix_eviction_policy") or "lru"),
+            ranks=_number(info.get("dp_size")) or 1,
+            speculative=bool(info.get("speculative_algorithm")),
+            cache_off=disabled,
+            salts=fields is None or "cache_salt" in fields,
+            extra_keys=fields is None or "extra_key" in fields,
+        )
+
+    def generate(self, request: ProbeRequest) -> ProbeReply:
+        """Send to /generate; where it is to be aborted, stream, and abort by name."""
+        body = self._body(request)
+        if not request.abort_after:
+            answer = ask_json(self.address, "POST", "/generate", body)
+            return understood("/generate", partial(_reply, answer))
+        last: JsonObject = {}
+        aborted = False
+        for part in stream(self.address, "/generate", body | {"stream": True}):
+            last = part
+            if not aborted and len(part.get("output_ids") or ()) >= request.abort_after:
+                ask(self.address, "POST", "/abort_request", {"rid": body["rid"]})
+                aborted = True
+        return understood("/generate", partial(_reply, last))
+
+    def flush(self) -> None:
+        """Empty the cache, once no request runs."""
+        ask(self.address, "POST", f"/flush_cache?timeout={self.address.timeout:g}", {})
+
+    def held_share(self) -> float | None:
+        """Not said: SGLang updates its metrics only now and then."""
+        return None
+
+    def _window(self, capacity: JsonObject) -> int | None:
+        """0 if no layer has a window or a state; None if one has, since its size is not said."""
+        if "token_capacity_swa" not in capacity or capacity["token_capacity_swa"] is not None:
+            return None
+        try:
+            info = ask_json(self.address, "GET", "/model_info")
+        except ServerProblem as problem:
+            if problem.is_end:
+                raise
+            return None
+        names = " ".join([*(info.get("architectures") or ()), str(info.get("model_type"))]).lower()
+        return None if any(part in names for part in _RECURRENT) else 0
+
+    def _body(self, request: ProbeRequest) -> dict[str, Any]:
+        sampling = {"temperature": 0, "max_new_tokens": request.count, "ignore_eos": True}
+        body: dict[str, Any] = {
+            "input_ids": list(request.tokens),
+            "sampling_params": sampling,
+            "rid": f"{self.run}-{next(self.numbers)}",
+            "return_logprob": True,
+            "top_logprobs_num": LIKELIEST,
+        }
+        space = request.space
+        named = {
+            "cache_salt": space.salt,
+            "extra_key": space.extra_key,
+            "lora_path": space.lora,
+        }
+        return body | {name: value for name, value in named.items() if value}
+
+
+def server_info(address: EngineAddress) -> JsonObject:
+    """What the server says of its settings, under the new or the old path."""
+    try:
+        return ask_json(address, "GET", "/server_info")
+    except ServerProblem as problem:
+        if problem.status != 404:
+            raise
+        return ask_json(address, "GET", "/get_server_info")
+
+
+def _capacities(info: JsonObject) -> JsonObject:
+    states = info.get("internal_states")
+    first = states[0] if isinstance(states, Sequence) and states else {}
+    usage = first.get("memory_usage") if isinstance(first, Mapping) else None
+    return usage if isinstance(usage, Mapping) else {}
+
+
+def _request_fields(address: EngineAddress) -> frozenset[str] | None:
+    """The fields that /generate takes; None if the schema cannot be read."""
+    try:
+        schemas = ask_json(address, "GET", "/openapi.json")["components"]["schemas"]
+        return frozenset(schemas["GenerateReqInput"]["properties"])
+    except ServerProblem as problem:
+        if problem.is_end:
+            raise
+        return None
+    except (KeyError, TypeError):
+        return None
+
+
+def _models(address: EngineAddress) -> tuple[str, tuple[str, ...]]:
+    """The name of the model, and those of the LoRA adapters that are loaded."""
+    try:
+        cards = ask_json(address, "GET", "/v1/models").get("data") or ()
+    except ServerProblem as problem:
+        if problem.is_end:
+            raise
+        return "", ()
+    base = next((str(card["id"]) for card in cards if not card.get("parent")), "")
+    return base, tuple(str(card["id"]) for card in cards if card.get("parent"))
+
+
+def _reply(answer: JsonObject) -> ProbeReply:
+    if not answer:
+        raise ServerProblem("/generate ended its answer before it began; has the server ended?")
+    facts = answer.get("meta_info")
+    ending = facts.get("finish_reason") if isinstance(facts, Mapping) else None
+    kind = ending.get("type") if isinstance(ending, Mapping) else None
+    if not isinstance(facts, Mapping) or kind not in {"length", "stop", "abort"}:
+        raise ServerProblem(f"/generate answered no reply: {str(answer)[:160]}", status=200)
+    if kind == "abort" and not answer.get("output_ids"):
+        why = ending.get("message") if isinstance(ending, Mapping) else ""
+        raise ServerProblem(f"/generate refused a request: {why}", status=400)
+    cached = int(facts.get("cached_tokens") or 0)
+    return ProbeReply(
+        tuple(answer.get("output_ids") or ()),
+        cached,
+        _tiers(facts.get("cached_tokens_details"), cached),
+        tuple(_scores(facts)),
+        aborted=kind == "abort",
+        retracted=bool(facts.get("num_retractions")),
+    )
+
+
+def _tiers(details: object, cached: int) -> Mapping[str, int] | None:
+    if not isinstance(details, Mapping):
+        return {DEVICE: 0, HOST: 0, STORAGE: 0} if not cached else None
+    host, stored = int(details.get("host") or 0), int(details.get("storage") or 0)
+    return {DEVICE: int(details.get("device", cached - host)), HOST: host, STORAGE: stored}
+
+
+def _scores(facts: JsonObject) -> list[TokenScore]:
+    chosen = facts.get("output_token_logprobs") or ()
+    tops = facts.get("output_top_logprobs") or [None] * len(chosen)
+    return [
+        TokenScore(int(each[1]), float(each[0]), {int(t[1]): float(t[0]) for t in likeliest or ()})
+        for each, likeliest in zip(chosen, tops, strict=False)
+        if each[0] is not None
+    ]
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,120 @@
+"""What is said to an engine and what it answers, whatever its dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import Factory, field, frozen
+
+Tokens = tuple[int, ...]
+
+DEVICE, HOST, STORAGE = "device", "host", "storage"
+TIERS = (DEVICE, HOST, STORAGE)
+
+
+@frozen
+class PromptSpace:
+    """Where a prompt is cached. Prompts of two spaces never share.
+
+    Salts are labels: each run and each replay puts a fresh word before them, so that a space is
+    empty when its first prompt comes.
+    """
+
+    salt: str = ""
+    extra_key: str = ""
+    lora: str = ""
+
+    @property
+    def words(self) -> str:
+        """The space as it is printed."""
+        named = {"salt": self.salt, "extra_key": self.extra_key, "LoRA": self.lora}
+        return ", ".join(f"{name} {value!r}" for name, value in named.items() if value) or "no salt"
+
+
+@frozen
+class ProbeRequest:
+    """A prompt, and how many tokens are asked for."""
+
+    name: str
+    tokens: Tokens
+    count: int
+    space: PromptSpace = PromptSpace()
+    abort_after: int = 0
+    """Generated tokens after which the client leaves; 0 for never."""
+
+
+@frozen
+class TokenScore:
+    """A generated token, and the log-probabilities of the likeliest tokens at its place."""
+
+    token: int
+    logprob: float
+    likeliest: Mapping[int, float] = Factory(dict)
+
+    def of(self, token: int) -> float | None:
+        """The log-probability of a token at this place, if the engine said it."""
+        return self.logprob if token == self.token else self.likeliest.get(token)
+
+
+@frozen
+class ProbeReply:
+    """What an engine answered to one request."""
+
+    tokens: Tokens
+    cached: int | None
+    """Cached tokens of the prompt; None if the engine does not say."""
+    tiers: Mapping[str, int] | None = None
+    """Cached tokens by tier, of `TIERS`; None if the engine does not say."""
+    scores: tuple[TokenScore, ...] = ()
+    aborted: bool = False
+    retracted: bool = False
+
+    @property
+    def on_device(self) -> int:
+        """Cached tokens that were on the device; all of them where tiers are not told apart."""
+        return (self.cached or 0) if self.tiers is None else self.tiers.get(DEVICE, 0)
+
+
+@frozen
+class EngineFacts:
+    """What an engine says of itself; None where it does not."""
+
+    api: str
+    version: str = ""
+    model: str = ""
+    loras: Tokens | tuple[str, ...] = ()
+    page_size: int | None = None
+    context_tokens: int | None = None
+    pool_tokens: int | None = None
+    window_pool_tokens: int | None = None
+    window: int | None = None
+    """Tokens of the sliding window; 0 if every layer attends to all tokens, so that a prefix can be
+    used wherever a page ends."""
+    has_host: bool | None = None
+    policy: str | None = None
+    """The order of eviction, as `lru`."""
+    ranks: int = 1
+    """Data-parallel ranks, each with a cache of its own."""
+    speculative: bool = False
+    cache_off: bool = False
+    salts: bool = True
+    extra_keys: bool = False
+    not_said: tuple[str, ...] = field(default=())
+    """What this server does not say, and how it can be made to."""
+
+
+class EngineApi(Protocol):
+    """The dialect of one server. Every method may raise `ServerProblem`."""
+
+    def facts(self) -> EngineFacts:
+        """Ask what the server says of itself."""
+
+    def generate(self, request: ProbeRequest) -> ProbeReply:
+        """Send a request, and wait for its reply; or leave after `abort_after` tokens."""
+
+    def flush(self) -> None:
+        """Empty the cache. Raises: ServerProblem, if it is refused."""
+
+    def held_share(self) -> float | None:
+        """The share of the pool that is held while no request runs; None if that is not said."""

@@ -1,0 +1,185 @@
+"""HTTP to one server: a request, an answer, and a clear line for each way in which that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from kvcanon.conformance.errors import UsageError
+
+JsonObject = Mapping[str, Any]
+Answer = TypeVar("Answer")
+
+_STREAM_LINE = b"data: "
+_STREAM_END = b"[DONE]"
+_SHOWN_BYTES = 160
+
+
+@frozen
+class EngineAddress:
+    """Where a server is, and how it is spoken to."""
+
+    host: str
+    port: int
+    path: str = ""
+    """What stands before every path."""
+    secure: bool = False
+    api_key: str = field(default="", repr=False)
+    timeout: float = 60.0
+
+    @property
+    def url(self) -> str:
+        """The address as it is printed."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
+
+
+class ServerProblem(OSError):
+    """A server that did not answer as it should; the message says what to do."""
+
+    def __init__(self, words: str, *, status: int = 0) -> None:
+        super().__init__(words)
+        self.status = status
+        """The status that it answered; 0 if it did not."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the server ended, hung or failed, and did not refuse the request."""
+        return self.status == 0 or self.status >= 500
+
+
+def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddress:
+    """Read a URL. Raises: UsageError."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
+        raise UsageError(f"{url!r} is no address of a server; give one as http://127.0.0.1:30000")
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise UsageError("the API key has characters that no HTTP header can have; check it")
+    secure = parts.scheme == "https"
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    usual = 443 if secure else 80
+    return EngineAddress(parts.hostname, port or usual, path, secure, api_key, timeout)
+
+
+def ask(
+    address: EngineAddress,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    timeout: float | None = None,
+) -> bytes:
+    """Send one request, and return the body of the answer. Raises: ServerProblem."""
+    with _answered(address, method, path, body, timeout) as response:
+        return response.read()
+
+
+def ask_json(address: EngineAddress, method: str, path: str, body: object = None) -> JsonObject:
+    """Send one request, and return the JSON object that comes. Raises: ServerProblem."""
+    answer = ask(address, method, path, body)
+    try:
+        value = json.loads(answer)
+    except ValueError as error:
+        raise ServerProblem(
+            f"{address.url}{path} answered what is no JSON: {_shown(answer)}; is this the address "
+            "of the engine itself?",
+            status=200,
+        ) from error
+    if not isinstance(value, Mapping):
+        raise ServerProblem(
+            f"{address.url}{path} answered JSON that is no object: {_shown(answer)}", status=200
+        )
+    return value
+
+
+def stream(address: EngineAddress, path: str, body: object) -> Iterator[JsonObject]:
+    """Send one request, and give the parts of its answer; closing it ends the connection.
+
+    Raises: ServerProblem.
+    """
+    with _answered(address, "POST", path, body, None) as response:
+        while line := response.readline():
+            data = line.removeprefix(_STREAM_LINE).strip()
+            if not line.startswith(_STREAM_LINE) or data == _STREAM_END:
+                continue
+            try:
+                part = json.loads(data)
+            except ValueError as error:
+                raise ServerProblem(
+                    f"{address.url}{path} streamed what is no JSON: {_shown(data)}", status=200
+                ) from error
+            yield part
+
+
+def understood(path: str, read: Callable[[], Answer]) -> Answer:
+    """What is read of an answer. Raises: ServerProblem, if it has another form."""
+    try:
+        return read()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ServerProblem(
+            f"{path} answered in a form that is not known ({type(error).__name__}: {error}); is "
+            "the dialect right? --api names another",
+            status=200,
+        ) from error
+
+
+@contextmanager
+def _answered(
+    address: EngineAddress, method: str, path: str, body: object, timeout: float | None
+) -> Iterator[HTTPResponse]:
+    """The response to one request, with status 200."""
+    seconds = address.timeout if timeout is None else timeout
+    kind = HTTPSConnection if address.secure else HTTPConnection
+    connection = kind(address.host, address.port, timeout=seconds)
+    headers = {"Content-Type": "application/json"}
+    if address.api_key:
+        headers["Authorization"] = f"Bearer {address.api_key}"
+    text = None if body is None else json.dumps(body)
+    try:
+        connection.request(method, f"{address.path}{path}", text, headers)
+        response = connection.getresponse()
+        if response.status != 200:
+            raise _refusal(address, path, response)
+        yield response
+    except ServerProblem:
+        raise
+    except TimeoutError as error:
+        raise ServerProblem(
+            f"{address.url} did not answer {path} within {seconds:g} s; it hangs, or give it "
+            "longer by --timeout"
+        ) from error
+    except (OSError, HTTPException) as error:
+        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ServerProblem(
+            f"{address.url} does not answer {path}: {words}; is the server running there?"
+        ) from error
+    finally:
+        connection.close()
+
+
+def _refusal(address: EngineAddress, path: str, response: HTTPResponse) -> ServerProblem:
+    status, where = response.status, f"{address.url}{path}"
+    if status in {401, 403}:
+        words = f"{where} answered {status}: the server needs an API key; give it by --api-key, "
+        words += "or in the variable KVCANON_API_KEY"
+    elif 300 <= status < 400:
+        target = response.getheader("Location") or "another address"
+        words = f"{where} redirects to {target}; give the address that it leads to"
+    else:
+        words = f"{where} answered {status}: {_shown(response.read(_SHOWN_BYTES + 1))}"
+    return ServerProblem(words, status=status)
+
+
+def _shown(data: bytes) -> str:
+    text = " ".join(data[:_SHOWN_BYTES].decode(errors="replace").split())
+    return (text or "nothing") + ("..." if len(data) > _SHOWN_BYTES else "")

@@ -1,0 +1,311 @@
+"""Serves a fake engine over HTTP, as SGLang and as vLLM do."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from attrs import define, field, frozen
+
+from fake_model import FakeEngine, FakeRun, Scored
+from kvcanon.spec.types import SWA, Namespace
+
+LORA = "tuned"
+MODEL = "fake"
+STEP_SECONDS = 0.002
+"""Between the tokens of a stream, so that a client can leave."""
+
+
+@frozen
+class ServedAs:
+    """How a fake engine shows itself."""
+
+    dialect: str = "sglang"
+    says_window: bool = True
+    """Whether the sizes of pools and window are known, as far as the dialect says them."""
+    cache_off: bool = False
+    key: str = ""
+    """The API key that is asked for."""
+    hides: frozenset[str] = frozenset()
+    """Of "metrics", "counts", "salts", "salt field" and "scores": what the server does not have."""
+    dies_after: int = 0
+    """Requests after which the server ends; 0 for never."""
+
+
+@define
+class ServerState:
+    """A server: its engine and what it was sent."""
+
+    engine: FakeEngine
+    shown: ServedAs
+    running: dict[str, FakeRun] = field(factory=dict)
+    served: int = 0
+
+
+class FakeHandler(BaseHTTPRequestHandler):
+    """Answers requests of both dialects."""
+
+    protocol_version = "HTTP/1.1"
+    state: ServerState
+
+    def do_GET(self) -> None:
+        """Answer what a server says of itself."""
+        if not self._allowed():
+            return
+        answers = {"sglang": self._sglang_facts, "vllm": self._vllm_facts}
+        found = answers[self.state.shown.dialect]().get(self.path)
+        if found is None:
+            self._send(404, {"detail": "Not Found"})
+        elif isinstance(found, str):
+            self._send_bytes(200, found.encode(), "text/plain")
+        else:
+            self._send(200, found)
+
+    def do_POST(self) -> None:
+        """Answer a request to generate, to abort or to flush."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or b"{}")
+        if not self._allowed():
+            return
+        path = self.path.partition("?")[0]
+        sglang = self.state.shown.dialect == "sglang"
+        if path == "/generate" and sglang:
+            self._generate(body)
+        elif path == "/v1/completions" and not sglang:
+            self._complete(body)
+        elif path == "/abort_request" and sglang:
+            if body["rid"] in self.state.running:
+                self.state.running[body["rid"]].aborted = True
+            self._send_bytes(200, b"", "text/plain")
+        elif path in {"/flush_cache", "/reset_prefix_cache"}:
+            self.state.engine.flush()
+            self._send(200, {"success": True})
+        else:
+            self._send(404, {"detail": "Not Found"})
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    # ----------------------------------------------------------------------------------------------
+    # SGLang
+    # ----------------------------------------------------------------------------------------------
+
+    def _sglang_facts(self) -> dict[str, Any]:
+        config, shown = self.state.engine.config, self.state.shown
+        size = config.page_size
+        window_tokens = config.device_slots.swa * size if SWA in config.components else None
+        return {
+            "/server_info": {
+                "version": "fake",
+                "page_size": size,
+                "max_total_num_tokens": config.device_slots.full * size,
+                "disable_radix_cache": shown.cache_off,
+                "radix_eviction_policy": "lru",
+                "enable_hierarchical_cache": config.host_tier,
+                "dp_size": 1,
+                "internal_states": [{"memory_usage": {"token_capacity_swa": window_tokens}}],
+            },
+            "/model_info": {"architectures": ["FakeForCausalLM"], "model_type": "fake"},
+            "/v1/models": {"data": [{"id": MODEL}, {"id": LORA, "parent": MODEL}]},
+        }
+
+    def _generate(self, body: dict[str, Any]) -> None:
+        namespace = Namespace(body.get("extra_key"), self._salt(body), body.get("lora_path"))
+        run = FakeRun(list(body["input_ids"]), body["sampling_params"]["max_new_tokens"], namespace)
+        self.state.running[body["rid"]] = run
+        prompt = len(run.tokens)
+        if body.get("stream"):
+            self._begin_stream()
+            for _ in self.state.engine.serve(run):
+                self._part(self._sglang_reply(run, prompt, None))
+                time.sleep(STEP_SECONDS)
+            self._part(self._sglang_reply(run, prompt, "abort" if run.aborted else "length"))
+            self._end_stream()
+        elif self._serve(run):
+            self._send(200, self._sglang_reply(run, prompt, "length"))
+
+    def _sglang_reply(self, run: FakeRun, prompt: int, ending: str | None) -> dict[str, Any]:
+        cached = run.device_tokens + run.host_tokens
+        facts: dict[str, Any] = {
+            "finish_reason": ending and {"type": ending},
+            "prompt_tokens": prompt,
+            "num_retractions": 0,
+            "cached_tokens": cached,
+        }
+        if cached:
+            facts["cached_tokens_details"] = {"device": run.device_tokens, "host": run.host_tokens}
+        if "scores" not in self.state.shown.hides:
+            facts["output_token_logprobs"] = [
+                [each.logprob, each.token, None] for each in run.scored
+            ]
+            facts["output_top_logprobs"] = [
+                [[each.logprob, each.token, None], [each.second_logprob, each.second, None]]
+                for each in run.scored
+            ]
+        return {"output_ids": [each.token for each in run.scored], "meta_info": facts}
+
+    # ----------------------------------------------------------------------------------------------
+    # vLLM
+    # ----------------------------------------------------------------------------------------------
+
+    def _vllm_facts(self) -> dict[str, Any]:
+        config, shown = self.state.engine.config, self.state.shown
+        facts: dict[str, Any] = {
+            "/version": {"version": "fake"},
+            "/v1/models": {
+                "data": [
+                    {"id": MODEL, "max_model_len": self._context},
+                    {"id": LORA, "parent": MODEL},
+                ]
+            },
+        }
+        if "salt field" in shown.hides:
+            schema = {"CompletionRequest": {"properties": {"prompt": {}}}}
+            facts["/openapi.json"] = {"components": {"schemas": schema}}
+        if "metrics" not in shown.hides:
+            held = self.state.engine.held_pages() / config.device_slots.full
+            facts["/metrics"] = (
+                "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n"
+                f'vllm:cache_config_info{{block_size="{config.page_size}",'
+                f'enable_prefix_caching="{not shown.cache_off}",'
+                f'num_gpu_blocks="{config.device_slots.full}"}} 1.0\n'
+                'vllm:num_requests_running{engine="0"} 0.0\n'
+                f'vllm:kv_cache_usage_perc{{engine="0"}} {held}\n'
+            )
+        return facts
+
+    @property
+    def _context(self) -> int:
+        """What fits into the pool by itself, as vLLM demands."""
+        config = self.state.engine.config
+        return min(4096, config.device_slots.full * config.page_size)
+
+    def _complete(self, body: dict[str, Any]) -> None:
+        lora = None if body["model"] == MODEL else body["model"]
+        run = FakeRun(
+            list(body["prompt"]), body["max_tokens"], Namespace(None, self._salt(body), lora)
+        )
+        prompt = len(run.tokens)
+        if body.get("stream"):
+            self._begin_stream()
+            for each in self.state.engine.serve(run):
+                if not run.aborted:
+                    self._part({"choices": [self._choice([each])]})
+                    time.sleep(STEP_SECONDS)
+                    run.aborted = self._client_has_left()
+            self._end_stream()
+        elif self._serve(run):
+            usage: dict[str, Any] = {"prompt_tokens": prompt}
+            if "counts" not in self.state.shown.hides:
+                cached = run.device_tokens + run.host_tokens
+                usage["prompt_tokens_details"] = {"cached_tokens": cached}
+            self._send(200, {"choices": [self._choice(run.scored)], "usage": usage})
+
+    def _choice(self, scored: list[Scored]) -> dict[str, Any]:
+        choice: dict[str, Any] = {"text": "", "token_ids": [each.token for each in scored]}
+        if "scores" not in self.state.shown.hides:
+            choice["logprobs"] = {
+                "tokens": [f"token_id:{each.token}" for each in scored],
+                "token_logprobs": [each.logprob for each in scored],
+                "top_logprobs": [
+                    {
+                        f"token_id:{each.token}": each.logprob,
+                        f"token_id:{each.second}": each.second_logprob,
+                    }
+                    for each in scored
+                ],
+            }
+        return choice
+
+    # ----------------------------------------------------------------------------------------------
+    # HTTP
+    # ----------------------------------------------------------------------------------------------
+
+    def _serve(self, run: FakeRun) -> bool:
+        """Serve to the end; False if the server ends."""
+        state = self.state
+        state.served += 1
+        if state.shown.dies_after and state.served > state.shown.dies_after:
+            self.close_connection = True
+            self.connection.close()
+            return False
+        if state.shown.cache_off:
+            state.engine.flush()
+        for _ in state.engine.serve(run):
+            pass
+        return True
+
+    def _salt(self, body: dict[str, Any]) -> str | None:
+        ignored = {"salts", "salt field"} & self.state.shown.hides
+        return None if ignored else body.get("cache_salt")
+
+    def _allowed(self) -> bool:
+        key = self.state.shown.key
+        if not key or self.headers["Authorization"] == f"Bearer {key}":
+            return True
+        self._send(401, {"error": "Unauthorized"})
+        return False
+
+    def _send(self, status: int, value: object) -> None:
+        self._send_bytes(status, json.dumps(value).encode(), "application/json")
+
+    def _send_bytes(self, status: int, data: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _begin_stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def _part(self, value: object) -> None:
+        self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+        self.wfile.flush()
+
+    def _client_has_left(self) -> bool:
+        ready, _, _ = select.select([self.connection], [], [], 0)
+        return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
+
+    def _end_stream(self) -> None:
+        self.wfile.write(b"data: [DONE]\n\n")
+        self.close_connection = True
+
+
+class QuietServer(ThreadingHTTPServer):
+    """A server whose clients may leave."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def engine_at(engine: FakeEngine, shown: ServedAs | None = None) -> Iterator[str]:
+    """Serve an engine on the loopback; gives the address."""
+    state = ServerState(engine, shown or ServedAs())
+    with served_by(type("Bound", (FakeHandler,), {"state": state})) as url:
+        yield url
+
+
+@contextmanager
+def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve with a handler on the loopback; gives the address."""
+    server = QuietServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,65 @@
+"""Probes of fake engines, and what tests read of their reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fake_engine_faults import HOST, WINDOW, EngineFault, faulty_engine
+from fake_engine_server import ServedAs, engine_at
+from fake_model import EventSender, FakeEngine, config_of
+from kvcanon.conformance.cli import main
+
+ANY = "tcp://127.0.0.1:*"
+
+
+def options_for(dialect: str, engine: object) -> list[str]:
+    """What a user knows of an engine and its server does not say."""
+    known = [] if dialect == "sglang" or "host" in engine else ["--no-host-tier"]  # type: ignore[operator]
+    if "window" in engine:  # type: ignore[operator]
+        return [*known, "--window", str(WINDOW["window"])]
+    return [*known, *(["--window", "0"] if dialect == "vllm" else [])]
+
+
+@contextmanager
+def fault_at(
+    fault: EngineFault, dialect: str, events: EventSender | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """An engine with a fault: its address, and the options of a probe."""
+    with engine_at(faulty_engine(fault, events), ServedAs(dialect)) as url:
+        yield url, [*options_for(dialect, fault.engine), "--only", fault.round]
+
+
+@contextmanager
+def sound_at(dialect: str, shown: ServedAs | None = None, **engine: int) -> Iterator[str]:
+    """A sound engine: its address."""
+    with engine_at(FakeEngine(config_of(**engine)), shown or ServedAs(dialect)) as url:
+        yield url
+
+
+def probe_json(
+    capsys: pytest.CaptureFixture[str], url: str, *options: str
+) -> tuple[int, dict[str, Any]]:
+    """Probe a server: the exit code, and the report."""
+    capsys.readouterr()
+    code = main(["probe", url, "--json", *options])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def kinds(report: dict[str, Any]) -> set[str]:
+    """The kinds of what was found."""
+    return {each["kind"] for each in report["findings"]}
+
+
+ENGINES: Sequence[dict[str, int]] = (
+    {},
+    dict(HOST),
+    dict(WINDOW),
+    {**WINDOW, **HOST},
+    {"page_size": 16, "pool_pages": 64},
+)
+"""Sound engines of all sorts."""
