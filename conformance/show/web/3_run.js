@@ -1,0 +1,93 @@
+// A packed run: its table of steps, and the state at the step that is shown.
+
+/** Unpacks a part: base64, deflated, JSON. */
+async function unpack(text) {
+  const bytes = Uint8Array.fromBase64
+    ? Uint8Array.fromBase64(text)
+    : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+class Run {
+  /** @param {function(string): string} part the packed text of a part */
+  constructor(part) {
+    this.part = part;
+    this.step = -1;
+    /** @type {TreeState} */
+    this.state = null;
+    this.changes = new Map();
+  }
+
+  async open() {
+    [this.about, this.table] = await Promise.all(
+      [unpack(this.part("run")), unpack(this.part("steps"))]);
+    this.last = this.table.steps.length;
+    this.breaches = new Map(this.table.breaches);
+  }
+
+  /** The part that has what a step changed. */
+  partOf(step) {
+    const starts = this.table.starts;
+    let low = 0;
+    for (let high = starts.length - 1; low < high;) {
+      const middle = (low + high + 1) >> 1;
+      if (starts[middle] < step) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  /** What is known of a step: its changes, events and definitions; null for the start. */
+  detail(step) {
+    if (step < 1) return null;
+    const part = this.partOf(step);
+    return this.changes.get(part)[step - this.table.starts[part] - 1];
+  }
+
+  async load(part) {
+    if (!this.changes.has(part)) {
+      this.changes.set(part, await unpack(this.part(`changes-${part}`)));
+    }
+  }
+
+  /** Goes to a step: through the changes if it is near, else from the nearest whole state. */
+  async seek(step) {
+    const part = this.partOf(Math.max(step, 1));
+    const near = Math.abs(step - this.step) <= 200 || part === this.partOf(Math.max(this.step, 1));
+    if (this.state === null || !near) {
+      const [json] = await Promise.all([unpack(this.part(`state-${part}`)), this.load(part)]);
+      this.state = new TreeState(json);
+      this.step = this.table.starts[part];
+    }
+    for (let next = this.partOf(Math.max(Math.min(step, this.step), 1));
+      next <= this.partOf(Math.max(step, this.step, 1)); next++) await this.load(next);
+    for (; this.step < step; this.step++) this.change(this.step + 1, true);
+    for (; this.step > step; this.step--) this.change(this.step, false);
+  }
+
+  change(step, forward) {
+    const { d: delta } = this.detail(step);
+    if (delta) this.state.apply(delta, forward);
+  }
+
+  /** The nodes that a step added, removed (with their rows) and changed. */
+  touched(step) {
+    const found = { added: new Set(), removed: new Map(), changed: new Map() };
+    const delta = this.detail(step)?.d || {};
+    for (const [id, was, now] of delta.n || []) {
+      if (!was) found.added.add(id);
+      if (!now) found.removed.set(id, was);
+    }
+    for (const [id, ...values] of delta.c || []) found.changed.set(id, values);
+    return found;
+  }
+
+  /** Loads the parts beside the step, so that the next step does not wait for one. */
+  async prepare() {
+    const part = this.partOf(Math.max(this.step, 1));
+    for (const next of [part + 1, part - 1]) {
+      if (next >= 0 && next < this.table.starts.length) await this.load(next);
+    }
+  }
+}
