@@ -121,6 +121,8 @@ def record_case(
         groups=names,
         charts=packer.charts(),
         notes=(*notes, *packer.notes),
+        steps=packer.steps,
+        breaks_at=packer.breaks_at,
         parts=packer.parts(),
     )
 

@@ -80,8 +80,18 @@ class ShownRun:
     """What the page cannot show, each with the reason."""
     opens_at: int | None = None
     """The step that is shown first; None for the first breach, or else the start."""
+    steps: int = 0
+    breaks_at: int | None = None
+    """The first step that breaks a law; None if none does."""
     parts: Mapping[str, str] = field(factory=dict)
     """The packed steps, by the name of the part."""
+
+    @property
+    def in_short(self) -> str:
+        """How long it is, and where a law breaks."""
+        steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
+        where = "" if self.breaks_at is None else f", breaks at step {self.breaks_at}"
+        return f"{steps}{where}"
 
     def with_facts(self, *facts: tuple[str, str]) -> ShownRun:
         """The same run, with more facts at the end."""

@@ -66,12 +66,12 @@ class Viewer {
       make("div", { class: "show-columns" },
         make("div", { class: "show-main" },
           section("Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
+          section("Calls", "show-calls-box", this.calls),
           ...(this.charts.length ? [section("Over time", "show-charts",
             ...this.charts.map((chart) => chart.element))] : [])),
         make("div", { class: "show-side" }, box("step", "This step"), box("node", "Node"),
           box("pools", "Pools"), box("places", "Where the data is"), box("recency", "Order of use"),
-          box("holds", "Locks"), box("copies", "Copies in flight"),
-          section("Calls", "show-calls-box", this.calls))));
+          box("holds", "Locks"), box("copies", "Copies in flight"))));
     this.element.querySelector(".show-wait")?.remove();
     this.element.append(page);
     this.element.addEventListener("keydown", (event) => this.onKey(event));
@@ -90,11 +90,11 @@ class Viewer {
       oninput: () => this.ask(Number(this.slider.value)) });
     this.label = make("output", { class: "show-label" });
     this.buttons = {
-      first: button("⏮", "First step", () => this.ask(0)),
+      first: button("|◀", "First step", () => this.ask(0)),
       back: button("◀", "Step back", () => this.ask(this.goal() - 1)),
       play: button("▶▶", "Play", () => this.play()),
       on: button("▶", "Step forward", () => this.ask(this.goal() + 1)),
-      last: button("⏭", "Last step", () => this.ask(last)),
+      last: button("▶|", "Last step", () => this.ask(last)),
     };
     const breaches = [...this.run.breaches.keys()];
     if (breaches.length) {
