@@ -20,6 +20,7 @@ from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
+from kvcanon.conformance.show.emitted_events import WaitingEvents
 from kvcanon.conformance.show.shown_run import Breach, breach_of_law
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import CacheError
@@ -72,7 +73,7 @@ class StateRecorder(CallRecorder):
         self._tell = tell
         self._by_states = by_states
         self._look: Callable[[], Snapshot] | None = None
-        self._waiting: tuple[Event, ...] = ()
+        self._waiting = WaitingEvents(None)
 
     def tree_client(
         self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
@@ -109,7 +110,7 @@ class StateRecorder(CallRecorder):
         if Need.SNAPSHOT in subject.shows:
             self._look = subject.cache.snapshot
         state = self._state()
-        self._waiting = () if state is None else state.events
+        self._waiting = WaitingEvents(state)
         self._tell(Beginning(state))
 
     def _ended(self, call: RecordedCall) -> None:
@@ -149,9 +150,4 @@ class StateRecorder(CallRecorder):
         heard, self.heard[:] = tuple(self.heard), ()
         if not self._by_states:
             return heard
-        if state is None:
-            return ()
-        waiting, self._waiting = self._waiting, state.events
-        if not isinstance(call, TakeEvents) and state.events[: len(waiting)] == waiting:
-            return state.events[len(waiting) :]
-        return state.events
+        return self._waiting.emitted(state, taken=isinstance(call, TakeEvents))

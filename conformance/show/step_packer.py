@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.rows import Delta, StateRows
@@ -42,8 +42,8 @@ def packed(value: object) -> str:
 class StepPacker:
     """Takes the steps of a run one after another; keeps no state but the last."""
 
-    def __init__(self, start: Snapshot | None) -> None:
-        """Begin with the state of the new cache; None if the cache does not show it."""
+    def __init__(self, start: Snapshot | None, earlier: Iterable[Event] = ()) -> None:
+        """Begin with a state, or where the cache shows none, with the events up to then."""
         self.namespaces = Namespaces()
         self.notes: dict[str, None] = {}
         """What could not be shown, in words, each once."""
@@ -61,7 +61,9 @@ class StepPacker:
         self._waiting_size = 0
         self._used: dict[str, list[int]] = {}
         self._counts: dict[str, list[int]] = {"nodes": [], "copies in flight": [], "locks": []}
-        if start is not None:
+        if start is None:
+            self._events.move_to(earlier)
+        else:
             self._state_delta(start)
         self._begin_part()
         self._note_counts()
