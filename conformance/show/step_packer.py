@@ -1,9 +1,9 @@
 """Packs the steps of a run: a table of all steps, and parts that the page unpacks as it needs them.
 
 Each part is JSON, deflated, in base64. `steps` has a line for each step. `changes-N` has what a
-number of steps changed, in both directions, and `state-N` is the whole state before the first of
-them: to jump into the middle of a run takes one state and a few changes. A new state is written
-when the changes since the last one take more than it, so that a page is at most twice as large.
+number of steps changed, in both directions, so that the page can step back. `state-N` is the whole
+state before the first step of `changes-N`, to jump into the middle of a run. It is written where the
+changes since the last one take more than it, so that a page is at most about twice as large.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.rows import Delta, StateRows
@@ -26,42 +26,56 @@ MOST_EVENTS = 200
 """Events of a step that are listed; of more, the number."""
 LONGEST = 600
 """Characters of a call or an answer that are shown."""
-LEAST_CHANGES = 1 << 17
-"""A part with changes has at least so many characters before it is deflated, if it is not the
-last."""
-MOST_STEPS = 2_000
-"""Steps of a part, at most: to go through them all takes milliseconds."""
+PART_SIZE = 1 << 18
+"""Characters of a part with changes before it is deflated: it is unpacked in milliseconds."""
 
 
 def packed(value: object) -> str:
     """A value as JSON, deflated, in base64."""
-    text = json.dumps(value, separators=(",", ":"))
+    return _deflated(json.dumps(value, separators=(",", ":")))
+
+
+def _deflated(text: str) -> str:
     return b64encode(zlib.compress(text.encode(), 6)).decode()
 
 
 class StepPacker:
     """Takes the steps of a run one after another; keeps no state but the last."""
 
-    def __init__(self, start: Snapshot | None, earlier: Iterable[Event] = ()) -> None:
-        """Begin with a state, or where the cache shows none, with the events up to then."""
+    def __init__(
+        self,
+        start: Snapshot | None,
+        earlier: Iterable[Event] = (),
+        first: Callable[[StateRows], None] | None = None,
+    ) -> None:
+        """Begin with a state, or where the cache shows none, with the events up to then.
+
+        `first` makes the first state of a run that no cache plays.
+        """
         self.namespaces = Namespaces()
         self.notes: dict[str, None] = {}
         """What could not be shown, in words, each once."""
-        self.told = start is None
+        self.told = start is None and first is None
         """Whether the tree is that of the events, as the cache shows none."""
-        self._states = SnapshotRows(self.namespaces)
+        self._snapshots = SnapshotRows(self.namespaces)
         self._events = EventRows(self.namespaces)
         self._table: list[list[object]] = []
         self._breaches: list[list[object]] = []
         self._first_breach: int | None = None
         self._parts: dict[str, str] = {}
-        self._at: list[int] = []
+        self._starts: list[int] = []
         """The step before each part of changes."""
+        self._sizes: list[int] = []
+        """The size of each part of changes, as JSON."""
+        self._states: dict[int, int] = {}
+        """The size of the state before each part that has one, as JSON."""
         self._waiting: list[dict[str, object]] = []
         self._waiting_size = 0
         self._used: dict[str, list[int]] = {}
         self._counts: dict[str, list[int]] = {"nodes": [], "copies in flight": [], "locks": []}
-        if start is None:
+        if first is not None:
+            first(self.now)
+        elif start is None:
             self._events.move_to(earlier)
         else:
             self._state_delta(start)
@@ -81,7 +95,7 @@ class StepPacker:
     @property
     def now(self) -> StateRows:
         """The last state."""
-        return self._events.now if self.told else self._states.now
+        return self._events.now if self.told else self._snapshots.now
 
     def add(self, step: ShownStep) -> None:
         """Add the next step."""
@@ -120,23 +134,20 @@ class StepPacker:
         self._waiting.append(detail)
         self._waiting_size += len(json.dumps(detail))
         self._note_counts()
-        least = max(LEAST_CHANGES, self._part_state_size)
-        if self._waiting_size > least or len(self._waiting) >= MOST_STEPS:
+        if self._waiting_size > PART_SIZE:
             self._end_part()
             self._begin_part()
 
     def parts(self) -> Mapping[str, str]:
         """The packed parts of all steps, by name."""
-        if self._waiting or not self._parts.get("changes-0"):
-            self._end_part()
-        else:
-            self._parts.pop(f"state-{len(self._at) - 1}")
-            self._at.pop()
+        self._end_part()
         table = {
             "format": FORMAT,
             "steps": self._table,
             "breaches": self._breaches,
-            "starts": self._at,
+            "starts": self._starts,
+            "sizes": self._sizes,
+            "states": list(self._states.items()),
             "namespaces": self.namespaces.words(),
             "told": self.told,
         }
@@ -153,21 +164,25 @@ class StepPacker:
     def _state_delta(self, state: Snapshot) -> Delta | None:
         """What a state changed; None if it is no state that can be walked."""
         try:
-            return self._states.move_to(state)
+            return self._snapshots.move_to(state)
         except Exception as error:  # noqa: BLE001  # A faulty snapshot may hold anything.
             self.notes[f"a state could not be read: {type(error).__name__}: {error}"] = None
             return None
 
     def _begin_part(self) -> None:
-        text = packed(self.now.to_json())
-        number = len(self._at)
-        self._parts[f"state-{number}"] = text
-        # Rows deflate to about a quarter in base64.
-        self._part_state_size = 4 * len(text)
-        self._at.append(self.steps)
+        number = len(self._starts)
+        self._starts.append(self.steps)
+        last = max(self._states, default=None)
+        if last is not None and sum(self._sizes[last:]) < self._states[last]:
+            return
+        text = json.dumps(self.now.to_json(), separators=(",", ":"))
+        self._states[number] = len(text)
+        self._parts[f"state-{number}"] = _deflated(text)
 
     def _end_part(self) -> None:
-        self._parts[f"changes-{len(self._at) - 1}"] = packed(self._waiting)
+        number = len(self._starts) - 1
+        self._sizes.append(self._waiting_size)
+        self._parts[f"changes-{number}"] = packed(self._waiting)
         self._waiting, self._waiting_size = [], 0
 
     def _note_counts(self) -> None:

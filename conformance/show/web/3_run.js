@@ -51,17 +51,31 @@ class Run {
     }
   }
 
-  /** Goes to a step: through the changes if it is near, else from the nearest whole state. */
-  async seek(step) {
+  /** The size of all changes before a step, about: a part's are taken as equal. */
+  sizeBefore(step) {
+    const { starts, sizes } = this.table;
     const part = this.partOf(Math.max(step, 1));
-    const near = Math.abs(step - this.step) <= 200 || part === this.partOf(Math.max(this.step, 1));
-    if (this.state === null || !near) {
-      const [json] = await Promise.all([unpack(this.part(`state-${part}`)), this.load(part)]);
-      this.state = new TreeState(json);
-      this.step = this.table.starts[part];
+    let size = 0;
+    for (let at = 0; at < part; at++) size += sizes[at];
+    const steps = (starts[part + 1] ?? this.last) - starts[part];
+    return steps ? size + sizes[part] * (step - starts[part]) / steps : size;
+  }
+
+  /** Goes to a step: through the changes from here, or from a whole state if that is less. */
+  async seek(step) {
+    const target = this.partOf(Math.max(step, 1));
+    const [part, size] = this.table.states.findLast(([number]) => number <= target);
+    const start = this.table.starts[part];
+    const far = Math.abs(this.sizeBefore(step) - this.sizeBefore(Math.max(this.step, 0)));
+    if (this.state === null || far > 2 * size + this.sizeBefore(step) - this.sizeBefore(start)) {
+      this.state = new TreeState(await unpack(this.part(`state-${part}`)));
+      this.step = start;
     }
-    for (let next = this.partOf(Math.max(Math.min(step, this.step), 1));
-      next <= this.partOf(Math.max(step, this.step, 1)); next++) await this.load(next);
+    const [low, high] = [this.step, step].sort((a, b) => a - b);
+    for (let next = this.partOf(low + 1); next <= this.partOf(Math.max(high, 1)); next++) {
+      await this.load(next);
+    }
+    await this.load(target);
     for (; this.step < step; this.step++) this.change(this.step + 1, true);
     for (; this.step > step; this.step--) this.change(this.step, false);
   }
@@ -77,7 +91,7 @@ class Run {
     const delta = this.detail(step)?.d || {};
     for (const [id, was, now] of delta.n || []) {
       if (!was) found.added.add(id);
-      if (!now) found.removed.set(id, was);
+      if (!now) found.removed.set(id, [id, ...was]);
     }
     for (const [id, ...values] of delta.c || []) found.changed.set(id, values);
     return found;

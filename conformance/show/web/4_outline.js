@@ -19,18 +19,8 @@ const MOST_SORTED = 2000;
  */
 function outline(state, wish) {
   const { must, only } = wish;
-  const loose = looseNodes(state, must);
-  const kept = new Set();
-  const keptBelow = new Map();
-  for (const id of [...must, ...wish.open.keys()]) {
-    for (const each of state.pathTo(id)) {
-      if (kept.has(each)) continue;
-      kept.add(each);
-      const parent = state.rows.get(each)[PARENT];
-      if (!keptBelow.has(parent)) keptBelow.set(parent, []);
-      keptBelow.get(parent).push(each);
-    }
-  }
+  const { kept, keptBelow, circles } = pathsTo(state, [...must, ...wish.open.keys()]);
+  const loose = looseNodes(state, circles);
   const below = new Map();
   let left = Math.max(MOST_LINES, must.size);
   const tops = [state.root, ...loose];
@@ -114,17 +104,33 @@ function inOrder(state, below, loose, wish) {
   return lines;
 }
 
-/** The tops of what the root does not reach, of which a sound tree has none. */
-function looseNodes(state, must) {
-  const tops = [];
-  for (const [parent, kids] of state.children) {
-    if (state.rows.has(parent)) continue;
-    for (const id of kids) if (id !== state.root && tops.length < 50) tops.push(id);
+/** All nodes on the paths to some nodes, also by their parents, and a node of each circle. */
+function pathsTo(state, ids) {
+  const kept = new Set(), keptBelow = new Map(), circles = [];
+  for (const id of ids) {
+    const mine = [];
+    let at = id;
+    while (at !== state.root && state.rows.has(at) && !kept.has(at)) {
+      kept.add(at);
+      mine.push(at);
+      const parent = state.rows.get(at)[PARENT];
+      if (!keptBelow.has(parent)) keptBelow.set(parent, []);
+      keptBelow.get(parent).push(at);
+      at = parent;
+    }
+    if (at !== state.root && mine.includes(at)) circles.push(at);
   }
-  for (const id of must) {
-    const [top] = state.pathTo(id);
-    if (top === undefined || state.rows.get(top)[PARENT] === state.root) continue;
-    if (!tops.includes(top)) tops.push(top); // It is in a circle.
+  return { kept, keptBelow, circles };
+}
+
+/** The tops of what the root does not reach, of which a sound tree has none. */
+function looseNodes(state, circles) {
+  const tops = [...circles];
+  for (const parent of state.missing) {
+    for (const id of state.children.get(parent)) {
+      if (tops.length >= 50) return tops;
+      tops.push(id);
+    }
   }
   return tops;
 }

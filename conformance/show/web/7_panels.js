@@ -11,13 +11,22 @@ function linked(text, select) {
       onclick: () => select(Number(part.slice(5))) }, part));
 }
 
-/** What breaks at the step. */
+const MOST_TEXTS = 5;
+
+/** What breaks at the step, law by law. */
 function breachPanel(breaches, select) {
-  return breaches.map((breach) => make("div", { class: "show-breach" },
-    make("p", { class: "show-breach-title" }, make("strong", {}, `Breaks ${breach.title}`)),
-    make("p", {}, ...linked(breach.text, select)),
-    breach.statement ? make("p", { class: "soft" }, `The law: ${breach.statement}`) : null,
-    breach.law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${breach.law}`)) : null));
+  const byTitle = new Map();
+  for (const breach of breaches) {
+    if (!byTitle.has(breach.title)) byTitle.set(breach.title, []);
+    byTitle.get(breach.title).push(breach);
+  }
+  return [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
+    make("p", { class: "show-breach-title" }, make("strong", {}, `Breaks ${title}`)),
+    ...some.slice(0, MOST_TEXTS).map(({ text }) => make("p", {}, ...linked(text, select))),
+    some.length > MOST_TEXTS ? make("p", {}, `and ${some.length - MOST_TEXTS} more`) : null,
+    some[0].statement ? make("p", { class: "soft" }, `The law: ${some[0].statement}`) : null,
+    some[0].law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${some[0].law}`))
+      : null));
 }
 
 /** The call of a step, its answer, what it changed and which events it emitted. */
@@ -55,7 +64,7 @@ function changesOf(touched, select) {
   const lines = [];
   for (const [id, values] of touched.changed) {
     for (let at = 0; at < values.length; at += 3) {
-      lines.push([id, `: ${FIELDS[values[at]]} ${shownValue(values[at + 1])} → `
+      lines.push([id, `: ${FIELDS[values[at] + 1]} ${shownValue(values[at + 1])} → `
         + shownValue(values[at + 2])]);
     }
   }

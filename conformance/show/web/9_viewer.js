@@ -313,7 +313,8 @@ class Viewer {
         make("span", { class: "show-number" }, breaks ? "!" : number ? String(number) : ""),
         make("code", {}, clipped(code, 120)),
         make("span", { class: "show-answer" }, clipped(breaks
-          ? this.run.breaches.get(at).map((each) => each.title).join(", ") : answer, 100)))));
+          ? [...new Set(this.run.breaches.get(at).map((each) => each.title))].join(", ")
+          : answer, 100)))));
     }
     this.calls.replaceChildren(...items);
   }
@@ -321,8 +322,9 @@ class Viewer {
   /** Says for a reader who hears the page what the step did. */
   say() {
     const { run, touched } = this;
-    const breaches = (run.breaches.get(run.step) || []).map((each) =>
-      `Breaks ${each.title}: ${each.text}.`);
+    const found = run.breaches.get(run.step) || [];
+    const breaches = [...new Set(found.map((each) => each.title))].map((title) =>
+      `Breaks ${title}: ${found.find((each) => each.title === title).text}.`);
     const call = run.step === 0 ? "the new cache."
       : `${clipped(run.table.steps[run.step - 1][2], 120)}: ${clipped(run.table.steps[run.step - 1][3], 120)}.`;
     const news = [[touched.added.size, "added"], [touched.removed.size, "removed"],
