@@ -44,3 +44,31 @@ function section(title, className, ...children) {
   return make("section", { class: `show-box ${className}`, "aria-label": title },
     make("h3", {}, title), ...children);
 }
+
+/**
+ * Keeps elements from one drawing to the next: what is drawn as before stays the same element, so
+ * that the browser lays out only what is new.
+ */
+class Kept {
+  constructor() {
+    this.before = new Map();
+    this.now = new Map();
+  }
+
+  /** The element of a text that says all that is drawn in it. */
+  get(text, draws) {
+    const element = this.before.get(text) || draws();
+    this.now.set(text, element);
+    return element;
+  }
+
+  /** Puts the elements in the place of those of the last drawing. */
+  fill(parent, elements) {
+    elements.forEach((element, at) => {
+      if (parent.children[at] !== element) parent.insertBefore(element, parent.children[at] || null);
+    });
+    while (parent.children.length > elements.length) parent.lastChild.remove();
+    this.before = this.now;
+    this.now = new Map();
+  }
+}

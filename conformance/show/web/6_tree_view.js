@@ -16,6 +16,7 @@ class TreeView {
     this.open = new Map();
     this.closed = new Set();
     this.focused = null;
+    this.kept = new Kept();
     this.element = make("div", { class: "show-tree", role: "tree", "aria-label": "Tree of pages",
       onkeydown: (event) => this.onKey(event), onclick: (event) => this.onClick(event) });
   }
@@ -27,20 +28,35 @@ class TreeView {
     this.lines = outline(state, { ...wish, open: this.open, closed: this.closed });
     const focusable = this.lines.findIndex((line) => keyOf(line) === this.focused);
     this.at = Math.max(0, focusable);
-    this.element.replaceChildren(...this.lines.map(
-      (line, at) => this.line(line, at, news, wish, namespaces)));
-    if (!this.lines.length) {
-      this.element.append(make("div", { role: "treeitem", class: "show-line show-empty", tabindex: 0 },
+    const items = this.lines.map((line) => this.kept.get(this.signature(line, news, wish),
+      () => this.line(line, news, wish, namespaces)));
+    if (!items.length) {
+      items.push(make("div", { role: "treeitem", class: "show-line show-empty" },
         wish.only === null ? "The tree is empty." : "No node is as the filter says."));
     }
+    items.forEach((item, at) => {
+      item.tabIndex = at === this.at ? 0 : -1;
+    });
+    this.kept.fill(this.element, items);
     if (hadFocus) this.element.children[this.at].focus({ preventScroll: true });
   }
 
-  line(line, at, news, wish, namespaces) {
+  /** All that is drawn of a line, as text. */
+  signature(line, news, wish) {
+    const parts = [line.kind, line.id, line.level, line.count, line.ids?.length, line.expands,
+      line.isOpen, wish.selected === line.id, ...wish.components];
+    if (line.kind === "node" || line.kind === "ghost") {
+      const row = line.kind === "ghost" ? news.removed.get(line.id) : this.state.rows.get(line.id);
+      parts.push(...marksOf(line.id, news, wish), ...row.slice(PARENT, HITS), row[ODDITY]);
+    }
+    return parts.join();
+  }
+
+  line(line, news, wish, namespaces) {
     const level = Math.min(line.level, DEEPEST);
     const attributes = {
       role: "treeitem", class: `show-line show-${line.kind}`, style: `--level: ${level - 1}`,
-      "aria-level": line.level, tabindex: at === this.at ? 0 : -1,
+      "aria-level": line.level, tabindex: -1,
     };
     if (line.kind === "more") {
       return make("div", attributes, make("span", { class: "show-fold" },

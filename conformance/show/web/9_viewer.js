@@ -21,6 +21,8 @@ class Viewer {
     this.selected = null;
     this.pending = null;
     this.playing = null;
+    this.keptCalls = new Kept();
+    this.addressTimer = null;
   }
 
   async open() {
@@ -171,13 +173,19 @@ class Viewer {
     if (this.run.breaches.has(step)) this.selectNamed(step);
     this.draw();
     this.say();
-    if (this.whole) {
+    if (this.whole) this.keepAddress(step);
+  }
+
+  /** Puts the step into the address when nothing has moved for a moment: it takes milliseconds. */
+  keepAddress(step) {
+    clearTimeout(this.addressTimer);
+    this.addressTimer = setTimeout(() => {
       try {
         history.replaceState(null, "", `#step=${step}`);
       } catch {
         // Some browsers refuse it for a file; the address then stays as it is.
       }
-    }
+    }, 300);
   }
 
   play() {
@@ -300,23 +308,26 @@ class Viewer {
     const items = [];
     let group = null;
     for (let at = from; at <= Math.min(last, from + 16); at++) {
-      const [of, number, code, answer, refused] = at === 0
-        ? [-1, 0, "the new cache", "", 0] : table.steps[at - 1];
+      const of = at === 0 ? -1 : table.steps[at - 1][0];
       const heading = of === group || of < 0 ? null
         : `${about.group_word} ${of + 1}${about.groups[of] ? `, ${about.groups[of]}` : ""}`;
       group = of;
-      const breaks = this.run.breaches.has(at);
-      items.push(make("li", { class: refused ? "show-refused" : "" },
-        heading && make("span", { class: "show-group soft" }, heading),
-        make("button", { type: "button", "aria-current": at === step ? "step" : null,
-          onclick: () => this.ask(at) },
-        make("span", { class: "show-number" }, breaks ? "!" : number ? String(number) : ""),
-        make("code", {}, clipped(code, 120)),
-        make("span", { class: "show-answer" }, clipped(breaks
-          ? [...new Set(this.run.breaches.get(at).map((each) => each.title))].join(", ")
-          : answer, 100)))));
+      items.push(this.keptCalls.get([at, at === step, heading].join(), () =>
+        this.call(at, heading, at === 0 ? ["", 0, "the new cache", "", 0] : table.steps[at - 1])));
     }
-    this.calls.replaceChildren(...items);
+    this.keptCalls.fill(this.calls, items);
+  }
+
+  call(at, heading, [, number, code, answer, refused]) {
+    const breaches = this.run.breaches.get(at);
+    return make("li", { class: refused ? "show-refused" : "" },
+      heading && make("span", { class: "show-group soft" }, heading),
+      make("button", { type: "button", "aria-current": at === this.run.step ? "step" : null,
+        onclick: () => this.ask(at) },
+      make("span", { class: "show-number" }, breaches ? "!" : number ? String(number) : ""),
+      make("code", {}, clipped(code, 120)),
+      make("span", { class: "show-answer" }, clipped(breaches
+        ? [...new Set(breaches.map((each) => each.title))].join(", ") : answer, 100))));
   }
 
   /** Says for a reader who hears the page what the step did. */
