@@ -7,12 +7,16 @@ law.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.bench.engine import Engine, ReplayStats, counts_of
-from kvcanon.conformance.bench.request_engine import RequestEngine, TimedRequestCache
+from kvcanon.conformance.bench.request_engine import (
+    RequestEngine,
+    ServedByRequests,
+    TimedRequestCache,
+)
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.blackbox.guard import guard_subject, require_all
 from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
@@ -21,6 +25,7 @@ from kvcanon.conformance.errors import OnShould, ViolationError
 from kvcanon.conformance.observe.guard import GuardedCache
 from kvcanon.conformance.observe.latency import Latency, TimedCache
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import Snapshot
@@ -114,16 +119,30 @@ class Replay:
         return asdict(self) | derived
 
 
+class ReplayWatch(Protocol):
+    """Sees the calls of a replay."""
+
+    def around(self, cache: Cache) -> Cache:
+        """A cache whose calls it sees."""
+
+    def around_requests(self, cache: ServedByRequests) -> ServedByRequests:
+        """A cache of requests whose calls it sees."""
+
+    def served(self, tally: ReplayStats) -> None:
+        """A request was served, or rejected; the counts are those of all requests so far."""
+
+
 def replay(
     subject: Subject | RequestSubject,
     requests: Iterable[Request],
     guard_rate: float = 0.0,
     seed: int = 0,
     profile: Profile = CANON,
+    watch: ReplayWatch | None = None,
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    It ends early only if a law is broken. Operations that the cache lacks are left out.
+    `watch` sees every call and its answer, and the counts after each request. The replay ends early only if a law is broken. Operations that the cache lacks are left out.
 
     Raises:
         CacheError: the cache refused a call that a sound cache cannot refuse.
@@ -140,12 +159,16 @@ def replay(
     if isinstance(subject, RequestSubject):
         timed = TimedRequestCache(subject.cache)
         judge = _request_judge(subject, timed, guard_rate, profile, note)
-        engine = RequestEngine(timed if judge is None else judge, can=subject.can)
+        served = timed if judge is None else judge
+        engine = RequestEngine(
+            served if watch is None else watch.around_requests(served), can=subject.can
+        )
     else:
         timed = TimedCache(subject.cache)
         judge = _tree_judge(subject, timed, guard_rate, seed, profile=profile, on_should=note)
+        called = timed if judge is None else judge
         engine = Engine(
-            timed if judge is None else judge,
+            called if watch is None else watch.around(called),
             stamped=judge is not None,
             can=subject.can,
             copies=subject.copies,
@@ -155,6 +178,8 @@ def replay(
     try:
         for request in requests:
             engine.serve(request)
+            if watch is not None:
+                watch.served(engine.tally)
     except ViolationError as violation:
         broken = tuple(dict.fromkeys(each.law.law_id for each in violation.violations))
         words = str(violation)

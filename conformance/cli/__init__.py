@@ -28,6 +28,7 @@ from kvcanon.conformance.cli.peers import peers
 from kvcanon.conformance.cli.probe import probe_command
 from kvcanon.conformance.cli.prove import prove_command
 from kvcanon.conformance.cli.replay import replay_command
+from kvcanon.conformance.cli.show import show_command
 from kvcanon.conformance.cli.supervised import supervised
 from kvcanon.conformance.cli.watch import watch_command
 from kvcanon.conformance.errors import UsageError
@@ -45,13 +46,14 @@ app.command("mutants", cls=OnceCommand)(mutants_command)
 app.command("prove", cls=OnceCommand)(prove_command)
 app.command("replay", cls=OnceCommand)(replay_command)
 app.command("probe", cls=OnceCommand)(probe_command)
+app.command("show", cls=OnceCommand)(show_command)
 app.command("watch", cls=OnceCommand)(watch_command)
 app.command("audit", cls=OnceCommand)(audit_command)
 app.add_typer(bench, name="bench")
 app.add_typer(peers, name="peers")
 
 
-SUPERVISED = ("bench", "explore", "replay")
+SUPERVISED = ("bench", "explore", "replay", "show")
 """Commands that call a cache in their own process."""
 
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export

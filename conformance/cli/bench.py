@@ -19,6 +19,7 @@ from kvcanon.conformance.bench.replay import Replay, replay
 from kvcanon.conformance.cli.bench_cliffs import bench_cliffs
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
+from kvcanon.conformance.cli.bench_show import bench_show
 from kvcanon.conformance.cli.bench_tree import bench_tree
 from kvcanon.conformance.cli.once import OnceCommand
 from kvcanon.conformance.cli.options import (
@@ -50,10 +51,11 @@ from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.cache_names import load_adapter
 
-bench = typer.Typer(help="Measure a cache, or the judge.", no_args_is_help=True)
+bench = typer.Typer(help="Measure a cache, the judge, or a page.", no_args_is_help=True)
 bench.command("cliffs", cls=OnceCommand)(bench_cliffs)
 bench.command("gpu", cls=OnceCommand)(bench_gpu)
 bench.command("judge", cls=OnceCommand)(bench_judge)
+bench.command("show", cls=OnceCommand)(bench_show)
 bench.command("tree", cls=OnceCommand)(bench_tree)
 
 
@@ -92,7 +94,7 @@ class ReplayRate:
 
 @bench.callback()
 def _group() -> None:
-    """Measure a cache, or the judge."""
+    """Measure a cache, the judge, or a page."""
 
 
 @bench.command("replay", cls=OnceCommand)

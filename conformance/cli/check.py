@@ -25,7 +25,7 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.report.html_page import check_html
+from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
 from kvcanon.conformance.report.known_differences import read_known
@@ -37,6 +37,8 @@ from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
 from kvcanon.conformance.search.check import STAGES, check
 from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.show.failure_run import drawn_failures
+from kvcanon.conformance.show.page import show_script, show_style
 
 Caches: TypeAlias = Annotated[
     list[str],
@@ -174,8 +176,16 @@ def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writer
     if junit is not None:
         writers[junit] = check_junit
     if html is not None:
-        writers[html] = check_html
+        writers[html] = _html_with_runs
     return writers
+
+
+def _html_with_runs(report: CheckReport) -> str:
+    """The page of a report, with the run of each failure to step through."""
+    if not report.numbered:
+        return check_html(report)
+    drawn = drawn_failures(report, report.result.seed)
+    return check_html(report, Drawings(drawn, show_style(), show_script()))
 
 
 def _chosen(only: str | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ that is judged; 1 is every step.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -13,6 +14,7 @@ from attrs import evolve
 
 from kvcanon.conformance.bench.replay import replay
 from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.files import require_files, write_file
 from kvcanon.conformance.cli.options import (
     SIZE,
     AsJson,
@@ -31,6 +33,8 @@ from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.show.page import show_page
+from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 PageSize: TypeAlias = Annotated[
@@ -75,6 +79,22 @@ GuardRate: TypeAlias = Annotated[
     float,
     typer.Option(min=0, max=1, metavar="RATE", help="Share of the steps that are judged."),
 ]
+HtmlPage: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="Also write a page: charts of all requests, and the tree call by call.",
+    ),
+]
+HtmlSteps: TypeAlias = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="With --html: calls that are shown one by one."),
+]
+HtmlFrom: TypeAlias = Annotated[
+    int,
+    typer.Option(min=1, metavar="N", help="With --html: the request with the first of them."),
+]
 
 
 def replay_command(
@@ -95,8 +115,12 @@ def replay_command(
     events: Events = True,
     guard: GuardRate = 0.0,
     as_json: AsJson = False,
+    html: HtmlPage = None,
+    html_steps: HtmlSteps = 10_000,
+    html_from: HtmlFrom = 1,
 ) -> None:
     """Replay requests on a cache: hits, evictions, copies, time, and which laws were exercised."""
+    require_files({"--html": html})
     workload = Workload(trace, conversations, seed, limit)
     options: dict[str, object] = {
         "page_size": page_size,
@@ -116,9 +140,12 @@ def replay_command(
     subject = make_cache(adapter, sizes.config(requests))
     config = subject.cache.config
     fit.note_missing(subject, config)
+    recorder = None
+    if html is not None:
+        recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
     try:
         with progress(requests, f"replay {cache}") as shown:
-            result = replay(subject, shown, guard, seed, adapter.profile)
+            result = replay(subject, shown, guard, seed, adapter.profile, recorder)
     except UsageError:
         raise
     except Exception as error:
@@ -127,6 +154,9 @@ def replay_command(
         print_json(replay_json(cache, workload, config, result, fit.notes))
     else:
         print_replay(cache, workload, config, result, fit.notes)
+    if recorder is not None and html is not None:
+        facts = (("cache", cache), ("requests", f"{workload}, seed {seed}"))
+        write_file(html, show_page(recorder.run(f"Replay on {cache}", facts)))
     judgement = result.judgement
     if judgement is not None and judgement.broken:
         raise typer.Exit(BROKEN)

@@ -50,7 +50,7 @@ def replay_failure(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
     recorder = CallRecorder()
     first = failure.finding
     try:
-        found = _play(failure.case, adapter, judges, recorder)
+        found = play_recorded(failure.case, adapter, judges, recorder)
     except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
         return FailureReplay((), _is_not_made(failure, error))
     calls = _up_to_the_finding(recorder.calls, failure)
@@ -84,7 +84,7 @@ def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
 
     def play(tell: Tell) -> tuple[Finding | None, list[RecordedCall]]:
         recorder = _TellingRecorder(tell)
-        found = _play(failure.case, adapter, judges, recorder)
+        found = play_recorded(failure.case, adapter, judges, recorder)
         return found, recorder.calls
 
     try:
@@ -111,13 +111,13 @@ def _is_not_made(failure: Failure, error: Exception) -> bool:
 def calls_of(case: Case, adapter: Adapter) -> tuple[RecordedCall, ...]:
     """The calls of a case that a cache plays without a fault. Raises: AssertionError: a fault."""
     recorder = CallRecorder()
-    finding = _play(case, adapter, JudgeConfig(black_box=True), recorder)
+    finding = play_recorded(case, adapter, JudgeConfig(black_box=True), recorder)
     if finding is not None:
         raise AssertionError(finding.words)
     return tuple(recorder.calls)
 
 
-def _play(
+def play_recorded(
     case: Case, adapter: Adapter, judges: JudgeConfig, recorder: CallRecorder
 ) -> Finding | None:
     """Play a case up to the first finding, of SHOULD laws too. Raises: as `make_subject`."""

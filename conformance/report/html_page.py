@@ -1,11 +1,14 @@
-"""The report as one HTML page, which needs no script, no font and no other file.
+"""The report as one HTML page, which needs no font and no other file.
 
-Words say everything that colours say: the page is also read on paper and aloud.
+It needs no script but for runs that another room draws into it. Words say everything that colours say: the page is also read on paper and aloud.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.observe.explain import sentence
@@ -35,21 +38,35 @@ from kvcanon.spec.law import LAWS
 STYLE = Path(__file__).with_name("page.css")
 
 
-def check_html(report: CheckReport) -> str:
-    """The report of a check."""
+@frozen
+class Drawings:
+    """The runs of failures, drawn by another room."""
+
+    of: Callable[[ReplayedFailure], Markup]
+    """The element of a failure; empty if it has none."""
+    style: Markup
+    script: Markup
+
+
+NO_DRAWINGS = Drawings(lambda _: Markup(), Markup(), Markup())
+
+
+def check_html(report: CheckReport, drawings: Drawings = NO_DRAWINGS) -> str:
+    """The report of a check, with the runs of its failures where they are drawn."""
     title = f"kvcanon check: {', '.join(cache.name for cache in report.caches)}"
     head = tag(
         "head",
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         tag("title", title),
-        tag("style", Markup(STYLE.read_text(encoding="utf-8"))),
+        tag("style", Markup(STYLE.read_text(encoding="utf-8")), drawings.style),
     )
     body = tag(
         "body",
         tag("header", *_opening(report)),
-        tag("main", _summary(report), _stages(report), *_caches(report)),
+        tag("main", _summary(report), _stages(report), *_caches(report, drawings)),
         tag("footer", f"Written by kvcanon {__version__}. The same seed gives the same cases."),
+        drawings.script,
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
@@ -115,15 +132,15 @@ def _stages(report: CheckReport) -> Markup:
     return _table("Stages of the check", headings, rows, numbers=(1, 2, 3, 4))
 
 
-def _caches(report: CheckReport) -> list[Markup]:
+def _caches(report: CheckReport, drawings: Drawings) -> list[Markup]:
     return [
         tag(
             "section",
             tag("h2", cache.name, id=f"cache-{number}"),
             _facts(cache),
-            *(_failure(replay) for replay in cache.failures),
+            *(_failure(replay, drawings) for replay in cache.failures),
             *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
-            *(_failure(replay) for replay in cache.unkept),
+            *(_failure(replay, drawings) for replay in cache.unkept),
             _laws(cache),
         )
         for number, cache in enumerate(report.caches, 1)
@@ -149,7 +166,7 @@ def _facts(cache: CacheReport) -> Markup:
     return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows))
 
 
-def _failure(replay: ReplayedFailure) -> Markup:
+def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     finding = replay.failure.finding
     law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
     return tag(
@@ -163,16 +180,17 @@ def _failure(replay: ReplayedFailure) -> Markup:
         _folded(f"The {len(replay.lines)} calls that lead to it", _calls(replay), open_=True)
         if replay.lines
         else joined(),
+        drawings.of(replay),
         _folded("A script that shows it again", _pre(replay.script, "script", "code")),
-        *(_same_cause(each) for each in replay.folded),
+        *(_same_cause(each, drawings) for each in replay.folded),
         class_="failure",
     )
 
 
-def _same_cause(replay: ReplayedFailure) -> Markup:
+def _same_cause(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     """A failure that is folded into another one."""
     summary = f"{headline(replay.failure.finding)}, {replay.failure.why_folded}"
-    return _folded(summary, _failure(replay))
+    return _folded(summary, _failure(replay, drawings))
 
 
 def _calls(replay: ReplayedFailure) -> Markup:

@@ -32,6 +32,7 @@ ROOMS = (
     "probe",
     "serving",
     "bench",
+    "show",
     "cli",
 )
 """Every room, after all rooms that it may import."""

@@ -1,0 +1,187 @@
+"""Records a case for a page: a vector, or the failure of a check, on a new cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import Factory, define, evolve, frozen
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.observe.key_text import with_names
+from kvcanon.conformance.processes.ending import ProcessDied
+from kvcanon.conformance.processes.fork import Tell, in_fork
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
+from kvcanon.conformance.report.call_code import code_lines, named_keys
+from kvcanon.conformance.report.failure_replay import play_recorded
+from kvcanon.conformance.report.recorded_calls import RecordedCall
+from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.search.deaths import finding_of
+from kvcanon.conformance.search.finding import Finding
+from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.show.event_tap import with_event_tap
+from kvcanon.conformance.show.shown_run import (
+    Breach,
+    ShownRun,
+    ShownStep,
+    breach_of_law,
+    config_facts,
+)
+from kvcanon.conformance.show.state_recorder import Began, Beginning, ObservedCall, StateRecorder
+from kvcanon.conformance.show.step_packer import StepPacker
+from kvcanon.spec.law import Need
+from kvcanon.spec.snapshot import Snapshot
+
+HIDDEN = (
+    "{} does not show its state: the tree has what its events say, each page as a node, without "
+    "slots, locks and windows."
+)
+SILENT = "{} shows neither its state nor events: there is no tree to draw."
+
+
+@frozen
+class Expected:
+    """What a failure says that breaks, for a page that must show it."""
+
+    operation: int
+    breaches: tuple[Breach, ...]
+
+
+@define
+class _Heard:
+    """What the copy of this process told."""
+
+    start: Snapshot | None = None
+    calls: list[ObservedCall] = Factory(list)
+    last: RecordedCall | None = None
+    """A call that began and has not ended."""
+
+    def hear(self, told: Beginning | Began | ObservedCall) -> None:
+        """Take what was told."""
+        if isinstance(told, Beginning):
+            self.start = told.state
+        elif isinstance(told, Began):
+            self.last = told.call
+        else:
+            self.calls.append(told)
+            self.last = None
+
+
+def expected_of(finding: Finding) -> Expected:
+    """What a finding says that breaks."""
+    breaches = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
+    return Expected(
+        finding.operation, breaches or (Breach(headline(finding), finding.text),)
+    )
+
+
+def record_case(
+    case: Case,
+    adapter: Adapter,
+    judges: JudgeConfig,
+    title: str,
+    expected: Expected | None = None,
+) -> ShownRun:
+    """Play a case on a new cache in a copy of this process, up to the first finding.
+
+    Raises: UsageError: the cache cannot be made, or does not offer the configuration.
+    """
+    heard = _Heard()
+    finding = _play(case, adapter, judges, heard)
+    lines = code_lines([each.call for each in heard.calls])
+    keys = named_keys([each.call for each in heard.calls])
+    steps = [
+        ShownStep(
+            line.action,
+            line.number,
+            line.code,
+            seen.answer,
+            seen.refused,
+            seen.state,
+            seen.events,
+            tuple(evolve(each, text=with_names(each.text, keys)) for each in seen.breaches),
+            line.before,
+        )
+        for line, seen in zip(lines, heard.calls, strict=True)
+    ]
+    notes: list[str] = []
+    steps = _with_finding(steps, finding, expected, notes)
+    packer = StepPacker(heard.start)
+    for step in steps:
+        packer.add(step)
+    if heard.start is None:
+        told = any(step.events for step in steps)
+        notes.append((HIDDEN if told else SILENT).format(adapter.name))
+    names = (*(action.name for action in case.actions), "the drain")
+    return ShownRun(
+        title=title,
+        facts=(("cache", adapter.name), *config_facts(case.config)),
+        config=case.config,
+        group_word="action",
+        groups=names,
+        charts=packer.charts(),
+        notes=(*notes, *packer.notes),
+        steps=packer.steps,
+        breaks_at=packer.breaks_at,
+        parts=packer.parts(),
+    )
+
+
+def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> Finding | None:
+    """Play in a copy of this process. Raises: UsageError."""
+    is_tree = adapter.kind is CacheKind.TREE
+    by_states = is_tree and not judges.black_box and Need.SNAPSHOT not in adapter.hides
+
+    def play(tell: Tell) -> Finding | None:
+        recorder = StateRecorder(tell, by_states=by_states)
+        tapped = adapter
+        if not by_states:
+            tapped = with_event_tap(adapter, recorder.heard.extend)
+        try:
+            return play_recorded(case, tapped, judges, recorder)
+        except Unoffered as refusal:
+            raise UsageError(f"this case cannot be played: {refusal}") from refusal
+
+    try:
+        return in_fork(play, heard.hear)
+    except ProcessDied as died:
+        finding = finding_of(died.ending, adapter.name)
+        if heard.last is not None:
+            breach = Breach(headline(finding), finding.text)
+            call = evolve(heard.last, answer=None)
+            heard.calls.append(ObservedCall(call, finding.text, False, None, (), (breach,)))
+        return finding
+
+
+def _with_finding(
+    steps: Sequence[ShownStep],
+    finding: Finding | None,
+    expected: Expected | None,
+    notes: list[str],
+) -> list[ShownStep]:
+    """The steps with the breach that was expected, or that no call shows."""
+    shown = list(steps)
+    if any(step.breaches for step in shown):
+        return shown
+    if finding is not None and shown:
+        shown[-1] = evolve(shown[-1], breaches=expected_of(finding).breaches)
+        return shown
+    if finding is not None:
+        notes.append(f"{headline(finding)}: {finding.text}")
+    if expected is None:
+        return shown
+    at = next(
+        (i for i, step in enumerate(shown) if step.number == expected.operation), len(shown) - 1
+    )
+    named = ", ".join(breach.title for breach in expected.breaches)
+    if expected.breaches and shown and _needs_another_cache(expected):
+        shown[at] = evolve(shown[at], breaches=expected.breaches)
+        return shown[: at + 1]
+    notes.append(f"The fault did not show again when this page was made: {named}.")
+    return shown
+
+
+def _needs_another_cache(expected: Expected) -> bool:
+    """Whether what breaks is an agreement, which a cache alone does not show."""
+    return any(each.title.startswith("no agreement") for each in expected.breaches)
+

@@ -1,0 +1,95 @@
+"""The page: a run in one HTML file, which needs no server and no other file.
+
+The scripts in `web` are put together in the order of their names. The page has the packed run in
+elements that the browser does not run; everything that is drawn is made of it by the scripts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from attrs import asdict
+
+from kvcanon import __version__
+from kvcanon.conformance.report.html_page import STYLE
+from kvcanon.conformance.report.markup import Markup, tag
+from kvcanon.conformance.show.shown_run import ShownRun
+from kvcanon.conformance.show.step_packer import packed
+
+WEB = Path(__file__).with_name("web")
+
+WAIT = "The run is being unpacked."
+NO_SCRIPT = "This page draws the run by a script, and scripts are switched off."
+
+
+@cache
+def show_script() -> Markup:
+    """The script of pages with runs; it opens every run on its page."""
+    parts = [path.read_text("utf-8") for path in sorted(WEB.glob("*.js"))]
+    code = "\n".join(parts)
+    return tag("script", Markup(f'(() => {{\n"use strict";\n{code}\n}})();'))
+
+
+@cache
+def show_style() -> Markup:
+    """The style of runs; the page has the style of reports, too."""
+    return Markup((WEB / "show.css").read_text("utf-8"))
+
+
+def show_page(run: ShownRun) -> str:
+    """A page for a run."""
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        tag("title", f"kvcanon show: {run.title}"),
+        tag("style", Markup(STYLE.read_text(encoding="utf-8")), show_style()),
+    )
+    facts = [tag("div", f"{name}: {value}") for name, value in run.facts]
+    body = tag(
+        "body",
+        tag(
+            "header",
+            tag("p", "kvcanon show", class_="kicker"),
+            tag("h1", run.title),
+            tag("div", *facts, class_="show-facts"),
+            *(tag("p", note) for note in run.notes),
+        ),
+        tag("main", run_element(run)),
+        tag("footer", f"Written by kvcanon {__version__}. Arrow keys go from step to step."),
+        show_script(),
+        class_="show-body",
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def run_element(run: ShownRun) -> Markup:
+    """The element of a page in which the script shows a run."""
+    about = {
+        "title": run.title,
+        "components": [component.value for component in run.config.components],
+        "page_size": run.config.page_size,
+        "group_word": run.group_word,
+        "groups": list(run.groups),
+        "charts": [asdict(chart) for chart in run.charts],
+        "opens_at": run.opens_at,
+    }
+    parts = {"run": packed(about), **run.parts}
+    return tag(
+        "div",
+        tag("p", WAIT, class_="show-wait"),
+        tag("noscript", tag("p", NO_SCRIPT)),
+        *(
+            tag("script", Markup(text), type="text/plain", data_part=name)
+            for name, text in parts.items()
+        ),
+        class_="show",
+        data_show="",
+    )
+
+
+def embedded(run: ShownRun) -> Markup:
+    """A run for a failure in a report, folded until it is opened."""
+    summary = tag("summary", "Step through it, with the tree at each step")
+    return tag("details", summary, *(tag("p", note) for note in run.notes), run_element(run))

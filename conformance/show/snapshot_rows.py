@@ -1,0 +1,191 @@
+"""Snapshots as rows: takes a cache's states one after another, and says what each changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import asdict
+
+from kvcanon.conformance.show.rows import Delta, Row, StateRows, runs
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import GPU, Component, Namespace, NodeId, Page
+
+MOST_MAPPED = 512
+"""Pools of so many slots are shown slot by slot."""
+LONGEST_NAMESPACE = 80
+
+
+class Namespaces:
+    """The namespaces of a run, by number, each in words."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Namespace, int] = {Namespace(): 0}
+
+    def number(self, namespace: Namespace) -> int:
+        """The number of a namespace; 0 is the default one."""
+        return self._numbers.setdefault(namespace, len(self._numbers))
+
+    def words(self) -> list[str]:
+        """Each namespace in words, by number; "" for the default one."""
+        return [_namespace_words(each) for each in self._numbers]
+
+
+def _namespace_words(namespace: Namespace) -> str:
+    given = {name: value for name, value in asdict(namespace).items() if value is not None}
+    words = ", ".join(f"{name} {value!r}" for name, value in given.items())
+    return words if len(words) <= LONGEST_NAMESPACE else f"{words[:LONGEST_NAMESPACE]}..."
+
+
+class SnapshotRows:
+    """Keeps the rows of the last snapshot, and finds what the next one changes."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self.now = StateRows()
+        self._namespaces = namespaces
+        self._last: Snapshot | None = None
+        self._listed: dict[NodeId, tuple[NodeId, ...]] = {}
+        """The children that each node lists."""
+        self._children: dict[NodeId, tuple[tuple[NodeId, ...], frozenset[NodeId]]] = {}
+        """The same as sets, made when they are needed."""
+
+    def move_to(self, state: Snapshot) -> Delta:
+        """Take the next state, and return what changed."""
+        touched: Iterable[NodeId] = state.nodes
+        if self._last is not None:
+            touched = Difference(self._last, state).touched
+        concerned = self._concerned(state, touched)
+        rows = {
+            node_id: _row(state, node, self._namespaces, self._oddity(state, node))
+            if (node := state.nodes.get(node_id)) is not None
+            else None
+            for node_id in concerned
+        }
+        self._last = state
+        return self.now.change(
+            rows,
+            root=state.root_id,
+            recency={_pool_name(*pool): tuple(order) for pool, order in state.recency.items()},
+            pools=_pools(state),
+            holds=_holds(state),
+            transfers=_transfers(state),
+        )
+
+    def _concerned(self, state: Snapshot, touched: Iterable[NodeId]) -> list[NodeId]:
+        """The touched nodes, and the children that one of them began or ceased to list."""
+        concerned = dict.fromkeys(touched)
+        for node_id in tuple(concerned):
+            node = state.nodes.get(node_id)
+            listed = () if node is None else node.child_ids
+            before = self._listed.get(node_id, ())
+            if listed != before:
+                concerned.update(dict.fromkeys(set(before) ^ set(listed)))
+            if node is None:
+                self._listed.pop(node_id, None)
+            else:
+                self._listed[node_id] = listed
+        return list(concerned)
+
+    def _oddity(self, state: Snapshot, node: NodeState) -> str:
+        """Where parents and children disagree, in words; "" in a sound tree."""
+        odd = []
+        if node.node_id != state.root_id:
+            if node.parent_id is None or node.parent_id not in state.nodes:
+                odd.append(f"its parent {node.parent_id} is not in the tree")
+            elif node.node_id not in self._children_of(state, node.parent_id):
+                odd.append(f"node {node.parent_id} does not list it as a child")
+        for child_id in node.child_ids:
+            child = state.nodes.get(child_id)
+            if child is None:
+                odd.append(f"its child {child_id} is not in the tree")
+            elif child.parent_id != node.node_id:
+                odd.append(f"it lists node {child_id}, whose parent is {child.parent_id}")
+        return "; ".join(odd)
+
+    def _children_of(self, state: Snapshot, node_id: NodeId) -> frozenset[NodeId]:
+        """The children that a node lists, as a set that is made once for each list."""
+        listed = state.nodes[node_id].child_ids
+        known = self._children.get(node_id)
+        if known is None or known[0] is not listed:
+            known = self._children[node_id] = (listed, frozenset(listed))
+        return known[1]
+
+
+def pages_text(pages: Iterable[Page]) -> str:
+    """Pages as text: units with spaces between them, the two tokens of a bigram as "1:2"."""
+    return "|".join(
+        " ".join(
+            f"{unit[0]}:{unit[1]}" if isinstance(unit, tuple) else f"{unit}" for unit in page
+        )
+        for page in pages
+    )
+
+
+def _row(state: Snapshot, node: NodeState, namespaces: Namespaces, oddity: str) -> Row:
+    row: Row = [
+        -1 if node.parent_id is None or node.node_id == state.root_id else node.parent_id,
+        namespaces.number(node.namespace),
+        pages_text(node.pages),
+    ]
+    for component in Component:
+        data = node[component]
+        row += [
+            0 if data.device is None else runs(data.device),
+            0 if data.host is None else runs(data.host),
+            data.lock_refs,
+            0 if data.loading is None else str(data.loading),
+            0 if data.backing is None else str(data.backing),
+        ]
+    row += [node.hit_count, node.priority, node.created, node.last_access, oddity]
+    return row
+
+
+def _pool_name(component: Component, medium: object) -> str:
+    return f"{component.value} {'GPU' if medium is GPU else 'CPU'}"
+
+
+def _pools(state: Snapshot) -> dict[str, list[object]]:
+    pools: dict[str, list[object]] = {}
+    for (component, medium), pool in state.pools.items():
+        if not pool.capacity:
+            continue
+        usage = state.usage.get(component) if medium is GPU else None
+        mapped = pool.capacity <= MOST_MAPPED
+        pools[_pool_name(component, medium)] = [
+            pool.capacity,
+            len(pool.free),
+            len(pool.held),
+            None if usage is None else usage.evictable,
+            None if usage is None else usage.protected,
+            runs(sorted(pool.free)) if mapped else 0,
+            runs(sorted(pool.held)) if mapped else 0,
+        ]
+    return pools
+
+
+def _holds(state: Snapshot) -> list[object]:
+    return [
+        [
+            hold.receipt_id,
+            hold.node_id,
+            hold.window_from_pages,
+            int(hold.state_held),
+            hold.transfer_id,
+            [list(gap) for gap in hold.window_gaps],
+        ]
+        for hold in state.holds
+    ]
+
+
+def _transfers(state: Snapshot) -> list[object]:
+    return [
+        [
+            transfer.transfer_id,
+            transfer.direction.value,
+            [[node_id, component.value] for node_id, component in transfer.parts],
+            {component.value: runs(slots) for component, slots in transfer.sources.items()},
+            {component.value: runs(slots) for component, slots in transfer.targets.items()},
+            int(transfer.cancelled),
+        ]
+        for transfer in state.transfers
+    ]

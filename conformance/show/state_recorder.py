@@ -1,0 +1,153 @@
+"""The state recorder: a client's calls, each with its answer, its events and the state after it.
+
+A case is played in a copy of this process, which tells each call as it ends: a cache that ends or
+blocks its process is shown up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.request_client import RequestClient
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.observe.guard import StepViolation
+from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
+from kvcanon.conformance.report.answer_text import answer_in_words
+from kvcanon.conformance.report.call_recorder import CallRecorder
+from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
+from kvcanon.conformance.show.emitted_events import WaitingEvents
+from kvcanon.conformance.show.shown_run import Breach, breach_of_law
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
+from kvcanon.spec.law import Need
+from kvcanon.spec.operations import TakeEvents
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Namespace
+
+Result = TypeVar("Result")
+
+
+@frozen
+class ObservedCall:
+    """A call that ended, and what was seen then; it can be sent to another process."""
+
+    call: RecordedCall
+    answer: str
+    refused: bool
+    state: Snapshot | None
+    events: tuple[Event, ...]
+    breaches: tuple[Breach, ...]
+
+
+@frozen
+class Beginning:
+    """The state of the new cache; None if it does not show it."""
+
+    state: Snapshot | None
+
+
+@frozen
+class Began:
+    """A call that begins."""
+
+    call: RecordedCall
+
+
+Tell = Callable[[object], None]
+
+
+class StateRecorder(CallRecorder):
+    """Records calls with the states after them, and tells each as it ends."""
+
+    def __init__(self, tell: Tell, *, by_states: bool) -> None:
+        """`by_states` says that events wait in snapshots until the client takes them."""
+        super().__init__()
+        self.heard: list[Event] = []
+        """Events that an event tap heard since the last call ended."""
+        self._tell = tell
+        self._by_states = by_states
+        self._look: Callable[[], Snapshot] | None = None
+        self._waiting = WaitingEvents(None)
+
+    def tree_client(
+        self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
+    ) -> Client:
+        """Make a client whose calls are recorded, and tell the state of the new cache."""
+        self._begin(subject)
+        return super().tree_client(cache, subject, stamps, namespaces)
+
+    def request_client(
+        self,
+        cache: RequestBlackboxGuard,
+        subject: RequestSubject,
+        stamps: Stamps,
+        namespaces: tuple[Namespace, ...],
+    ) -> RequestClient:
+        """As `tree_client`, for a cache of requests."""
+        self._begin(subject)
+        return super().request_client(cache, subject, stamps, namespaces)
+
+    def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
+        """Make a call, and tell what was seen when it ended."""
+        ended = len(self.calls)
+        try:
+            return super().record(call, do, operation=operation)
+        finally:
+            if len(self.calls) > ended:  # Not a part of a call that is recorded as a whole.
+                self._ended(self.calls[-1])
+
+    def began(self, call: RecordedCall) -> None:
+        """Tell a call before it is made."""
+        self._tell(Began(call))
+
+    def _begin(self, subject: Subject | RequestSubject) -> None:
+        if Need.SNAPSHOT in subject.shows:
+            self._look = subject.cache.snapshot
+        state = self._state()
+        self._waiting = WaitingEvents(state)
+        self._tell(Beginning(state))
+
+    def _ended(self, call: RecordedCall) -> None:
+        answer = call.answer
+        state = self._state()
+        breaches: tuple[Breach, ...] = ()
+        if isinstance(answer, ViolationError):
+            breaches = tuple(breach_of_law(v.law.law_id, v.text) for v in answer.violations)
+            if isinstance(answer, StepViolation):
+                state = answer.step.after  # What the judge saw.
+        elif isinstance(answer, BaseException) and not isinstance(answer, CacheError):
+            breaches = (Breach(f"crash: {type(answer).__name__}", answer_in_words(answer)),)
+        kept = None if isinstance(answer, BaseException) else answer
+        self._tell(
+            ObservedCall(
+                evolve(call, answer=kept),
+                answer_in_words(answer),
+                isinstance(answer, CacheError),
+                state,
+                self._events(call.call, state),
+                breaches,
+            )
+        )
+
+    def _state(self) -> Snapshot | None:
+        """The state now; None if the cache does not show one."""
+        if self._look is None:
+            return None
+        try:
+            state: object = self._look()
+        except Exception:  # noqa: BLE001  # A faulty cache may raise anything.
+            return None
+        return state if isinstance(state, Snapshot) else None
+
+    def _events(self, call: Call, state: Snapshot | None) -> tuple[Event, ...]:
+        """The events that a call emitted."""
+        heard, self.heard[:] = tuple(self.heard), ()
+        if not self._by_states:
+            return heard
+        return self._waiting.emitted(state, taken=isinstance(call, TakeEvents))

@@ -1,0 +1,223 @@
+"""Packs the steps of a run: a table of all steps, and parts that the page unpacks as it needs them.
+
+Each part is JSON, deflated, in base64. `steps` has a line for each step. `changes-N` has what a
+number of steps changed, in both directions, so that the page can step back. `state-N` is the whole
+state before the first step of `changes-N`, to jump into the middle of a run. It is written where the
+changes since the last one take more than it, so that a page is at most about twice as large.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+
+from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.rows import Delta, StateRows
+from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
+from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows, pages_text
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.snapshot import Snapshot
+
+FORMAT = "kvcanon-show/1"
+
+MOST_EVENTS = 200
+"""Events of a step that are listed; of more, the number."""
+LONGEST = 600
+"""Characters of a call or an answer that are shown."""
+PART_SIZE = 1 << 18
+"""Characters of a part with changes before it is deflated: it is unpacked in milliseconds."""
+
+
+def packed(value: object) -> str:
+    """A value as JSON, deflated, in base64."""
+    return _deflated(json.dumps(value, separators=(",", ":")))
+
+
+def _deflated(text: str) -> str:
+    return b64encode(zlib.compress(text.encode(), 6)).decode()
+
+
+class StepPacker:
+    """Takes the steps of a run one after another; keeps no state but the last."""
+
+    def __init__(
+        self,
+        start: Snapshot | None,
+        earlier: Iterable[Event] = (),
+        first: Callable[[StateRows], None] | None = None,
+    ) -> None:
+        """Begin with a state, or where the cache shows none, with the events up to then.
+
+        `first` makes the first state of a run that no cache plays.
+        """
+        self.namespaces = Namespaces()
+        self.notes: dict[str, None] = {}
+        """What could not be shown, in words, each once."""
+        self.told = start is None and first is None
+        """Whether the tree is that of the events, as the cache shows none."""
+        self._snapshots = SnapshotRows(self.namespaces)
+        self._events = EventRows(self.namespaces)
+        self._table: list[list[object]] = []
+        self._breaches: list[list[object]] = []
+        self._first_breach: int | None = None
+        self._parts: dict[str, str] = {}
+        self._starts: list[int] = []
+        """The step before each part of changes."""
+        self._sizes: list[int] = []
+        """The size of each part of changes, as JSON."""
+        self._states: dict[int, int] = {}
+        """The size of the state before each part that has one, as JSON."""
+        self._waiting: list[dict[str, object]] = []
+        self._waiting_size = 0
+        self._used: dict[str, list[int]] = {}
+        self._counts: dict[str, list[int]] = {"nodes": [], "copies in flight": [], "locks": []}
+        if first is not None:
+            first(self.now)
+        elif start is None:
+            self._events.move_to(earlier)
+        else:
+            self._state_delta(start)
+        self._begin_part()
+        self._note_counts()
+
+    @property
+    def steps(self) -> int:
+        """How many steps were added."""
+        return len(self._table)
+
+    @property
+    def breaks_at(self) -> int | None:
+        """The first step with a breach; None if there is none."""
+        return self._first_breach
+
+    @property
+    def now(self) -> StateRows:
+        """The last state."""
+        return self._events.now if self.told else self._snapshots.now
+
+    def add(self, step: ShownStep) -> None:
+        """Add the next step."""
+        delta: Delta | None
+        if self.told:
+            delta = self._events.move_to(step.events)
+        else:
+            delta = None if step.state is None else self._state_delta(step.state)
+        self.add_delta(step, delta)
+
+    def add_delta(self, step: ShownStep, delta: Delta | None) -> None:
+        """Add a step whose changes are known; None if the state after it is not."""
+        detail: dict[str, object] = {}
+        if delta is None:
+            detail["u"] = 1
+        elif delta:
+            detail["d"] = delta
+        if step.events:
+            detail["e"] = [_event(each) for each in step.events[:MOST_EVENTS]]
+            if len(step.events) > MOST_EVENTS:
+                detail["m"] = len(step.events)
+        if step.definitions:
+            detail["w"] = [shortened(each) for each in step.definitions]
+        if step.breaches:
+            self._first_breach = self._first_breach or self.steps + 1
+            self._breaches.append([self.steps + 1, [_breach(each) for each in step.breaches]])
+        self._table.append(
+            [
+                step.group,
+                step.number or 0,
+                shortened(step.code),
+                shortened(step.answer),
+                int(step.refused),
+            ]
+        )
+        self._waiting.append(detail)
+        self._waiting_size += len(json.dumps(detail))
+        self._note_counts()
+        if self._waiting_size > PART_SIZE:
+            self._end_part()
+            self._begin_part()
+
+    def parts(self) -> Mapping[str, str]:
+        """The packed parts of all steps, by name."""
+        self._end_part()
+        table = {
+            "format": FORMAT,
+            "steps": self._table,
+            "breaches": self._breaches,
+            "starts": self._starts,
+            "sizes": self._sizes,
+            "states": list(self._states.items()),
+            "namespaces": self.namespaces.words(),
+            "told": self.told,
+        }
+        return {"steps": packed(table), **self._parts}
+
+    def charts(self) -> tuple[Chart, ...]:
+        """Charts over the steps: used slots of each pool in percent, and counts."""
+        used = {pool: line for pool, line in self._used.items() if len(line) == self.steps + 1}
+        counts = {name: line for name, line in self._counts.items() if any(line)}
+        charts = [Chart("Used slots", "%", used)] if used else []
+        charts += [Chart(name.capitalize(), "", {name: line}) for name, line in counts.items()]
+        return tuple(charts)
+
+    def _state_delta(self, state: Snapshot) -> Delta | None:
+        """What a state changed; None if it is no state that can be walked."""
+        try:
+            return self._snapshots.move_to(state)
+        except Exception as error:  # noqa: BLE001  # A faulty snapshot may hold anything.
+            self.notes[f"a state could not be read: {type(error).__name__}: {error}"] = None
+            return None
+
+    def _begin_part(self) -> None:
+        number = len(self._starts)
+        self._starts.append(self.steps)
+        last = max(self._states, default=None)
+        if last is not None and sum(self._sizes[last:]) < self._states[last]:
+            return
+        text = json.dumps(self.now.to_json(), separators=(",", ":"))
+        self._states[number] = len(text)
+        self._parts[f"state-{number}"] = _deflated(text)
+
+    def _end_part(self) -> None:
+        number = len(self._starts) - 1
+        self._sizes.append(self._waiting_size)
+        self._parts[f"changes-{number}"] = packed(self._waiting)
+        self._waiting, self._waiting_size = [], 0
+
+    def _note_counts(self) -> None:
+        now = self.now
+        for pool, values in now.pools.items():
+            capacity, free = values[0], values[1]
+            if isinstance(capacity, int) and isinstance(free, int) and capacity:
+                line = self._used.setdefault(pool, [])
+                line.append(round(100 * (capacity - free) / capacity))
+        self._counts["nodes"].append(max(0, len(now.rows) - 1))
+        self._counts["copies in flight"].append(len(now.transfers))
+        self._counts["locks"].append(len(now.holds))
+
+
+def shortened(text: str) -> str:
+    """A text with its middle left out if it is very long."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 80]} ... {text[-60:]}"
+
+
+def _breach(breach: Breach) -> dict[str, str]:
+    return {
+        "title": breach.title,
+        "text": breach.text,
+        "statement": breach.statement,
+        "law": breach.law_id,
+    }
+
+
+def _event(event: Event) -> list[str]:
+    if isinstance(event, AllBlocksCleared):
+        return ["cleared"]
+    short = event.block_hash.hex()[:8]
+    if not isinstance(event, BlockStored):
+        return ["removed", str(event.medium), short]
+    parent = "" if event.parent_hash is None else event.parent_hash.hex()[:8]
+    return ["stored", str(event.medium), short, shortened(pages_text([event.page])), parent]
