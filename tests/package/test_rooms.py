@@ -31,6 +31,7 @@ ROOMS = (
     "engines",
     "serving",
     "bench",
+    "book",
     "cli",
 )
 """Every room, after all rooms that it may import."""
