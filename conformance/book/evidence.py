@@ -14,7 +14,6 @@ from types import CodeType, FunctionType
 
 from attrs import frozen
 
-import kvcanon.spec.laws  # Importing the laws registers them.
 import kvcanon.spec.operations as all_operations
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS, Law
@@ -133,7 +132,9 @@ def _globals(function: FunctionType) -> Iterator[object]:
     for name in _names(function.__code__):
         if name in function.__globals__:
             value = function.__globals__[name]
-            yield inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+            yield (
+                inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+            )
         for module in (function.__globals__.get("situations"), function.__globals__.get("bounds")):
             if module is not None and hasattr(module, name):
                 yield getattr(module, name)

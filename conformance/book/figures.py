@@ -57,9 +57,7 @@ def _plain_scenes() -> dict[str, tuple[str, Snapshot]]:
 
 def _window_scenes() -> dict[str, tuple[str, Snapshot]]:
     scenes = dict[str, tuple[str, Snapshot]]()
-    config = CacheConfig(
-        page_size=PAGE_SIZE, window_tokens=4, device_slots=Counts(full=8, swa=8)
-    )
+    config = CacheConfig(page_size=PAGE_SIZE, window_tokens=4, device_slots=Counts(full=8, swa=8))
     cache, _ = _cache(config)
     _insert(cache, FIRST)
     scenes["window"] = ("A prompt with full data and window data", cache.snapshot())

@@ -34,7 +34,9 @@ TRACKERS: Mapping[str, str] = {
 }
 """Short names of issue trackers, as the kill matrix uses them."""
 
-_ISSUE = re.compile(r"https://github\.com/(?P<repo>[\w.-]+/[\w.-]+)/(?:issues|pull)/(?P<number>\d+)")
+_ISSUE = re.compile(
+    r"https://github\.com/(?P<repo>[\w.-]+/[\w.-]+)/(?:issues|pull)/(?P<number>\d+)"
+)
 
 
 @frozen
@@ -65,7 +67,7 @@ def law_page(law: Law, book: Book, pictures: Pictures) -> str:
         f"**{_text(first)}**",
         *map(_text, more),
         "## Why",
-        *(_text(_one_line(part)) for part in law.why.split("\n\n")),
+        *(_text(_begun(_one_line(part))) for part in law.why.split("\n\n")),
         "## Seen broken",
         _seen_broken(law),
         "## What it needs",
@@ -120,7 +122,7 @@ def needs_in_words() -> Mapping[Need, str]:
 
 
 def _seen_broken(law: Law) -> str:
-    said = _one_line(law.seen_broken)
+    said = _begun(_one_line(law.seen_broken))
     for url in links_of(law):
         issue = _ISSUE.match(url)
         if issue:
@@ -163,7 +165,9 @@ def _pictures(law: Law, book: Book, pictures: Pictures) -> Iterator[str]:
             heading, _, body = section.partition("\n\n")
             folded = textwrap.indent(body, "    ")
             title = heading.removeprefix("### ")
-            section = f'??? example "{title}: {_quoted(what_goes_wrong(witness.mutant))}"\n\n{folded}'
+            section = (
+                f'??? example "{title}: {_quoted(what_goes_wrong(witness.mutant))}"\n\n{folded}'
+            )
         yield section
 
 
@@ -254,6 +258,11 @@ def _engines(law: Law, book: Book) -> str:
         for each in found
     ]
     return "\n".join(rows)
+
+
+def _begun(text: str) -> str:
+    """A sentence with its first letter in upper case; a link stays as it is."""
+    return text if text.startswith("https:") else text[:1].upper() + text[1:]
 
 
 def _one_line(text: str) -> str:

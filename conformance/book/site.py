@@ -119,7 +119,7 @@ def _with_drawn_pictures(path: Path, pictures: Pictures) -> str:
         if 'class="kv"' not in text:
             return match[0]
         text = re.sub(r"<style>.*?</style>", "", text, count=1, flags=re.DOTALL)
-        return f"<figure class=\"kv-figure\">{pictures.add(file.stem, text)}</figure>"
+        return f'<figure class="kv-figure">{pictures.add(file.stem, text)}</figure>'
 
     return _PICTURE.sub(drawn, path.read_text("utf-8"))
 

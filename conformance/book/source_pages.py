@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.spec.law import SITE
 
 _LINK = re.compile(r"(?P<open>\]\()(?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -67,6 +68,9 @@ class SourcePages:
 
         def relink(match: re.Match[str]) -> str:
             target, mark, anchor = match["target"].partition("#")
+            if target.startswith(SITE):
+                there = posixpath.relpath(_own_page(target), posixpath.dirname(place) or ".")
+                return f"{match['open']}{there}{mark}{anchor})"
             if "://" in target or target.startswith("mailto:") or not target:
                 return match[0]
             file = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
@@ -120,6 +124,12 @@ def place_of(file: str) -> str:
     # mkdocs leaves folders out whose name begins with a dot.
     shown = file.removeprefix(".")
     return f"source/{shown}" if path.suffix == ".md" else f"source/{shown}.md"
+
+
+def _own_page(address: str) -> str:
+    """The page of the site at one of its own addresses, so that it is found without a network."""
+    path = address.removeprefix(SITE)
+    return f"{path}index.md" if path.endswith("/") else f"{path.removesuffix('.html')}.md"
 
 
 _HIDDEN = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n"

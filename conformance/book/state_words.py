@@ -81,5 +81,5 @@ def _data_in_words(node: NodeState, component: Component) -> str:
         if slots is not None:
             coming = "" if data.pending(medium) is None else ", still being copied"
             there.append(f"{MEDIA[medium]} slots {' '.join(map(str, slots))}{coming}")
-    locks = f", locked {data.lock_refs} times" if data.lock_refs else ""
+    locks = f", with {data.lock_refs} lock refs" if data.lock_refs else ""
     return f"{name} data {' and '.join(there) if there else 'nowhere'}{locks}"

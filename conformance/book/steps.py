@@ -69,15 +69,11 @@ def witness_section(witness: Witness, pictures: Pictures) -> Iterator[str]:
 
 def _leading(witness: Witness) -> Sequence[tuple[Scene, int]] | None:
     """The last scenes before the broken call that changed what a picture shows."""
-    changing = [
-        (scene, at) for at, scene in enumerate(witness.scenes[:-1]) if scene.changes
-    ]
+    changing = [(scene, at) for at, scene in enumerate(witness.scenes[:-1]) if scene.changes]
     return changing[-MOST_PICTURES:] or None
 
 
-def _figure(
-    name: str, caption: str, scene: Scene, pictures: Pictures, *, broken: str = ""
-) -> str:
+def _figure(name: str, caption: str, scene: Scene, pictures: Pictures, *, broken: str = "") -> str:
     """One state with its caption, and what was emitted on the way to it."""
     marked = nodes_named(broken)
     title = _plain(caption)
@@ -107,7 +103,7 @@ def event_in_words(event: Event) -> str:
 
 
 def _call_in_html(line: CodeLine) -> str:
-    code, answer = shortened(line.code), line.answer
+    code, answer = shortened(line.code), line.answer.partition("<- ")[0].strip()
     code = code if len(code) <= LONGEST_CODE else f"{code[:LONGEST_CODE]}…"
     answered = f" → {escape(answer)}" if answer and answer != "done" else ""
     return f"<code>{escape(code)}</code>{answered}"
@@ -125,7 +121,7 @@ def _all_calls(lines: Sequence[CodeLine]) -> str:
         answer = f"  # {line.answer}" if line.answer and line.answer != "done" else ""
         text.append(f"{shortened(line.code)}{answer}")
     body = "\n".join(f"    {line}" for line in text)
-    return f"??? note \"All {len(lines)} calls\"\n\n    ```python\n{body}\n    ```"
+    return f'??? note "All {len(lines)} calls"\n\n    ```python\n{body}\n    ```'
 
 
 def kinds_in_words() -> Mapping[Kind, str]:

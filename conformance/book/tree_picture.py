@@ -19,7 +19,7 @@ from kvcanon.conformance.book.state_words import (
     receipts_and_copies,
     row_name,
 )
-from kvcanon.conformance.report.markup import Markup, joined, tag
+from kvcanon.conformance.report.markup import Markup, tag
 from kvcanon.spec.snapshot import NodeState, PoolState, Snapshot
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Medium, NodeId, Slot
 
