@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
             page = checkout / "docs" / "findings.md"
             page.write_text(with_table(page.read_text("utf-8"), checkout), "utf-8")
         elif arguments[0] == "--figures":
-            write_figures(checkout / "docs" / "figures")
+            write_figures(checkout)
         else:
             write_site(Path(arguments[0]), checkout)
     except UsageError as wrong:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import get_args
 
 from attrs import frozen
 
-import kvcanon.spec.operations as all_operations
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS, Law
 from kvcanon.spec.operations import Operation, method_of
@@ -25,7 +25,7 @@ _STEP_FILES = "conformance/verify/prove/steps"
 
 
 @frozen
-class Hunted:
+class MatrixRow:
     """How soon each way of judging found a mutant: a row of the kill matrix."""
 
     law_id: str
@@ -46,7 +46,7 @@ class Explored:
 
 
 @frozen
-class Claim:
+class ProvedClaim:
     """A claim about an oracle function or a step, and what a solver says of it."""
 
     name: str
@@ -56,23 +56,23 @@ class Claim:
 
 
 @frozen
-class Evidence:
+class LawEvidence:
     """What docs/ says of laws."""
 
-    hunted: Mapping[str, Hunted]
+    hunted: Mapping[str, MatrixRow]
     """By mutant."""
     explored: Mapping[str, Explored]
     """By law."""
-    claims: Mapping[str, Claim]
+    claims: Mapping[str, ProvedClaim]
     """By name."""
     step_claims: Mapping[str, tuple[str, ...]]
     """Names of the claims about steps that keep a law, by law."""
 
 
-def read_evidence(checkout: Path) -> Evidence:
+def read_evidence(checkout: Path) -> LawEvidence:
     """Read the pages of a checkout. Raises: UsageError: a page has not the table expected."""
     docs = checkout / "docs"
-    evidence = Evidence(
+    evidence = LawEvidence(
         _read_matrix((docs / "mutants.md").read_text("utf-8")),
         _read_explored((docs / "explore.md").read_text("utf-8")),
         _read_claims((docs / "prove.md").read_text("utf-8")),
@@ -83,7 +83,7 @@ def read_evidence(checkout: Path) -> Evidence:
     return evidence
 
 
-def claims_about(law: Law, evidence: Evidence) -> Iterator[Claim]:
+def claims_about(law: Law, evidence: LawEvidence) -> Iterator[ProvedClaim]:
     """The claims about the oracle functions that a law calls, and about steps that keep it."""
     names = dict.fromkeys(oracle_functions(law))
     calls = [re.compile(rf"(?<![\w.]){name}\(") for name in names]
@@ -106,8 +106,12 @@ def operations_of(law: Law) -> list[str]:
     for function in (inspect.unwrap(law.check), law.premise.is_met):
         if isinstance(function, FunctionType):
             values |= {each for each in _globals(function) if isinstance(each, type)}
-    operations: tuple[type[Operation], ...] = all_operations.Operation.__args__
-    return [method_of(each) for each in operations if each in values]
+    return [method_of(each) for each in all_operations() if each in values]
+
+
+def all_operations() -> tuple[type[Operation], ...]:
+    """The operations, in the order of the spec."""
+    return get_args(Operation)
 
 
 def _called(function: FunctionType) -> set[FunctionType]:
@@ -152,13 +156,13 @@ def _rows(text: str) -> Iterator[list[str]]:
         yield match["cells"].split(" | ")
 
 
-def _read_matrix(text: str) -> dict[str, Hunted]:
+def _read_matrix(text: str) -> dict[str, MatrixRow]:
     found = {}
     for cells in _rows(text):
         name = re.match(r"`(\w+)`", cells[0])
         if name and len(cells) == 8 and cells[1] in LAWS:
             _, law_id, _, states, outside, compared, machine, vector = cells
-            found[name[1]] = Hunted(law_id, states, outside, compared, machine, vector)
+            found[name[1]] = MatrixRow(law_id, states, outside, compared, machine, vector)
     return found
 
 
@@ -171,16 +175,16 @@ def _read_explored(text: str) -> dict[str, Explored]:
     return found
 
 
-def _read_claims(text: str) -> dict[str, Claim]:
-    found: dict[str, Claim] = {}
+def _read_claims(text: str) -> dict[str, ProvedClaim]:
+    found: dict[str, ProvedClaim] = {}
     for cells in _rows(text):
         name = re.match(r"`(\w+)`(?:: (.+))?", cells[0])
         if name is None or len(cells) != 5:
             continue
         bound, verdict = cells[2], cells[3]
-        before = found.get(name[1], Claim(name[1], name[2] or "", cells[1], ()))
+        before = found.get(name[1], ProvedClaim(name[1], name[2] or "", cells[1], ()))
         words = f"{verdict}, within {bound.replace('<br>', ', ')}"
-        found[name[1]] = Claim(
+        found[name[1]] = ProvedClaim(
             before.name, before.words, before.contracts, (*before.verdicts, words)
         )
     return found

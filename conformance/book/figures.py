@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kvcanon.conformance.book.badges import badges
 from kvcanon.conformance.book.tree_picture import draw_state
 from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig, WritePolicy
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Counts, Key, make_key
+from kvcanon.spec.types import Counts, Key, WritePolicy, make_key
 
 STYLES = Path(__file__).with_name("book.css")
 PREFIX = "cache_"
@@ -24,10 +25,10 @@ FIRST = (1, 2, 3, 4, 5, 6, 7, 8)
 SECOND = (1, 2, 3, 4, 9, 10)
 
 
-def write_figures(folder: Path) -> None:
-    """Write every picture."""
-    for name, text in figures().items():
-        (folder / f"{name}.svg").write_text(text, "utf-8")
+def write_figures(checkout: Path) -> None:
+    """Write every picture and badge into docs/figures."""
+    for name, text in {**figures(), **badges(checkout)}.items():
+        (checkout / "docs" / "figures" / f"{name}.svg").write_text(text, "utf-8")
 
 
 def figures() -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from kvcanon.conformance.book.evidence import operations_of
+from kvcanon.conformance.book.evidence import all_operations, operations_of
 from kvcanon.conformance.book.law_page import (
     TRACKERS,
     Book,
@@ -15,7 +15,6 @@ from kvcanon.conformance.book.law_page import (
 )
 from kvcanon.conformance.book.laws_json import links_of
 from kvcanon.conformance.mutants.kill_matrix import what_goes_wrong
-from kvcanon.spec import operations
 from kvcanon.spec.law import LAWS, RETIRED, Law
 from kvcanon.spec.operations import method_of
 
@@ -60,13 +59,17 @@ def sentence_of(law: Law) -> str:
 def _by_area() -> str:
     parts = [
         "# The laws",
-        f"{len(LAWS)} laws say what a prefix KV cache must do. Each is a function that runs, and has "
-        "a page: why it is there, where it was seen broken, pictures of a cache that breaks it, its "
-        "code, and what is known about it. The address of a page never changes.",
-        "Other ways in: [by operation](by-operation.md), [by historical bug](by-bug.md), "
-        "[by engine](by-engine.md), [by what goes wrong](by-fault.md), and "
-        "[from a symptom](../symptoms.md). All laws as one file: [laws.json](../laws.json), with "
-        "[its schema](../laws.schema.json).",
+        (
+            f"{len(LAWS)} laws say what a prefix KV cache must do. Each is a function that runs, "
+            "and has a page: why it is there, where it was seen broken, pictures of a cache that "
+            "breaks it, its code, and what is known about it. The address of a page never changes."
+        ),
+        (
+            "Other ways in: [by operation](by-operation.md), [by historical bug](by-bug.md), "
+            "[by engine](by-engine.md), [by what goes wrong](by-fault.md), and "
+            "[from a symptom](../symptoms.md). All laws as one file: [laws.json](../laws.json), "
+            "with [its schema](../laws.schema.json)."
+        ),
     ]
     for title, laws in areas().items():
         parts.append(f"## {title}")
@@ -79,11 +82,13 @@ def _by_area() -> str:
 def _by_operation(book: Book) -> str:
     parts = [
         "# Laws by operation",
-        "An operation is listed with the laws whose code names it, and with those that a planted "
-        "fault breaks in it in a [witness](../reading-the-pictures.md). Laws of states hold after "
-        "every operation, and stand where a witness shows them.",
+        (
+            "An operation is listed with the laws whose code names it, and with those that a "
+            "planted fault breaks in it in a [witness](../reading-the-pictures.md). Laws of states "
+            "hold after every operation, and stand where a witness shows them."
+        ),
     ]
-    for operation in operations.Operation.__args__:
+    for operation in all_operations():
         method = method_of(operation)
         laws = [law for law in LAWS.values() if method in _methods(law, book)]
         if laws:
@@ -95,7 +100,7 @@ def _by_operation(book: Book) -> str:
 def _methods(law: Law, book: Book) -> set[str]:
     calls = (witness.scenes[-1].call.call for witness in book.witnesses[law.law_id])
     broken_in = {
-        method_of(type(call)) for call in calls if type(call) in operations.Operation.__args__
+        method_of(each) for call in calls for each in all_operations() if isinstance(call, each)
     }
     return broken_in | set(operations_of(law))
 
@@ -113,9 +118,11 @@ def _by_bug(book: Book) -> str:
             laws_of_bug.setdefault(key, set()).add(mutant.law_id)
     parts = [
         "# Laws by historical bug",
-        f"{len(laws_of_bug)} issues and pull requests of {len({repo for repo, _ in laws_of_bug})} "
-        "projects: those that a law names as the place where it was seen broken, and those that a "
-        "planted fault is modelled on.",
+        (
+            f"{len(laws_of_bug)} issues and pull requests of "
+            f"{len({repo for repo, _ in laws_of_bug})} projects: those that a law names as the place "
+            "where it was seen broken, and those that a planted fault is modelled on."
+        ),
     ]
     for repo in sorted({repo for repo, _ in laws_of_bug}, key=str.lower):
         rows = ["| bug | laws |", "|---|---|"]
@@ -130,8 +137,10 @@ def _by_bug(book: Book) -> str:
 def _by_engine(book: Book) -> str:
     parts = [
         "# Laws by engine",
-        "Faults that were found in engines, and the laws that they break. A fault without a law "
-        "lies outside of what the judge sees. [All findings](../findings.md).",
+        (
+            "Faults that were found in engines, and the laws that they break. A fault without a law "
+            "lies outside of what the judge sees. [All findings](../findings.md)."
+        ),
     ]
     for engine, name in book.engines.items():
         faults = [each for each in book.faults if each.engine == engine]
@@ -152,9 +161,11 @@ def _by_engine(book: Book) -> str:
 def _by_fault(book: Book) -> str:
     parts = [
         "# Laws by what goes wrong",
-        f"{len(book.mutants)} faults that are planted in the plain cache, each in a sentence, and the "
-        "law that it is planted to break. Look for a sentence like yours. "
-        "[From a symptom to a law](../symptoms.md) begins with what a user sees.",
+        (
+            f"{len(book.mutants)} faults that are planted in the plain cache, each in a sentence, "
+            "and the law that it is planted to break. Look for a sentence like yours. "
+            "[From a symptom to a law](../symptoms.md) begins with what a user sees."
+        ),
     ]
     for title, laws in areas().items():
         rows = ["| what the cache does wrong | law | modelled on |", "|---|---|---|"]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvcanon.conformance.book.evidence import Claim, Evidence, claims_about
+from kvcanon.conformance.book.evidence import LawEvidence, ProvedClaim, claims_about
 from kvcanon.conformance.book.faults import EngineFault, faults_of
 from kvcanon.conformance.book.laws_json import links_of, source_of
 from kvcanon.conformance.book.source_pages import source_link
 from kvcanon.conformance.book.steps import Pictures, kinds_in_words, witness_section
-from kvcanon.conformance.book.witness import Witness
+from kvcanon.conformance.book.witness import PlayedWitness
 from kvcanon.conformance.mutants.kill_matrix import Mutant, what_goes_wrong
 from kvcanon.spec import law as law_module
 from kvcanon.spec.law import LAWS, RETIRED, Law, Need
@@ -44,9 +44,9 @@ class Book:
     """What all pages are made from."""
 
     checkout: Path
-    evidence: Evidence
+    evidence: LawEvidence
     mutants: tuple[Mutant, ...]
-    witnesses: Mapping[str, Sequence[Witness]]
+    witnesses: Mapping[str, Sequence[PlayedWitness]]
     """By law."""
     engines: Mapping[str, str]
     faults: tuple[EngineFault, ...]
@@ -117,7 +117,7 @@ def needs_in_words() -> Mapping[Need, str]:
         if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
             said = after.value if isinstance(after, ast.Expr) else None
             text = said.value if isinstance(said, ast.Constant) else ""
-            words[Need(each.value.value)] = _one_line(str(text))
+            words[Need(str(each.value.value))] = _one_line(str(text))
     return words
 
 
@@ -135,8 +135,10 @@ def _needs(law: Law) -> str:
     lines = [
         f"It is the law of {kinds_in_words()[law.kind]}. It is a {law.level.value.upper()}.",
         "",
-        f"- **Exercised by**: {_text(law.premise.words)}. A run in which this never happens says "
-        "nothing about the law, and reports it as not exercised.",
+        (
+            f"- **Exercised by**: {_text(law.premise.words)}. A run in which this never happens "
+            "says nothing about the law, and reports it as not exercised."
+        ),
     ]
     for need in sorted(law.needs):
         said = words[need]
@@ -177,7 +179,8 @@ def _quoted(text: str) -> str:
 
 def _code(law: Law) -> Iterator[str]:
     file, line = source_of(law)
-    yield f"[`{file}`, line {line}]({source_link(file, UP, line)}). The text of the law is its docstring."
+    place = f"[`{file}`, line {line}]({source_link(file, UP, line)})"
+    yield f"{place}. The text of the law is its docstring."
     yield f"```python\n{code_without_docstring(law)}\n```"
 
 
@@ -233,7 +236,8 @@ def _settled(law: Law, book: Book) -> Iterator[str]:
         )
     claims = list(claims_about(law, book.evidence))
     if not claims:
-        yield f"**Proved**: nothing. The law calls no oracle function, and no [claim]({UP}/prove.md) is about it."
+        claim = f"[claim]({UP}/prove.md)"
+        yield f"**Proved**: nothing. The law calls no oracle function, and no {claim} is about it."
         return
     yield (
         f"**Proved**, of the oracle functions that its code calls and of steps that keep it, "
@@ -242,7 +246,7 @@ def _settled(law: Law, book: Book) -> Iterator[str]:
     yield "\n".join(_claim(claim) for claim in claims)
 
 
-def _claim(claim: Claim) -> str:
+def _claim(claim: ProvedClaim) -> str:
     verdicts = sorted({verdict.partition(",")[0] for verdict in claim.verdicts})
     return f"- `{claim.name}`: {claim.words} {'; '.join(verdicts).capitalize()}."
 

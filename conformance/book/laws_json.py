@@ -1,4 +1,4 @@
-"""The laws as JSON, for tools that cite them: `kvcanon laws --json`, and `laws.json` of the site."""
+"""The laws as JSON, for tools that cite them: `kvcanon laws --json`, and the site's `laws.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the built site: each link leads to a file and an anchor of it, and nothing comes from outside.
+"""Checks the built site: each link leads to a file and its anchor, and nothing is from outside.
 
 mkdocs checks the links of Markdown. This checks what is in the pages in the end: links in pictures
 and tables, anchors of lines of code, scripts, styles and images.
@@ -54,7 +54,7 @@ def _broken_on(page: str, pages: dict[str, LinkReader], site: Path) -> Iterator[
         if "://" in url or url.startswith("//"):
             yield f"{page} loads {url} from outside"
     if page == "404.html":
-        return  # A server may show it at any address, so that its links begin with that of the site.
+        return  # It may be shown at any address, so that its links begin with that of the site.
     for url in [*reader.links, *(each for each in reader.loads if "://" not in each)]:
         target, _, anchor = url.partition("#")
         if "://" in target or target.startswith(("mailto:", "data:", "javascript:")):

@@ -111,7 +111,7 @@ class SourcePages:
 
 
 def place_of(file: str) -> str:
-    """Where a file of the checkout is on the site. Raises: UsageError: it is not in the checkout."""
+    """Where a file of the checkout is on the site. Raises: UsageError: it is outside of that."""
     if file.startswith(".."):
         raise UsageError(f"a page links to {file}, which is outside of the checkout")
     path = Path(file)

@@ -8,7 +8,7 @@ from html import escape
 from attrs import field, frozen
 
 from kvcanon.conformance.book.tree_picture import draw_state, nodes_named
-from kvcanon.conformance.book.witness import Scene, Witness
+from kvcanon.conformance.book.witness import CallScene, PlayedWitness
 from kvcanon.conformance.mutants.kill_matrix import what_goes_wrong
 from kvcanon.conformance.report.call_code import CodeLine, code_lines, shortened
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event
@@ -34,12 +34,13 @@ class Pictures:
         )
 
 
-def witness_section(witness: Witness, pictures: Pictures) -> Iterator[str]:
+def witness_section(witness: PlayedWitness, pictures: Pictures) -> Iterator[str]:
     """The Markdown of a witness: its fault, its pictures, and all its calls."""
     vector = witness.vector
     lines = code_lines([scene.call for scene in witness.scenes])
     yield f"### Witness {vector.vector_id}"
-    yield f"A cache with this fault breaks it: {escape(what_goes_wrong(witness.mutant), quote=False)}"
+    fault = escape(what_goes_wrong(witness.mutant), quote=False)
+    yield f"A cache with this fault breaks it: {fault}"
     before = _leading(witness)
     if before is None:
         yield "The cache is new when the call comes."
@@ -67,13 +68,15 @@ def witness_section(witness: Witness, pictures: Pictures) -> Iterator[str]:
     yield _all_calls(lines)
 
 
-def _leading(witness: Witness) -> Sequence[tuple[Scene, int]] | None:
+def _leading(witness: PlayedWitness) -> Sequence[tuple[CallScene, int]] | None:
     """The last scenes before the broken call that changed what a picture shows."""
     changing = [(scene, at) for at, scene in enumerate(witness.scenes[:-1]) if scene.changes]
     return changing[-MOST_PICTURES:] or None
 
 
-def _figure(name: str, caption: str, scene: Scene, pictures: Pictures, *, broken: str = "") -> str:
+def _figure(
+    name: str, caption: str, scene: CallScene, pictures: Pictures, *, broken: str = ""
+) -> str:
     """One state with its caption, and what was emitted on the way to it."""
     marked = nodes_named(broken)
     title = _plain(caption)
@@ -87,7 +90,7 @@ def _figure(name: str, caption: str, scene: Scene, pictures: Pictures, *, broken
     )
 
 
-def _emitted(scene: Scene) -> list[str]:
+def _emitted(scene: CallScene) -> list[str]:
     """The events that a call emitted, in words."""
     known = len(scene.before.events)
     new = scene.after.events[known:] if scene.after.events[:known] == scene.before.events else ()

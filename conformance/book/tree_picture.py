@@ -20,7 +20,7 @@ from kvcanon.conformance.book.state_words import (
     row_name,
 )
 from kvcanon.conformance.report.markup import Markup, tag
-from kvcanon.spec.snapshot import NodeState, PoolState, Snapshot
+from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Medium, NodeId, Slot
 
 CELL = 26
@@ -210,7 +210,7 @@ def _pools(state: Snapshot, top: float) -> tuple[list[Markup], float, float]:
             parts.append(_text(words, left, top + 14, "kv-note"))
             widest = max(widest, left + len(words) * CHAR)
         else:
-            parts += _pool(state, component, medium, pool, left, top)
+            parts += _pool(state, component, medium, (left, top))
             widest = max(widest, left + 20 * pool.capacity)
         top += ROW
     return parts, top, widest
@@ -220,11 +220,10 @@ def _pool(
     state: Snapshot,
     component: Component,
     medium: Medium,
-    pool: PoolState,
-    left: float,
-    top: float,
+    corner: tuple[float, float],
 ) -> Iterator[Markup]:
     """A square for each slot, by who owns it."""
+    (left, top), pool = corner, state.pools[component, medium]
     in_tree = {
         slot for node in state.nodes.values() for slot in node[component].slots(medium) or ()
     }

@@ -23,7 +23,7 @@ from kvcanon.conformance.search.play import CaseRun
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.law import Need
+from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Namespace
 
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 @frozen
-class Scene:
+class CallScene:
     """One call, and the states around it."""
 
     call: RecordedCall
@@ -45,20 +45,20 @@ class Scene:
 
 
 @frozen
-class Witness:
+class PlayedWitness:
     """A vector, as the cache with its fault plays it, and as the plain cache does."""
 
     vector: Vector
     mutant: Mutant
-    scenes: tuple[Scene, ...]
+    scenes: tuple[CallScene, ...]
     """The calls of the faulty cache, up to the one that breaks the law."""
     text: str
     """What the law says about that call."""
-    correct: Scene | None
+    correct: CallScene | None
     """The same call of the plain cache; None where its client made another."""
 
 
-def play_witness(vector: Vector, mutants: Sequence[Mutant]) -> Witness:
+def play_witness(vector: Vector, mutants: Sequence[Mutant]) -> PlayedWitness:
     """Play a vector on a cache with a fault that breaks its law there. Raises: UsageError.
 
     That is the fault which it was made with, or else one of those which are planted for the law.
@@ -72,7 +72,7 @@ def play_witness(vector: Vector, mutants: Sequence[Mutant]) -> Witness:
     raise UsageError(f"in vector {vector.vector_id} no planted fault breaks {vector.law_id}")
 
 
-def _witness(vector: Vector, mutant: Mutant) -> Witness | None:
+def _witness(vector: Vector, mutant: Mutant) -> PlayedWitness | None:
     laws, ranks = laws_of([vector.law_id]), judges_by_states(mutant).ranks
     for judges in (JudgeConfig(laws=laws, ranks=ranks), JudgeConfig(black_box=True, laws=laws)):
         scenes, finding = _play(vector, mutated(mutant), judges)
@@ -81,12 +81,12 @@ def _witness(vector: Vector, mutant: Mutant) -> Witness | None:
     else:
         return None
     text = dict(zip(finding.broken, finding.texts, strict=True))[vector.law_id]
-    of_ranks = any(Need.RANKS in law.needs for law in laws)
+    of_ranks = Need.RANKS in LAWS[vector.law_id].needs
     plain, _ = _play(vector, PLAIN, JudgeConfig(laws=(), ranks=ranks))
     number = scenes[-1].call.number
     same = [each for each in plain if each.call.number == number and number is not None]
     correct = same[0] if same and same[0].call.call == scenes[-1].call.call else None
-    return Witness(vector, mutant, tuple(scenes), text, None if of_ranks else correct)
+    return PlayedWitness(vector, mutant, tuple(scenes), text, None if of_ranks else correct)
 
 
 class SceneRecorder(CallRecorder):
@@ -94,7 +94,7 @@ class SceneRecorder(CallRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scenes: list[Scene] = []
+        self.scenes: list[CallScene] = []
         self._cache: Cache | None = None
 
     def tree_client(
@@ -112,12 +112,12 @@ class SceneRecorder(CallRecorder):
             return super().record(call, do, operation=operation)
         finally:
             after = self._cache.snapshot()
-            self.scenes += [Scene(each, before, after) for each in self.calls[known:]]
+            self.scenes += [CallScene(each, before, after) for each in self.calls[known:]]
 
 
 def _play(
     vector: Vector, adapter: Adapter, judges: JudgeConfig
-) -> tuple[Sequence[Scene], Finding | None]:
+) -> tuple[Sequence[CallScene], Finding | None]:
     """Play a vector's case up to the first finding."""
     case, recorder = vector.case, SceneRecorder()
     run = CaseRun(

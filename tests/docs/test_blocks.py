@@ -99,7 +99,8 @@ def test_entry_says_one_thing(entry: dict[str, Any]) -> None:
     [each for each in COMMANDS if re.match(r"(\S*/)?kvcanon ", each.command)],
     ids=lambda each: each.command[:60],
 )
-def test_command_line_knows_every_option(shown: Shown, _caches: None) -> None:
+@pytest.mark.usefixtures("_caches")
+def test_command_line_knows_every_option(shown: Shown) -> None:
     """The real command line reads each command of kvcanon, whether or not a test runs it."""
     command: Any = get_command(cli.app)
     arguments = shlex.split(shown.command)[1:]
@@ -109,9 +110,8 @@ def test_command_line_knows_every_option(shown: Shown, _caches: None) -> None:
 
 
 @pytest.mark.parametrize("entry", RUN, ids=lambda entry: str(entry["shown"][0])[:60])
-def test_command_runs(
-    entry: dict[str, Any], _caches: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("_caches")
+def test_command_runs(entry: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """A command ends as it should, and says something."""
     code = cli.main(entry["arguments"])
     said = capsys.readouterr()
@@ -119,9 +119,7 @@ def test_command_runs(
     assert said.out
     if "--scripts" in entry["arguments"]:
         (script, *_) = sorted(Path("scripts").iterdir())
-        done = subprocess.run(
-            [sys.executable, script], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
         assert done.returncode == 1, done.stderr
 
 
