@@ -120,8 +120,8 @@ def _by_bug(book: Book) -> str:
         "# Laws by historical bug",
         (
             f"{len(laws_of_bug)} issues and pull requests of "
-            f"{len({repo for repo, _ in laws_of_bug})} projects: those that a law names as the place "
-            "where it was seen broken, and those that a planted fault is modelled on."
+            f"{len({repo for repo, _ in laws_of_bug})} projects: those that a law names as the "
+            "place where it was seen broken, and those that a planted fault is modelled on."
         ),
     ]
     for repo in sorted({repo for repo, _ in laws_of_bug}, key=str.lower):
@@ -138,8 +138,8 @@ def _by_engine(book: Book) -> str:
     parts = [
         "# Laws by engine",
         (
-            "Faults that were found in engines, and the laws that they break. A fault without a law "
-            "lies outside of what the judge sees. [All findings](../findings.md)."
+            "Faults that were found in engines, and the laws that they break. A fault without a "
+            "law lies outside of what the judge sees. [All findings](../findings.md)."
         ),
     ]
     for engine, name in book.engines.items():

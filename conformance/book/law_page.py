@@ -84,7 +84,7 @@ def law_page(law: Law, book: Book, pictures: Pictures) -> str:
         _engines(law, book),
         f"{' · '.join(around)} · `kvcanon laws {law.law_id}` prints the law in a terminal.",
     ]
-    title = f"---\ntitle: {law.law_id} {law.name.replace('_', ' ')}\n---\n"
+    title = f"---\ntitle: {law.law_id} {law.name.replace('_', ' ')}\nsearch:\n  boost: 1.5\n---\n"
     return title + "\n\n".join(parts) + "\n"
 
 

@@ -24,6 +24,19 @@ STYLES = Path(__file__).with_name("book.css")
 SHIM = Path(__file__).with_name("iframe-worker-shim.js")
 """Lets a page that was opened as a file run the search."""
 
+BOOSTS = {
+    "docs/symptoms.md": 4.0,
+    "docs/ten-minutes.md": 2.0,
+    "docs/glossary.md": 2.0,
+    "docs/prove.md": 0.3,
+    "docs/mutants.md": 0.3,
+    "docs/decisions.md": 0.5,
+    "docs/engine-api.md": 0.5,
+    "docs/explore.md": 0.5,
+    "CHANGELOG.md": 0.3,
+}
+"""How much more, or less, a page counts in the search: what a newcomer looks for comes first."""
+
 _PICTURE = re.compile(r"^!\[(?P<alt>[^\]]*)\]\((?P<file>[\w./-]+\.svg)\)$", re.MULTILINE)
 
 
@@ -41,7 +54,8 @@ def write_site(out: Path, start: Path) -> None:
     writer = SourcePages(checkout, pages)
     for path in _pages(checkout):
         page = str(path.relative_to(checkout))
-        text = _with_drawn_pictures(path, pictures)
+        boost = f"---\nsearch:\n  boost: {BOOSTS[page]}\n---\n" if page in BOOSTS else ""
+        text = boost + _with_drawn_pictures(path, pictures)
         writer.write_page(page, text)
     for law in LAWS.values():
         page = f"laws/{law.law_id}/index.md"

@@ -111,7 +111,7 @@ class SourcePages:
 
 
 def place_of(file: str) -> str:
-    """Where a file of the checkout is on the site. Raises: UsageError: it is outside of that."""
+    """Where a file of the checkout is on the site. Raises: UsageError: it is outside."""
     if file.startswith(".."):
         raise UsageError(f"a page links to {file}, which is outside of the checkout")
     path = Path(file)
@@ -129,7 +129,8 @@ def place_of(file: str) -> str:
 def _own_page(address: str) -> str:
     """The page of the site at one of its own addresses, so that it is found without a network."""
     path = address.removeprefix(SITE)
-    return f"{path}index.md" if path.endswith("/") else f"{path.removesuffix('.html')}.md"
+    is_folder = path.endswith("/") or not path
+    return f"{path}index.md" if is_folder else f"{path.removesuffix('.html')}.md"
 
 
 _HIDDEN = "---\nsearch:\n  exclude: true\nhide:\n  - toc\n---\n"

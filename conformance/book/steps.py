@@ -10,6 +10,7 @@ from attrs import field, frozen
 from kvcanon.conformance.book.tree_picture import draw_state, nodes_named
 from kvcanon.conformance.book.witness import CallScene, PlayedWitness
 from kvcanon.conformance.mutants.kill_matrix import what_goes_wrong
+from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import CodeLine, code_lines, shortened
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event
 from kvcanon.spec.law import LAWS, Kind
@@ -56,7 +57,10 @@ def witness_section(witness: PlayedWitness, pictures: Pictures) -> Iterator[str]
     yield f"Then comes the call that breaks the law: {_call_in_html(lines[-1])}."
     name = vector.vector_id
     if witness.correct is not None:
-        yield _figure(f"{name}-correct", "A correct cache afterwards", witness.correct, pictures)
+        answer = escape(answer_in_words(witness.correct.call.answer), quote=False)
+        answered = f", which answered “{answer}”" if answer != "done" else ""
+        caption = f"A correct cache afterwards{answered}"
+        yield _figure(f"{name}-correct", caption, witness.correct, pictures)
     yield _figure(
         f"{name}-broken",
         "The cache with the fault afterwards",

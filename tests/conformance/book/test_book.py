@@ -239,3 +239,13 @@ def test_links_out_of_the_docs_lead_to_pages_of_the_files(tmp_path: Path) -> Non
     assert "class Law:" in (tmp_path / "source/spec/law.py.md").read_text("utf-8")
     with pytest.raises(UsageError, match="outside of the checkout"):
         writer.write_page("x.md", "[a](../../etc)" if (ROOT / "../../etc").exists() else "[a](..)")
+
+
+def test_symptoms_quote_the_laws_as_they_are() -> None:
+    """Each law below a symptom stands there in its own first sentence."""
+    page = (DOCS / "symptoms.md").read_text("utf-8")
+    quoted = re.findall(r"^- \[([A-Z]+-\d+)\]\(.*?\): (.+)$", page, re.MULTILINE)
+    assert len(quoted) > 50
+    for law_id, words in quoted:
+        sentence = " ".join(LAWS[law_id].statement.split("\n\n")[0].split())
+        assert words == sentence.replace("<", "&lt;"), law_id
