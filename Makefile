@@ -63,7 +63,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical docs docs-figures lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -201,6 +201,16 @@ mutants: $(READY) ## Find every planted fault in every way, and write docs/mutan
 
 mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that a program makes.
 	$(BIN)/kvcanon mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
+
+# The pages first, then the site, without the network. Nothing of the pages is kept, so that no page
+# outlives what it was made from.
+docs: $(READY) ## Build the site of the docs and the laws in build/site; open index.html there.
+	$(BIN)/python -m kvcanon.conformance.book build/book
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
+
+docs-figures: $(READY) ## Draw docs/figures/cache_*.svg and the table of docs/findings.md anew.
+	$(BIN)/python -m kvcanon.conformance.book --figures
+	$(BIN)/python -m kvcanon.conformance.book --findings
 
 lint: $(READY) native ## Check style and types of Python and the native core, and the workflows.
 	$(BIN)/ruff check .

@@ -169,6 +169,10 @@ def never(difference: Difference) -> bool:  # noqa: ARG001  # It does not matter
     return False
 
 
+SITE = "https://kvcanon.github.io/kvcanon/"
+"""Where the book is published, one page for each law. Reports print addresses below it."""
+
+
 @frozen
 class Law:
     """A law and its page in the book."""
@@ -197,6 +201,11 @@ class Law:
     def area(self) -> str:
         """The part of the id before the number."""
         return self.law_id.rpartition("-")[0]
+
+    @property
+    def address(self) -> str:
+        """Where its page is published; the address of an id never changes."""
+        return f"{SITE}laws/{self.law_id}/"
 
 
 @frozen

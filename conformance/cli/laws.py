@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.book.laws_json import law_json, laws_json, retired_json, witnesses_of
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines, literal
@@ -23,7 +24,7 @@ from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import Vector, read_vectors
+from kvcanon.conformance.vectors.vector import Vector
 from kvcanon.spec.law import LAWS, RETIRED, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
@@ -58,12 +59,12 @@ def laws(
         return
     law = None if law_id is None else find_law(law_id)
     if as_json:
-        print_json([_to_json(each) for each in LAWS.values()] if law is None else _to_json(law))
+        print_json(laws_json() if law is None else law_json(law))
     elif law is None:
         _print_list()
     else:
         _print_page(law)
-        for witness in _witnesses(law):
+        for witness in witnesses_of(law):
             _print_witness(witness)
 
 
@@ -87,25 +88,10 @@ def _print_refusals(*, as_json: bool) -> None:
     out.print(table)
 
 
-def _to_json(law: Law) -> dict[str, object]:
-    return {
-        "id": law.law_id,
-        "area": law.area,
-        "name": law.name,
-        "kind": law.kind.value,
-        "level": law.level.value,
-        "needs": sorted(need.value for need in law.needs),
-        "statement": law.statement,
-        "why": law.why,
-        "seen_broken": law.seen_broken,
-        "witnesses": [witness.vector_id for witness in _witnesses(law)],
-    }
-
-
 def _print_retired(law_id: str, *, as_json: bool) -> None:
     """Print what replaced a retired law."""
     if as_json:
-        print_json({"id": law_id, "retired": RETIRED[law_id]})
+        print_json(retired_json(law_id))
     else:
         ReportConsole().print(f"{law_id} is retired. {RETIRED[law_id]}")
 
@@ -132,12 +118,8 @@ def _print_page(law: Law) -> None:
     table.add_row("Seen broken", Text(_unwrap(law.seen_broken)))
     table.add_row("Needs", Text(", ".join(sorted(need.value for need in law.needs))))
     table.add_row("Kind", Text(f"{law.kind.value}, {law.level.value}"))
+    table.add_row("Page", Text(law.address))
     out.print(Padding(table, (0, 0, 0, 2)))
-
-
-def _witnesses(law: Law) -> list[Vector]:
-    """The vectors in which a fault was seen to break the law."""
-    return [vector for vector in read_vectors() if vector.law_id == law.law_id]
 
 
 def _print_witness(witness: Vector) -> None:

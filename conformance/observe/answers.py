@@ -81,7 +81,8 @@ def answer_violation(wrong: AnswerError, number: int, asked: str) -> ViolationEr
     found = Violation(LAWS[LAW_ID], str(wrong))
     words = (
         f"{wrong}\n\n{LAW_ID} {found.law.name}, in operation {number}, {asked}\n"
-        f"    The law: {sentence(found.law)}"
+        f"    The law: {sentence(found.law)}\n"
+        f"    Its page: {found.law.address}"
     )
     return ViolationError(words, [found])
 

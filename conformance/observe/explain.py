@@ -50,7 +50,7 @@ def explain_violations(
         lines += ["", f"{law.law_id} {law.name}: {texts[0]}"]
         if len(texts) > 1:
             lines.append(f"    ... and {len(texts) - 1} more, as: {texts[1]}")
-        lines.append(f"    The law: {sentence(law)}")
+        lines += [f"    The law: {sentence(law)}", f"    Its page: {law.address}"]
         if law.law_id in broken_before:
             lines.append("    It was broken before, by an operation that was not judged.")
     return "\n".join(lines)

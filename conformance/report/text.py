@@ -26,6 +26,7 @@ from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import CheckResult, Standing
 from kvcanon.conformance.search.triage import AFTER_SAME_CALL
+from kvcanon.spec.law import LAWS
 
 
 def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -155,6 +156,7 @@ def _failure(
         yield "  Play it again:  by the script below; --scripts DIR writes it to a file"
     if finding.grounds is Grounds.LAW:
         yield f"  The law:        kvcanon laws {finding.name}"
+        yield f"  Its page:       {LAWS[finding.name].address}"
     yield Padding(Text("\n".join(seen(replay))), (1, 0, 1, 2))
     yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
     yield from _folded(each, scripts)

@@ -33,6 +33,7 @@ ROOMS = (
     "serving",
     "bench",
     "show",
+    "book",
     "cli",
 )
 """Every room, after all rooms that it may import."""

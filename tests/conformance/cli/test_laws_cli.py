@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from command_line import KVCANON, read, read_json, usage_error
+from kvcanon.conformance.book.laws_json import SCHEMA
 from kvcanon.spec.law import LAWS, RETIRED
 from kvcanon.spec.laws.emission import EMISSIONS, cells, table
 from kvcanon.spec.refusals import cells as refusals
+
+SCHEMA_OF_LAWS = json.loads(SCHEMA.read_text("utf-8"))
 
 
 def test_laws_lists_every_law(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,8 +34,11 @@ def test_laws_groups_by_area(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_laws_json_has_every_law_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    """The JSON has every field of every law."""
-    laws = read_json(capsys, "laws")
+    """The JSON has every field of every law, and is as its schema says."""
+    printed = read_json(capsys, "laws")
+    Draft202012Validator.check_schema(SCHEMA_OF_LAWS)
+    Draft202012Validator(SCHEMA_OF_LAWS).validate(printed)
+    laws = printed["laws"]
     assert [law["id"] for law in laws] == list(LAWS)
     assert all(law["statement"] and law["why"] and law["seen_broken"] for law in laws)
 
@@ -40,7 +48,15 @@ def test_laws_id_prints_the_law_whole(capsys: pytest.CaptureFixture[str], law_id
     """The page of a law has all its parts."""
     printed = " ".join(read(capsys, "laws", law_id).split())
     law = LAWS["RES-4"]
-    for part in (law.law_id, law.name, law.statement, law.why, law.seen_broken, law.kind.value):
+    for part in (
+        law.law_id,
+        law.name,
+        law.statement,
+        law.why,
+        law.seen_broken,
+        law.kind.value,
+        law.address,
+    ):
         assert " ".join(part.split()) in printed
     assert all(need.value in printed for need in law.needs)
 

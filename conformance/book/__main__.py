@@ -1,0 +1,42 @@
+"""`python -m kvcanon.conformance.book FOLDER`: write the pages of the site for mkdocs.
+
+With `--findings` it writes the table of docs/findings.md anew; with `--figures` the pictures of
+docs/figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kvcanon.conformance.book.faults import with_table
+from kvcanon.conformance.book.figures import write_figures
+from kvcanon.conformance.book.site import write_site
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.mutants.kill_matrix import find_checkout
+
+USAGE = "usage: python -m kvcanon.conformance.book (FOLDER | --findings | --figures)"
+
+
+def main(arguments: list[str]) -> int:
+    """Do as asked, and return the exit code."""
+    if len(arguments) != 1:
+        sys.stderr.write(f"{USAGE}\n")
+        return 2
+    try:
+        checkout = find_checkout(Path.cwd())
+        if arguments[0] == "--findings":
+            page = checkout / "docs" / "findings.md"
+            page.write_text(with_table(page.read_text("utf-8"), checkout), "utf-8")
+        elif arguments[0] == "--figures":
+            write_figures(checkout)
+        else:
+            write_site(Path(arguments[0]), checkout)
+    except UsageError as wrong:
+        sys.stderr.write(f"kvcanon.conformance.book: {wrong}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""The laws as JSON, for tools that cite them: `kvcanon laws --json`, and the site's `laws.json`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon import __version__
+from kvcanon.conformance.vectors.vector import Vector, read_vectors
+from kvcanon.spec.law import LAWS, RETIRED, Law
+
+FORMAT = "kvcanon-laws/1"
+SCHEMA = Path(__file__).with_name("laws.schema.json")
+"""The JSON Schema of `laws_json`."""
+
+_LINK = re.compile(r"https://[^\s,;)]+[^\s,;).]")
+
+
+def laws_json() -> dict[str, object]:
+    """All laws, and the retired ones."""
+    return {
+        "format": FORMAT,
+        "kvcanon": __version__,
+        "laws": [law_json(law) for law in LAWS.values()],
+        "retired": [retired_json(law_id) for law_id in RETIRED],
+    }
+
+
+def law_json(law: Law) -> dict[str, object]:
+    """One law."""
+    file, line = source_of(law)
+    return {
+        "id": law.law_id,
+        "area": law.area,
+        "name": law.name,
+        "kind": law.kind.value,
+        "level": law.level.value,
+        "needs": sorted(need.value for need in law.needs),
+        "premise": law.premise.words,
+        "statement": law.statement,
+        "why": law.why,
+        "seen_broken": law.seen_broken,
+        "links": links_of(law),
+        "from_outside": law.from_outside is not None,
+        "witnesses": [witness.vector_id for witness in witnesses_of(law)],
+        "source": f"{file}:{line}",
+        "address": law.address,
+    }
+
+
+def retired_json(law_id: str) -> dict[str, object]:
+    """A retired law, and what replaced it."""
+    return {"id": law_id, "retired": RETIRED[law_id]}
+
+
+def witnesses_of(law: Law) -> list[Vector]:
+    """The vectors in which a fault was seen to break the law."""
+    return [vector for vector in read_vectors() if vector.law_id == law.law_id]
+
+
+def links_of(law: Law) -> list[str]:
+    """The links of where a law was seen broken."""
+    return _LINK.findall(law.seen_broken)
+
+
+def source_of(law: Law) -> tuple[str, int]:
+    """The file of a law, as "spec/laws/lock.py", and the line of its function."""
+    check = inspect.unwrap(law.check)
+    _, first = inspect.getsourcelines(check)
+    return f"spec/laws/{check.__module__.rpartition('.')[2]}.py", first

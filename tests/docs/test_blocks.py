@@ -1,0 +1,175 @@
+"""Every command of the docs is run, or says why not; every Python block is run by some test."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from attrs import evolve
+from typer.main import get_command
+
+from doc_blocks import Shown, commands, python_blocks
+from kvcanon.conformance import cli
+from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Counts
+from paths import ROOT, TESTS
+
+TABLE: list[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("commands.toml").read_text("utf-8")
+)["command"]
+COMMANDS = commands()
+RUN = [each for each in TABLE if "arguments" in each]
+TESTED = {
+    "README.md": "tests/docs/test_readme.py",
+    "docs/adapters.md": "tests/docs/test_adapter_docs.py",
+    "docs/check.md": "tests/conformance/cli/test_check_cli.py",
+    "docs/ci.md": "tests/docs/test_ci_docs.py",
+    "docs/guard.md": "tests/docs/test_guard_docs.py",
+    "docs/optimized.md": "tests/docs/test_optimized_docs.py",
+    "docs/pytest.md": "tests/conformance/suite/test_check_cache.py",
+    "docs/run-it-on-your-cache.md": "tests/docs/test_run_it_docs.py",
+}
+"""The test that runs the Python of a page."""
+HERE = {"CONTRIBUTING.md", "docs/engine-api.md", "docs/live.md", "docs/ranks.md"}
+"""Pages whose Python is run below."""
+TRACE = [
+    {"timestamp": 100 * at, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, at]}
+    for at in range(20)
+]
+
+
+def block(page: str, number: int = 0) -> str:
+    """A Python block of a page."""
+    return [body for of_page, body in python_blocks() if of_page == page][number]
+
+
+@pytest.fixture(name="_caches")
+def folder_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Works in a folder with the caches that the docs name, and judges few cases."""
+    make = "from kvcanon.reference import ReferenceCache as make_cache\n"
+    (tmp_path / "my_module.py").write_text(make, "utf-8")
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "my_module.py").write_text(make, "utf-8")
+    (tmp_path / "my_cache.py").write_text(
+        block("docs/check.md") + block("docs/run-it-on-your-cache.md").replace("MyCache", "Mine"),
+        "utf-8",
+    )
+    (tmp_path / "conversation_trace.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in TRACE), "utf-8"
+    )
+    (tmp_path / "DIR").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    few = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0)
+    monkeypatch.setitem(EFFORTS, "quick", few)
+
+
+def test_table_has_every_command_and_no_other() -> None:
+    """Each command that a page shows is in the table once, and each entry is on a page."""
+    listed = [shown for each in TABLE for shown in each["shown"]]
+    assert sorted(set(listed)) == sorted(listed)
+    shown = {each.command for each in COMMANDS}
+    assert sorted(shown - set(listed)) == []
+    assert sorted(set(listed) - shown) == []
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: str(entry["shown"][0])[:60])
+def test_entry_says_one_thing(entry: dict[str, Any]) -> None:
+    """An entry has arguments, a test that exists, or a reason."""
+    (how,) = entry.keys() & {"arguments", "tested_by", "not_run"}
+    if how == "tested_by":
+        assert (ROOT / entry["tested_by"]).is_file()
+    elif how == "not_run":
+        assert entry["not_run"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [each for each in COMMANDS if re.match(r"(\S*/)?kvcanon ", each.command)],
+    ids=lambda each: each.command[:60],
+)
+@pytest.mark.usefixtures("_caches")
+def test_command_line_knows_every_option(shown: Shown) -> None:
+    """The real command line reads each command of kvcanon, whether or not a test runs it."""
+    command: Any = get_command(cli.app)
+    arguments = shlex.split(shown.command)[1:]
+    while hasattr(command, "commands"):
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    command.make_context("kvcanon", arguments)
+
+
+@pytest.mark.parametrize("entry", RUN, ids=lambda entry: str(entry["shown"][0])[:60])
+@pytest.mark.usefixtures("_caches")
+def test_command_runs(entry: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """A command ends as it should, and says something."""
+    code = cli.main(entry["arguments"])
+    said = capsys.readouterr()
+    assert (code, "Traceback" in said.err) == (entry.get("code", 0), False), said.out + said.err
+    assert said.out
+    if "--scripts" in entry["arguments"]:
+        (script, *_) = sorted(Path("scripts").iterdir())
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+
+
+def test_every_page_with_python_is_tested() -> None:
+    """The Python of a page is run here, by a test that names the page, or as a finding's script."""
+    pages = {page for page, _ in python_blocks() if not page.startswith("docs/findings/")}
+    assert sorted(pages) == sorted(TESTED.keys() | HERE)
+    for page, test in TESTED.items():
+        helper = "adapter_page" if page == "docs/adapters.md" else Path(page).name
+        assert helper in (ROOT / test).read_text("utf-8")
+
+
+def test_contributing_shows_a_real_mutant() -> None:
+    """The mutant of CONTRIBUTING.md is one of the mutants, word for word, and its tests exist."""
+    assert block("CONTRIBUTING.md") in (TESTS / "meta/mutants/residency.py").read_text("utf-8")
+    for each in COMMANDS:
+        for path in re.findall(r"tests/\S+\.py", each.command):
+            assert (ROOT / path).is_file()
+
+
+def test_engine_api_page_runs() -> None:
+    """The calls of docs/engine-api.md work, and find the prompt."""
+    names: dict[str, Any] = {}
+    exec(block("docs/engine-api.md"), names)  # noqa: S102 # Our own page.
+    assert names["found"].end != names["nodes"].root()
+    assert len(names["step"].device[0]) == 4
+
+
+def test_live_page_publishes() -> None:
+    """The publisher of docs/live.md takes what the cache packed."""
+    cache = PrefixCache(CacheConfig(device_slots=Counts(full=4)))
+    source = block("docs/live.md")
+    for port in ("5557", "5558"):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            source = source.replace(port, str(free.getsockname()[1]))
+    names: dict[str, Any] = {"cache": cache}
+    exec(source, names)  # noqa: S102 # Our own page.
+    names["publisher"].close()
+
+
+def test_ranks_page_runs(tmp_path: Path) -> None:
+    """Both ways of docs/ranks.md to agree work, on a single rank."""
+    config = CacheConfig(device_slots=Counts(full=4))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    try:
+        names: dict[str, Any] = {"config": config, "pools": None}
+        exec(block("docs/ranks.md"), names)  # noqa: S102 # Our own page.
+        names["gather"] = lambda arrived: [arrived]
+        exec(block("docs/ranks.md", 1), names)  # noqa: S102 # Our own page.
+        assert names["cache"].config == config
+    finally:
+        dist.destroy_process_group()
