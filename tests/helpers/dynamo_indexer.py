@@ -27,6 +27,8 @@ RELEASE = "ai-dynamo-runtime==1.6.1"
 MODEL = "model"
 WORKER = 1
 PATIENCE_S = 60.0
+SALT_TAG = "dynamo-cache-salt:"
+"""What a salt must begin with to be known in the events of vLLM, which name salts as bare texts."""
 FENCE_TOKEN = 1 << 30
 """No prompt has tokens from here on."""
 
@@ -57,7 +59,7 @@ class DynamoIndexer:
         """What the indexer believes of a prompt."""
         body: dict[str, Any] = {"model_name": MODEL, "token_ids": list(map(int, tokens))}
         if namespace.cache_salt is not None:
-            body["cache_salt"] = namespace.cache_salt
+            body["cache_salt"] = namespace.cache_salt.removeprefix(SALT_TAG)
         if namespace.lora is not None:
             body["lora_name"] = namespace.lora
         found = self.ask("/query", body)["instances"].get(str(WORKER), {})

@@ -30,7 +30,10 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 
 VOCABULARY = 150_000
-MATCHES = 4000
+PAGE_EVENTS = 200_000
+SECONDS = 3.0
+STEP_S = 0.005
+"""Between two rounds of matches, in which a scheduler waits for a step of its model."""
 
 
 class Churn:
@@ -79,25 +82,26 @@ def publishing() -> None:
         insert(churn.cache, prompts[-1])
     churn.cache.take_packed_events()
     batches = [Churn(16, 100, 10_000).step() for _ in range(50)]
-    for label in ("without", "with", "without", "with"):
+    for label in ("without", "with") * 3:
         with Publisher("tcp://127.0.0.1:*", binds_endpoint=True) as sender:
             times, sent, began = [], 0, time.perf_counter()
-            for number in range(MATCHES):
-                before = time.thread_time_ns()
-                churn.cache.match(prompts[number % len(prompts)])
-                times.append(time.thread_time_ns() - before)
-                # As many page events as time has passed for.
-                due = (time.perf_counter() - began) * 200_000
-                if label == "with" and sent < due:
-                    sender.publish(batches[number % len(batches)])
-                    sent += batches[number % len(batches)].pages
-                else:
-                    time.sleep(0.0003)
+            while (passed := time.perf_counter() - began) < SECONDS:
+                for prompt in prompts:
+                    before = time.thread_time_ns()
+                    churn.cache.match(prompt)
+                    times.append(time.thread_time_ns() - before)
+                # As many page events as time has passed for; and what a step of a model takes.
+                while label == "with" and sent < passed * PAGE_EVENTS:
+                    batch = batches[sent % len(batches)]
+                    sender.publish(batch)
+                    sent += batch.pages
+                time.sleep(STEP_S)
             seconds = time.perf_counter() - began
             counts = sender.counts()
         print(
-            f"match {label} publisher: median {statistics.median(times) / 1000:.1f} us, "
-            f"{sent / seconds:,.0f} page events a second, {counts.waiting_pages} waiting at the end"
+            f"match {label} publisher: median {statistics.median(times) / 1000:.2f} us, mean "
+            f"{statistics.fmean(times) / 1000:.2f} us, {sent / seconds:,.0f} page events a second, "
+            f"{counts.waiting_pages} waiting at the end"
         )
     with Publisher("tcp://127.0.0.1:*", binds_endpoint=True) as sender:
         start, pages = time.process_time(), 0
@@ -193,10 +197,6 @@ def main() -> None:
     """Measure what is asked for."""
     options = argparse.ArgumentParser()
     options.add_argument("--blocks", type=int, default=1_000_000)
-    options.add_argument(
-        "--only", choices=("encoding", "publishing", "folding", "watching", "memory")
-    )
-    given = options.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "encoding": encoding,
         "publishing": publishing,
