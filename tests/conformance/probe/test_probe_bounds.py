@@ -142,9 +142,9 @@ def test_near_tie_has_both_tokens_close_in_both_runs(
 
 def test_difference_without_scores_is_unknown() -> None:
     """And equal tokens are equal."""
-    replies = [ProbeReply(tokens, 0) for tokens in ((1, 2), (1, 3))]
-    assert compare_replies(*replies, 0.1).closeness is Closeness.UNKNOWN
-    assert compare_replies(replies[0], replies[0], 0.1).closeness is Closeness.EQUAL
+    one, other = ProbeReply((1, 2), 0), ProbeReply((1, 3), 0)
+    assert compare_replies(one, other, 0.1).closeness is Closeness.UNKNOWN
+    assert compare_replies(one, one, 0.1).closeness is Closeness.EQUAL
 
 
 def orders(*requests: SentRequest, facts: EngineFacts = FACTS) -> list[ProbeFault]:
