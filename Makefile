@@ -63,7 +63,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults prove vectors mutants mutants-mechanical docs docs-figures lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults engine-probe prove vectors mutants mutants-mechanical docs docs-figures lint format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -188,6 +188,9 @@ engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
 
 engine-faults: $(READY) native ## Plant faults in a tree core: each must be found by the script.
 	$(BIN)/python -m kvcanon.conformance.serving --small --faults kvcanon $(ENGINE)
+
+engine-probe: $(READY) native ## Probe a real SGLang server, sound and with faults, each of which must be found.
+	$(BIN)/python -m kvcanon.conformance.serving --probe kvcanon $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove

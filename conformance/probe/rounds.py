@@ -134,7 +134,7 @@ def play_spaces(play: PromptSender) -> None:
     spaces = [PromptSpace("salt a"), PromptSpace("salt b"), PromptSpace()]
     if play.facts.extra_keys:
         spaces += [PromptSpace("salt a", "key"), PromptSpace("salt a", "other key")]
-    spaces += [PromptSpace("salt a", lora=str(lora)) for lora in play.facts.loras[:2]]
+    spaces += [PromptSpace("salt a", lora=lora) for lora in play.facts.loras[:2]]
     for time in ("once", "again"):
         for space in spaces:
             play.ask(f"{space.words}, {time}", tokens, space)

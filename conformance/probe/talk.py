@@ -83,7 +83,7 @@ class EngineFacts:
     api: str
     version: str = ""
     model: str = ""
-    loras: Tokens | tuple[str, ...] = ()
+    loras: tuple[str, ...] = ()
     page_size: int | None = None
     context_tokens: int | None = None
     pool_tokens: int | None = None

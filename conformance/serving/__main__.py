@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kvcanon.conformance.engines.releases.environment import run_command, usual_folder
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.serving.probed import run_probes
 from kvcanon.conformance.serving.runs import EngineRuns, run_faults
 from kvcanon.conformance.serving.script_rounds import SMALL, WHOLE
 from kvcanon.conformance.serving.server_environment import make_server_environment
@@ -49,6 +50,11 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--faults", metavar="CORE", help="plant faults in this core, each of which must be found"
+    )
+    parser.add_argument(
+        "--probe",
+        metavar="CORE",
+        help="probe this core: sound, and with faults, each of which must be found",
     )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only servers with this text in their names"
@@ -90,6 +96,11 @@ def main() -> int:
 
 def run(given: argparse.Namespace, folder: Path) -> int:
     """Play the script to servers; returns the exit status. Raises: UsageError."""
+    if given.probe:
+        missed = run_probes(given.probe, folder, given.seed, given.only, _say)
+        right = "nothing was found of the sound server, and every planted fault was"
+        _say(f"wrong: {', '.join(missed)}" if missed else right)
+        return int(bool(missed))
     runs = EngineRuns(folder, given.seed, SMALL if given.small else WHOLE, _say)
     if given.faults:
         missed = run_faults(runs, given.faults)

@@ -166,7 +166,7 @@ class FakeHandler(BaseHTTPRequestHandler):
             },
         }
         if "salt field" in shown.hides:
-            schema = {"CompletionRequest": {"properties": {"prompt": {}}}}
+            schema: dict[str, Any] = {"CompletionRequest": {"properties": {"prompt": {}}}}
             facts["/openapi.json"] = {"components": {"schemas": schema}}
         if "metrics" not in shown.hides:
             held = self.state.engine.held_pages() / config.device_slots.full
