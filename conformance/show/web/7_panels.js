@@ -46,7 +46,7 @@ function stepPanel(run, step, touched, select) {
   const events = detail.e || [];
   if (events.length) {
     const rest = (detail.m || events.length) - Math.min(events.length, MOST_LISTED);
-    parts.push(make("h4", {}, counted(detail.m || events.length, "event")), make("ul", {},
+    parts.push(make("p", { class: "show-heading" }, counted(detail.m || events.length, "event")), make("ul", {},
       ...events.slice(0, MOST_LISTED).map((event) => make("li", {}, eventInWords(event))),
       rest > 0 ? make("li", {}, `and ${rest.toLocaleString("en")} more`) : null));
   }
@@ -72,7 +72,7 @@ function changesOf(touched, select) {
   for (const id of touched.removed.keys()) lines.push([id, " left the tree"]);
   if (!lines.length) return [make("p", { class: "soft" }, "No node changed.")];
   const rest = lines.length - MOST_LISTED;
-  return [make("h4", {}, "Changes of nodes"), make("ul", {},
+  return [make("p", { class: "show-heading" }, "Changes of nodes"), make("ul", {},
     ...lines.slice(0, MOST_LISTED).map(([id, words]) => make("li", {},
       ...linked(`node ${id}`, select), words)),
     rest > 0 ? make("li", {}, `and ${rest.toLocaleString("en")} more`) : null)];

@@ -10,6 +10,7 @@ class Viewer {
   constructor(element, whole) {
     this.element = element;
     this.whole = whole;
+    this.level = whole ? 2 : 4;
     this.name = `show-${++viewers}`;
     this.run = new Run((part) => {
       const found = element.querySelector(`[data-part="${part}"]`);
@@ -58,7 +59,7 @@ class Viewer {
     const box = (key, title) => {
       const content = make("div", { class: "show-content" });
       this.boxes[key] = content;
-      return section(title, `show-${key}`, content);
+      return section(this.level, title, `show-box-${key}`, content);
     };
     this.breach = make("div", { class: "show-breaches" });
     this.charts = this.run.about.charts.map((chart) => new ChartView(chart,
@@ -67,9 +68,9 @@ class Viewer {
     const page = make("div", { class: "show-page" }, this.controls(), this.live, this.breach,
       make("div", { class: "show-columns" },
         make("div", { class: "show-main" },
-          section("Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
-          section("Calls", "show-calls-box", this.calls),
-          ...(this.charts.length ? [section("Over time", "show-charts",
+          section(this.level, "Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
+          section(this.level, "Calls", "show-calls-box", this.calls),
+          ...(this.charts.length ? [section(this.level, "Over time", "show-charts",
             ...this.charts.map((chart) => chart.element))] : [])),
         make("div", { class: "show-side" }, box("step", "This step"), box("node", "Node"),
           box("pools", "Pools"), box("places", "Where the data is"), box("recency", "Order of use"),
