@@ -11,7 +11,8 @@ SEEN_TWICE = """async () => {
   const state = () => {
     const { rows, recency, pools, holds, transfers, slots, places } = run.state;
     const order = [...rows.values()].sort((a, b) => a[0] - b[0]);
-    return JSON.stringify([order, recency, pools, holds, transfers, slots, places]);
+    const used = Object.entries(slots).filter(([, count]) => count).sort();
+    return JSON.stringify([order, recency, pools, holds, transfers, used, places]);
   };
   const first = [];
   for (let step = 0; step <= run.last; step++) {

@@ -20,13 +20,16 @@ function breachPanel(breaches, select) {
     if (!byTitle.has(breach.title)) byTitle.set(breach.title, []);
     byTitle.get(breach.title).push(breach);
   }
-  return [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
+  const boxes = [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
     make("p", { class: "show-breach-title" }, make("strong", {}, `Breaks ${title}`)),
     ...some.slice(0, MOST_TEXTS).map(({ text }) => make("p", {}, ...linked(text, select))),
     some.length > MOST_TEXTS ? make("p", {}, `and ${some.length - MOST_TEXTS} more`) : null,
     some[0].statement ? make("p", { class: "soft" }, `The law: ${some[0].statement}`) : null,
     some[0].law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${some[0].law}`))
       : null));
+  if (boxes.length < 2) return boxes;
+  return [boxes[0], make("details", {}, make("summary", {},
+    `The same call breaks ${counted(boxes.length - 1, "other law")}`), ...boxes.slice(1))];
 }
 
 /** The call of a step, its answer, what it changed and which events it emitted. */

@@ -335,8 +335,9 @@ class Viewer {
   say() {
     const { run, touched } = this;
     const found = run.breaches.get(run.step) || [];
-    const breaches = [...new Set(found.map((each) => each.title))].map((title) =>
-      `Breaks ${title}: ${found.find((each) => each.title === title).text}.`);
+    const titles = new Set(found.map((each) => each.title));
+    const breaches = found.slice(0, 1).map(({ title, text }) => `Breaks ${title}: ${text}`
+      + (titles.size > 1 ? `; and ${counted(titles.size - 1, "other law")}.` : "."));
     const call = run.step === 0 ? "the new cache."
       : `${clipped(run.table.steps[run.step - 1][2], 120)}: ${clipped(run.table.steps[run.step - 1][3], 120)}.`;
     const news = [[touched.added.size, "added"], [touched.removed.size, "removed"],
