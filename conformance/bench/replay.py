@@ -138,11 +138,13 @@ def replay(
     guard_rate: float = 0.0,
     seed: int = 0,
     profile: Profile = CANON,
+    *,
     watch: ReplayWatch | None = None,
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    `watch` sees every call and its answer, and the counts after each request. The replay ends early only if a law is broken. Operations that the cache lacks are left out.
+    `watch` sees every call and its answer, and the counts after each request. The replay ends early
+    only if a law is broken. Operations that the cache lacks are left out.
 
     Raises:
         CacheError: the cache refused a call that a sound cache cannot refuse.

@@ -145,7 +145,7 @@ def replay_command(
         recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
     try:
         with progress(requests, f"replay {cache}") as shown:
-            result = replay(subject, shown, guard, seed, adapter.profile, recorder)
+            result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
     except UsageError:
         raise
     except Exception as error:

@@ -1,6 +1,7 @@
 """The report as one HTML page, which needs no font and no other file.
 
-It needs no script but for runs that another room draws into it. Words say everything that colours say: the page is also read on paper and aloud.
+It needs no script but for runs that another room draws into it. Words say everything that colours
+say: the page is also read on paper and aloud.
 """
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ def _facts(cache: CacheReport) -> Markup:
 def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     finding = replay.failure.finding
     law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
+    name = _name_of(replay)
     return tag(
         "article",
         tag("h3", headline(finding)),
@@ -176,15 +178,23 @@ def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
         tag("p", finding.text, class_="said"),
         *(tag("p", words) for words in also_broken(replay)),
         tag("p", " ".join(seen(replay)), class_="soft"),
-        _folded("The whole explanation", _pre(finding.words.rstrip(), "explanation", "words")),
+        _folded(
+            "The whole explanation", _pre(finding.words.rstrip(), f"explanation of {name}", "words")
+        ),
         _folded(f"The {len(replay.lines)} calls that lead to it", _calls(replay), open_=True)
         if replay.lines
         else joined(),
         drawings.of(replay),
-        _folded("A script that shows it again", _pre(replay.script, "script", "code")),
+        _folded("A script that shows it again", _pre(replay.script, f"script of {name}", "code")),
         *(_same_cause(each, drawings) for each in replay.folded),
         class_="failure",
     )
+
+
+def _name_of(replay: ReplayedFailure) -> str:
+    """A name of a failure that no other failure of the page has."""
+    finding = replay.failure.finding
+    return f"{headline(finding)}, {finding.cache}"
 
 
 def _same_cause(replay: ReplayedFailure, drawings: Drawings) -> Markup:
@@ -203,7 +213,9 @@ def _calls(replay: ReplayedFailure) -> Markup:
             rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
         rows += [_row("", shortened(definition), "") for definition in line.before]
         rows.append(_call(line, is_last=line.number == replay.failure.finding.operation))
-    return _scrolling("calls", tag("table", tag("tbody", *rows), class_="calls"))
+    return _scrolling(
+        f"calls of {_name_of(replay)}", tag("table", tag("tbody", *rows), class_="calls")
+    )
 
 
 def _call(line: CodeLine, *, is_last: bool) -> Markup:

@@ -70,9 +70,7 @@ class _Heard:
 def expected_of(finding: Finding) -> Expected:
     """What a finding says that breaks."""
     breaches = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
-    return Expected(
-        finding.operation, breaches or (Breach(headline(finding), finding.text),)
-    )
+    return Expected(finding.operation, breaches or (Breach(headline(finding), finding.text),))
 
 
 def record_case(
@@ -184,4 +182,3 @@ def _with_finding(
 def _needs_another_cache(expected: Expected) -> bool:
     """Whether what breaks is an agreement, which a cache alone does not show."""
     return any(each.title.startswith("no agreement") for each in expected.breaches)
-

@@ -84,9 +84,7 @@ class EventRows:
     def _drop_if_empty(self, node_id: NodeId, rows: dict[NodeId, Row | None]) -> None:
         """Drop a page that is on no medium, and those above it that it alone kept."""
         self._set_media(node_id, rows)
-        while node_id in self._media and not (
-            self._media[node_id] or self._children.get(node_id)
-        ):
+        while node_id in self._media and not (self._media[node_id] or self._children.get(node_id)):
             parent = self._row_of(node_id, rows)[0]
             assert isinstance(parent, int)  # noqa: S101  # `_store` wrote it.
             rows[node_id] = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 from attrs import evolve
 
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 from kvcanon.spec.events import Event
 
 Hear = Callable[[tuple[Event, ...]], None]
@@ -45,4 +45,4 @@ def with_event_tap(adapter: Adapter, hear: Hear) -> Adapter:
     def make(*args: object, **kwargs: object) -> object:
         return TappedCache(adapter.make(*args, **kwargs), hear)
 
-    return evolve(adapter, make=make)
+    return evolve(adapter, make=cast("MakeCache", make))

@@ -43,9 +43,7 @@ def run_of_failure(cache: str, failure: Failure, law_ids: Collection[str]) -> Sh
         )
 
 
-def drawn_failures(
-    report: CheckReport, seed: int
-) -> Callable[[ReplayedFailure], Markup]:
+def drawn_failures(report: CheckReport, seed: int) -> Callable[[ReplayedFailure], Markup]:
     """Record the failures of a report in a worker; returns the element of each for its page."""
     drawn: list[tuple[ReplayedFailure, Markup]] = []
     caches = {cache.name: cache for cache in report.caches}

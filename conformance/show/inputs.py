@@ -52,9 +52,7 @@ def run_of_file(name: str, cache: str | None, failure: str | None) -> ShownRun:
     if found == REPORT:
         return _run_of_report(path, value, cache, failure)
     if isinstance(found, str) and found.startswith("kvcanon-"):
-        raise UsageError(
-            f"{path} has the format {found}; this kvcanon shows {REPORT} and {VECTOR}"
-        )
+        raise UsageError(f"{path} has the format {found}; this kvcanon shows {REPORT} and {VECTOR}")
     hint = f"; {REPLAYS.format(path)}" if isinstance(value, dict) and "hash_ids" in value else ""
     raise UsageError(f"{path} is nothing to show; give {KINDS}{hint}")
 

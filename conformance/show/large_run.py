@@ -66,9 +66,11 @@ class LargeRun:
         grown = len(self._ids)
         if grown < FAN:
             return ROOT
-        if grown < FAN + min(CHAIN, self._nodes // 2):
+        chain_end = FAN + min(CHAIN, self._nodes // 2)
+        if grown < chain_end:
             return self._ids[-1]
-        return self._ids[self._random.randrange(grown)]
+        at = self._random.randrange(grown)
+        return self._ids[at if at >= chain_end else at % FAN]
 
     def _grown(self, parent: NodeId) -> NodeId:
         self._next_id += 1

@@ -1,4 +1,4 @@
-"""Records a replay of requests for a page: its first calls step by step, and charts of all of it."""
+"""Records a replay for a page: some of its calls step by step, and charts of all requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHOWN_TOKENS = 6
 
 
 class ReplayRecorder:
-    """Records the calls from one request on, with the states after them, and counts of each request.
+    """Records the calls from one request on, with the states after them, and counts of requests.
 
     Each state is turned into what changed at once, so that states do not fill the memory.
     """
@@ -170,9 +170,7 @@ class ReplayRecorder:
     def _state(self) -> Snapshot | None:
         return self._subject.cache.snapshot() if self._shows else None
 
-    def _record(
-        self, packer: StepPacker, operation: object, words: str, outcome: object
-    ) -> None:
+    def _record(self, packer: StepPacker, operation: object, words: str, outcome: object) -> None:
         state = outcome.step.after if isinstance(outcome, StepViolation) else self._state()
         taken = isinstance(operation, TakeEvents)
         if self._shows:

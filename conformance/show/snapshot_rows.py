@@ -114,9 +114,7 @@ class SnapshotRows:
 def pages_text(pages: Iterable[Page]) -> str:
     """Pages as text: units with spaces between them, the two tokens of a bigram as "1:2"."""
     return "|".join(
-        " ".join(
-            f"{unit[0]}:{unit[1]}" if isinstance(unit, tuple) else f"{unit}" for unit in page
-        )
+        " ".join(f"{unit[0]}:{unit[1]}" if isinstance(unit, tuple) else f"{unit}" for unit in page)
         for page in pages
     )
 

@@ -2,8 +2,8 @@
 
 Each part is JSON, deflated, in base64. `steps` has a line for each step. `changes-N` has what a
 number of steps changed, in both directions, so that the page can step back. `state-N` is the whole
-state before the first step of `changes-N`, to jump into the middle of a run. It is written where the
-changes since the last one take more than it, so that a page is at most about twice as large.
+state before the first step of `changes-N`, to jump into the middle of a run. It is written where
+the changes since the last one take more than it, so that a page is about twice as large at most.
 """
 
 from __future__ import annotations

@@ -76,6 +76,17 @@ def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
     assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
 
 
+def test_wheel_holds_the_styles_and_scripts_of_pages(release: Release) -> None:
+    """The wheel holds the style sheets and the scripts that reports and runs are made with."""
+    own = [*(ROOT / "conformance").rglob("*.css"), *(ROOT / "conformance").rglob("*.js")]
+    assert len(own) > 5
+    with zipfile.ZipFile(release.wheel) as wheel:
+        packed = {
+            name: wheel.read(name) for name in wheel.namelist() if name.endswith((".css", ".js"))
+        }
+    assert packed == {f"kvcanon/{path.relative_to(ROOT)}": path.read_bytes() for path in own}
+
+
 def compiled(wheel: Path) -> list[str]:
     """Return what a wheel holds besides text: modules for one platform, and caches of Python's."""
     with zipfile.ZipFile(wheel) as opened:

@@ -39,10 +39,12 @@ function clipped(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-/** A section of the page with a heading of its own. */
-function section(title, className, ...children) {
-  return make("section", { class: `show-box ${className}`, "aria-label": title },
-    make("h3", {}, title), ...children);
+/** A section of the page with a heading, of the level that the page has there. */
+function section(level, title, className, ...children) {
+  // A report has several runs, and names of its landmarks must differ.
+  const label = level === 2 ? title : null;
+  return make("section", { class: `show-box ${className}`, "aria-label": label },
+    make(`h${level}`, { class: "show-title" }, title), ...children);
 }
 
 /**

@@ -25,6 +25,7 @@ function outline(state, wish) {
   let left = Math.max(MOST_LINES, must.size);
   const tops = [state.root, ...loose];
   const queue = [...tops];
+  const seen = new Set(tops); // A faulty tree may lead to a node twice.
   for (let at = 0; at < queue.length; at++) {
     const id = queue[at];
     const asked = wish.open.get(id) || 0;
@@ -34,7 +35,9 @@ function outline(state, wish) {
     const picks = pick(kids, keptBelow.get(id) || [], asked || FIRST_CHILDREN,
       asked ? Infinity : left, only === null ? null : kept);
     for (const child of picks) {
+      if (seen.has(child)) continue;
       const line = chainFrom(state, child, wish);
+      seen.add(child).add(line.next ?? child);
       lines.push(line);
       if (!asked) left -= line.kind === "chain" ? 2 : 1; // What was asked for comes besides.
       queue.push(line.kind === "chain" ? line.next : child);
@@ -68,7 +71,7 @@ function chainFrom(state, id, wish) {
   for (;;) {
     const kids = state.children.get(at);
     const folds = kids && kids.size === 1 && !wish.must.has(at) && !wish.open.has(at)
-      && !wish.closed.has(at) && !wish.ghosts.has(at) && ids.length <= state.rows.size;
+      && !wish.closed.has(at) && !wish.ghosts.has(at) && !(ids.length && at === id);
     if (!folds) break;
     ids.push(at);
     [at] = kids;

@@ -20,13 +20,16 @@ function breachPanel(breaches, select) {
     if (!byTitle.has(breach.title)) byTitle.set(breach.title, []);
     byTitle.get(breach.title).push(breach);
   }
-  return [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
+  const boxes = [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
     make("p", { class: "show-breach-title" }, make("strong", {}, `Breaks ${title}`)),
     ...some.slice(0, MOST_TEXTS).map(({ text }) => make("p", {}, ...linked(text, select))),
     some.length > MOST_TEXTS ? make("p", {}, `and ${some.length - MOST_TEXTS} more`) : null,
     some[0].statement ? make("p", { class: "soft" }, `The law: ${some[0].statement}`) : null,
     some[0].law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${some[0].law}`))
       : null));
+  if (boxes.length < 2) return boxes;
+  return [boxes[0], make("details", {}, make("summary", {},
+    `The same call breaks ${counted(boxes.length - 1, "other law")}`), ...boxes.slice(1))];
 }
 
 /** The call of a step, its answer, what it changed and which events it emitted. */
@@ -46,7 +49,7 @@ function stepPanel(run, step, touched, select) {
   const events = detail.e || [];
   if (events.length) {
     const rest = (detail.m || events.length) - Math.min(events.length, MOST_LISTED);
-    parts.push(make("h4", {}, counted(detail.m || events.length, "event")), make("ul", {},
+    parts.push(make("p", { class: "show-heading" }, counted(detail.m || events.length, "event")), make("ul", {},
       ...events.slice(0, MOST_LISTED).map((event) => make("li", {}, eventInWords(event))),
       rest > 0 ? make("li", {}, `and ${rest.toLocaleString("en")} more`) : null));
   }
@@ -72,7 +75,7 @@ function changesOf(touched, select) {
   for (const id of touched.removed.keys()) lines.push([id, " left the tree"]);
   if (!lines.length) return [make("p", { class: "soft" }, "No node changed.")];
   const rest = lines.length - MOST_LISTED;
-  return [make("h4", {}, "Changes of nodes"), make("ul", {},
+  return [make("p", { class: "show-heading" }, "Changes of nodes"), make("ul", {},
     ...lines.slice(0, MOST_LISTED).map(([id, words]) => make("li", {},
       ...linked(`node ${id}`, select), words)),
     rest > 0 ? make("li", {}, `and ${rest.toLocaleString("en")} more`) : null)];

@@ -10,6 +10,7 @@ class Viewer {
   constructor(element, whole) {
     this.element = element;
     this.whole = whole;
+    this.level = whole ? 2 : 4;
     this.name = `show-${++viewers}`;
     this.run = new Run((part) => {
       const found = element.querySelector(`[data-part="${part}"]`);
@@ -58,7 +59,7 @@ class Viewer {
     const box = (key, title) => {
       const content = make("div", { class: "show-content" });
       this.boxes[key] = content;
-      return section(title, `show-${key}`, content);
+      return section(this.level, title, `show-box-${key}`, content);
     };
     this.breach = make("div", { class: "show-breaches" });
     this.charts = this.run.about.charts.map((chart) => new ChartView(chart,
@@ -67,9 +68,9 @@ class Viewer {
     const page = make("div", { class: "show-page" }, this.controls(), this.live, this.breach,
       make("div", { class: "show-columns" },
         make("div", { class: "show-main" },
-          section("Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
-          section("Calls", "show-calls-box", this.calls),
-          ...(this.charts.length ? [section("Over time", "show-charts",
+          section(this.level, "Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
+          section(this.level, "Calls", "show-calls-box", this.calls),
+          ...(this.charts.length ? [section(this.level, "Over time", "show-charts",
             ...this.charts.map((chart) => chart.element))] : [])),
         make("div", { class: "show-side" }, box("step", "This step"), box("node", "Node"),
           box("pools", "Pools"), box("places", "Where the data is"), box("recency", "Order of use"),
@@ -334,8 +335,9 @@ class Viewer {
   say() {
     const { run, touched } = this;
     const found = run.breaches.get(run.step) || [];
-    const breaches = [...new Set(found.map((each) => each.title))].map((title) =>
-      `Breaks ${title}: ${found.find((each) => each.title === title).text}.`);
+    const titles = new Set(found.map((each) => each.title));
+    const breaches = found.slice(0, 1).map(({ title, text }) => `Breaks ${title}: ${text}`
+      + (titles.size > 1 ? `; and ${counted(titles.size - 1, "other law")}.` : "."));
     const call = run.step === 0 ? "the new cache."
       : `${clipped(run.table.steps[run.step - 1][2], 120)}: ${clipped(run.table.steps[run.step - 1][3], 120)}.`;
     const news = [[touched.added.size, "added"], [touched.removed.size, "removed"],

@@ -1,0 +1,97 @@
+"""A headless browser for the tests of pages, started once; pages that note what goes wrong in them.
+
+Where there is no browser these tests are skipped, but in CI they fail.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.show.browser import headless_browser
+from opened_pages import OpenPage
+from shown_pages import write_page
+
+SIZES = {
+    "phone": ViewportSize(width=360, height=740),
+    "desktop": ViewportSize(width=1280, height=800),
+}
+
+
+@contextmanager
+def _started() -> Iterator[Browser]:
+    try:
+        with headless_browser() as browser:
+            yield browser
+    except UsageError as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session", name="browser")
+def browser_of_all() -> Iterator[Browser]:
+    """The browser of all tests."""
+    with _started() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def pages_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pages that tests write."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture
+def open_page(browser: Browser, pages_folder: Path) -> Iterator[OpenPage]:
+    """Opens a page: one of `shown_pages.PAGES` by its name, or a file, as of a site.
+
+    At the end of the test there must have been no error in its console and no request of anything
+    but files.
+    """
+    contexts, wrong = list[BrowserContext](), list[str]()
+
+    def opened(
+        page: str | Path,
+        size: str = "desktop",
+        scheme: Literal["light", "dark"] = "light",
+        at: str = "",
+    ) -> Page:
+        path = page if isinstance(page, Path) else write_page(page, pages_folder)
+        context = browser.new_context(
+            viewport=SIZES[size],
+            color_scheme=scheme,
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(20_000)
+        tab.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        tab.on(
+            "console",
+            lambda message: (
+                wrong.append(f"console: {message.text}")
+                if message.type in ("error", "warning")
+                else None
+            ),
+        )
+        tab.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith("file:") else wrong.append(f"asked {request.url}")
+            ),
+        )
+        tab.goto(path.as_uri() + at)
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
