@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from kvcanon.conformance.book.badges import badges
+from kvcanon.conformance.book.map_picture import draw_map
 from kvcanon.conformance.book.tree_picture import draw_state
 from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
 from kvcanon.conformance.vectors.recording import PLAIN
@@ -32,12 +33,13 @@ def write_figures(checkout: Path) -> None:
 
 
 def figures() -> dict[str, str]:
-    """Every picture as the text of its file, by name."""
+    """Every picture as the text of its file, by name; `trees` is the map of the checkout."""
     styles = STYLES.read_text("utf-8")
     drawn = {}
     for name, (title, state) in {**_plain_scenes(), **_window_scenes(), **_tier_scenes()}.items():
         picture = draw_state(state, title, styles=f"{_short(styles)} {_dark(styles)}")
         drawn[f"{PREFIX}{name}"] = f"{picture}\n"
+    drawn["trees"] = f"{draw_map(f'{_short(styles)} {_dark(styles)}')}\n"
     return drawn
 
 

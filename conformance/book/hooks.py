@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r'<span data-kv-picture="([^"]+)"></span>')
 
+_SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+"""The theme gives its dialog no name."""
+
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the laws into the navigation."""
@@ -34,6 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
     """Put the pictures of a page into it."""
     drawn = _pictures(_folder(config))
+    output = output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
     return _PLACE.sub(lambda place: drawn[place[1]], output)
 
 

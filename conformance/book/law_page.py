@@ -217,7 +217,8 @@ def _mutants(law: Law, book: Book) -> Iterator[str]:
         _, line = inspect.getsourcelines(mutant.plant)
         code = textwrap.indent(inspect.getsource(mutant.plant).rstrip(), "    ")
         yield (
-            f'??? bug "{mutant.name}: {_quoted(what_goes_wrong(mutant))}"\n\n'
+            f'<a id="fault-{mutant.name}"></a>\n\n'
+            f'???+ bug "{mutant.name}: {_quoted(what_goes_wrong(mutant))}"\n\n'
             f"    [`{file}`, line {line}]({source_link(str(file), UP, line)})\n\n"
             f"    ```python\n{code}\n    ```"
         )

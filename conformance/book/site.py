@@ -21,8 +21,8 @@ from kvcanon.conformance.mutants.kill_matrix import find_checkout, find_mutants
 from kvcanon.spec.law import LAWS, RETIRED, SITE
 
 STYLES = Path(__file__).with_name("book.css")
-SHIM = Path(__file__).with_name("iframe-worker-shim.js")
-"""Lets a page that was opened as a file run the search."""
+SCRIPTS = ("iframe-worker-shim.js", "name-code-bars.js")
+"""What the theme lacks: search in a page that was opened as a file, and names for its code bars."""
 
 BOOSTS = {
     "docs/symptoms.md": 4.0,
@@ -74,7 +74,8 @@ def write_site(out: Path, start: Path) -> None:
     (pages / "llms.txt").write_text(llms_txt(checkout), "utf-8")
     (pages / "assets").mkdir()
     shutil.copy(STYLES, pages / "assets" / STYLES.name)
-    shutil.copy(SHIM, pages / "assets" / SHIM.name)
+    for name in SCRIPTS:
+        shutil.copy(STYLES.with_name(name), pages / "assets" / name)
     (out / "pictures.json").write_text(json.dumps(pictures.by_name), "utf-8")
     (out / "nav.json").write_text(json.dumps(_nav_of_laws()), "utf-8")
 

@@ -41,7 +41,9 @@ def witness_section(witness: PlayedWitness, pictures: Pictures) -> Iterator[str]
     lines = code_lines([scene.call for scene in witness.scenes])
     yield f"### Witness {vector.vector_id}"
     fault = escape(what_goes_wrong(witness.mutant), quote=False)
-    yield f"A cache with this fault breaks it: {fault}"
+    mutant = witness.mutant
+    here = "" if mutant.law_id == vector.law_id else f"../{mutant.law_id}/index.md"
+    yield f"A cache with this fault breaks it: {fault} [Its code]({here}#fault-{mutant.name})."
     before = _leading(witness)
     if before is None:
         yield "The cache is new when the call comes."

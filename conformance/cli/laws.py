@@ -25,7 +25,7 @@ from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector
-from kvcanon.spec.law import LAWS, RETIRED, Law
+from kvcanon.spec.law import LAWS, RETIRED, SITE, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
 from kvcanon.spec.refusals import cells as refusals_in_words
@@ -106,7 +106,7 @@ def _print_list() -> None:
             table.add_row(law.law_id, Text(law.level.value, "dim"), Text(sentence))
         out.print(Text(_area_title(here[0]), "bold cyan"))
         out.print(Padding(table, (0, 0, 1, 2)))
-    out.print(f"{len(LAWS)} laws. `kvcanon laws ID` prints one whole.")
+    out.print(f"{len(LAWS)} laws. `kvcanon laws ID` prints one whole, {SITE}laws/ shows it.")
 
 
 def _print_page(law: Law) -> None:
