@@ -1,41 +1,46 @@
-"""SGLang's Python core, mended where kvcanon must decide otherwise: what servers of kvcanon are held to.
+"""SGLang's Python core with what a law forbids kvcanon mended: servers of kvcanon are held to it.
 
-Each mend undoes one thing that a law forbids kvcanon, and wraps the method that decides it:
-
-- A split makes the suffix recent that was not matched (sgl#38482), so that it is evicted after pages that were
-  matched since. REC-7: a split leaves recency as it is.
-- The controller asks the host for room for a whole copy where a part of it is free, and the core evicts that much.
-  EVICT-2: an eviction stops once enough is free.
-- Window data on the host alone leaves in the order in which it left the device. REC-3: that which was used longest ago
-  leaves first, on the host too (`Profile.host_order_by_use`).
+Each mend changes one rule of SGLang's for that of a law, by wrapping the method that follows it.
+What is left to differ is a fault of kvcanon's. The mends of window data are in `mended_windows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from itertools import count
 from typing import Any
 
+from kvcanon.conformance.serving.mended_windows import (
+    copy_own_windows,
+    copy_windows_of_backed_nodes,
+    end_of,
+    evict_what_lacks,
+    evict_windows_by_use,
+)
+
 _PYTHON_CORE = "sglang.srt.mem_cache.unified_cache.unified_tree_core"
-_WINDOW_HOST_POOL = "_swa_kv_pool_host"
+_COMPONENTS = "sglang.srt.mem_cache.unified_cache.components"
+_EVENTS = "sglang.srt.disaggregation.kv_events"
 
 Core = Any
-"""SGLang's `UnifiedTreeCore`, which has no types here; nor have its nodes."""
+"""SGLang's `UnifiedTreeCore`, which has no types here; nor has what it takes and returns."""
 TreeNode = Any
+Found = Any
+Insert = Any
+Mend = Callable[[Core], None]
 
 
 def mended_core(*given: object) -> Core:
     """A core with all mends. Takes what factories take."""
     core = import_module(_PYTHON_CORE).UnifiedTreeCore(*given)
-    for mend in (split_in_place, evict_what_lacks, evict_windows_by_use):
+    for mend in MENDS:
         mend(core)
     return core
 
 
 def split_in_place(core: Core) -> None:
-    """Let a split leave recency as it is."""
-    split = core._split_node  # noqa: SLF001  # It has no other name.
+    """REC-7: a split does not make the suffix recent that was not matched (sgl#38482)."""
+    split = core._split_node  # noqa: SLF001  # Here and below, they have no other names.
 
     def split_node(key: object, child: TreeNode, length: int) -> tuple[TreeNode, object]:
         before = child.last_access_time
@@ -46,73 +51,109 @@ def split_in_place(core: Core) -> None:
     core._split_node = split_node  # noqa: SLF001
 
 
-def evict_what_lacks(core: Core) -> None:
-    """Let the host evict window data only as far as a copy lacks room."""
-    evict = core.drive_host_eviction
+def count_every_part(core: Core) -> None:
+    """RES-7: both parts of a node that an insert splits at its window count its hit.
 
-    def drive_host_eviction(kind: Any, tokens: int) -> object:  # noqa: ANN401
-        pool = getattr(core.components_by_type[kind], _WINDOW_HOST_POOL, None)
-        return evict(kind, tokens if pool is None else tokens - pool.available_size())
+    SGLang counts the lower one alone (`docs/findings/sglang/window_split_counts_no_hit.md`).
+    """
+    begin, count = core.begin_insert, core._inc_hit_count_and_check  # noqa: SLF001
+    wants_copy = core._should_backup_after_insert  # noqa: SLF001
+    counted = set[int]()
 
-    core.drive_host_eviction = drive_host_eviction
+    def begin_insert(params: Insert) -> object:
+        counted.clear()
+        return begin(params)
 
+    def count_hit(node: TreeNode) -> object:
+        counted.add(node.id)
+        return count(node)
 
-def evict_windows_by_use(core: Core) -> None:
-    """Let window data leave the host by its last use, on the device or on the host."""
-    kinds = [kind for kind, each in core.components_by_type.items() if hasattr(each, _WINDOW_HOST_POOL)]
-    for kind in kinds:
-        _order_by_use(core, kind)
-
-
-def _order_by_use(core: Core, kind: Any) -> None:
-    windows, ticks = core.components_by_type[kind], count(1)
-    refresh, reset, split, put = windows.refresh_lru, core.reset, core._split_node, core.set_component_device_value
-    used: dict[int, int] = {}
-
-    def refresh_lru(phase: Any, node: TreeNode, root: TreeNode) -> None:
-        refresh(phase, node, root)
-        if phase.name == "WALKDOWN":
-            return
-        tick, covered = next(ticks), 0
-        while node is not root and covered < windows.sliding_window_size + core.page_size:
-            used[node.id] = tick
-            covered += len(node.key)
+    def should_back_up(state: Insert) -> object:
+        node = state.target_node.parent
+        while node is not None and node.parent is not None:
+            if node.id not in counted and end_of(node) > state.params.inserted_len:
+                count_hit(node)
             node = node.parent
+        return wants_copy(state)
 
-    def set_component_device_value(node_id: int, given: Any, value: object) -> None:
-        if given is kind and core.node_by_id(node_id).component_data[kind].host_value is None:
-            used[node_id] = next(ticks)
-        put(node_id, given, value)
-
-    def split_node(key: object, child: TreeNode, length: int) -> tuple[TreeNode, object]:
-        upper, action = split(key, child, length)
-        used[upper.id] = used.get(child.id, 0)
-        return upper, action
-
-    def by_use(host: Any) -> list[TreeNode]:
-        free = [node for node in host.cache.values() if not node.component_data[kind].host_lock_ref and not node.component_data[kind].lock_ref]
-        return sorted(free, key=lambda node: (used.get(node.id, 0), _depth(node)))
-
-    def install() -> None:
-        host = core.host_lru_lists[kind]
-        host.get_lru_no_host_lock = lambda: next(iter(by_use(host)), None)
-        host.get_prev_no_host_lock = lambda node: next(iter(x for x in by_use(host) if x is not node), None)
-
-    def reset_all() -> None:
-        reset()
-        used.clear()
-        install()
-
-    windows.refresh_lru = refresh_lru
-    core.set_component_device_value = set_component_device_value
-    core._split_node = split_node
-    core.reset = reset_all
-    install()
+    core.begin_insert = begin_insert
+    core._inc_hit_count_and_check = count_hit  # noqa: SLF001
+    core._should_backup_after_insert = should_back_up  # noqa: SLF001
 
 
-def _depth(node: TreeNode) -> int:
-    depth = 0
-    while node.parent is not None:
-        node = node.parent
-        depth += len(node.key)
-    return depth
+def promise_whole_hits(core: Core) -> None:
+    """MATCH-1: what a match found on the device and beyond it are all tokens that can be used.
+
+    SGLang counts beyond it only nodes whose full data is on the host, so that a hit is too short
+    where the device has full data and waits for window data. The scheduler adds both numbers.
+    """
+    match = core.match_prefix
+
+    def match_prefix(params: object) -> Found:
+        found = match(params)
+        if not core.enable_hicache:
+            return found
+        reached = end_of(core.node_by_id(found.best_match_node))
+        longer = found.swa_branching_seqlen
+        return found._replace(
+            host_hit_length=reached - found.device_prefix_len,
+            swa_branching_seqlen=longer if longer is not None and longer > reached else None,
+        )
+
+    core.match_prefix = match_prefix
+
+
+def give_up_whole_duplicates(core: Core) -> None:
+    """RES-2, REC-3: under write_back, copies that the device has leave as a whole, by the policy.
+
+    SGLang drops their full data alone, in the order in which the copies were made, also where a
+    lock holds the node (`Profile.whole_nodes_on_host`, `Profile.locks_hold_host_copies`).
+    """
+    full = core.components[0].component_type
+
+    def rank(node: TreeNode) -> tuple[bool, object, int]:
+        is_leaf = node in core.evictable_device_leaves
+        return (is_leaf, core.eviction_strategy.get_priority(node), end_of(node))
+
+    def reclaim(
+        tokens: int, tracker: dict[object, int], device: object, host: object, **more: object
+    ) -> None:
+        for node in sorted(filter(_is_duplicate, core._node_arena.values()), key=rank):  # noqa: SLF001
+            if tracker[full] >= tokens:
+                return
+            core.kv_events.record_remove(node, medium=import_module(_EVENTS).StorageMedium.CPU)
+            core.full_host_duplicates.pop(node.id, None)
+            for part in reversed(core.components):
+                core._evict_component_and_detach_lru(  # noqa: SLF001
+                    node,
+                    part,
+                    device,
+                    host,
+                    target=import_module(_COMPONENTS).EvictLayer.HOST,
+                    tracker=tracker,
+                    **more,
+                )
+
+    core._reclaim_full_host_duplicates = reclaim  # noqa: SLF001
+
+
+def _is_duplicate(node: TreeNode) -> bool:
+    """Whether the device has all of a node's host copy, and nothing uses the node."""
+    if node.write_through_pending_id is not None or node.load_back_pending_id is not None:
+        return False
+    if any(data.lock_ref or data.host_lock_ref for data in node.component_data):
+        return False
+    on_host = [data for data in node.component_data if data.host_value is not None]
+    return node.backuped and all(data.value is not None for data in on_host)
+
+
+MENDS: tuple[Mend, ...] = (
+    split_in_place,
+    count_every_part,
+    promise_whole_hits,
+    give_up_whole_duplicates,
+    evict_what_lacks,
+    evict_windows_by_use,
+    copy_own_windows,
+    copy_windows_of_backed_nodes,
+)
