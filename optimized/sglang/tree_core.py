@@ -69,10 +69,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self._empty_result = MatchResult(0, root, root, root, cache_actions=[])
         return self._empty_result
 
-    def supports_fast_match_prefix(self) -> bool:
-        """Whether the scheduler may match every waiting request."""
-        return True
-
     # Matching and inserting.
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import sys
 from array import array
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -18,6 +20,8 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
+from kvcanon.conformance.serving.mended_core import MENDS, mended_core
+from kvcanon.conformance.serving.server_setup import MENDED
 from kvcanon.sglang_plugin import register
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
@@ -35,6 +39,23 @@ SHAPES = (
         write_policy=WritePolicy.WRITE_THROUGH,
     ),
 )
+POLICIES = (
+    WritePolicy.WRITE_THROUGH,
+    WritePolicy.WRITE_THROUGH_SELECTIVE,
+    WritePolicy.WRITE_BACK,
+)
+WINDOWED = tuple(
+    CacheConfig(
+        page_size=4,
+        window_tokens=window,
+        device_slots=Counts(full=64, swa=48),
+        host_slots=Counts(full=host, swa=host),
+        write_policy=policy,
+    )
+    for window, host in ((8, 400), (16, 70))
+    for policy in POLICIES
+)
+"""Windows with a host that has room for all, and with one that has not."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
     *("full_kv_hit_length", "swa_branching_seqlen", "mamba_branching_seqlen"),
@@ -126,6 +147,9 @@ class Scheduler:
         if states is not None and done.mamba_exist:
             states.free(params.mamba_value)
         ranges = {str(kind): parts for kind, parts in done.adopted_ranges.items()}
+        if self.config.window_tokens and self.config.host_tier:
+            # SGLang heals with full slots, too; kvcanon keeps its own, which hold the same.
+            ranges.pop("full", None)
         return [done.prefix_len, done.mamba_exist, done.swa_branch_inserted, ranges]
 
     def _after(self) -> dict[str, object]:
@@ -157,14 +181,16 @@ class Scheduler:
         return self.keys.RadixKey(array("q", prompt))
 
 
-def compared(config: CacheConfig, cores: list[str], seed: int) -> dict[str, object]:
+def compared(
+    config: CacheConfig, cores: list[str], seed: int, rounds: int = ROUNDS
+) -> dict[str, object]:
     """Where the cores differ in one configuration, and the sums of what was found."""
     random, found = Random(seed), []
     sums: dict[str, int] = {}
     sides = [Scheduler(config, core) for core in cores]
     trunk = [random.randrange(50) for _ in range(3 * config.page_size + 5)]
     chats = [trunk + [random.randrange(50) for _ in range(7)] for _ in range(6)]
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         at = random.randrange(len(chats))
         chats[at] += [random.randrange(50) for _ in range(random.randrange(1, 9))]
         if len(chats[at]) > 18 * config.page_size + 40:
@@ -184,11 +210,38 @@ def compared(config: CacheConfig, cores: list[str], seed: int) -> dict[str, obje
     return {"differences": found[:6], "sums": sums}
 
 
+def needed(rounds: int) -> dict[str, bool]:
+    """Whether kvcanon differs from a mended core without one of its mends, for each of them."""
+    found = {}
+    for mend in MENDS:
+        name = f"{MENDED} without {mend.__name__}"
+        made = partial(mended_core, mends=tuple(each for each in MENDS if each is not mend))
+        _register(name, made)
+        found[mend.__name__] = any(
+            compared(config, ["kvcanon", name], seed, rounds)["differences"]
+            for seed, config in enumerate(WINDOWED)
+        )
+    return found
+
+
+def _register(name: str, factory: Callable[..., Any]) -> None:
+    registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
+    registry.register_tree_core_backend(name, factory)
+
+
 def main() -> None:
-    """Compare two cores in every configuration, and print the differences."""
+    """Compare two cores in every configuration, and print the differences.
+
+    With `mends` as the one argument, print which mends of the mended core are needed.
+    """
     register()
+    _register(MENDED, mended_core)
     cores = sys.argv[1:3]
-    report = [compared(config, cores, seed) for seed, config in enumerate(SHAPES)]
+    if cores == ["mends"]:
+        print(json.dumps(needed(ROUNDS)))  # noqa: T201 # The test reads it.
+        return
+    shapes = WINDOWED if MENDED in cores else SHAPES
+    report = [compared(config, cores, seed) for seed, config in enumerate(shapes)]
     print(json.dumps(report))  # noqa: T201 # The test reads it.
 
 
