@@ -25,6 +25,8 @@ REPLAY_SILENCE_MS = 2000
 WAITING_FRAMES = 100_000
 """Of a publisher, before ZeroMQ drops more."""
 
+FRAMES_AT_ONCE = 1000
+
 _ANY_NUMBER = 1 << 63
 
 
@@ -95,7 +97,11 @@ class Subscriber(Closing):
         return [each.source for each in self._publishers]
 
     def receive(self, timeout_s: float) -> Iterator[Frame | BrokenFrame]:
-        """Give what arrives until nothing more waits; wait for the first at most `timeout_s`."""
+        """Give what waits; wait for the first at most `timeout_s`.
+
+        No more than `FRAMES_AT_ONCE` of each publisher, so that one that never pauses holds up
+        neither the others nor the caller.
+        """
         ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
         for number, publisher in enumerate(self._publishers):
             if publisher.monitor in ready:
@@ -131,7 +137,7 @@ class Subscriber(Closing):
                 publisher.was_cut, publisher.doubtful = False, True
 
     def _drain(self, number: int, publisher: _Publisher) -> Iterator[Frame | BrokenFrame]:
-        while True:
+        for _ in range(FRAMES_AT_ONCE):
             try:
                 parts = publisher.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
