@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import zmq
 from attrs import define, evolve, field, frozen
 from zmq.utils.monitor import recv_monitor_message
 
-from kvcanon.live.closing import Closing
 from kvcanon.live.endpoints import check_endpoint
 from kvcanon.live.replay_server import END
 from kvcanon.live.sequence import BatchPlace, SequenceTracker
@@ -77,7 +77,7 @@ class _Publisher:
     """Whether the connection was made anew, perhaps to another publisher."""
 
 
-class Subscriber(Closing):
+class Subscriber:
     """A SUB socket for each publisher. Raises: BadEndpoint."""
 
     def __init__(self, sources: Sequence[Source | str], *, topic: str = "") -> None:
@@ -114,6 +114,12 @@ class Subscriber(Closing):
         if not self._closed:
             self._closed = True
             self._context.destroy(linger=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
     def _connect(self, source: Source, topic: str) -> _Publisher:
         socket = self._context.socket(zmq.SUB)

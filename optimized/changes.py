@@ -3,7 +3,7 @@
 Python raises KeyboardInterrupt in the main thread between any two of its steps. In
 `threading.Condition` these steps are Python's own: an interrupt may leave its lock locked for ever,
 or unlock what another thread has locked. Here, every step that must not be cut in two is one call
-of C code.
+of C code: also to take a bell and ring it, or a thread would wait for a bell that nobody has.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 
 
@@ -26,11 +27,13 @@ class Changes(_thread.RLock):  # type: ignore[misc]  # CPython lets it have subc
 
     def notify_all(self) -> None:
         """Wake all who wait, so that each looks again."""
-        while self._bells:
-            self._bells.popleft().release()
+        with suppress(IndexError):  # None is left.
+            deque(map(_thread.LockType.release, iter(self._bells.popleft, None)), maxlen=0)
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:
         """Return once `is_so()`. The caller must not hold the lock."""
+        # An interrupt may have come between a change and its ring.
+        self.notify_all()
         while not is_so():
             bell = Lock()
             bell.acquire()

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat, starmap
 from operator import attrgetter
 from threading import Thread
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from attrs import define, field
@@ -255,12 +254,7 @@ class WorkerEngine(Generic[WorkerKind]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
 

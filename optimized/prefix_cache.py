@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from kvcanon.optimized import _core
@@ -365,12 +364,7 @@ class PrefixCache(_core.CacheCore):
         """Return the cache, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the cache."""
         self.close()
 

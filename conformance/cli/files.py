@@ -42,6 +42,12 @@ def try_to_open(path: Path) -> None:
         raise _not_written(path, error) from error
 
 
+def require_no_file(path: Path | None) -> None:
+    """Refuse a file that has something in it, which writing would destroy. Raises: UsageError."""
+    if path is not None and path.is_file() and path.stat().st_size:
+        raise UsageError(f"{path} is there already; name another file, or remove it")
+
+
 def require_folder(folder: Path | None) -> None:
     """Make a folder, and see that files can be made in it. Raises: UsageError."""
     if folder is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvcanon.conformance.cli.files import require_files
+from kvcanon.conformance.cli.files import require_files, require_no_file
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,
     HashChoice,
@@ -64,6 +64,7 @@ def watch_command(
             f"{len(endpoints)} endpoints and {len(replay)} of --replay; give one for each, in order"
         )
     require_files({"--record": record})
+    require_no_file(record)
     # The extra may be missing, and the command line works without it.
     from kvcanon.conformance.cli.watch_run import WatchOptions, run_watch  # noqa: PLC0415
 

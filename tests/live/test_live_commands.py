@@ -105,6 +105,20 @@ def test_a_watch_without_a_frame_is_no_success(capsys: pytest.CaptureFixture[str
     assert "No law is broken" not in printed.out
 
 
+def test_a_watch_does_not_overwrite_a_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with 2 before it listens; an empty file may be written."""
+    path = Path(recorded(tmp_path / "a", [CLEARED]))
+    before = path.read_bytes()
+    watch = ["watch", "tcp://127.0.0.1:1", "--seconds", "0.1", "--record"]
+    assert main([*watch, str(path)]) == 2
+    assert f"{path} is there already" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    (tmp_path / "b").touch()
+    assert main([*watch, str(tmp_path / "b")]) == 1
+
+
 def test_a_recording_without_events_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
