@@ -18,7 +18,7 @@ from kvcanon.live.endpoints import BadEndpoint, binds, endpoint_of_rank
 from kvcanon.live.faults import Fault
 from kvcanon.live.follower import Follower
 from kvcanon.live.publisher import WhenFull
-from kvcanon.live.subscriber import FRAMES_AT_ONCE, BrokenFrame, Frame, Source
+from kvcanon.live.subscriber import BrokenFrame, Frame, Source
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import AllBlocksCleared, Event
 from sent_events import CLEARED, batch, removes, store, stores
@@ -332,38 +332,6 @@ def test_a_publisher_that_is_started_anew_is_told(before: int) -> None:
     assert follower.counts.restarts == 1
     assert follower.counts.lost == 0
     assert follower.books()[0].blocks() == {"GPU": 1}
-
-
-def test_a_publisher_that_never_pauses_holds_up_nobody(opens: Opens) -> None:
-    """Of many frames that wait a call gives some, and those of others, too; none is lost."""
-    busy, busy_endpoint = opens(zmq.PUB)
-    calm, calm_endpoint = opens(zmq.PUB)
-    last = 3 * FRAMES_AT_ONCE
-
-    def send(socket: zmq.Socket[bytes], number: int) -> None:
-        socket.send_multipart((b"", number.to_bytes(8, "big"), batch()))
-
-    with subscribed(Source(busy_endpoint), Source(calm_endpoint)) as (subscriber, got):
-
-        def begin() -> None:
-            send(busy, 0)
-            send(calm, 0)
-
-        until(lambda: {each.source for each in got} == {0, 1}, pump(subscriber, got, begin))
-        for number in range(1, last + 1):
-            send(busy, number)
-            if number % 100 == 0:
-                # The publisher's own queue holds a thousand.
-                time.sleep(0.01)
-        send(calm, 1)
-        time.sleep(0.2)
-        once = list(subscriber.receive(1.0))
-        got.extend(once)
-        until(lambda: last in numbers(got), pump(subscriber, got))
-    assert len(once) <= FRAMES_AT_ONCE + 2
-    assert {each.source for each in once} == {0, 1}
-    busy_frames = [each for each in got if each.source == 0]
-    assert set(range(1, last + 1)) <= set(numbers(busy_frames))
 
 
 def test_a_subscriber_that_is_started_anew_misses_nothing() -> None:
