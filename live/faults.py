@@ -54,7 +54,7 @@ FAULTS = {
         "EVENT-2",
         "block {block} was stored on {medium}, where it was already",
         "A router that counts copies keeps {block} after its next remove: it goes on sending "
-        "prompts for {pages} that are gone.",
+        "prompts for what is gone, {pages}.",
     ),
     Fault.REMOVED_ABSENT: FaultWords(
         "EVENT-2",

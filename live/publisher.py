@@ -20,12 +20,11 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread
-from typing import Protocol, TypeAlias, TypeGuard, cast
+from typing import Protocol, Self, TypeAlias, TypeGuard, cast
 
 import zmq
 from attrs import frozen
 
-from kvcanon.live.closing import Closing
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
 from kvcanon.live.endpoints import bind, binds, endpoint_of_rank
@@ -77,7 +76,7 @@ class PublisherCounts:
     waiting_pages: int
 
 
-class Publisher(Closing):
+class Publisher:
     """Sends batches of events on a PUB socket, and replays them from a ROUTER socket.
 
     `endpoint` and `replay_endpoint` are those of rank 0; the ports of other ranks are higher by
@@ -190,6 +189,12 @@ class Publisher(Closing):
         self._socket.close(linger=int(linger_s * 1000))
         self._context.term()
         atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
     def _open(self, endpoint: str, binds_endpoint: bool | None) -> str:
         if binds(endpoint) if binds_endpoint is None else binds_endpoint:

@@ -21,11 +21,10 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Self, TypeAlias
 
 from attrs import frozen
 
-from kvcanon.live.closing import Closing
 from kvcanon.live.subscriber import BrokenFrame, Frame, Source
 
 MAGIC = b"KVSTRM01"
@@ -48,7 +47,7 @@ class BadRecording(ValueError):
     """A file that is no recording, or a damaged one."""
 
 
-class StreamRecorder(Closing):
+class StreamRecorder:
     """Writes frames to a file, block by block; `close` writes what waits. Raises: OSError."""
 
     def __init__(self, path: Path, sources: Sequence[Source]) -> None:
@@ -88,6 +87,12 @@ class StreamRecorder(Closing):
         if not self._file.closed:
             self.flush()
             self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
 
 @frozen

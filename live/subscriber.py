@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import zmq
 from attrs import define, evolve, field, frozen
 from zmq.utils.monitor import recv_monitor_message
 
-from kvcanon.live.closing import Closing
 from kvcanon.live.endpoints import check_endpoint
 from kvcanon.live.replay_server import END
 from kvcanon.live.sequence import BatchPlace, SequenceTracker
@@ -24,6 +24,8 @@ REPLAY_SILENCE_MS = 2000
 
 WAITING_FRAMES = 100_000
 """Of a publisher, before ZeroMQ drops more."""
+
+FRAMES_AT_ONCE = 1000
 
 _ANY_NUMBER = 1 << 63
 
@@ -75,7 +77,7 @@ class _Publisher:
     """Whether the connection was made anew, perhaps to another publisher."""
 
 
-class Subscriber(Closing):
+class Subscriber:
     """A SUB socket for each publisher. Raises: BadEndpoint."""
 
     def __init__(self, sources: Sequence[Source | str], *, topic: str = "") -> None:
@@ -95,7 +97,11 @@ class Subscriber(Closing):
         return [each.source for each in self._publishers]
 
     def receive(self, timeout_s: float) -> Iterator[Frame | BrokenFrame]:
-        """Give what arrives until nothing more waits; wait for the first at most `timeout_s`."""
+        """Give what waits; wait for the first at most `timeout_s`.
+
+        No more than `FRAMES_AT_ONCE` of each publisher, so that one that never pauses holds up
+        neither the others nor the caller.
+        """
         ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
         for number, publisher in enumerate(self._publishers):
             if publisher.monitor in ready:
@@ -108,6 +114,12 @@ class Subscriber(Closing):
         if not self._closed:
             self._closed = True
             self._context.destroy(linger=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
 
     def _connect(self, source: Source, topic: str) -> _Publisher:
         socket = self._context.socket(zmq.SUB)
@@ -131,7 +143,7 @@ class Subscriber(Closing):
                 publisher.was_cut, publisher.doubtful = False, True
 
     def _drain(self, number: int, publisher: _Publisher) -> Iterator[Frame | BrokenFrame]:
-        while True:
+        for _ in range(FRAMES_AT_ONCE):
             try:
                 parts = publisher.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
