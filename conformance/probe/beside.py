@@ -89,6 +89,8 @@ class StreamBeside:
     ) -> None:
         """Compare what was promised with what was served; `real` is the request as it was sent."""
         earliest = self.settle(sent.round)
+        if not self.batches:
+            return
         if not isinstance(promised, Overlap) or sent.reply.cached is None or sent.reply.retracted:
             return
         if not real.space.salt and not self._saw_all():
