@@ -39,9 +39,9 @@ def probe_command(
 ) -> int:
     """Judge a running engine: its tokens, its cached tokens, its namespaces and its KV events.
 
-    Prompts go out under fresh salts, so that nothing that others have cached is used or emptied;
-    but a pool that is quick to fill is filled. Ends with 0 if nothing is wrong, with 1 if a law is
-    broken or the server ends, and with 2 if it cannot be probed.
+    Prompts go out under fresh salts, so that what others have cached is never used. A pool that is
+    quick to fill is filled, which evicts it; --only can leave that out. Ends with 0 if nothing is
+    wrong, with 1 if a law is broken or the server ends, and with 2 if it cannot be probed.
     """
     require_files({"--script": script, "--record": record, "--log": log})
     for name, value in (("--replay", replay), ("--record", record), ("--ignore", ignore)):

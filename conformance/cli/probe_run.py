@@ -26,6 +26,7 @@ from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.rounds import ROUNDS
+from kvcanon.conformance.probe.served_log import logged_request
 from kvcanon.conformance.probe.session import (
     ProbeLimits,
     ProbeResult,
@@ -160,6 +161,11 @@ def _session(
     def found_beside() -> list[ProbeFinding]:
         if beside is None:
             return []
+        if not beside.batches:
+            raise UsageError(
+                f"nothing came from {options.events}: check the address, and that the engine "
+                "publishes KV events"
+            )
         found, beside.found = beside.found, []
         return found
 
@@ -194,8 +200,6 @@ def _beside(options: ProbeOptions, stack: ExitStack) -> StreamBeside:
 
 def _log(path: Path, stack: ExitStack) -> Callable[..., None]:
     """Write each request as a line of JSON."""
-    from kvcanon.conformance.probe.served_log import logged_request  # noqa: PLC0415
-
     file = stack.enter_context(path.open("w", encoding="utf-8"))
 
     def write(real: Any, sent: Any) -> None:  # noqa: ANN401
@@ -208,10 +212,6 @@ def _log(path: Path, stack: ExitStack) -> Callable[..., None]:
 
 def _note_beside(beside: StreamBeside, result: ProbeResult) -> None:
     """Say what of the stream could not be compared."""
-    if not beside.batches:
-        result.not_shown.append(
-            "the stream: no event came; check --events, and that the engine publishes KV events"
-        )
     if beside.unknown:
         result.not_shown.append(
             f"{beside.unknown} requests beside the stream: it is that of several ranks, or of "

@@ -86,16 +86,19 @@ class StreamBeside:
 
     def compare(
         self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
-    ) -> None:
-        """Compare what was promised with what was served; `real` is the request as it was sent."""
+    ) -> bool:
+        """Compare what was promised with what was served; `real` is the request as it was sent.
+
+        Returns whether all events of earlier requests had come when it was sent.
+        """
         earliest = self.settle(sent.round)
-        if not isinstance(promised, Overlap) or sent.reply.cached is None or sent.reply.retracted:
-            return
-        if not real.space.salt and not self._saw_all():
-            return
         if earliest < sent.began:
             self.late += 1
-            return
+            return False
+        if not isinstance(promised, Overlap) or not (real.space.salt or self._saw_all()):
+            return True
+        if not self.batches or sent.reply.cached is None or sent.reply.retracted:
+            return True
         served = served_request(real, sent)
         self.sums.add(promised, served)
         mismatch = mismatch_of(promised, served, partly=facts.window != 0)
@@ -103,6 +106,7 @@ class StreamBeside:
             kind = ProbeFault.PROMISED if mismatch.kind == PROMISED else ProbeFault.UNPROMISED
             words = f"{sent.round}: {sent.request.name}: {mismatch.words}"
             self.found.append(ProbeFinding(kind, words, sent.round))
+        return True
 
     def _saw_all(self) -> bool:
         books = self.follower.books()

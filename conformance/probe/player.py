@@ -30,8 +30,8 @@ class Beside(Protocol):
 
     def compare(
         self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
-    ) -> None:
-        """Compare the promise with what was served."""
+    ) -> bool:
+        """Compare the promise with what was served; False if events came too late for that."""
 
 
 @define
@@ -69,9 +69,8 @@ class ProbePlayer:
         self.busy_seconds += self.clock() - clock
         sent = SentRequest(request, reply, round_name, began)
         self.computed += max(0, sent.computed)
-        if self.beside is not None:
-            self.beside.compare(promised, real, sent, self.facts)
-        if self.log is not None:
+        in_time = self.beside is None or self.beside.compare(promised, real, sent, self.facts)
+        if self.log is not None and in_time:
             self.log(real, sent)
         return sent
 

@@ -126,6 +126,15 @@ def test_api_key_is_sent(
         assert "HELD" in read(capsys, *quick)
 
 
+def test_stream_from_which_nothing_comes_gives_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A wrong address is no fault of the engine."""
+    with Publisher(ANY, binds_endpoint=True) as silent, sound_at("sglang") as url:
+        words = usage_error(capsys, "probe", url, "--events", silent.endpoint)
+    assert f"nothing came from {silent.endpoint}: check the address" in words
+
+
 def test_server_that_ends_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     """What was found before is kept, and the report says where the server ended."""
     with sound_at("sglang", ServedAs("sglang", dies_after=30)) as url:

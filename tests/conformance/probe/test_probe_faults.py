@@ -27,7 +27,7 @@ IN_EVENTS = [name for name, fault in FAULTS.items() if fault.needs_events]
 @pytest.fixture(autouse=True)
 def _soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The publisher is in this process, and its events come at once."""
-    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.002)
+    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.004)
 
 
 @pytest.mark.parametrize(("name", "dialect"), PLANTED)
@@ -76,6 +76,6 @@ def test_sound_engine_has_no_finding(seed: int, capsys: pytest.CaptureFixture[st
             capsys, url, *options, "--seed", str(seed), "--events", sender.endpoint
         )
     assert (code, report["findings"]) == (0, [])
-    assert report["beside_the_stream"]["requests"] > 80
+    assert report["beside_the_stream"]["requests"] > 40
     assert sum(each["with_hits"] for each in report["rounds"]) > 30
     assert not any(each["cut_short"] for each in report["rounds"])
