@@ -98,7 +98,9 @@ def broken_tree_run() -> ShownRun:
         state.change(dict(rows), root=0)
 
     packer = StepPacker(None, first=first)
-    breach = Breach("TREE-1 one_root", "node 3 and node 4 lead to each other; node 99 is gone")
+    breach = Breach(
+        "TREE-1 one_root", "node 3 and node 4 lead to each other; node 99 is gone", "", "TREE-1"
+    )
     packer.add_delta(ShownStep(0, 1, "match(key)", "done", breaches=(breach,)), None)
     return ShownRun("Broken", (), CacheConfig(), "action", steps=1, parts=packer.parts())
 

@@ -13,6 +13,11 @@ function linked(text, select) {
 
 const MOST_TEXTS = 5;
 
+/** What is wrong, in short: "Breaks TREE-4 children_differ", or "Crash: SIGSEGV". */
+function brokenWords({ law, title }) {
+  return law ? `Breaks ${title}` : title[0].toUpperCase() + title.slice(1);
+}
+
 /** What breaks at the step, law by law. */
 function breachPanel(breaches, select) {
   const byTitle = new Map();
@@ -21,7 +26,7 @@ function breachPanel(breaches, select) {
     byTitle.get(breach.title).push(breach);
   }
   const boxes = [...byTitle].map(([title, some]) => make("div", { class: "show-breach" },
-    make("p", { class: "show-breach-title" }, make("strong", {}, `Breaks ${title}`)),
+    make("p", { class: "show-breach-title" }, make("strong", {}, brokenWords(some[0]))),
     ...some.slice(0, MOST_TEXTS).map(({ text }) => make("p", {}, ...linked(text, select))),
     some.length > MOST_TEXTS ? make("p", {}, `and ${some.length - MOST_TEXTS} more`) : null,
     some[0].statement ? make("p", { class: "soft" }, `The law: ${some[0].statement}`) : null,

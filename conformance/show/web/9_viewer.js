@@ -31,7 +31,8 @@ class Viewer {
     const { about, table } = this.run;
     this.namespaces = table.namespaces;
     this.components = COMPONENTS.map((_, at) => at).filter((at) =>
-      about.components.includes(COMPONENTS[at]));
+      // Events are about full data alone.
+      about.components.includes(COMPONENTS[at]) && (at === 0 || !table.told));
     this.select = (id) => this.selectNode(id);
     this.tree = new TreeView(this.name, { select: this.select, redraw: () => this.draw() });
     this.build();
@@ -336,7 +337,7 @@ class Viewer {
     const { run, touched } = this;
     const found = run.breaches.get(run.step) || [];
     const titles = new Set(found.map((each) => each.title));
-    const breaches = found.slice(0, 1).map(({ title, text }) => `Breaks ${title}: ${text}`
+    const breaches = found.slice(0, 1).map((each) => `${brokenWords(each)}: ${each.text}`
       + (titles.size > 1 ? `; and ${counted(titles.size - 1, "other law")}.` : "."));
     const call = run.step === 0 ? "the new cache."
       : `${clipped(run.table.steps[run.step - 1][2], 120)}: ${clipped(run.table.steps[run.step - 1][3], 120)}.`;

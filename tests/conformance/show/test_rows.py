@@ -164,7 +164,7 @@ def test_unreadable_states_are_noted() -> None:
     """A state that cannot be read leaves the last one, with a note."""
     good = served_states()[1]
     packer = StepPacker(good)
-    bad = evolve(good, nodes={1: "nonsense"})
+    bad = evolve(good, nodes={1: "nonsense"})  # type: ignore[dict-item]  # It is to be wrong.
     packer.add(ShownStep(0, 1, "match(key)", "done", state=bad))
     assert any("a state could not be read" in note for note in packer.notes)
     assert packer.now.rows == _rows_of(good)
