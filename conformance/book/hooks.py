@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r'<span data-kv-picture="([^"]+)"></span>')
 
+_EMPTY_HEAD = re.compile(r"<th(?: style=\"[^\"]*\")?></th>")
 _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 """The theme gives its dialog no name."""
 
@@ -38,6 +39,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
     """Put the pictures of a page into it."""
     drawn = _pictures(_folder(config))
     output = output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+    output = _EMPTY_HEAD.sub("<td></td>", output)
     return _PLACE.sub(lambda place: drawn[place[1]], output)
 
 

@@ -21,8 +21,8 @@ from kvcanon.conformance.mutants.kill_matrix import find_checkout, find_mutants
 from kvcanon.spec.law import LAWS, RETIRED, SITE
 
 STYLES = Path(__file__).with_name("book.css")
-SCRIPTS = ("iframe-worker-shim.js", "name-code-bars.js")
-"""What the theme lacks: search in a page that was opened as a file, and names for its code bars."""
+SCRIPTS = ("iframe-worker-shim.js", "names.js")
+"""What the theme lacks: search in a page opened as a file, and names for screen readers."""
 
 BOOSTS = {
     "docs/symptoms.md": 4.0,

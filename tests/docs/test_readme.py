@@ -48,3 +48,19 @@ def test_readme_counts_what_there_is() -> None:
     assert f"No law is broken. {len(LAWS)} of {len(LAWS)} laws were exercised." in README
     counted = f"{len(MUTANTS)} planted faults,\nmodelled on {len(rows)} historical bugs"
     assert counted in README
+
+
+def test_readme_shows_the_failure_of_the_page_about_reports() -> None:
+    """The violation in the README is the one that docs/check.md explains, line for line."""
+    (shown,) = re.findall(r"^```\n(Failure 1: .+?)^```$", README, re.MULTILINE | re.DOTALL)
+    report = (ROOT / "docs" / "check.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in shown.splitlines() if line not in report] == []
+
+
+def test_readme_counts_faults_as_the_findings_do() -> None:
+    """The table of engines has the releases and the counts of docs/findings.md."""
+    page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\| \[(.+?)\]\(\S+\) \| (.+?) \| .+ \| (\w+)(?:;.*)? \|$", re.MULTILINE)
+    assert row.findall(README) == row.findall(page)
+    assert len(row.findall(README)) == 9
+    assert f"as {len(LAWS)} laws in Python" in README
