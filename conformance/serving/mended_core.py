@@ -30,10 +30,10 @@ Insert = Any
 Mend = Callable[[Core], None]
 
 
-def mended_core(*given: object, mends: tuple[Mend, ...] | None = None) -> Core:
-    """A core with all mends, or with these. Takes what factories take."""
+def mended_core(*given: object) -> Core:
+    """A core with all mends. Takes what factories take."""
     core = import_module(_PYTHON_CORE).UnifiedTreeCore(*given)
-    for mend in MENDS if mends is None else mends:
+    for mend in MENDS:
         mend(core)
     return core
 

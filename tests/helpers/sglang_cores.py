@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from array import array
-from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
-from kvcanon.conformance.serving.mended_core import MENDS, mended_core
+from kvcanon.conformance.serving.mended_core import mended_core
 from kvcanon.conformance.serving.server_setup import MENDED
 from kvcanon.sglang_plugin import register
 from kvcanon.spec.config import CacheConfig
@@ -44,18 +42,31 @@ POLICIES = (
     WritePolicy.WRITE_THROUGH_SELECTIVE,
     WritePolicy.WRITE_BACK,
 )
-WINDOWED = tuple(
-    CacheConfig(
+
+
+def windowed(window: int, device: Counts, host: Counts, policy: WritePolicy) -> CacheConfig:
+    """A cache with windows and a host tier."""
+    return CacheConfig(
         page_size=4,
         window_tokens=window,
-        device_slots=Counts(full=64, swa=48),
-        host_slots=Counts(full=host, swa=host),
+        device_slots=device,
+        host_slots=host,
         write_policy=policy,
     )
-    for window, host in ((8, 400), (16, 70))
-    for policy in POLICIES
+
+
+WINDOWED = (
+    *(
+        windowed(window, Counts(full=64, swa=48), Counts(full=host, swa=host), policy)
+        for window, host in ((8, 400), (16, 70))
+        for policy in POLICIES
+    ),
+    windowed(16, Counts(full=40, swa=48), Counts(full=400, swa=60), WritePolicy.WRITE_THROUGH),
+    windowed(12, Counts(full=48, swa=32), Counts(full=80, swa=40), WritePolicy.WRITE_BACK),
 )
-"""Windows with a host that has room for all, and with one that has not."""
+"""Windows with a host that has room for all, for part of it, and for few windows."""
+EQUAL_REQUESTS = {7: 100}
+"""In the last shape, the mended core later takes more windows from a host whose leaves would do."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
     *("full_kv_hit_length", "swa_branching_seqlen", "mamba_branching_seqlen"),
@@ -210,38 +221,17 @@ def compared(
     return {"differences": found[:6], "sums": sums}
 
 
-def needed(rounds: int) -> dict[str, bool]:
-    """Whether kvcanon differs from a mended core without one of its mends, for each of them."""
-    found = {}
-    for mend in MENDS:
-        name = f"{MENDED} without {mend.__name__}"
-        made = partial(mended_core, mends=tuple(each for each in MENDS if each is not mend))
-        _register(name, made)
-        found[mend.__name__] = any(
-            compared(config, ["kvcanon", name], seed, rounds)["differences"]
-            for seed, config in enumerate(WINDOWED)
-        )
-    return found
-
-
-def _register(name: str, factory: Callable[..., Any]) -> None:
-    registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
-    registry.register_tree_core_backend(name, factory)
-
-
 def main() -> None:
-    """Compare two cores in every configuration, and print the differences.
-
-    With `mends` as the one argument, print which mends of the mended core are needed.
-    """
+    """Compare two cores in every configuration, and print the differences."""
     register()
-    _register(MENDED, mended_core)
+    registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
+    registry.register_tree_core_backend(MENDED, mended_core)
     cores = sys.argv[1:3]
-    if cores == ["mends"]:
-        print(json.dumps(needed(ROUNDS)))  # noqa: T201 # The test reads it.
-        return
-    shapes = WINDOWED if MENDED in cores else SHAPES
-    report = [compared(config, cores, seed) for seed, config in enumerate(shapes)]
+    shapes, rounds = (WINDOWED, EQUAL_REQUESTS) if MENDED in cores else (SHAPES, {})
+    report = [
+        compared(config, cores, seed, rounds.get(seed, ROUNDS))
+        for seed, config in enumerate(shapes)
+    ]
     print(json.dumps(report))  # noqa: T201 # The test reads it.
 
 
