@@ -28,7 +28,8 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
 CORES = {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}
-"""The cores by name, with their classes."""
+"""SGLang's own cores by name, with their classes."""
+CLASSES = CORES | {"kvcanon": "KvcanonTreeCore"}
 MEM_CACHE = "sglang.srt.mem_cache"
 
 
@@ -62,7 +63,7 @@ class SGLangDriver:
         self._full = getattr(self._allocator, "full_attn_allocator", self._allocator)
         self._swa = getattr(self._allocator, "swa_attn_allocator", None)
         self.core = type(self._cache.tree_core).__name__
-        if self.core != CORES[core]:
+        if self.core != CLASSES[core]:
             # SGLang falls back to Python without saying so.
             raise UsageError(f"SGLang made a {self.core} where its {core} core was asked for")
         self._cache.take_events()
