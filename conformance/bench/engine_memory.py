@@ -10,10 +10,11 @@ import ctypes
 import gc
 from collections.abc import Mapping
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.driver import StepTimes
+from kvcanon.conformance.bench.drivers.sglang import make_allocator
 from kvcanon.conformance.bench.drivers.sglang_engine import EngineDriver
 from kvcanon.conformance.bench.memory import resident_bytes
 from kvcanon.conformance.bench.workloads.shared_prefixes import SharedPrefixes
@@ -46,24 +47,33 @@ class CoreMemory:
         return cls(**given)  # type: ignore[arg-type]
 
 
-def measure_memory(cell: BenchCell, core: str, seed: int) -> CoreMemory:
-    """Fill a pool with prompts until one does not fit. Raises: UsageError."""
-    # Another cache before, so that what is imported and allocated once is there.
-    small = EngineDriver(cell, core)
-    for request in SharedPrefixes(2, seed).make():
-        _serve(small, small.prepare(request))
-    del small
+def measure_memory(cell: BenchCell, core: str, workload: SharedPrefixes) -> CoreMemory:
+    """Fill a pool with prompts until one does not fit. Raises: UsageError.
+
+    What SGLang's allocator and pools take is measured first, and taken off.
+    """
+    # What is imported and allocated once is there after a small run; so is room for the prompts.
+    _fill(EngineDriver(cell, core), evolve(workload, requests=BATCH))
+    empty = _settled_bytes()
+    allocator = make_allocator(cell)
+    pools = _settled_bytes() - empty
+    del allocator
+    empty = _settled_bytes()
     driver = EngineDriver(cell, core)
-    batch = 0
-    before = _settled_bytes()
-    while True:
-        # The texts of one seed would be shared by all; another seed is another text.
-        for request in SharedPrefixes(BATCH, seed + batch, prefixes=8).make():
+    _fill(driver, workload)
+    cached = driver.cached_tokens()
+    return CoreMemory(core, max(0, _settled_bytes() - empty - pools), cached)
+
+
+def _fill(driver: EngineDriver, workload: SharedPrefixes) -> None:
+    """Serve batches of other prompts until one does not fit."""
+    for batch in range(-(-workload.requests // BATCH)):
+        part = evolve(workload, requests=BATCH, seed=workload.seed + batch, prefixes=8)
+        for request in part.make():
             prompt = driver.prepare(request)
             if len(prompt.whole) > driver.available():
-                return CoreMemory(core, max(0, _settled_bytes() - before), driver.cached_tokens())
+                return
             _serve(driver, prompt)
-        batch += 1
 
 
 def _serve(driver: EngineDriver, prompt: object) -> None:

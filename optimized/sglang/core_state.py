@@ -64,7 +64,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # setting has changed since.
         self._nodes: _core.Nodes | None = None
         self._root = 0
-        self.kv_events = SentEvents(params, lambda: self.native, bigram=self.is_eagle)
+        self.kv_events = SentEvents(params, lambda: self.native)
 
     @property
     def native(self) -> TreeOfNodes:

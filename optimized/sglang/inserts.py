@@ -6,8 +6,6 @@ once, by actions that the controller executes before its next decision.
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, InsertResult
 from sglang.srt.mem_cache.unified_cache.cache_action import (
@@ -23,11 +21,12 @@ from kvcanon.optimized.sglang.refusals import refuse
 from kvcanon.optimized.sglang.slot_table import SlotTable
 
 
-def refuse_hints(params: InsertParams) -> NoReturn:
+def require_known_hints(params: InsertParams) -> None:
     """Refuse hints of an insert that this core cannot follow. Raises: ValueError."""
     if params.rotation_base is not None:
         refuse("--enable-kv-cache-sharding", "it does not record which rank begins a chain")
-    refuse("C128 pages", "it has full attention, one window, and states")
+    if params.c128_value is not None:
+        refuse("C128 pages", "it has full attention, one window, and states")
 
 
 def own_numbers(params: InsertParams, length: int, device: torch.device) -> torch.Tensor:

@@ -116,8 +116,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def begin_insert(self, params: InsertParams) -> InsertStepResult:
         """Insert a key; the answer is whole at once."""
-        if params.rotation_base is not None or params.c128_value is not None:
-            inserts.refuse_hints(params)
+        inserts.require_known_hints(params)
         size, tables, key = self.page_size, self.tables, params.key
         units, length = self._units(key)
         pages = length // size

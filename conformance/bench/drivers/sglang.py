@@ -56,7 +56,7 @@ class SGLangDriver:
         self._cell = cell
         self.loaded_tokens = self.spare_pages = 0
         if cell.host is None:
-            self._allocator = _allocator(self._torch, cell)
+            self._allocator = make_allocator(cell)
             self._cache = _cache(self._allocator, cell, core)
         else:
             self._cache, self._allocator = make_hosted(cell, core)
@@ -182,8 +182,9 @@ class SGLangDriver:
         return EventCounts(stored, pages - stored)
 
 
-def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
-    page_size = cell.page_size
+def make_allocator(cell: BenchCell) -> Any:  # noqa: ANN401 # SGLang's.
+    """Make SGLang's allocator of a cell, and the pools behind it."""
+    torch, page_size = import_module("torch"), cell.page_size
     tiny = {
         "page_size": page_size,
         "dtype": torch.float16,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from importlib import import_module
 from time import perf_counter_ns
 from typing import Any
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.driver import StepTimes, shortage
 from kvcanon.conformance.bench.drivers.sglang import CORES, SGLangDriver
-from kvcanon.sglang_plugin import register
 
 OURS, FLOOR = "kvcanon", "floor"
 ENGINE_CORES = (OURS, *CORES, FLOOR)
@@ -24,7 +24,7 @@ class EngineDriver(SGLangDriver):
     """Calls a `UnifiedRadixCache`."""
 
     def __init__(self, cell: BenchCell, core: str) -> None:
-        register()
+        import_module("kvcanon.sglang_plugin").register()
         super().__init__(cell, core)
 
     def _make_room(self, missing: int, taken: StepTimes) -> None:
