@@ -19,10 +19,10 @@ from typing import Any
 
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
 from kvcanon.conformance.serving.core_faults import FAULTS, faulty_factory
+from kvcanon.conformance.serving.mended_core import mended_core
 from kvcanon.conformance.serving.server_setup import FAULT, MENDED
 
 _BACKEND = "sglang.srt.layers.attention.torch_native_backend"
-_PYTHON_CORE = "sglang.srt.mem_cache.unified_cache.unified_tree_core"
 _REGISTRY = "sglang.srt.mem_cache.unified_cache.tree_core_registry"
 
 
@@ -41,21 +41,6 @@ def read_window_slots() -> None:
     backend = import_module(_BACKEND).TorchNativeAttnBackend
     for name in ("_run_sdpa_forward_extend", "_run_sdpa_forward_decode"):
         setattr(backend, name, _translated(getattr(backend, name)))
-
-
-def mended_core(*given: object) -> object:
-    """SGLang's Python core, whose splits leave recency as it is. Takes what factories take."""
-    core: Any = import_module(_PYTHON_CORE).UnifiedTreeCore(*given)
-    split = core._split_node  # noqa: SLF001  # It has no other name.
-
-    def split_in_place(key: object, child: Any, length: int) -> tuple[Any, object]:  # noqa: ANN401
-        before = child.last_access_time
-        upper, action = split(key, child, length)
-        child.last_access_time = upper.last_access_time = before
-        return upper, action
-
-    core._split_node = split_in_place  # noqa: SLF001
-    return core
 
 
 def plant(name: str) -> None:

@@ -74,10 +74,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         root = self.root_node_handle()
         return MatchResult(0, root, root, root, cache_actions=[])
 
-    def supports_fast_match_prefix(self) -> bool:
-        """Whether the scheduler may match every waiting request."""
-        return True
-
     # Matching and inserting.
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:

@@ -18,6 +18,8 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
+from kvcanon.conformance.serving.mended_core import mended_core
+from kvcanon.conformance.serving.server_setup import MENDED
 from kvcanon.sglang_plugin import register
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
@@ -35,6 +37,22 @@ SHAPES = (
         write_policy=WritePolicy.WRITE_THROUGH,
     ),
 )
+WINDOWED = tuple(
+    CacheConfig(
+        page_size=4,
+        window_tokens=window,
+        device_slots=Counts(full=64, swa=48),
+        host_slots=Counts(full=full, swa=swa),
+        write_policy=policy,
+    )
+    for policy in (
+        WritePolicy.WRITE_THROUGH,
+        WritePolicy.WRITE_THROUGH_SELECTIVE,
+        WritePolicy.WRITE_BACK,
+    )
+    for window, full, swa in ((8, 400, 400), (8, 400, 30), (16, 70, 70))
+)
+"""Windows with a host tier: one for all, one short of window data, one short of everything."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
     *("full_kv_hit_length", "swa_branching_seqlen", "mamba_branching_seqlen"),
@@ -126,6 +144,9 @@ class Scheduler:
         if states is not None and done.mamba_exist:
             states.free(params.mamba_value)
         ranges = {str(kind): parts for kind, parts in done.adopted_ranges.items()}
+        if self.config.window_tokens and self.config.host_tier:
+            # SGLang heals with full slots, too; kvcanon keeps its own, which hold the same.
+            ranges.pop("full", None)
         return [done.prefix_len, done.mamba_exist, done.swa_branch_inserted, ranges]
 
     def _after(self) -> dict[str, object]:
@@ -187,8 +208,11 @@ def compared(config: CacheConfig, cores: list[str], seed: int) -> dict[str, obje
 def main() -> None:
     """Compare two cores in every configuration, and print the differences."""
     register()
+    registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
+    registry.register_tree_core_backend(MENDED, mended_core)
     cores = sys.argv[1:3]
-    report = [compared(config, cores, seed) for seed, config in enumerate(SHAPES)]
+    shapes = WINDOWED if MENDED in cores else SHAPES
+    report = [compared(config, cores, seed) for seed, config in enumerate(shapes)]
     print(json.dumps(report))  # noqa: T201 # The test reads it.
 
 
