@@ -15,7 +15,8 @@ from kvcanon.conformance.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
-from kvcanon.conformance.cli.options import PeersFolder, Seed
+from kvcanon.conformance.cli.options import Seed
+from kvcanon.conformance.cli.peers import PeersFolder
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.engines.releases.environment import peers_in
 from kvcanon.conformance.errors import UsageError

@@ -164,7 +164,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if node_id == self._root:
             return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
         receipt, newly, below_root = nodes.lock(node_id, SWA not in skipped, MAMBA not in skipped)
-        receipts = {FULL: receipt}
+        receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.tables and SWA not in skipped:
             receipts[SWA] = receipt if below_root else None
         return IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})

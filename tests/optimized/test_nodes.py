@@ -165,7 +165,8 @@ def test_new_window_data_is_cut_into_windows() -> None:
     core, nodes = made(window=2)
     done = nodes.insert(prompt(1, 2, 3, 4, 5))
     assert [window[1:] for window in done.windows] == [(0, 3, False), (3, 5, False)]
-    assert done.cuts == [(done.windows[0][0], done.end)]
+    assert done.cuts == [(done.windows[0][0], done.end, 3)]
+    assert done.nodes == [(node, first, last) for node, first, last, _ in done.windows]
     receipt, newly, below_root = nodes.lock(done.end)
     assert (newly, below_root) == (5, True)
     assert _core.Tree(core).usage(SWA) == (3, 2)
@@ -351,7 +352,8 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     nodes.add_host_copy(end, [FULL])
     assert nodes.evict_host(FULL, 1)[1][FULL] is None
     nodes.evict_node(end, FULL)
-    device, host = nodes.evict_host(FULL, 1)
+    device, host, losses = nodes.evict_host(FULL, 1)
+    assert losses == [(end, FULL, 1)]
     assert device == (None, None, None)
     assert listed(host)[FULL] == [0, 1]
     assert nodes.all() == [nodes.root()]
