@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from kvcanon import __version__
-from kvcanon.conformance.bench.case import BenchCell, HostSetup, WorkloadSource
+from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
@@ -180,20 +180,20 @@ def _print(found: Sequence[tuple[BenchJob, Json]], requests: int, rounds: int) -
 
 
 def _speed_rows(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) -> None:
-    steps = ("match", "lock", "load", "poll", "evict", "insert", "unlock", "events")
-    table = figures_table("case", "core", "us", "x", "hits", *steps)
     for job, result in results:
         rows = _rows(result["cores"])
+        steps = [step.value for step in RequestStep if step.value in rows[0]["steps_us"]]
+        table = figures_table("core", "us", "x", "hits", *steps)
         for row in rows:
             table.add_row(
-                str(job.cell),
                 str(row["core"]),
                 f"{row['request_us']:,.1f}",
                 f"{rows[0]['request_us'] / row['request_us']:.2f}",
                 f"{row['hit_rate']:.4f}",
                 *(f"{row['steps_us'].get(step, 0):,.1f}" for step in steps),
             )
-    out.print(table)
+        out.print(str(job.cell))
+        out.print(table)
 
 
 def _memory_rows(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) -> None:

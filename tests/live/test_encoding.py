@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -14,12 +15,14 @@ from in_peer import run_in
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
-from kvcanon.optimized._core import PackedPart
 from kvcanon.optimized.snapshot import events_of
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import Counts, Namespace
 from sent_events import ALL_KINDS, pages_of, stores
+
+if TYPE_CHECKING:
+    from kvcanon.optimized._core import PackedPart
 
 GOLDEN = Path(__file__).parent / "golden"
 AT, RANK = 1.5, 3
