@@ -3,7 +3,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "emit.hpp"
 #include "enum_values.hpp"
@@ -235,9 +234,9 @@ uint8_t* put_hash(uint8_t* at, int64_t value) {
 // Room for so many bytes, and for what is written past the last number.
 std::string room(size_t bytes) { return std::string(bytes + 8, '\0'); }
 
-std::string cut_at(std::string text, const uint8_t* end) {
+// In place: a short text has its memory in itself.
+void cut_at(std::string& text, const uint8_t* end) {
     text.resize(static_cast<size_t>(end - reinterpret_cast<const uint8_t*>(text.data())));
-    return text;
 }
 
 }  // namespace
@@ -251,7 +250,8 @@ std::string PackedEvents::hash_list(const Item& item) const {
     for (uint32_t page = 0; page < item.pages; ++page, hash += HASH_BYTES) {
         at = put_hash(at, static_cast<int64_t>(eight_bytes(hash)));
     }
-    return cut_at(std::move(text), at);
+    cut_at(text, at);
+    return text;
 }
 
 std::string PackedEvents::token_list(const Item& item) const {
@@ -267,7 +267,8 @@ std::string PackedEvents::token_list(const Item& item) const {
         }
         at = put_whole(at, *word++);
     }
-    return cut_at(std::move(text), at);
+    cut_at(text, at);
+    return text;
 }
 
 int64_t PackedEvents::parent_of(const Item& item) const {
