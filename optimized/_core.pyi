@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from kvcanon.optimized._core_nodes import EvictStep as EvictStep
 from kvcanon.optimized._core_nodes import FreedSlots as FreedSlots
-from kvcanon.optimized._core_nodes import KeptObjects as KeptObjects
 from kvcanon.optimized._core_nodes import NodeInserted as NodeInserted
 from kvcanon.optimized._core_nodes import NodeLoss as NodeLoss
 from kvcanon.optimized._core_nodes import NodeMatched as NodeMatched

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from kvcanon.optimized._core import CacheCore, Tokens
@@ -18,27 +17,6 @@ NodePart: TypeAlias = tuple[int, int, NDArray[np.int32]]
 """A node, a component and slots."""
 NodeLoss: TypeAlias = tuple[int, int, int]
 """A node, a component and a medium."""
-
-class KeptObjects:
-    """A tensor for each node, that Python's garbage collector does not see.
-
-    A full collection visits every object that it tracks: a hundred thousand small tensors would
-    stall it for tens of milliseconds. A tensor that is kept here holds no other object.
-    """
-
-    def __init__(self) -> None: ...
-    def put(self, node: int, kept: torch.Tensor) -> None:
-        """Keep an object of a node, in place of what was kept of it."""
-    def get(self, node: int) -> torch.Tensor:
-        """Return what is kept of a node. Raises: KeyError."""
-    def pop(self, node: int) -> torch.Tensor:
-        """Return what is kept of a node, and forget it. Raises: KeyError."""
-    def clear(self) -> None:
-        """Forget all."""
-    def nodes(self) -> list[int]:
-        """Return the nodes of which something is kept."""
-    def __contains__(self, node: int) -> bool: ...
-    def __len__(self) -> int: ...
 
 class Nodes:
     """The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.

@@ -10,7 +10,6 @@
 #include "docstrings_nodes.hpp"
 #include "emit.hpp"
 #include "errors.hpp"
-#include "kept_objects.hpp"
 #include "lock.hpp"
 #include "node_moves.hpp"
 #include "nodes_view.hpp"
@@ -250,7 +249,6 @@ void do_set_wanted_hits(NodesView& self, nb::handle hits) {
 
 void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     bind_node_results(m);
-    bind_kept_objects(m);
     const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
                               const auto&... arguments) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);

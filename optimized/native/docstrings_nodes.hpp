@@ -12,12 +12,6 @@ A handle is a number that no other node of the cache ever has; a cut leaves it t
 part. Slots are rows: indexes into the caller's tables of addresses. docs/engine-api.md
 explains the calls.)";
 
-constexpr const char* KEPT_OBJECTS =
-    R"(A tensor for each node, that Python's garbage collector does not see.
-
-A full collection visits every object that it tracks: a hundred thousand small tensors would
-stall it for tens of milliseconds. A tensor that is kept here holds no other object.)";
-
 constexpr const char* NODE_MATCHED = R"(The longest usable prefix of a prompt, by nodes.)";
 
 constexpr const char* NODE_INSERTED = R"(Where the pages of an insert went.)";

@@ -2,8 +2,7 @@
 
 The native tree knows which nodes have data; a table has its token slots, one tensor a node, on the
 device of the slots, so that no call reads a device tensor. What leaves is handed back without a
-search, and a match that ends in one node is one tensor. The tensors are kept where Python's garbage
-collector does not see them.
+search, and a match that ends in one node is one tensor.
 
 Slots have 32 bits there and 64 bits in SGLang: the copy that every answer is converts them. A pool
 has fewer than 2**31 slots.
@@ -14,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-
-from kvcanon.optimized._core import KeptObjects
 
 MOST_SLOTS = (1 << 31) - 1
 
@@ -38,7 +35,7 @@ class SlotTable:
         self.pages, self.page_size = pages, page_size
         self.nothing = torch.empty((0,), dtype=torch.int64, device=device)
         """Token slots of no node; shared, and never written."""
-        self._slots = KeptObjects()
+        self._slots: dict[int, torch.Tensor] = {}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -50,11 +47,11 @@ class SlotTable:
         """Set the token slots of a node, to a copy of `tokens`."""
         # A conversion is a copy; what needs none would stay the caller's.
         copied = tokens.int() if tokens.dtype is torch.int64 else tokens.int().clone()
-        self._slots.put(node, copied)
+        self._slots[node] = copied
 
     def get(self, node: int) -> torch.Tensor:
         """The token slots of a node: a new tensor."""
-        return self._slots.get(node).long()
+        return self._slots[node].long()
 
     def take(self, node: int) -> torch.Tensor:
         """Forget the token slots of a node, and return them."""
@@ -67,23 +64,23 @@ class SlotTable:
     def of_path(self, nodes: Sequence[int]) -> torch.Tensor:
         """The token slots of nodes in a row: a new tensor."""
         if len(nodes) == 1:
-            return self._slots.get(nodes[0]).long()
+            return self._slots[nodes[0]].long()
         if not nodes:
             return self.nothing
-        return torch.cat([self._slots.get(node) for node in nodes]).long()
+        return torch.cat([self._slots[node] for node in nodes]).long()
 
     def all(self) -> torch.Tensor:
         """The token slots of every node: a new tensor."""
-        return self.of_path(sorted(self._slots.nodes()))
+        return self.of_path(list(self._slots))
 
     def cut(self, upper: int, lower: int, pages: int) -> None:
         """Give the upper part of a node that was cut its pages; nothing where it has no slots."""
         if lower not in self._slots:
             return
-        tokens, at = self._slots.get(lower), pages * self.page_size
+        tokens, at = self._slots[lower], pages * self.page_size
         # Copies, so that neither keeps the memory of the other.
-        self._slots.put(upper, tokens[:at].clone())
-        self._slots.put(lower, tokens[at:].clone())
+        self._slots[upper] = tokens[:at].clone()
+        self._slots[lower] = tokens[at:].clone()
 
     def clear(self) -> None:
         """Forget all."""
@@ -91,4 +88,4 @@ class SlotTable:
 
     def lengths(self) -> dict[int, int]:
         """How many token slots each node has."""
-        return {node: len(self._slots.get(node)) for node in self._slots.nodes()}
+        return {node: len(tokens) for node, tokens in self._slots.items()}

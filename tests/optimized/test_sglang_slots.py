@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 import torch
 
-from kvcanon.optimized._core import KeptObjects
 from kvcanon.optimized.sglang.slot_table import MOST_SLOTS, SlotTable
 
 
@@ -56,19 +53,3 @@ def test_slots_that_need_more_bits_are_refused() -> None:
     """A pool that 31 bits cannot number is refused when the table is made."""
     with pytest.raises(ValueError, match="at most 2147483647"):
         SlotTable(MOST_SLOTS, 2, "cpu")
-
-
-def test_kept_tensors_are_away_from_the_garbage_collector() -> None:
-    """What is kept is not visited by a collection, and is freed with the table."""
-    kept, tensor = KeptObjects(), torch.tensor([1])
-    assert gc.is_tracked(tensor)
-    kept.put(3, tensor)
-    assert not gc.is_tracked(tensor)
-    assert (len(kept), kept.nodes(), 3 in kept, 4 in kept) == (1, [3], True, False)
-    assert kept.get(3) is tensor
-    assert kept.pop(3) is tensor
-    kept.put(4, tensor)
-    kept.clear()
-    assert len(kept) == 0
-    with pytest.raises(KeyError):
-        kept.pop(4)
