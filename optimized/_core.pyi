@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kvcanon.optimized._core_nodes import EvictStep as EvictStep
 from kvcanon.optimized._core_nodes import FreedSlots as FreedSlots
 from kvcanon.optimized._core_nodes import NodeInserted as NodeInserted
+from kvcanon.optimized._core_nodes import NodeLoss as NodeLoss
 from kvcanon.optimized._core_nodes import NodeMatched as NodeMatched
 from kvcanon.optimized._core_nodes import Nodes as Nodes
 from kvcanon.optimized._core_results import Event as Event
@@ -19,6 +20,7 @@ from kvcanon.optimized._core_results import Inserted as Inserted
 from kvcanon.optimized._core_results import LoadedBack as LoadedBack
 from kvcanon.optimized._core_results import Matched as Matched
 from kvcanon.optimized._core_results import PackedEvents as PackedEvents
+from kvcanon.optimized._core_results import PackedPart as PackedPart
 
 # --------------------------------------------------------------------------------------------------
 # Page hashes (bind_hashing.cpp)

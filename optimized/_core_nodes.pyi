@@ -15,6 +15,8 @@ FreedSlots: TypeAlias = tuple[
 Presence: TypeAlias = tuple[bool, bool, bool]
 NodePart: TypeAlias = tuple[int, int, NDArray[np.int32]]
 """A node, a component and slots."""
+NodeLoss: TypeAlias = tuple[int, int, int]
+"""A node, a component and a medium."""
 
 class Nodes:
     """The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
@@ -71,6 +73,12 @@ class Nodes:
         Raises:
             BadArgument: a node is gone or lacks the data, or `above` is not above `end`.
         """
+    def path(self, end: int, above: int) -> list[int]:
+        """Return the nodes from below a node `above` down to `end`, upper first.
+
+        Raises:
+            BadArgument: a node is gone, or `above` is not above `end`.
+        """
     def insert(
         self,
         tokens: Tokens,
@@ -104,10 +112,13 @@ class Nodes:
         Raises:
             BadArgument: the node is gone or locked, or has no such data.
         """
-    def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]:
+    def evict_host(
+        self, component: int, slots: int
+    ) -> tuple[FreedSlots, FreedSlots, list[NodeLoss]]:
         """Evict from the host until so many slots of a component came free, if they can.
 
-        Returns the slots that came free on the device and on the host, by component, or None.
+        Returns the slots that came free on the device and on the host, by component, or None; and
+        the nodes that lost them.
         """
     def parts_to_back_up(self, node: int) -> list[NodePart]:
         """Return what a node has on the device alone: node, component and device slots."""
@@ -180,8 +191,8 @@ class NodeMatched:
     def host_only(self) -> list[int]:
         """Slots that a load of the prefix would fill, by component."""
     @property
-    def cuts(self) -> list[tuple[int, int]]:
-        """The nodes that were cut: the new upper node, and the lower one."""
+    def cuts(self) -> list[tuple[int, int, int]]:
+        """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
 class NodeInserted:
     """Where the pages of an insert went."""
@@ -196,6 +207,9 @@ class NodeInserted:
     def full(self) -> list[tuple[int, NDArray[np.int32]]]:
         """Full data that the tree took: the first page, and the rows."""
     @property
+    def nodes(self) -> list[tuple[int, int, int]]:
+        """The nodes that took full data: handle, first page, and one past the last."""
+    @property
     def windows(self) -> list[tuple[int, int, int, bool]]:
         """Nodes that took window data: handle, pages, and whether full data is the node's own."""
     @property
@@ -208,8 +222,8 @@ class NodeInserted:
     def wanted(self) -> list[int]:
         """The nodes to copy to the host, in this order, where the caller copies."""
     @property
-    def cuts(self) -> list[tuple[int, int]]:
-        """The nodes that were cut: the new upper node, and the lower one."""
+    def cuts(self) -> list[tuple[int, int, int]]:
+        """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
 class EvictStep:
     """One victim, and what came free with it."""
@@ -229,6 +243,9 @@ class EvictStep:
     @property
     def lacks(self) -> list[int]:
         """Slots that the victim needs on the host, by component."""
+    @property
+    def losses(self) -> list[NodeLoss]:
+        """The nodes that lost data: handle, component and medium, in the order of its leaving."""
     @property
     def device(self) -> FreedSlots:
         """Device slots that came free; window slots by the full slots of their pages."""

@@ -1,6 +1,6 @@
 """The results of the native core's calls: a part of `_core`, which has no module of its own."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,9 @@ class HostSlots:
     def mamba(self) -> NDArray[np.int32]:
         """Slots, an int32 array that is made when it is read."""
 
+PackedPart: TypeAlias = tuple[int, int, int, int | None, bytes, bytes]
+"""What happened, namespace, medium, the hash of the page before, hashes and tokens."""
+
 class PackedEvents:
     """Events that were taken, ready to be encoded by any thread."""
 
@@ -110,6 +113,13 @@ class PackedEvents:
     @property
     def pages(self) -> int:
         """Pages that were stored or removed."""
+    def parts(self) -> list[PackedPart]:
+        """Return each event as a tuple.
+
+        It has what happened (0 stored, 1 removed, 2 cleared), the number of the namespace, the
+        medium, the hash of the page before or None, and as MessagePack the list of hashes and the
+        list of tokens. Hashes are SGLang's.
+        """
     def encode(self, dialect: int, timestamp: float, rank: int) -> bytes:
         """Encode the batch as MessagePack. The GIL is released.
 

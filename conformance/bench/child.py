@@ -16,6 +16,7 @@ from attrs import asdict, frozen
 
 from kvcanon.conformance.bench.case import BenchCell, WorkloadSource
 from kvcanon.conformance.bench.driver import MakeDriver
+from kvcanon.conformance.bench.engine_jobs import JOBS, engine_job
 from kvcanon.conformance.bench.floor import full_hit
 from kvcanon.conformance.bench.growth import with_prompt, with_tree
 from kvcanon.conformance.bench.tails import tails
@@ -29,7 +30,7 @@ class BenchJob:
     """What to measure."""
 
     what: str
-    """One of `requests`, `tails`, `tree`, `prompt` and `full_hit`."""
+    """One of `requests`, `tails`, `tree`, `prompt` and `full_hit`, or a measurement of engines."""
     driver: str
     """A module of `drivers`."""
     options: Mapping[str, str]
@@ -54,6 +55,8 @@ class BenchJob:
 
 def fill(order: BenchJob) -> Json:
     """Run the measurement of a job. Raises: UsageError, and every exception of the cache."""
+    if order.what in JOBS:
+        return engine_job(order.what, order.cell, order.options, order.source.seed)
     module = import_module(f"kvcanon.conformance.bench.drivers.{order.driver}")
     make: MakeDriver[object] = module.make_driver
     if order.what == "requests":

@@ -27,6 +27,11 @@ def set_back_peak() -> int:
     return _field_bytes("VmRSS")
 
 
+def resident_bytes() -> int:
+    """Return the memory in use now, in bytes; the peak where the system tells no more."""
+    return _field_bytes("VmRSS") if _STATUS.exists() else peak_bytes()
+
+
 def peak_bytes() -> int:
     """Return the peak memory since `set_back_peak`, in bytes."""
     if _STATUS.exists():

@@ -17,6 +17,7 @@ from attrs import asdict, evolve, frozen
 from kvcanon import __version__
 from kvcanon.conformance.bench.replay import Replay, replay
 from kvcanon.conformance.cli.bench_cliffs import bench_cliffs
+from kvcanon.conformance.cli.bench_engine import bench_engine
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
 from kvcanon.conformance.cli.bench_show import bench_show
@@ -53,6 +54,7 @@ from kvcanon.conformance.protocol.cache_names import load_adapter
 
 bench = typer.Typer(help="Measure a cache, the judge, or a page.", no_args_is_help=True)
 bench.command("cliffs", cls=OnceCommand)(bench_cliffs)
+bench.command("engine", cls=OnceCommand)(bench_engine)
 bench.command("gpu", cls=OnceCommand)(bench_gpu)
 bench.command("judge", cls=OnceCommand)(bench_judge)
 bench.command("show", cls=OnceCommand)(bench_show)

@@ -21,9 +21,33 @@ namespace kvcanon {
 using ArrayIn = nanobind::ndarray<nanobind::ro>;
 using SlotsOut = nanobind::ndarray<nanobind::numpy, int32_t, nanobind::ndim<1>>;
 
+// Tokens that were given, and keeps them: an `array` of the standard library, or any other.
+class TokensIn {
+  public:
+    enum class Type { INT32, UINT32, INT64 };
+
+    // Throws: BadArgument.
+    explicit TokensIn(nanobind::handle given);
+    TokensIn(TokensIn&& other) noexcept;
+    TokensIn(const TokensIn&) = delete;
+    TokensIn& operator=(const TokensIn&) = delete;
+    ~TokensIn();
+
+    Type type;
+    const void* data = nullptr;
+    size_t size = 0;
+
+  private:
+    bool is_standard_array(nanobind::handle given);
+
+    // Of a standard array; else without an owner.
+    Py_buffer buffer_{};
+    ArrayIn array_;
+};
+
 // A key, and the array whose memory its words may be in.
 struct GivenKey {
-    ArrayIn tokens;
+    TokensIn tokens;
     Key key;
 };
 

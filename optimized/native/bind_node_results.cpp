@@ -20,7 +20,7 @@ Three three_of(const Counts& counts) { return {counts[FULL], counts[SWA], counts
 
 nb::list cuts_of(const std::vector<NodeCut>& cuts) {
     nb::list listed;
-    for (const NodeCut& cut : cuts) listed.append(nb::make_tuple(cut.upper, cut.lower));
+    for (const NodeCut& cut : cuts) listed.append(nb::make_tuple(cut.upper, cut.lower, cut.pages));
     return listed;
 }
 
@@ -33,6 +33,15 @@ nb::tuple freed_on(const Journal& journal, Medium medium) {
         listed.append(slots ? nb::cast(array_of(slots)) : nb::object(nb::none()));
     }
     return nb::tuple(listed);
+}
+
+nb::list losses_of(const Journal& journal) {
+    nb::list listed;
+    for (const NodeLoss& loss : journal.losses) {
+        listed.append(nb::make_tuple(loss.node, static_cast<int>(loss.component),
+                                     static_cast<int>(loss.medium)));
+    }
+    return listed;
 }
 
 void bind_node_results(nb::module_& m) {
@@ -51,7 +60,7 @@ void bind_node_results(nb::module_& m) {
             "Slots that a load of the prefix would fill, by component.")
         .def_prop_ro(
             "cuts", [](const NodeMatched& self) { return cuts_of(self.cuts); },
-            "The nodes that were cut: the new upper node, and the lower one.");
+            "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");
     nb::class_<NodeInserted>(m, "NodeInserted", docs::NODE_INSERTED)
         .def_ro("end", &NodeInserted::end, "The node at which the prompt ends.")
         .def_ro("walked_pages", &NodeInserted::walked_pages,
@@ -66,6 +75,16 @@ void bind_node_results(nb::module_& m) {
                 return listed;
             },
             "Full data that the tree took: the first page, and the rows.")
+        .def_prop_ro(
+            "nodes",
+            [](const NodeInserted& self) {
+                nb::list listed;
+                for (const AdoptedNode& each : self.nodes) {
+                    listed.append(nb::make_tuple(each.node, each.pages.begin, each.pages.end));
+                }
+                return listed;
+            },
+            "The nodes that took full data: handle, first page, and one past the last.")
         .def_prop_ro(
             "windows",
             [](const NodeInserted& self) {
@@ -98,7 +117,7 @@ void bind_node_results(nb::module_& m) {
                 "The nodes to copy to the host, in this order, where the caller copies.")
         .def_prop_ro(
             "cuts", [](const NodeInserted& self) { return cuts_of(self.cuts); },
-            "The nodes that were cut: the new upper node, and the lower one.");
+            "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");
     nb::class_<EvictStep>(m, "EvictStep", docs::EVICT_STEP)
         .def_ro("node", &EvictStep::node, "The victim; 0 where nothing more can leave.")
         .def_ro("copy_first", &EvictStep::copy_first,
@@ -108,6 +127,9 @@ void bind_node_results(nb::module_& m) {
         .def_prop_ro(
             "lacks", [](const EvictStep& self) { return three_of(self.lacks); },
             "Slots that the victim needs on the host, by component.")
+        .def_prop_ro(
+            "losses", [](const EvictStep& self) { return losses_of(self.journal); },
+            "The nodes that lost data: handle, component and medium, in the order of its leaving.")
         .def_prop_ro(
             "device", [](const EvictStep& self) { return freed_on(self.journal, GPU); },
             "Device slots that came free; window slots by the full slots of their pages.")

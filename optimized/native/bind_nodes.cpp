@@ -95,6 +95,17 @@ SlotsOut do_slots(NodesView& self, uint64_t end, uint64_t above, nb::handle comp
     });
 }
 
+std::vector<uint64_t> do_path(NodesView& self, uint64_t end, uint64_t above) {
+    return self.core.look([&] {
+        const State& state = self.core.state;
+        std::vector<uint64_t> found;
+        for (const Node* node : nodes_between(node_at(state, end), node_at(state, above))) {
+            found.push_back(handle_of(node));
+        }
+        return found;
+    });
+}
+
 NodeInserted do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_number,
                        nb::handle owned_pages, nb::handle window_from, bool has_state,
                        nb::handle counted_pages, nb::handle priority) {
@@ -126,7 +137,7 @@ nb::tuple do_evict_host(NodesView& self, nb::handle component, nb::handle slots)
     return self.core.operate(Operation::EVICT_HOST, [&] {
         const int64_t asked = whole_number(slots, "slots");
         const Journal done = evict_host_nodes(self.core.state, component_of(component), asked);
-        return nb::make_tuple(freed_on(done, GPU), freed_on(done, CPU));
+        return nb::make_tuple(freed_on(done, GPU), freed_on(done, CPU), losses_of(done));
     });
 }
 
@@ -257,6 +268,7 @@ void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
         docs::NODES_UNLOCK_STATE, "node"_a, "receipt"_a);
     add("slots", &do_slots, docs::NODES_SLOTS, "end"_a, "above"_a, "component"_a = 0,
         "medium"_a = 0);
+    add("path", &do_path, docs::NODES_PATH, "end"_a, "above"_a);
     add("insert", &do_insert, docs::NODES_INSERT, "tokens"_a, "namespace"_a = 0,
         "owned_pages"_a = 0, "window_from"_a = 0, "state"_a = false, "counted_pages"_a = 0,
         "priority"_a = 0);

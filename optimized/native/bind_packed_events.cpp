@@ -40,6 +40,22 @@ nb::bytes encode(const PackedEvents& self, int dialect, double timestamp, int64_
     return nb::bytes(encoded.data(), encoded.size());
 }
 
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+// Kind, namespace, medium, the hash of the page before, hashes and tokens of each event.
+nb::list parts_of(const PackedEvents& self) {
+    nb::list listed;
+    for (const PackedEvents::Item& item : self.items) {
+        const bool is_stored = item.kind == EventKind::STORED;
+        listed.append(nb::make_tuple(
+            static_cast<int>(item.kind), item.number, static_cast<int>(item.medium),
+            item.has_parent ? nb::object(nb::int_(self.parent_of(item))) : nb::object(nb::none()),
+            bytes_of(self.hash_list(item)),
+            is_stored ? bytes_of(self.token_list(item)) : nb::bytes("", 0)));
+    }
+    return listed;
+}
+
 }  // namespace
 
 void bind_packed_events(nb::module_& m, nb::class_<CacheCore>& core) {
@@ -49,6 +65,12 @@ void bind_packed_events(nb::module_& m, nb::class_<CacheCore>& core) {
         .def_prop_ro(
             "pages", [](const PackedEvents& self) { return self.pages; },
             "Pages that were stored or removed.")
+        .def("parts", &parts_of, nb::sig("def parts(self) -> list[PackedPart]"),
+             R"(Return each event as a tuple.
+
+It has what happened (0 stored, 1 removed, 2 cleared), the number of the namespace, the
+medium, the hash of the page before or None, and as MessagePack the list of hashes and the
+list of tokens. Hashes are SGLang's.)")
         .def("encode", &encode, nb::arg("dialect"), nb::arg("timestamp"), nb::arg("rank"),
              "Encode the batch as MessagePack: bytes. The GIL is released.");
     core.def("take_packed_events", &take_packed_events, nb::sig(TAKE_PACKED_EVENTS.signature),

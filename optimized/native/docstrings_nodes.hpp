@@ -71,6 +71,13 @@ constexpr Docstring NODES_SLOTS{
 Raises:
     BadArgument: a node is gone or lacks the data, or `above` is not above `end`.)"};
 
+constexpr Docstring NODES_PATH{
+    "def path(self, end: int, above: int) -> list[int]",
+    R"(Return the nodes from below a node `above` down to `end`, upper first.
+
+Raises:
+    BadArgument: a node is gone, or `above` is not above `end`.)"};
+
 constexpr Docstring NODES_INSERT{
     "def insert(self, tokens: Tokens, namespace: int = 0, owned_pages: int = 0, "
     "window_from: int = 0, state: bool = False, counted_pages: int = 0, priority: int = "
@@ -100,10 +107,12 @@ Raises:
     BadArgument: the node is gone or locked, or has no such data.)"};
 
 constexpr Docstring NODES_EVICT_HOST{
-    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]",
+    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots, "
+    "list[NodeLoss]]",
     R"(Evict from the host until so many slots of a component came free, if they can.
 
-Returns the slots that came free on the device and on the host, by component, or None.)"};
+Returns the slots that came free on the device and on the host, by component, or None; and
+the nodes that lost them.)"};
 
 constexpr Docstring NODES_TO_BACK_UP{
     "def parts_to_back_up(self, node: int) -> list[NodePart]",

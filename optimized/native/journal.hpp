@@ -13,10 +13,19 @@ namespace kvcanon {
 
 struct Node;
 
-// A node was cut: `lower` is the node that was there, `upper` the new one above it, by handle.
+// A node was cut: `lower` is the node that was there, `upper` the new one above it, by handle, with
+// `pages` pages.
 struct NodeCut {
     uint64_t upper;
     uint64_t lower;
+    int32_t pages;
+};
+
+// A node lost a component on a medium.
+struct NodeLoss {
+    uint64_t node;
+    Component component;
+    Medium medium;
 };
 
 // A node got slots. Its first page and its pages are those of that moment; a cut may follow.
@@ -34,6 +43,7 @@ struct Placed {
 struct Journal {
     std::vector<NodeCut> cuts;
     std::vector<Placed> placements;
+    std::vector<NodeLoss> losses;
     // Slots that came free, in the order of their release. Window slots on the device are named by
     // the full slots that they were paired with.
     Runs freed[COMPONENTS][MEDIA];

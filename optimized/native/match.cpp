@@ -40,7 +40,7 @@ class Usable {
 
 }  // namespace
 
-Matched match(State& state, const Key& key) {
+Matched match(State& state, const Key& key, bool with_slots) {
     const Path& path = walk(state, key);
     Usable anywhere(state.config), device(state.config);
     for (const Stop& stop : path) {
@@ -74,9 +74,9 @@ Matched match(State& state, const Key& key) {
     }
     found.end = end;
     found.device_end = on_device.empty() ? state.root : on_device.back();
-    found.slots = device_slots(state, on_device, false);
+    if (with_slots) found.slots = device_slots(state, on_device, false);
     assert(found.device_pages <= found.prefix_pages && found.prefix_pages <= key.pages);
-    assert(found.slots[FULL].slots() == found.device_pages);
+    assert(!with_slots || found.slots[FULL].slots() == found.device_pages);
     ++state.counters.matches;
     state.counters.asked_pages += static_cast<uint64_t>(key.pages);
     state.counters.matched_pages[GPU] += static_cast<uint64_t>(found.device_pages);

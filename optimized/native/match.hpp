@@ -27,7 +27,7 @@ struct Matched {
 };
 
 // Find the longest usable prefix, and make it most recently used.
-Matched match(State& state, const Key& key);
+Matched match(State& state, const Key& key, bool with_slots = true);
 
 // The device slots along a path that are usable at its end; with `arriving`, also those that a
 // load-back in flight fills.

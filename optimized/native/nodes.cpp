@@ -83,6 +83,12 @@ void add_taken(const Node* end, const Offered& offered, Journal& journal, NodeIn
             outcome.state = std::move(placed.slots);
         }
     }
+    for (const Node* node = end; node->parent != nullptr && !full.empty(); node = node->parent) {
+        const Pages pages{node->start, node->end()};
+        if (within(pages, full)) outcome.nodes.push_back({handle_of(node), pages});
+        if (node->start <= full.front().begin) break;
+    }
+    std::reverse(outcome.nodes.begin(), outcome.nodes.end());
     std::vector<Pages> taken = full;
     if (!window.empty()) {
         for (const Node* node = end; node->parent != nullptr; node = node->parent) {
@@ -114,7 +120,7 @@ Node* node_at(const State& state, uint64_t handle) {
 
 NodeMatched match_nodes(State& state, const Key& key) {
     Journaled journaled(state);
-    const Matched found = match(state, key);
+    const Matched found = match(state, key, false);
     NodeMatched outcome;
     outcome.prefix_pages = found.prefix_pages;
     outcome.device_pages = found.device_pages;
@@ -153,17 +159,20 @@ Hold& hold_of(State& state, Node* node, uint64_t receipt) {
     return held;
 }
 
-Runs slots_between(const Node* end, const Node* above, Component component, Medium medium) {
+std::vector<const Node*> nodes_between(const Node* end, const Node* above) {
     std::vector<const Node*> path;
     for (const Node* node = end; node != above; node = node->parent) {
-        if (node->parent == nullptr) {
-            throw BadArgument("above", "is not above the node");
-        }
+        if (node->parent == nullptr) throw BadArgument("above", "is not above the node");
         path.push_back(node);
     }
+    std::reverse(path.begin(), path.end());
+    return path;
+}
+
+Runs slots_between(const Node* end, const Node* above, Component component, Medium medium) {
     Runs slots;
-    for (auto each = path.rbegin(); each != path.rend(); ++each) {
-        const Runs& own = (*each)->data[component].slots[medium];
+    for (const Node* each : nodes_between(end, above)) {
+        const Runs& own = each->data[component].slots[medium];
         if (!own) {
             throw BadArgument("node", "has no data of " + pool_name(component, medium));
         }

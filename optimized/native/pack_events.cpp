@@ -1,7 +1,9 @@
 #include "pack_events.hpp"
 
+#include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "emit.hpp"
 #include "enum_values.hpp"
@@ -178,6 +180,110 @@ class Encoder {
 
 }  // namespace
 
+namespace {
+
+// Writes lists of numbers into memory that is enough for all of them: a byte at a time would take
+// longer than the hashes.
+class NumberList {
+  public:
+    // Room for `count` elements of `parts` numbers each, of `bytes` bytes at most with their tag.
+    NumberList(size_t count, size_t parts, size_t bytes)
+        : text_(count * (parts * bytes + (parts == 1 ? 0 : 1)) + 8, '\0'),
+          at_(reinterpret_cast<uint8_t*>(text_.data())) {
+        if (count <= 15) {
+            *at_++ = static_cast<uint8_t>(0x90 | count);
+        } else if (count <= 0xffff) {
+            tagged(0xdc, count, 2);
+        } else {
+            tagged(0xdd, count, 4);
+        }
+    }
+
+    void pair() { *at_++ = 0x92; }
+
+    // Whether a number has two bytes or four cannot be predicted, so that there is no branch.
+    void whole(uint32_t value) {
+        if (value <= 0xff) {
+            if (value >= 0x80) *at_++ = 0xcc;
+            *at_++ = static_cast<uint8_t>(value);
+            return;
+        }
+        const int is_wide = value > 0xffff ? 1 : 0;
+        *at_ = static_cast<uint8_t>(0xcd + is_wide);
+        big_endian(at_ + 1, value << (is_wide != 0 ? 0 : 16));
+        at_ += 3 + 2 * is_wide;
+    }
+
+    // A number of 64 bits in its shortest form; most hashes need all of them, of either sign.
+    void whole_signed(int64_t value) {
+        constexpr int64_t MOST = 0xffffffff;
+        if (INT32_MIN <= value && value <= MOST) {
+            std::string small;
+            Writer(small).whole_signed(value);
+            std::memcpy(at_, small.data(), small.size());
+            at_ += small.size();
+            return;
+        }
+        const auto bits = static_cast<uint64_t>(value);
+        *at_ = static_cast<uint8_t>(0xcf + 4 * (bits >> 63));
+        big_endian(at_ + 1, static_cast<uint32_t>(bits >> 32));
+        big_endian(at_ + 5, static_cast<uint32_t>(bits));
+        at_ += 9;
+    }
+
+    std::string done() {
+        text_.resize(static_cast<size_t>(at_ - reinterpret_cast<uint8_t*>(text_.data())));
+        return std::move(text_);
+    }
+
+  private:
+    static void big_endian(uint8_t* out, uint32_t value) {
+        for (int i = 0; i < 4; ++i) out[i] = static_cast<uint8_t>(value >> (24 - 8 * i));
+    }
+
+    void tagged(uint8_t tag, uint64_t value, int bytes) {
+        *at_++ = tag;
+        for (int i = bytes; i-- > 0;) *at_++ = static_cast<uint8_t>(value >> (8 * i));
+    }
+
+    std::string text_;
+    uint8_t* at_;
+};
+
+}  // namespace
+
+std::string PackedEvents::hash_list(const Item& item) const {
+    constexpr size_t BYTES = 9;
+    NumberList listed(item.pages, 1, BYTES);
+    const uint8_t* hash =
+        hashes.data() + (item.first_hash + (item.has_parent ? 1 : 0)) * HASH_BYTES;
+    for (uint32_t page = 0; page < item.pages; ++page, hash += HASH_BYTES) {
+        listed.whole_signed(static_cast<int64_t>(eight_bytes(hash)));
+    }
+    return listed.done();
+}
+
+std::string PackedEvents::token_list(const Item& item) const {
+    constexpr size_t BYTES = 5;
+    const size_t units = size_t{item.pages} * page_size;
+    NumberList listed(units, unit_words, BYTES);
+    const uint32_t* word = words.data() + item.first_word;
+    if (unit_words == 1) {
+        for (size_t unit = 0; unit < units; ++unit) listed.whole(word[unit]);
+        return listed.done();
+    }
+    for (size_t unit = 0; unit < units; ++unit) {
+        listed.pair();
+        listed.whole(*word++);
+        listed.whole(*word++);
+    }
+    return listed.done();
+}
+
+int64_t PackedEvents::parent_of(const Item& item) const {
+    return static_cast<int64_t>(eight_bytes(hashes.data() + item.first_hash * HASH_BYTES));
+}
+
 std::string PackedEvents::encode(Dialect dialect, double timestamp, int64_t rank) const {
     std::string out;
     // A token has three bytes mostly, a hash nine, an event a hundred besides.
@@ -208,6 +314,7 @@ PackedEvents pack_events(State& state) {
                 packed.namespaces.push_back(state.namespaces->at(span->namespace_id).encoded);
             }
             item.space = found->second;
+            item.number = state.namespaces->number_of(span->namespace_id);
             item.pages = static_cast<uint32_t>(event.pages);
             item.first_hash = packed.hashes.size() / HASH_BYTES;
             item.first_word = packed.words.size();

@@ -28,6 +28,8 @@ struct PackedEvents {
         Medium medium;
         // Index into `namespaces`.
         uint32_t space = 0;
+        // The namespace's number, as calls name it.
+        int64_t number = 0;
         uint32_t pages = 0;
         bool has_parent = false;
         // Where its hashes are: the parent's, if any, and then those of the pages.
@@ -46,6 +48,12 @@ struct PackedEvents {
 
     // The batch of events as MessagePack. Touches nothing but this object.
     std::string encode(Dialect dialect, double timestamp, int64_t rank) const;
+
+    // The hashes of an event alone, and its tokens, as lists of MessagePack in SGLang's dialect.
+    std::string hash_list(const Item& item) const;
+    std::string token_list(const Item& item) const;
+    // The hash of the page before the first, as SGLang sends it; of an event that has a parent.
+    int64_t parent_of(const Item& item) const;
 };
 
 // The events that wait, packed; they are not forgotten yet.

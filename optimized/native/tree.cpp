@@ -163,7 +163,7 @@ Node* cut(State& state, Node* node, int32_t at) {
     requeue(state, node);
     assert(upper->end() == node->start && upper->pages == at && node->pages > 0);
     if (state.journal != nullptr) {
-        state.journal->cuts.push_back({handle_of(upper), handle_of(node)});
+        state.journal->cuts.push_back({handle_of(upper), handle_of(node), at});
     }
     return upper;
 }

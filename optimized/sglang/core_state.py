@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import torch
-from sglang.srt.mem_cache.base_prefix_cache import MatchResult
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.unified_cache.cache_action import UpdatePendingBackupOnNodeSplit
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
     UnifiedTreeCoreInterface,
 )
 
+from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native, remake
 from kvcanon.optimized.sglang.refusals import refuse
-from kvcanon.optimized.sglang.rows import RowTable
+from kvcanon.optimized.sglang.slot_table import SlotTable
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
+KINDS = (FULL, SWA, MAMBA)
+"""In the order of the native numbers."""
 HOST_POOL_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
 
 
@@ -34,7 +37,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.has_swa_host_pool = False
         self.is_host_memory_buffer_only = False
         self.tables = _device_tables(params, components, self.device)
-        self.host_tables: dict[ComponentType, RowTable] = {}
+        self._full = self.tables[FULL]
+        self.host_tables: dict[ComponentType, SlotTable] = {}
         self.host_pools: dict[ComponentType, object] = {}
         self.state_grid: int = getattr(components.get(MAMBA), "mamba_checkpoint_grid", 1)
         # Nodes whose copy to the host is in flight, with the acknowledgement that ends it; and
@@ -58,22 +62,23 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self._policy = EvictionPolicy(params.eviction_policy.lower())
         self._events: bool = params.enable_kv_cache_events
         self._made: TreeOfNodes | None = None
-        # The answer to a key without a page; it names the root, which is another after a reset.
-        self._empty_result: MatchResult | None = None
-        self._settled = False
-        self.kv_events = SentEvents(params, lambda: self.native, bigram=self.is_eagle)
+        # The nodes and the root of the native cache, for the calls of every request; None where a
+        # setting has changed since.
+        self._nodes: _core.Nodes | None = None
+        self._root = 0
+        self.kv_events = SentEvents(params, lambda: self.native)
 
     @property
     def native(self) -> TreeOfNodes:
         """The native cache, made anew where a setting has changed since."""
-        if self._made is not None and self._settled:
+        if self._made is not None and self._nodes is not None:
             return self._made
         settings = self._settings()
-        self._empty_result = None
         self._made = make_native(settings) if self._made is None else remake(self._made, settings)
+        self._nodes = self._made.nodes
+        self._root = self._nodes.root()
         if self._hicache and self._threshold > 0:
-            self._made.nodes.set_wanted_hits(self._threshold)
-        self._settled = True
+            self._nodes.set_wanted_hits(self._threshold)
         return self._made
 
     # What the controller sets.
@@ -85,7 +90,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
 
     def set_hicache_enabled(self) -> None:
         """Add a host tier."""
-        self._hicache, self._settled = True, False
+        self._hicache, self._nodes = True, None
         self.host_pools = _host_pools(self.components)
         self.host_tables = {
             kind: _host_table(kind, pool, self.page_size) for kind, pool in self.host_pools.items()
@@ -98,7 +103,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
 
     @is_write_back.setter
     def is_write_back(self, write_back: bool) -> None:
-        self._write_back, self._settled = write_back, False
+        self._write_back, self._nodes = write_back, None
 
     @property
     def write_through_threshold(self) -> int:
@@ -107,7 +112,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
 
     @write_through_threshold.setter
     def write_through_threshold(self, hits: int) -> None:
-        self._threshold, self._settled = hits, False
+        self._threshold, self._nodes = hits, None
 
     @property
     def enable_storage(self) -> bool:
@@ -139,6 +144,25 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
         return tokens
 
+    def _follow_cuts(self, cuts: list[tuple[int, int, int]]) -> list[object]:
+        """Cut the tables where the tree cut nodes; returns what lets copies in flight follow."""
+        actions: list[object] = []
+        for upper, lower, pages in cuts:
+            for kind, table in self.tables.items():
+                if kind is not MAMBA:
+                    table.cut(upper, lower, pages)
+            for kind, table in self.host_tables.items():
+                if kind is not MAMBA:
+                    table.cut(upper, lower, pages)
+            ack_id = self.pending.get(lower)
+            if ack_id is None:
+                continue
+            self.pending[upper] = ack_id
+            if lower in self.unannounced:
+                self.unannounced.add(upper)
+            actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
+        return actions
+
     def _states_per_path(self) -> int:
         """The most states of one path; negative for any number."""
         cap: int = getattr(self.components.get(MAMBA), "mamba_max_states_per_path", -1)
@@ -161,16 +185,14 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         )
 
 
-def _sizes(tables: dict[ComponentType, RowTable]) -> tuple[int, int, int]:
-    full, swa, states = (
-        tables[kind].table.shape[0] if kind in tables else 0 for kind in (FULL, SWA, MAMBA)
-    )
+def _sizes(tables: dict[ComponentType, SlotTable]) -> tuple[int, int, int]:
+    full, swa, states = (tables[kind].pages if kind in tables else 0 for kind in (FULL, SWA, MAMBA))
     return full, swa, states
 
 
 def _device_tables(
     params: CacheInitParams, components: dict[ComponentType, object], device: torch.device
-) -> dict[ComponentType, RowTable]:
+) -> dict[ComponentType, SlotTable]:
     """A table for each component: as many rows as its pool has pages."""
     allocator, size = params.token_to_kv_pool_allocator, params.page_size
     pools = {FULL: allocator}
@@ -178,12 +200,10 @@ def _device_tables(
         pools = {FULL: allocator.full_attn_allocator, SWA: allocator.swa_attn_allocator}
     tables = {}
     for kind, pool in pools.items():
-        # An allocator of single tokens gives out pages of any tokens.
-        consecutive = size in (1, pool.page_size)
-        tables[kind] = RowTable(_pages(pool.size, size), size, device, consecutive=consecutive)
+        tables[kind] = SlotTable(_pages(pool.size, size), size, device)
     if MAMBA in components:
         states = params.req_to_token_pool.mamba_allocator.size
-        tables[MAMBA] = RowTable(states + 1, 1, device, consecutive=True)
+        tables[MAMBA] = SlotTable(states + 1, 1, device)
     return tables
 
 
@@ -202,11 +222,11 @@ def _host_pools(components: dict[ComponentType, object]) -> dict[ComponentType, 
     }
 
 
-def _host_table(kind: ComponentType, pool: object, page_size: int) -> RowTable:
-    """A table for a pool of the host. SGLang gives host slots out by whole pages."""
+def _host_table(kind: ComponentType, pool: object, page_size: int) -> SlotTable:
+    """A table for a pool of the host."""
     size = 1 if kind is MAMBA else page_size
     tokens: int = pool.size  # type: ignore[attr-defined] # A host pool.
-    return RowTable(_pages(tokens, size), size, "cpu", consecutive=True)
+    return SlotTable(_pages(tokens, size), size, "cpu")
 
 
 def _pages(tokens: int, page_size: int) -> int:

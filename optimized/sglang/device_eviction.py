@@ -6,6 +6,9 @@ a victim between two steps.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
@@ -18,12 +21,20 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 )
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
+from kvcanon.optimized.sglang.core_state import FULL, KINDS, MAMBA, SWA, CoreState
 from kvcanon.spec.errors import BadArgument
 
-KINDS = (FULL, SWA, MAMBA)
 DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
+
+
+class Left(NamedTuple):
+    """Token slots of data that left the tree, by component, and how many."""
+
+    device: dict[ComponentType, list[torch.Tensor]]
+    host: dict[ComponentType, list[torch.Tensor]]
+    device_tokens: dict[ComponentType, int]
+    host_tokens: dict[ComponentType, int]
 
 
 class DeviceEviction(CoreState):
@@ -42,23 +53,31 @@ class DeviceEviction(CoreState):
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
     ) -> EvictDeviceNextNodeResult:
         """Evict one victim, or name it where it must be copied first."""
-        result = EvictDeviceNextNodeResult()
         if component_type not in self.tables:
-            return result
+            return EvictDeviceNextNodeResult()
         if tracker.get(component_type, 0) >= self._quota.get(component_type, 0):
-            return result
-        nodes = self.native.nodes
+            return EvictDeviceNextNodeResult()
+        nodes = self._nodes or self.native.nodes
         step = nodes.evict_step(int(component_type))
         if not step.node:
-            return result
-        result.made_progress = True
-        if step.copy_first and self._name_copy(result, step, component_type):
-            return result
+            return EvictDeviceNextNodeResult()
         if step.copy_first:
+            result = EvictDeviceNextNodeResult(made_progress=True)
+            if self._name_copy(result, step, component_type):
+                return result
             step = nodes.evict_node(step.node, int(component_type))
-        self._fill(result, step)
-        result.unbacked_tokens = step.lost * self.page_size
-        return result
+        unbacked, losses, node = step.lost * self.page_size, step.losses, step.node
+        left = self._left_full(node) if losses == [(node, 0, 0)] else self._left(losses)
+        # In the order of SGLang's fields: no action, no node to evict, and progress.
+        return EvictDeviceNextNodeResult(
+            left.device,
+            left.host,
+            left.device_tokens,
+            [],
+            None,
+            True,
+            unbacked,
+        )
 
     def finish_swa_state_eviction(self, node_id: int) -> EvictDeviceNextNodeResult:
         """Evict a node's window data, after the attempt to copy it."""
@@ -116,9 +135,10 @@ class DeviceEviction(CoreState):
             short = wanted.get(kind, 0) - result.tracker.get(kind, 0)
             if table is None or short <= 0:
                 continue
-            device, host = self.native.nodes.evict_host(int(kind), -(-short // table.page_size))
-            self._add_device(result, device)
-            for freed, tokens in self._add_host(result, host).items():
+            pages = -(-short // table.page_size)
+            _, host, losses = self.native.nodes.evict_host(int(kind), pages)
+            _, counts = self._add_slots(result, losses)
+            for freed, tokens in counts.items():
                 result.tracker[freed] += tokens
                 if freed in self._rooms:
                     self._rooms[freed] += tokens
@@ -157,9 +177,9 @@ class DeviceEviction(CoreState):
                 step = nodes.evict_node(holder, kind)
             except BadArgument:
                 continue  # It is locked.
-            freed = step.device[MAMBA]
+            freed = self._left(step.losses).device.get(MAMBA)
             if freed is not None:
-                device_frees[MAMBA].append(self.tables[MAMBA].get(freed))
+                device_frees[MAMBA] += freed
                 excess -= 1
 
     # Helpers.
@@ -208,34 +228,48 @@ class DeviceEviction(CoreState):
 
     def _fill(self, result: BaseEvictionResult, step: _core.EvictStep) -> None:
         """Add what a step freed, as SGLang's token slots."""
-        for kind, tokens in self._add_device(result, step.device).items():
+        counts, _ = self._add_slots(result, step.losses)
+        for kind, tokens in counts.items():
             result.tracker[kind] += tokens
-        self._add_host(result, step.host)
 
-    def _add_device(
-        self, result: BaseEvictionResult, freed: _core.FreedSlots
-    ) -> dict[ComponentType, int]:
-        counts = {}
-        for kind, rows in zip(KINDS, freed, strict=True):
-            if rows is None:
-                continue
-            # SGLang frees window slots by the full slots of their pages.
-            tokens = self.tables[FULL if kind is SWA else kind].get(rows)
-            result.device_frees[kind].append(tokens)
-            counts[kind] = len(tokens)
-        return counts
+    def _add_slots(
+        self, result: BaseEvictionResult, losses: list[_core.NodeLoss]
+    ) -> tuple[dict[ComponentType, int], dict[ComponentType, int]]:
+        """Add what left; returns how many tokens of the device and of the host."""
+        left = self._left(losses)
+        for kind, slots in left.device.items():
+            result.device_frees[kind] += slots
+        for kind, slots in left.host.items():
+            result.host_frees[kind] += slots
+        return left.device_tokens, left.host_tokens
 
-    def _add_host(
-        self, result: BaseEvictionResult, freed: _core.FreedSlots
-    ) -> dict[ComponentType, int]:
-        counts = {}
-        for kind, rows in zip(KINDS, freed, strict=True):
-            if rows is None:
-                continue
-            tokens = self.host_tables[kind].get(rows)
-            result.host_frees[kind].append(tokens)
-            counts[kind] = len(tokens)
-        return counts
+    def _left_full(self, node: int) -> Left:
+        """As `_left`, of a node whose full data left the device: most victims."""
+        slots = self._full.take(node)
+        return Left({FULL: [slots]}, {}, {FULL: slots.shape[0]}, {})
+
+    def _left(self, losses: list[_core.NodeLoss]) -> Left:
+        """The token slots of data that left."""
+        left = Left({}, {}, {}, {})
+        for node, number, medium in losses:
+            kind = KINDS[number]
+            if medium:
+                slots = self.host_tables[kind].take(node)
+                frees, tokens = left.host, left.host_tokens
+            else:
+                if kind is SWA:
+                    # SGLang frees window slots by the full slots of their pages.
+                    self.tables[SWA].forget(node)
+                    slots = self._full.get(node)
+                else:
+                    slots = self.tables[kind].take(node)
+                frees, tokens = left.device, left.device_tokens
+            if kind in frees:
+                frees[kind].append(slots)
+                tokens[kind] += slots.shape[0]
+            else:
+                frees[kind], tokens[kind] = [slots], slots.shape[0]
+        return left
 
     def _fold(self, number: int) -> None:
         digest: int = self.write_back_duplicate_reclaim_digest

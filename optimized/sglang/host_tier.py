@@ -17,7 +17,7 @@ from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFullToSWAMapping
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
+from kvcanon.optimized.sglang.core_state import FULL, KINDS, MAMBA, SWA, CoreState
 
 HOST = 1
 POOLS = {SWA: PoolName.SWA, MAMBA: PoolName.MAMBA}
@@ -54,12 +54,12 @@ class HostTier(CoreState):
 
     def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
         """What a node has on the device alone: its full token slots, and the other components."""
-        full = self.tables[FULL].empty()
+        full = self._full.nothing
         transfers: Transfers = {}
         copied: dict[ComponentType, int] = {}
-        for _node, number, rows in self.native.nodes.parts_to_back_up(node_id):
-            kind = ComponentType(number)
-            slots = self.tables[kind].get(rows)
+        for node, number, _ in self.native.nodes.parts_to_back_up(node_id):
+            kind = KINDS[number]
+            slots = self.tables[kind].get(node)
             if kind in self.host_tables:
                 copied[kind] = len(slots)
             if kind is FULL:
@@ -84,9 +84,9 @@ class HostTier(CoreState):
         if host_indices.numel():
             given[FULL] = host_indices
         kinds = [int(kind) for kind in given]
-        for _node, number, rows in self.native.nodes.add_host_copy(node_id, kinds):
-            kind = ComponentType(number)
-            self.host_tables[kind].put(rows, given[kind])
+        for node, number, _ in self.native.nodes.add_host_copy(node_id, kinds):
+            kind = KINDS[number]
+            self.host_tables[kind].put(node, given[kind])
             if kind is FULL:
                 self.unannounced.add(node_id)
 
@@ -150,11 +150,11 @@ class HostTier(CoreState):
         """What a load of the path to a node reads on the host."""
         nodes_of: dict[ComponentType, list[int]] = {kind: [] for kind in self.tables}
         slots: dict[ComponentType, list[torch.Tensor]] = {kind: [] for kind in self.tables}
-        for node, number, rows in self.native.nodes.parts_to_load(node_id):
-            kind = ComponentType(number)
+        for node, number, _ in self.native.nodes.parts_to_load(node_id):
+            kind = KINDS[number]
             nodes_of[kind].append(node)
-            slots[kind].append(self.host_tables[kind].get(rows))
-        full = torch.cat(slots[FULL]) if slots[FULL] else self.host_tables[FULL].empty()
+            slots[kind].append(self.host_tables[kind].get(node))
+        full = torch.cat(slots[FULL]) if slots[FULL] else self.host_tables[FULL].nothing
         kv = PoolTransfer(name=PoolName.KV, host_indices=full, nodes_to_load=nodes_of[FULL])
         transfers = {
             kind: [
@@ -197,14 +197,14 @@ class HostTier(CoreState):
         window_of: list[torch.Tensor] = []
         nodes = self.native.nodes
         for node, number, rows in nodes.add_device_copy(node_id, [int(kind) for kind in given]):
-            kind = ComponentType(number)
+            kind = KINDS[number]
             table = self.tables[kind]
             begin = taken[kind]
             taken[kind] = begin + len(rows) * table.page_size
             slots = given[kind][begin : taken[kind]]
-            table.put(rows, slots)
+            table.put(node, slots)
             if kind is SWA:
-                full_of.append(self._full_of(node))
+                full_of.append(self._full.get(node))
                 window_of.append(slots)
         return [RebuildFullToSWAMapping(full_of, window_of)] if full_of else []
 
@@ -212,11 +212,6 @@ class HostTier(CoreState):
         """Do nothing: the controller's locks protect what a load reads until now."""
 
     # Helpers.
-
-    def _full_of(self, node_id: int) -> torch.Tensor:
-        nodes, full = self.native.nodes, self.tables[FULL]
-        parent = nodes.parent(node_id)
-        return full.empty() if parent is None else full.get(nodes.slots(node_id, parent))
 
     def _forget_host_tier(self) -> None:
         self.pending.clear()

@@ -7,7 +7,6 @@ once, by actions that the controller executes before its next decision.
 from __future__ import annotations
 
 import torch
-from attrs import frozen
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, InsertResult
 from sglang.srt.mem_cache.unified_cache.cache_action import (
     FreeDeviceKV,
@@ -19,19 +18,7 @@ from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.refusals import refuse
-from kvcanon.optimized.sglang.rows import RowTable
-
-
-@frozen
-class Handover:
-    """What an insert hands over. Pages are of the key, `tokens` are token slots for all of them."""
-
-    pages: int
-    owned_pages: int
-    window_from: int
-    frontier: int
-    """Tokens whose window slots the request has freed."""
-    tokens: torch.Tensor
+from kvcanon.optimized.sglang.slot_table import SlotTable
 
 
 def require_known_hints(params: InsertParams) -> None:
@@ -42,66 +29,40 @@ def require_known_hints(params: InsertParams) -> None:
         refuse("C128 pages", "it has full attention, one window, and states")
 
 
-def handover(
-    params: InsertParams, pages: int, page_size: int, device: torch.device, *, swa: bool
-) -> Handover:
-    """Read what an insert hands over."""
-    length = pages * page_size
-    value = params.value
-    if value is None:
-        value = torch.tensor(params.key.raw_token_ids()[:length], dtype=torch.int64, device=device)
-    frontier = params.get_evicted_seqlen(ComponentType.SWA) if swa else 0
-    return Handover(
-        pages=pages,
-        owned_pages=min(pages, -(-params.prev_prefix_len // page_size)),
-        window_from=min(pages, -(-frontier // page_size)),
-        frontier=frontier,
-        tokens=value[:length],
-    )
+def own_numbers(params: InsertParams, length: int, device: torch.device) -> torch.Tensor:
+    """What SGLang means by an insert without slots: the tokens themselves."""
+    return torch.tensor(params.key.raw_token_ids()[:length], dtype=torch.int64, device=device)
 
 
-def fill_rows(
-    given: Handover,
+def add_slot_actions(
+    actions: list[object],
     done: _core.NodeInserted,
-    params: InsertParams,
-    tables: dict[ComponentType, RowTable],
+    tokens: torch.Tensor,
+    frontier: int,
+    full: SlotTable,
 ) -> None:
-    """Write the token slots of the pages and of the state that the tree took into the tables."""
-    full = tables[ComponentType.FULL]
-    size = full.page_size
-    for begin, rows in done.full:
-        full.put(rows, given.tokens[begin * size : (begin + len(rows)) * size])
-    row = done.state
-    if row is not None:
-        states = tables[ComponentType.MAMBA].table
-        states[row] = params.mamba_value.view(-1)[0]
+    """Add the actions that give duplicates back, and pair window slots.
 
-
-def slot_actions(
-    given: Handover, done: _core.NodeInserted, nodes: _core.Nodes, full: RowTable
-) -> list[object]:
-    """The actions that give duplicates back, and pair window slots."""
+    `frontier` is how many tokens of the request have no window slots any more.
+    """
     size = full.page_size
-    actions: list[object] = []
     for first, last in done.duplicates:
         begin, end = first * size, last * size
-        middle = min(max(begin, given.frontier), end)
+        middle = min(max(begin, frontier), end)
         if begin < middle:
-            actions.append(FreeDeviceKVFullOnly([given.tokens[begin:middle]]))
+            actions.append(FreeDeviceKVFullOnly([tokens[begin:middle]]))
         if middle < end:
-            actions.append(FreeDeviceKV([given.tokens[middle:end]]))
+            actions.append(FreeDeviceKV([tokens[middle:end]]))
     for node, first, last, healed in done.windows:
-        incoming = given.tokens[first * size : last * size]
+        incoming = tokens[first * size : last * size]
         if healed:
-            kept = full.get(nodes.slots(node, _above(nodes, node)))
-            actions.append(RecoverSWAWithLockedFull(node, kept, incoming))
+            actions.append(RecoverSWAWithLockedFull(node, full.get(node), incoming))
         else:
             actions.append(SWARebuild(node, incoming))
-    return actions
 
 
 def result_of(
-    given: Handover, done: _core.NodeInserted, params: InsertParams, tables: dict[object, RowTable]
+    done: _core.NodeInserted, params: InsertParams, tables: dict[ComponentType, SlotTable]
 ) -> InsertResult:
     """SGLang's result of an insert."""
     size = tables[ComponentType.FULL].page_size
@@ -113,16 +74,8 @@ def result_of(
         result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
-        for begin, rows in done.full:
-            result.record_adopted_range(
-                ComponentType.FULL, begin * size, (begin + len(rows)) * size
-            )
+        for _node, first, last in done.nodes:
+            result.record_adopted_range(ComponentType.FULL, first * size, last * size)
         for _node, first, last, _healed in done.windows:
             result.record_adopted_range(ComponentType.SWA, first * size, last * size)
-    del given
     return result
-
-
-def _above(nodes: _core.Nodes, node: int) -> int:
-    parent = nodes.parent(node)
-    return nodes.root() if parent is None else parent

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
+import msgspec
 from sglang.srt.disaggregation.kv_events import (
     AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
     StorageMedium,
     kv_event_namespace_seed,
     namespaced_block_hash,
@@ -16,11 +14,12 @@ from sglang.srt.disaggregation.kv_events import (
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
 from kvcanon.optimized import _core
+from kvcanon.optimized.sglang.lazy_events import LazyRemoved, LazyStored
 from kvcanon.optimized.sglang.native_tree import Scope, TreeOfNodes
 
-HASH_BYTES, SENT_BYTES = 32, 8
-"""Bytes of a page hash, and how many of them SGLang sends."""
-MEDIA = {"GPU": StorageMedium.GPU, "CPU_PINNED": StorageMedium.CPU}
+REMOVED, CLEARED = 1, 2
+"""What happened, as the native core numbers it; 0 is stored."""
+MEDIA = (StorageMedium.GPU, StorageMedium.CPU)
 
 
 class SentEvents:
@@ -30,12 +29,9 @@ class SentEvents:
     pays for them.
     """
 
-    def __init__(
-        self, params: CacheInitParams, native: Callable[[], TreeOfNodes], *, bigram: bool
-    ) -> None:
+    def __init__(self, params: CacheInitParams, native: Callable[[], TreeOfNodes]) -> None:
         self.enabled: bool = params.enable_kv_cache_events
         self._native = native
-        self._bigram = bigram
         self._dynamo: bool = params.dynamo_kv_event_format
         self._lora_names = params.kv_event_lora_names
         self._taken: list[object] = []
@@ -53,48 +49,41 @@ class SentEvents:
         if not self.enabled:
             return
         native = self._native()
-        for event in native.core.take_events():
-            sent = self._sent(event, native, session_id)
-            # The cache is cleared when it is made, and again by SGLang's first reset.
-            if isinstance(sent, AllBlocksCleared) and self._ends_cleared():
-                continue
-            self._taken.append(sent)
+        taken = self._taken
+        for part in native.core.take_packed_events().parts():
+            if part[0] != CLEARED:
+                taken.append(self._sent(part, native, session_id))
+            elif not (taken and isinstance(taken[-1], AllBlocksCleared)):
+                # The cache is cleared when it is made, and again by SGLang's first reset.
+                taken.append(AllBlocksCleared())
 
     def record_all_cleared(self) -> None:
         """Do nothing: the native core emits this when it forgets its tree."""
 
-    def _ends_cleared(self) -> bool:
-        return bool(self._taken) and isinstance(self._taken[-1], AllBlocksCleared)
-
-    def _sent(self, event: _core.Event, native: TreeOfNodes, session_id: str | None) -> object:
-        if event.kind == "cleared":
-            return AllBlocksCleared()
-        scope = native.scope(event.namespace)
-        seed = self._seed(scope)
-        hashes = _ids(event.hashes)
+    def _sent(self, part: _core.PackedPart, native: TreeOfNodes, session_id: str | None) -> object:
+        kind, number, medium, parent, hashes, tokens = part
+        if number == 0:
+            extra_key = salt = seed = None
+        else:
+            extra_key, salt = scope = native.scope(number)
+            seed = self._seed(scope)
+        ids: object = msgspec.Raw(hashes)
         if seed is not None:
-            hashes = [namespaced_block_hash(each, namespace_seed=seed) for each in hashes]
-        medium = MEDIA[event.medium]
-        if event.kind == "removed":
-            return BlockRemoved(block_hashes=hashes, medium=medium)
-        parent = None
-        if event.parent_hash is not None:
-            (first,) = _ids(event.parent_hash)
-            parent = namespaced_block_hash(first, namespace_seed=seed)
-        tokens = event.tokens.reshape(-1)
-        units: object = tokens.tolist()
-        if self._bigram:
-            units = [tuple(pair) for pair in tokens.reshape(-1, 2).tolist()]
-        return BlockStored(
-            block_hashes=hashes,
+            ids = msgspec.Raw(_in_namespace(hashes, seed))
+            if parent is not None:
+                parent = namespaced_block_hash(parent, namespace_seed=seed)
+        if kind == REMOVED:
+            return LazyRemoved(ids, MEDIA[medium])
+        return LazyStored(
+            block_hashes=ids,
             parent_block_hash=parent,
-            token_ids=units,
+            token_ids=msgspec.Raw(tokens),
             block_size=native.settings.page_size,
             lora_id=None,
-            medium=medium,
-            cache_salt=scope[1],
+            medium=MEDIA[medium],
+            cache_salt=salt,
             session_id=session_id,
-            lora_name=self._lora_name(scope),
+            lora_name=None if number == 0 else self._lora_name((extra_key, salt)),
         )
 
     def _lora_name(self, scope: Scope) -> str | None:
@@ -112,8 +101,8 @@ class SentEvents:
         return seed
 
 
-def _ids(hashes: bytes) -> list[int]:
-    """The first 64 bits of each page hash, as SGLang sends them."""
-    words = np.frombuffer(hashes, dtype=">i8").reshape(-1, HASH_BYTES // SENT_BYTES)
-    found: list[int] = words[:, 0].tolist()
-    return found
+def _in_namespace(hashes: bytes, seed: bytes) -> bytes:
+    """Hash each of an encoded list of block hashes once more, with the seed of a namespace."""
+    ids: list[int] = msgspec.msgpack.decode(hashes)
+    hashed = [namespaced_block_hash(each, namespace_seed=seed) for each in ids]
+    return msgspec.msgpack.encode(hashed)

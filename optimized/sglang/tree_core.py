@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -19,7 +20,6 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.cache_action import (
     BackupKV,
     MambaEvictExcessPathStates,
-    UpdatePendingBackupOnNodeSplit,
 )
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
@@ -27,14 +27,16 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
     InsertStepResult,
 )
 
+from kvcanon.optimized import _core
 from kvcanon.optimized.sglang import inserts, walks
 from kvcanon.optimized.sglang.device_eviction import DeviceEviction
 from kvcanon.optimized.sglang.host_tier import HostTier
 from kvcanon.optimized.sglang.not_offered import NotOffered
-from kvcanon.optimized.sglang.rows import Rows
 from kvcanon.spec.errors import CacheError, SpecViolation
 
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
+NOTHING = (0, 0, 0)
+"""What waits on the host, where there is no host tier."""
 
 
 class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
@@ -48,95 +50,93 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def reset(self) -> None:
         """Forget the tree and all locks."""
-        self.native.nodes.forget()
+        nodes = self.native.nodes
+        nodes.forget()
+        self._root = nodes.root()
+        for table in (*self.tables.values(), *self.host_tables.values()):
+            table.clear()
         self._forget_host_tier()
-        self._empty_result = None
 
     def root_node_handle(self, extra_key: str | None = None) -> int:
         """The root, which is that of every namespace."""
         del extra_key
-        return self.native.nodes.root()
+        if self._nodes is None:
+            return self.native.nodes.root()
+        return self._root
 
     def is_root(self, node_id: int) -> bool:
         """Whether a node is the root."""
-        return node_id == self.native.nodes.root()
+        return node_id == self.root_node_handle()
 
     @property
     def empty_match_result(self) -> MatchResult:
         """The answer to a key without a page."""
-        root = self.native.nodes.root()
-        if self._empty_result is None:
-            self._empty_result = MatchResult(0, root, root, root, cache_actions=[])
-        return self._empty_result
+        root = self.root_node_handle()
+        return MatchResult(0, root, root, root, cache_actions=[])
 
     # Matching and inserting.
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         """Find the longest usable prefix of a key, and make it recent."""
-        key, _ = params.key.maybe_to_bigram_view(self.is_eagle)
-        if len(key) < self.page_size:
+        size, key = self.page_size, params.key
+        tokens, units = self._units(key)
+        if units < size:
             return self.empty_match_result
-        found = self.native.nodes.match(key.raw_token_ids(), self._namespace(key))
-        size, root = self.page_size, self.native.nodes.root()
-        reached, walked = found.prefix_pages * size, found.walked_pages * size
-        _, swa, states = found.host_only
+        nodes = self._nodes or self.native.nodes
+        found = nodes.match(tokens, self._namespace(key))
+        on_device, walked = found.device_pages * size, found.walked_pages * size
+        reached, end, cuts = found.prefix_pages * size, found.end, found.cuts
+        _, swa, states = found.host_only if self._hicache else NOTHING
         return MatchResult(
-            device_prefix_len=found.device_pages * size,
+            device_prefix_len=on_device,
             last_device_node=found.device_end,
-            last_host_node=found.end,
-            best_match_node=found.end,
+            last_host_node=end,
+            best_match_node=end,
             # All of it is there after a load, what the device has of it as well.
-            host_hit_length=reached - found.device_pages * size,
+            host_hit_length=reached - on_device,
             swa_host_hit_length=swa * size,
-            swa_branching_seqlen=walked if SWA in self.tables and walked > reached else None,
+            swa_branching_seqlen=walked if walked > reached and SWA in self.tables else None,
             mamba_host_hit_length=states,
             mamba_branching_seqlen=self._state_branch(walked, reached),
             full_kv_hit_length=walked,
-            cache_actions=self._cut_actions(found.cuts),
-            last_visited_node_id=None if found.last == root else found.last,
+            cache_actions=self._follow_cuts(cuts) if cuts else [],
+            last_visited_node_id=None if found.last == self._root else found.last,
         )
 
     def collect_full_device_indices(self, from_node_id: int, until_node_id: int) -> torch.Tensor:
         """The full token slots from below `until_node_id` down to `from_node_id`."""
-        full = self.tables[FULL]
         if from_node_id == until_node_id:
-            return full.empty()
-        return full.get(self.native.nodes.slots(from_node_id, until_node_id))
+            return self._full.nothing
+        nodes = self._nodes or self.native.nodes
+        return self._full.of_path(nodes.path(from_node_id, until_node_id))
 
     def begin_insert(self, params: InsertParams) -> InsertStepResult:
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
-        key, _ = params.key.maybe_to_bigram_view(self.is_eagle)
-        pages = len(key) // self.page_size
+        size, tables, key = self.page_size, self.tables, params.key
+        units, length = self._units(key)
+        pages = length // size
         if not pages:
-            root = self.native.nodes.root()
+            root = self.root_node_handle()
             empty = InsertResult(prefix_len=0, mamba_exist=True, last_device_node=root)
             return InsertStepResult(actions=[], result=empty)
-        given = inserts.handover(params, pages, self.page_size, self.device, swa=SWA in self.tables)
+        # Tokens whose window slots the request has freed.
+        frontier = params.get_evicted_seqlen(SWA) if SWA in tables else 0
+        nodes = self._nodes or self.native.nodes
         if params.session_id is not None:
             self.kv_events.move(None)
-        done = self.native.nodes.insert(
-            key.raw_token_ids(),
+        done = nodes.insert(
+            units,
             self._namespace(key),
-            given.owned_pages,
-            given.window_from,
-            MAMBA in self.tables and params.mamba_value is not None,
-            min(pages, params.inserted_len // self.page_size),
+            min(pages, -(-params.prev_prefix_len // size)),
+            min(pages, -(-frontier // size)),
+            MAMBA in tables and params.mamba_value is not None,
+            min(pages, params.inserted_len // size),
             params.priority or 0,
         )
         if params.session_id is not None:
             self.kv_events.move(params.session_id)
-        inserts.fill_rows(given, done, params, self.tables)
-        actions = self._cut_actions(done.cuts)
-        actions += inserts.slot_actions(given, done, self.native.nodes, self.tables[FULL])
-        wanted = [node for node in done.wanted if node not in self.pending]
-        if wanted and self.enable_hicache:
-            actions.append(BackupKV(wanted))
-        if done.state is not None and self._states_per_path() >= 0:
-            actions.append(MambaEvictExcessPathStates(done.end))
-        return InsertStepResult(
-            actions=actions, result=inserts.result_of(given, done, params, self.tables)
-        )
+        return self._inserted(done, params, pages, frontier)
 
     def resume_insert(self) -> NoReturn:
         """Refuse: no insert is ever suspended. Raises: RuntimeError."""
@@ -160,41 +160,39 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         skipped = tuple(skip_lock_components)
         if FULL in skipped:
             raise ValueError("a lock holds full data; it cannot be skipped")
-        result = IncLockRefResult(delta=0, node_id=node_id, skipped_lock_components=skipped)
-        if self.is_root(node_id):
-            for kind in self.tables:
-                result.set_lock_uuid(kind, None)
-            return result
-        receipt, newly, below_root = self.native.nodes.lock(
-            node_id, SWA not in skipped, MAMBA not in skipped
-        )
-        result.delta = newly * self.page_size
-        result.set_lock_uuid(FULL, receipt)
+        nodes = self._nodes or self.native.nodes
+        if node_id == self._root:
+            return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
+        receipt, newly, below_root = nodes.lock(node_id, SWA not in skipped, MAMBA not in skipped)
+        receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.tables and SWA not in skipped:
-            result.set_lock_uuid(SWA, receipt if below_root else None)
-        return result
+            receipts[SWA] = receipt if below_root else None
+        return IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
 
     def dec_lock_ref(
         self, node_id: int, params: DecLockRefParams, skip_swa: bool = False
     ) -> DecLockRefResult:
         """Release what a receipt still holds, or its state alone."""
         del skip_swa  # The receipt knows whether the window was released before.
-        _require_anchor(node_id, params)
-        if self.is_root(node_id):
+        if params.node_id != node_id:
+            _refuse_anchor(node_id, params)
+        nodes = self._nodes or self.native.nodes
+        if node_id == self._root:
             return DecLockRefResult()
-        receipt = params.get_lock_uuid(FULL)
+        receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
         if FULL not in skipped:
-            self._release(node_id, receipt, self.native.nodes.unlock)
+            self._release(node_id, receipt, nodes.unlock)
         elif MAMBA not in skipped and (SWA in skipped or SWA not in self.tables):
-            self._release(node_id, receipt, self.native.nodes.unlock_state)
+            self._release(node_id, receipt, nodes.unlock_state)
         elif SWA not in skipped and SWA in self.tables:
             raise ValueError("a window is released by dec_swa_lock_only")
         return DecLockRefResult()
 
     def dec_swa_lock_only(self, node_id: int, params: DecLockRefParams) -> DecSwaLockOnlyResult:
         """Release the window and the state of a lock; full data stays locked."""
-        _require_anchor(node_id, params)
+        if params.node_id != node_id:
+            _refuse_anchor(node_id, params)
         if SWA in self.tables and not self.is_root(node_id):
             self._release(node_id, params.get_lock_uuid(FULL), self.native.nodes.unlock_window)
         return DecSwaLockOnlyResult()
@@ -207,22 +205,20 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         """Set the token slots of a node's window, or the slot of its state."""
         if component_type is FULL:
             raise ValueError("full data is set by inserts and loads")
-        nodes, kind = self.native.nodes, int(component_type)
-        if nodes.has(node_id, kind):
-            rows = self._own_rows(node_id, component_type)
-        else:
-            rows = nodes.add_device_data(node_id, kind)
-        self.tables[component_type].put(rows, value)
+        table = self.tables[component_type]
+        if node_id not in table:
+            # An insert has taken rows for the window data already, which is here only now.
+            nodes, kind = self._nodes or self.native.nodes, int(component_type)
+            if not nodes.has(node_id, kind):
+                nodes.add_device_data(node_id, kind)
+        table.put(node_id, value)
 
     def get_component_device_value(
         self, node_id: int, component_type: ComponentType
     ) -> torch.Tensor | None:
         """The token slots of a node's component; None where it has none on the device."""
-        if component_type not in self.tables or self.is_root(node_id):
-            return None
-        if not self.native.nodes.has(node_id, int(component_type)):
-            return None
-        return self.tables[component_type].get(self._own_rows(node_id, component_type))
+        table = self.tables.get(component_type)
+        return table.get(node_id) if table is not None and node_id in table else None
 
     # Sizes, in tokens and states.
 
@@ -280,13 +276,11 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def all_values_flatten(self) -> torch.Tensor:
         """The full token slots of the tree."""
-        return walks.all_slots(self.native.nodes, self.tables[FULL], FULL)
+        return self._full.all()
 
     def all_mamba_values_flatten(self) -> torch.Tensor:
         """The states of the tree."""
-        if MAMBA not in self.tables:
-            return self.tables[FULL].empty()
-        return walks.all_slots(self.native.nodes, self.tables[MAMBA], MAMBA)
+        return self.tables[MAMBA].all() if MAMBA in self.tables else self._full.nothing
 
     def walk_for_kv_canary(self, unlocked_only: bool, swa_resident_only: bool) -> object:
         """Every full token slot with its position and the slot before it."""
@@ -301,6 +295,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self.native.view.check()
         except SpecViolation as violation:
             raise AssertionError(str(violation)) from violation
+        walks.require_all_slots(self.native, self.tables, 0)
+        walks.require_all_slots(self.native, self.host_tables, 1)
         copies = [*ongoing_write_through, *ongoing_load_back]
         loose = walks.unlocked(self.native, [node_id for _, node_id in copies])
         if loose:
@@ -312,13 +308,41 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     # Helpers.
 
-    def _namespace(self, key: RadixKey) -> int:
-        return self.native.namespace((key.extra_key, key.cache_salt))
+    def _inserted(
+        self, done: _core.NodeInserted, params: InsertParams, pages: int, frontier: int
+    ) -> InsertStepResult:
+        """Keep the slots that an insert handed over; returns its answer, and what follows."""
+        # Cuts first: what the insert placed is listed as it is after them.
+        cuts, tokens, full = done.cuts, params.value, self._full
+        actions = self._follow_cuts(cuts) if cuts else []
+        size = full.page_size
+        if tokens is None:
+            tokens = inserts.own_numbers(params, pages * size, self.device)
+        for node, first, last in done.nodes:
+            full.put(node, tokens[first * size : last * size])
+        inserts.add_slot_actions(actions, done, tokens, frontier, full)
+        if self._hicache:
+            wanted = [node for node in done.wanted if node not in self.pending]
+            if wanted:
+                actions.append(BackupKV(wanted))
+        if MAMBA in self.tables and done.state is not None:
+            self.tables[MAMBA].put(done.end, params.mamba_value.view(-1)[:1])
+            if self._states_per_path() >= 0:
+                actions.append(MambaEvictExcessPathStates(done.end))
+        return InsertStepResult(actions, inserts.result_of(done, params, self.tables))
 
-    def _own_rows(self, node_id: int, component_type: ComponentType) -> Rows:
-        nodes = self.native.nodes
-        parent = nodes.parent(node_id)
-        return nodes.slots(node_id, node_id if parent is None else parent, int(component_type))
+    def _units(self, key: RadixKey) -> tuple[array[int], int]:
+        """The tokens of a key, and how many units they are: tokens or bigrams."""
+        if key.limit is None and not self.is_eagle:
+            tokens: array[int] = key.token_ids
+            return tokens, len(tokens)
+        key, _ = key.maybe_to_bigram_view(self.is_eagle)
+        return key.raw_token_ids(), len(key)
+
+    def _namespace(self, key: RadixKey) -> int:
+        if key.extra_key is None and key.cache_salt is None:
+            return 0
+        return self.native.namespace((key.extra_key, key.cache_salt))
 
     def _usage(self, component_type: ComponentType, which: int) -> int:
         if component_type not in self.tables:
@@ -333,19 +357,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         aligned = walked // self.state_grid * self.state_grid
         return aligned if aligned > reached else None
 
-    def _cut_actions(self, cuts: list[tuple[int, int]]) -> list[object]:
-        """Let the copies of a cut node follow its upper part."""
-        actions: list[object] = []
-        for upper, lower in cuts:
-            ack_id = self.pending.get(lower)
-            if ack_id is None:
-                continue
-            self.pending[upper] = ack_id
-            if lower in self.unannounced:
-                self.unannounced.add(upper)
-            actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
-        return actions
-
     def _release(self, node_id: int, receipt: int, release: object) -> None:
         try:
             release(node_id, receipt)  # type: ignore[operator]
@@ -353,9 +364,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             raise AssertionError(f"lock receipt {receipt} on node {node_id}: {error}") from error
 
 
-def _require_anchor(node_id: int, params: DecLockRefParams) -> None:
+def _refuse_anchor(node_id: int, params: DecLockRefParams) -> NoReturn:
     """Refuse a receipt that was given for another node. Raises: AssertionError."""
-    if params.node_id != node_id:
-        raise AssertionError(
-            f"lock receipt anchored on node {params.node_id} released on node {node_id}"
-        )
+    raise AssertionError(
+        f"lock receipt anchored on node {params.node_id} released on node {node_id}"
+    )

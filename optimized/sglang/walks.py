@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes
-from kvcanon.optimized.sglang.rows import RowTable
+from kvcanon.optimized.sglang.slot_table import SlotTable
 from kvcanon.spec.errors import BadArgument
 
 FULL, SWA = ComponentType.FULL, ComponentType.SWA
@@ -68,18 +68,30 @@ def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
     return order
 
 
-def all_slots(nodes: _core.Nodes, table: RowTable, kind: ComponentType) -> torch.Tensor:
-    """The token slots, or states, of every node that has them on the device."""
-    parts = [
-        table.get(nodes.slots(node, parent, int(kind)))
-        for node, parent in _with_parents(nodes)
-        if nodes.has(node, int(kind))
-    ]
-    return torch.cat(parts) if parts else table.empty()
+def require_all_slots(
+    native: TreeOfNodes, tables: dict[ComponentType, SlotTable], medium: int
+) -> None:
+    """Check that the tables have the slots of what the tree has, and no others.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    nodes = native.nodes
+    for kind, table in tables.items():
+        expected = {}
+        for node, _ in _with_parents(nodes):
+            first, last, *media = nodes.describe(node)
+            if media[medium][int(kind)]:
+                pages = 1 if kind is ComponentType.MAMBA else last - first
+                expected[node] = pages * table.page_size
+        found = table.lengths()
+        if found != expected:
+            differ = {node for node, _ in found.items() ^ expected.items()}
+            raise AssertionError(f"{kind} slots of nodes {sorted(differ)} on medium {medium}")
 
 
 def canary(
-    native: TreeOfNodes, full: RowTable, *, unlocked_only: bool, swa: bool
+    native: TreeOfNodes, full: SlotTable, *, unlocked_only: bool, swa: bool
 ) -> RadixCacheWalkResult:
     """Every full token slot, with its position and the slot before it on its path."""
     nodes, locks = native.nodes, _locks(native, SWA if swa else FULL)
@@ -88,7 +100,7 @@ def canary(
     for node, parent in _with_parents(nodes):
         first, _, (has_full, has_swa, _), _ = nodes.describe(node)
         before = last_slots[parent]
-        slots = full.get(nodes.slots(node, parent)).tolist() if has_full else []
+        slots = full.get(node).tolist() if has_full else []
         last_slots[node] = slots[-1] if slots else before
         if (swa and not has_swa) or (unlocked_only and locks[node]):
             continue

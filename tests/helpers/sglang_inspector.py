@@ -59,12 +59,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     def get_component_host_value(
         self, node_id: int, component_type: ComponentType
     ) -> torch.Tensor | None:
-        nodes, kind = self.native.nodes, int(component_type)
-        if component_type not in self.host_tables or not nodes.has(node_id, kind, CPU):
-            return None
-        parent = nodes.parent(node_id)
-        assert parent is not None
-        return self.host_tables[component_type].get(nodes.slots(node_id, parent, kind, CPU))
+        table = self.host_tables.get(component_type)
+        return table.get(node_id) if table is not None and node_id in table else None
 
     def get_component_device_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
         if component_type not in self.tables:
@@ -134,8 +130,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     ) -> None:
         if value is None or component_type not in self.host_tables:
             self._refuse("a host value that is taken away, or has no host tier")
-        for _, _, rows in self.native.nodes.add_host_copy(node_id, [int(component_type)]):
-            self.host_tables[component_type].put(rows, value)
+        for node, _, _ in self.native.nodes.add_host_copy(node_id, [int(component_type)]):
+            self.host_tables[component_type].put(node, value)
 
     def evict_component(
         self, node_id: int, component_type: ComponentType, target: EvictLayer

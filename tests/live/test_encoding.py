@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,6 +20,9 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import Counts, Namespace
 from sent_events import ALL_KINDS, pages_of, stores
+
+if TYPE_CHECKING:
+    from kvcanon.optimized._core import PackedPart
 
 GOLDEN = Path(__file__).parent / "golden"
 AT, RANK = 1.5, 3
@@ -109,9 +113,25 @@ def test_native_encoder_gives_the_same_events(dialect: Dialect, bigram: bool) ->
     assert natively.endswith(b"".join(one_by_one) + bytes([RANK]))
     decoded = msgspec.msgpack.decode(natively)
     assert decoded[::2] == [AT, RANK]
+    if dialect is Dialect.SGLANG:
+        same_parts(packed.parts(), decoded[1])
     assert len(decoded[1]) == len(listed)
     assert len({str(event) for event in decoded[1]}) > 12
     assert not len(caches[0].take_packed_events())
+
+
+def same_parts(parts: list[PackedPart], events: list[dict[str, object]]) -> None:
+    """The parts of events are, encoded, what the whole events have."""
+    kinds = [event["type"] for event in events]
+    assert [("BlockStored", "BlockRemoved", "AllBlocksCleared")[each[0]] for each in parts] == kinds
+    for (_, _, medium, parent, hashes, tokens), event in zip(parts, events, strict=True):
+        if event["type"] == "AllBlocksCleared":
+            continue
+        assert ("GPU", "CPU_PINNED")[medium] == event["medium"]
+        assert hashes == msgspec.msgpack.encode(event["block_hashes"])
+        if event["type"] == "BlockStored":
+            assert parent == event["parent_block_hash"]
+            assert tokens == msgspec.msgpack.encode(event["token_ids"])
 
 
 def test_a_closed_cache_gives_no_packed_events() -> None:
@@ -134,6 +154,7 @@ def test_native_integers_are_the_shortest() -> None:
     insert(cache, np.array(numbers * 512, dtype=np.uint32))
     packed = cache.take_packed_events()
     natively = packed.encode(0, AT, RANK)
+    same_parts(packed.parts(), msgspec.msgpack.decode(natively)[1])
     with pytest.raises(ValueError, match="from 0 to 2"):
         packed.encode(3, AT, RANK)
     assert natively == msgspec.msgpack.encode(msgspec.msgpack.decode(natively))

@@ -68,6 +68,7 @@ def test_a_prompt_is_inserted_and_matched_by_node() -> None:
     assert done.walked_pages == 0
     ((first, rows),) = done.full
     assert (first, rows.tolist()) == (0, [0, 1, 2])
+    assert done.nodes == [(done.end, 0, 3)]
     found = nodes.match(prompt(1, 2, 3, 4, 5, 6))
     assert (found.prefix_pages, found.device_pages, found.walked_pages) == (3, 3, 3)
     assert found.end == found.device_end == found.last == done.end
@@ -80,7 +81,11 @@ def test_a_cut_leaves_the_handle_to_the_lower_part() -> None:
     core, nodes = made()
     end = nodes.insert(prompt(1, 2, 3, 4)).end
     found = nodes.match(prompt(1, 2, 9))
-    assert found.cuts == [(found.end, end)]
+    assert found.cuts == [(found.end, end, 2)]
+    assert nodes.path(end, nodes.root()) == [found.end, end]
+    assert nodes.path(end, end) == []
+    with pytest.raises(BadArgument, match="above"):
+        nodes.path(found.end, end)
     assert found.last == found.end
     assert nodes.parent(end) == found.end
     assert nodes.children(found.end) == [end]
@@ -160,7 +165,8 @@ def test_new_window_data_is_cut_into_windows() -> None:
     core, nodes = made(window=2)
     done = nodes.insert(prompt(1, 2, 3, 4, 5))
     assert [window[1:] for window in done.windows] == [(0, 3, False), (3, 5, False)]
-    assert done.cuts == [(done.windows[0][0], done.end)]
+    assert done.cuts == [(done.windows[0][0], done.end, 3)]
+    assert done.nodes == [(node, first, last) for node, first, last, _ in done.windows]
     receipt, newly, below_root = nodes.lock(done.end)
     assert (newly, below_root) == (5, True)
     assert _core.Tree(core).usage(SWA) == (3, 2)
@@ -245,6 +251,7 @@ def test_window_slots_that_come_free_are_named_by_their_full_slots() -> None:
     step = nodes.evict_step(SWA)
     assert not step.whole
     assert step.device[FULL] is None
+    assert step.losses == [(step.node, SWA, 0)]
     parent = nodes.parent(step.node)
     assert parent is not None
     assert listed(step.device)[SWA] == nodes.slots(step.node, parent).tolist()
@@ -278,6 +285,7 @@ def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
     nodes.evict_node(lower, FULL)
     step = nodes.evict_node(upper, FULL)
     assert step.lost == 2
+    assert step.losses == [(lower, FULL, 1), (upper, FULL, 0)]
     assert listed(step.host)[FULL] == [0]
     assert nodes.all() == [nodes.root()]
     sound(core)
@@ -344,7 +352,8 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     nodes.add_host_copy(end, [FULL])
     assert nodes.evict_host(FULL, 1)[1][FULL] is None
     nodes.evict_node(end, FULL)
-    device, host = nodes.evict_host(FULL, 1)
+    device, host, losses = nodes.evict_host(FULL, 1)
+    assert losses == [(end, FULL, 1)]
     assert device == (None, None, None)
     assert listed(host)[FULL] == [0, 1]
     assert nodes.all() == [nodes.root()]

@@ -28,7 +28,8 @@ from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.errors import UsageError
 
 CORES = {"rust": "RustUnifiedTreeCore", "python": "UnifiedTreeCore"}
-"""The cores by name, with their classes."""
+"""SGLang's own cores by name, with their classes."""
+CLASSES = CORES | {"kvcanon": "KvcanonTreeCore"}
 MEM_CACHE = "sglang.srt.mem_cache"
 
 
@@ -55,14 +56,14 @@ class SGLangDriver:
         self._cell = cell
         self.loaded_tokens = self.spare_pages = 0
         if cell.host is None:
-            self._allocator = _allocator(self._torch, cell)
+            self._allocator = make_allocator(cell)
             self._cache = _cache(self._allocator, cell, core)
         else:
             self._cache, self._allocator = make_hosted(cell, core)
         self._full = getattr(self._allocator, "full_attn_allocator", self._allocator)
         self._swa = getattr(self._allocator, "swa_attn_allocator", None)
         self.core = type(self._cache.tree_core).__name__
-        if self.core != CORES[core]:
+        if self.core != CLASSES[core]:
             # SGLang falls back to Python without saying so.
             raise UsageError(f"SGLang made a {self.core} where its {core} core was asked for")
         self._cache.take_events()
@@ -181,8 +182,9 @@ class SGLangDriver:
         return EventCounts(stored, pages - stored)
 
 
-def _allocator(torch: Any, cell: BenchCell) -> Any:  # noqa: ANN401 # Torch, and an allocator.
-    page_size = cell.page_size
+def make_allocator(cell: BenchCell) -> Any:  # noqa: ANN401 # SGLang's.
+    """Make SGLang's allocator of a cell, and the pools behind it."""
+    torch, page_size = import_module("torch"), cell.page_size
     tiny = {
         "page_size": page_size,
         "dtype": torch.float16,

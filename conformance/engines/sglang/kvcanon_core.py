@@ -18,7 +18,6 @@ from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.engines.sglang.transfers import Entry, Run
-from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.snapshot import HoldState, Usage
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Medium, NodeId
 
@@ -134,7 +133,7 @@ class _NodeKey:
 class _NodeData:
     """One component's data at a node. Its token slots are read anew at each access.
 
-    The bridge's tables lead from the tree's rows to them.
+    The bridge's tables lead from the tree's nodes to them.
     """
 
     core: Any
@@ -147,22 +146,18 @@ class _NodeData:
     @property
     def value(self) -> Tensor | None:
         """The token slots on the device; None if the node is gone or has none."""
-        return self._slots(self.core.tables, 0)
+        return self._slots(self.core.tables)
 
     @property
     def host_value(self) -> Tensor | None:
         """The token slots on the host; None if the node is gone or has none."""
-        return self._slots(self.core.host_tables, 1)
+        return self._slots(self.core.host_tables)
 
-    def _slots(self, tables: Any, medium: int) -> Tensor | None:  # noqa: ANN401 # The bridge's.
-        nodes, number = self.core.native.nodes, int(self.kind)
-        try:
-            if self.kind not in tables or not nodes.has(self.node_id, number, medium):
-                return None
-            parent = nodes.parent(self.node_id)
-        except BadArgument:
+    def _slots(self, tables: Any) -> Tensor | None:  # noqa: ANN401 # The bridge's.
+        table = tables.get(self.kind)
+        if table is None or self.node_id not in table:
             return None
-        return tables[self.kind].get(nodes.slots(self.node_id, parent, number, medium))
+        return cast("Tensor", table.get(self.node_id))
 
 
 def _hex(hashes: bytes) -> list[str]:

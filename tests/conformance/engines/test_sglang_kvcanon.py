@@ -267,3 +267,39 @@ for dynamo in (False, True):
         assert summary.startswith("True 1")
         assert "('salt', 's2', 'adapter')" in fields
         assert "(None, 's1', None)" in fields
+
+
+def test_events_are_encoded_as_sglangs_own() -> None:
+    """The events equal SGLang's in bytes, when their lists are read, and when they are copied."""
+    made = said(
+        """
+import copy, pickle
+from array import array
+import msgspec
+from sglang.srt.disaggregation import kv_events as events
+from sglang.srt.mem_cache import base_prefix_cache as calls
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from kvcanon.conformance.engines.sglang import factory
+def taken(backend):
+    config = CacheConfig(page_size=2, device_slots=Counts(full=600), slot_bytes=4)
+    cache = factory.make_world(config, "UnifiedRadixCache", {"tree_core_backend": backend}).cache
+    for first in (0, 100, 200, 65530, 131000):
+        tokens = array("q", range(first, first + 400 if first == 65530 else first + 6))
+        slots = cache.token_to_kv_pool_allocator.alloc(len(tokens))
+        cache.insert(calls.InsertParams(key=RadixKey(tokens), value=slots))
+    cache.evict(calls.EvictParams(num_tokens=1000))
+    return cache.take_events()
+ours, theirs = taken("kvcanon"), taken("python")
+def of_stores(those):
+    return [each for each in those if isinstance(each, events.BlockStored)]
+stored = [of_stores(ours), of_stores(theirs)]
+encode = lambda those: msgspec.msgpack.encode(events.KVEventBatch(ts=1.0, events=those))
+print(stored[0] == stored[1], stored[1] == stored[0], encode(stored[0]) == encode(stored[1]))
+print(repr(stored[0]) == repr(stored[1]), len(stored[0]), stored[0][0] == stored[1][1])
+copied = pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)
+print([each == ours and encode(each) == encode(ours) for each in copied])
+print({type(each).__name__ for each in ours} == {type(each).__name__ for each in theirs})
+print(sum(len(each.block_hashes) for each in ours if isinstance(each, events.BlockRemoved)))
+"""
+    ).splitlines()
+    assert made == ["True True True", "True 5 False", "[True, True]", "True", "212"]

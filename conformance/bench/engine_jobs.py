@@ -1,0 +1,52 @@
+"""The measurements of `kvcanon bench engine`, as jobs of the bench's child process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kvcanon.conformance.bench.case import BenchCell
+from kvcanon.conformance.bench.drivers.sglang_engine import OURS, EngineDriver
+from kvcanon.conformance.bench.engine_memory import measure_memory
+from kvcanon.conformance.bench.engine_speed import measure_speed
+from kvcanon.conformance.bench.engine_stalls import measure_stalls
+from kvcanon.conformance.bench.workloads.shared_prefixes import SharedPrefixes
+from kvcanon.conformance.errors import UsageError
+
+Options = Mapping[str, str]
+
+
+def engine_job(what: str, cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    """Run a measurement by name. Raises: UsageError, which says what is missing."""
+    try:
+        import_engine(cell)
+    except ImportError as error:
+        raise UsageError(f"bench engine needs SGLang 0.5.23: {error}") from error
+    return JOBS[what](cell, options, seed)
+
+
+def import_engine(cell: BenchCell) -> None:
+    """Make a cache, so that whatever is missing is told before anything is measured."""
+    EngineDriver(cell, OURS)
+
+
+def _speed(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    workload = SharedPrefixes(int(options["requests"]), seed)
+    cores = options["cores"].split(",")
+    measured = measure_speed(cell, cores, workload, int(options["rounds"]))
+    return {"cores": [each.to_json() for each in measured]}
+
+
+def _memory(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    workload = SharedPrefixes(cell.pool_tokens // 1000 + 1000, seed)
+    return measure_memory(cell, options["cores"], workload).to_json()
+
+
+def _stalls(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    return measure_stalls(cell, options["cores"], int(options["prompts"]), seed).to_json()
+
+
+JOBS: Mapping[str, Callable[[BenchCell, Options, int], dict[str, object]]] = {
+    "engine_speed": _speed,
+    "engine_memory": _memory,
+    "engine_stalls": _stalls,
+}

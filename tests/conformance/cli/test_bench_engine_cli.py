@@ -1,0 +1,129 @@
+"""`kvcanon bench engine`: what it prints, and what it says where it cannot measure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from command_line import read, usage_error
+from in_peer import peer
+from kvcanon.conformance.bench.child import BenchJob, Json
+from kvcanon.conformance.bench.contestants import Contestant
+from kvcanon.conformance.cli import bench_engine
+
+RELEASE = "sglang==0.5.23"
+
+
+def test_without_sglang_it_says_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where SGLang is missing one line names it, and the command that makes an environment."""
+    monkeypatch.setattr(bench_engine, "find_spec", lambda _: None)
+    problem = usage_error(capsys, "bench", "engine", "--peers", str(tmp_path))
+    assert "needs SGLang 0.5.23" in problem
+    assert "kvcanon peers make sglang==0.5.23" in problem
+
+
+def test_an_unknown_core_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A core of no name that it knows is refused."""
+    assert "no core 'rusty'" in usage_error(capsys, "bench", "engine", "rusty")
+
+
+def test_it_measures_every_case_and_prints_shares(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each case is a job for all cores; memory and stalls are jobs for each core but the floor."""
+    jobs: list[BenchJob] = []
+
+    def fill(contestant: Contestant, job: BenchJob) -> Json:
+        assert contestant.driver == "sglang_engine"
+        jobs.append(job)
+        cores = job.options["cores"].split(",")
+        if job.what == "engine_memory":
+            each = 8.0 if cores == ["kvcanon"] else 16.0
+            return {
+                "core": cores[0],
+                "tree_bytes": 1 << 20,
+                "cached_tokens": 9,
+                "bytes_per_token": each,
+            }
+        if job.what == "engine_stalls":
+            return {"core": cores[0], "cached_prompts": 7, "longest_ms": {"evict": 1.25}}
+        return {
+            "cores": [
+                {
+                    "core": core,
+                    "request_us": 30.0 + 10 * at,
+                    "hit_rate": 0.5,
+                    "steps_us": {"match": 3},
+                }
+                for at, core in enumerate(cores)
+            ]
+        }
+
+    here = Contestant("bench engine", "sglang_engine")
+    monkeypatch.setattr(bench_engine, "_runner", lambda _: (fill, here))
+    found = tmp_path / "found.json"
+    printed = read(
+        capsys,
+        "bench",
+        "engine",
+        "kvcanon",
+        "rust",
+        "floor",
+        "--page-size",
+        "16",
+        "--memory",
+        "--stalls",
+        "--write-policy",
+        "none",
+        "--write-policy",
+        "write_through",
+        "--json",
+        str(found),
+    )
+    cells = [str(job.cell) for job in jobs if job.what == "engine_speed"]
+    assert cells == [
+        f"{components}, page 16{policy}{events}"
+        for events in ("", ", events")
+        for policy in ("", ", write_through")
+        for components in ("full", "full + swa")
+    ]
+    alone = [job.options["cores"] for job in jobs if job.what != "engine_speed"]
+    assert alone == ["kvcanon", "rust"] * 2
+    assert "0.75" in printed
+    assert "0.50" in printed
+    assert "1.25" in printed
+    assert len(json.loads(found.read_text("utf-8"))["measured"]) == len(jobs)
+
+
+def test_it_runs_in_sglangs_environment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The cores and the floor are measured, and the floor takes the least."""
+    folder, found = peer(RELEASE).folder.parent, tmp_path / "found.json"
+    read(
+        capsys,
+        "bench",
+        "engine",
+        "--peers",
+        str(folder),
+        "kvcanon",
+        "rust",
+        "floor",
+        "--page-size",
+        "16",
+        "--no-window",
+        "--requests",
+        "64",
+        "--rounds",
+        "1",
+        "--json",
+        str(found),
+    )
+    for each in json.loads(found.read_text("utf-8"))["measured"]:
+        rows = {row["core"]: SimpleNamespace(**row) for row in each["found"]["cores"]}
+        assert set(rows) == {"kvcanon", "rust", "floor"}
+        assert 0 < rows["floor"].request_us < rows["kvcanon"].request_us
+        assert rows["floor"].hit_rate == rows["kvcanon"].hit_rate > 0
