@@ -74,12 +74,9 @@ uint64_t lock(State& state, const Key& key) {
 }
 
 uint64_t lock_found(State& state, const Matched& found, int32_t pages) {
-    Node* end = state.root;
-    if (found.prefix_pages != 0) {
-        const bool known = found.end_index < state.arena.size();
-        end = known ? state.arena.at(found.end_index) : nullptr;
-        if (end == nullptr || end->node_id != found.end_id) throw PrefixNotCached(pages, 0);
-    }
+    // A reset leaves another root, where no page ends as well.
+    Node* end = found.prefix_pages == 0 ? state.root : state.arena.find(found.end_handle);
+    if (end == nullptr) throw PrefixNotCached(pages, 0);
     while (end->parent != nullptr && end->start >= pages) end = end->parent;
     if (end->end() > pages) end = cut(state, end, pages - end->start);
     return hold(state, end, held_window_start(state, end)).receipt;

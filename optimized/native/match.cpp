@@ -56,8 +56,7 @@ Matched match(State& state, const Key& key, bool with_slots) {
     // The last node was cut where the key leaves it.
     if (found.walked_pages == end->end()) found.last = end;
     record_match(state, end, state.tick());
-    found.end_id = end->node_id;
-    found.end_index = end->index;
+    found.end_handle = handle_of(end);
     found.serial = state.serial;
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {

@@ -13,12 +13,11 @@ struct Matched {
     int32_t device_pages = 0;
     SlotLists slots;
     std::vector<uint64_t> pending;
-    // The node where the prefix ends, and the cache that it is of. An id is never given twice, and
-    // a cut leaves a node's end where it is: while a node with this id is there, so is the prefix.
-    uint64_t end_id = 0;
-    uint32_t end_index = 0;
+    // The node where the prefix ends, by its handle, and the cache that it is of. A cut leaves a
+    // node's end where it is: while a node with this handle is there, so is the prefix.
+    uint64_t end_handle = 0;
     uint64_t serial = 0;
-    // Where the prefix ends, and its part on the device; the root for no page.
+    // That node, and the one where its part on the device ends; the root for no page.
     Node* end = nullptr;
     Node* device_end = nullptr;
     // Pages that the tree has of the key, usable or not, and the lowest node that has any.

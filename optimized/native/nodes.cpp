@@ -109,11 +109,8 @@ void add_taken(const Node* end, const Offered& offered, Journal& journal, NodeIn
 }  // namespace
 
 Node* node_at(const State& state, uint64_t handle) {
-    const auto index = static_cast<uint32_t>(handle & ((uint64_t{1} << HANDLE_INDEX_BITS) - 1));
-    if (index < state.arena.size()) {
-        Node* node = state.arena.at(index);
-        if (node->generation == handle >> HANDLE_INDEX_BITS) return node;
-    }
+    Node* node = state.arena.find(handle);
+    if (node != nullptr) return node;
     throw BadArgument("node", "is " + std::to_string(handle) +
                                   ", which is no node of this cache, or of one that is gone");
 }
@@ -125,7 +122,7 @@ NodeMatched match_nodes(State& state, const Key& key) {
     outcome.prefix_pages = found.prefix_pages;
     outcome.device_pages = found.device_pages;
     outcome.walked_pages = found.walked_pages;
-    outcome.end = handle_of(found.end);
+    outcome.end = found.end_handle;
     outcome.device_end = handle_of(found.device_end);
     outcome.last = handle_of(found.last);
     if (state.config.host_tier()) outcome.host_only = host_only(state, found.end);

@@ -99,6 +99,11 @@ class Arena {
     // Drop all nodes without a look at them. Their handles are never given out again.
     void clear();
     Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
+    // The node with a handle; null if it is gone, or was never here.
+    Node* find(uint64_t handle) const {
+        const auto index = static_cast<uint32_t>(handle & ((uint64_t{1} << HANDLE_INDEX_BITS) - 1));
+        return index < used_ && handle_of(at(index)) == handle ? at(index) : nullptr;
+    }
     // Nodes in use or waiting to be reused.
     uint32_t size() const { return used_; }
 
