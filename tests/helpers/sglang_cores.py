@@ -65,7 +65,7 @@ WINDOWED = (
     windowed(12, Counts(full=48, swa=32), Counts(full=80, swa=40), WritePolicy.WRITE_BACK),
 )
 """Windows with a host that has room for all, for part of it, and for few windows."""
-EQUAL_REQUESTS = {7: 100}
+EQUAL_REQUESTS = {7: 90}
 """In the last shape, the mended core later takes more windows from a host whose leaves would do."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
