@@ -161,7 +161,7 @@ def _session(
     def found_beside() -> list[ProbeFinding]:
         if beside is None:
             return []
-        if not beside.batches:
+        if not beside.batches and player.computed:
             raise UsageError(
                 f"nothing came from {options.events}: check the address, and that the engine "
                 "publishes KV events"

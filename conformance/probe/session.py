@@ -103,6 +103,8 @@ class ProbeSession:
         if player.facts.cache_off:
             raise UsageError(_CACHE_OFF.format(""))
         result.not_shown += [*player.facts.not_said, *_not_said(player.facts)]
+        if self.limits.only:
+            result.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
         rng = random.Random(f"kvcanon probe {self.limits.seed}")
         for each in ROUNDS:
@@ -179,7 +181,7 @@ class ProbeSession:
     def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
         player = self.player
         if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
-            return "left out by --only"
+            return "-"
         if player.seconds_left <= 0 or player.requests_left <= 0:
             return "no seconds or requests are left; raise --seconds or --requests"
         if each.name == "namespaces" and not facts.salts:
