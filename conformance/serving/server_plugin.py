@@ -5,9 +5,8 @@ decides: host memory is not pinned and copied by index (`engines.sglang.cpu_stan
 attention of sliding layers reads the slots that it wrote. SGLang 0.5.23's `torch_native` backend
 writes them at slots of the window pool but reads them at slots of the full pool.
 
-It also registers another core, `mended`: the Python core without sgl#38482. With that fault a split
-makes the suffix recent that was not matched, so that it is evicted after pages that were. A core
-without the fault evicts otherwise than Rust's, and can be compared with this one.
+It also registers another core, `mended`: SGLang's Python core, made to follow the laws that SGLang
+does not follow (`mended_core`). A core that follows them can be compared with it.
 """
 
 from __future__ import annotations

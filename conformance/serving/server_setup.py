@@ -15,7 +15,7 @@ KVCANON = "kvcanon"
 RUST = "rust"
 PYTHON = "python"
 MENDED = "mended"
-"""SGLang's Python core with one known fault mended; `server_plugin` registers it."""
+"""SGLang's Python core, made to follow all laws; `server_plugin` registers it."""
 NO_CACHE = "none"
 CORES = (KVCANON, RUST, PYTHON, MENDED)
 

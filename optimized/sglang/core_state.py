@@ -50,8 +50,10 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # The node that each open lock of host copies is for.
         self.host_locks: dict[int, int] = {}
         self._host_receipts = 0
-        # Tokens that the controller is about to copy to the host, by component.
+        # Tokens that the controller is about to copy to the host, by component; and what was free
+        # there before it took slots for them.
         self._copying: dict[ComponentType, int] = {}
+        self._rooms: dict[ComponentType, int] = {}
         # What the running walk of an eviction may free, by component.
         self._quota: dict[ComponentType, int] = {}
         self._hicache = self._write_back = False
@@ -150,6 +152,16 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
                 self.unannounced.add(upper)
             actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
         return actions
+
+    def _expect_copy(self, tokens: dict[ComponentType, int]) -> None:
+        """Note that the controller is about to copy so many tokens, or states, to the host."""
+        self._copying = tokens
+        self._rooms = {kind: self._room(kind) for kind in tokens}
+
+    def _room(self, kind: ComponentType) -> int:
+        """The tokens, or states, that SGLang's host pool of a component has free."""
+        tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
+        return tokens
 
     def _states_per_path(self) -> int:
         """The most states of one path; negative for any number."""

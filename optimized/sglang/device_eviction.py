@@ -124,8 +124,12 @@ class DeviceEviction(CoreState):
         wanted = {component_type: num_tokens}
         if self._is_part_of_copy(component_type, num_tokens):
             # The controller makes room pool by pool, for the whole of a copy. Room for all of it is
-            # made here, in the order of the components, as far as it lacks.
-            wanted = {kind: tokens - self._room(kind) for kind, tokens in self._copying.items()}
+            # made here, in the order of the components, as far as it lacks. What the controller
+            # has taken from a pool since is room that was there.
+            wanted = {
+                kind: tokens - max(self._room(kind), self._rooms[kind])
+                for kind, tokens in self._copying.items()
+            }
         for kind in KINDS:
             table = self.host_tables.get(kind)
             short = wanted.get(kind, 0) - result.tracker.get(kind, 0)
@@ -136,6 +140,8 @@ class DeviceEviction(CoreState):
             _, counts = self._add_slots(result, losses)
             for freed, tokens in counts.items():
                 result.tracker[freed] += tokens
+                if freed in self._rooms:
+                    self._rooms[freed] += tokens
             if self.is_write_back and host[0] is not None:
                 self._fold(int(host[0][0]))
                 self._fold(len(host[0]))
@@ -178,11 +184,6 @@ class DeviceEviction(CoreState):
 
     # Helpers.
 
-    def _room(self, kind: ComponentType) -> int:
-        """The tokens, or states, that SGLang's host pool of a component has free."""
-        tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
-        return tokens
-
     def _is_part_of_copy(self, kind: ComponentType, num_tokens: int) -> bool:
         """Whether the controller asks for room for the copy that it is about to make."""
         tokens = self._copying.get(kind)
@@ -197,11 +198,13 @@ class DeviceEviction(CoreState):
         where the walk is of that component.
         """
         full, swa, states = step.lacks
-        self._copying = {
-            kind: slots * self.host_tables[kind].page_size
-            for kind, slots in zip(KINDS, step.lacks, strict=True)
-            if slots and kind in self.host_tables
-        }
+        self._expect_copy(
+            {
+                kind: slots * self.host_tables[kind].page_size
+                for kind, slots in zip(KINDS, step.lacks, strict=True)
+                if slots and kind in self.host_tables
+            }
+        )
         if step.whole and full:
             result.node_id = step.node
         elif kind is SWA and swa and self.has_swa_host_pool:

@@ -56,18 +56,19 @@ class HostTier(CoreState):
         """What a node has on the device alone: its full token slots, and the other components."""
         full = self._full.nothing
         transfers: Transfers = {}
-        self._copying = {}
+        copied: dict[ComponentType, int] = {}
         for node, number, _ in self.native.nodes.parts_to_back_up(node_id):
             kind = KINDS[number]
             slots = self.tables[kind].get(node)
             if kind in self.host_tables:
-                self._copying[kind] = len(slots)
+                copied[kind] = len(slots)
             if kind is FULL:
                 full = slots
             elif kind in self.host_tables:
                 transfers[kind] = [
                     PoolTransfer(name=POOLS[kind], device_indices=slots, nodes_to_load=[node_id])
                 ]
+        self._expect_copy(copied)
         return full, transfers
 
     def commit_backup(

@@ -37,22 +37,36 @@ SHAPES = (
         write_policy=WritePolicy.WRITE_THROUGH,
     ),
 )
-WINDOWED = tuple(
-    CacheConfig(
+POLICIES = (
+    WritePolicy.WRITE_THROUGH,
+    WritePolicy.WRITE_THROUGH_SELECTIVE,
+    WritePolicy.WRITE_BACK,
+)
+
+
+def windowed(window: int, device: Counts, host: Counts, policy: WritePolicy) -> CacheConfig:
+    """A cache with windows and a host tier."""
+    return CacheConfig(
         page_size=4,
         window_tokens=window,
-        device_slots=Counts(full=64, swa=48),
-        host_slots=Counts(full=full, swa=swa),
+        device_slots=device,
+        host_slots=host,
         write_policy=policy,
     )
-    for policy in (
-        WritePolicy.WRITE_THROUGH,
-        WritePolicy.WRITE_THROUGH_SELECTIVE,
-        WritePolicy.WRITE_BACK,
-    )
-    for window, full, swa in ((8, 400, 400), (8, 400, 30), (16, 70, 70))
+
+
+WINDOWED = (
+    *(
+        windowed(window, Counts(full=64, swa=48), Counts(full=host, swa=host), policy)
+        for window, host in ((8, 400), (16, 70))
+        for policy in POLICIES
+    ),
+    windowed(16, Counts(full=40, swa=48), Counts(full=400, swa=60), WritePolicy.WRITE_THROUGH),
+    windowed(12, Counts(full=48, swa=32), Counts(full=80, swa=40), WritePolicy.WRITE_BACK),
 )
-"""Windows with a host tier: one for all, one short of window data, one short of everything."""
+"""Windows with a host that has room for all, for part of it, and for few windows."""
+EQUAL_REQUESTS = {7: 90}
+"""In the last shape, the mended core later takes more windows from a host whose leaves would do."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
     *("full_kv_hit_length", "swa_branching_seqlen", "mamba_branching_seqlen"),
@@ -178,14 +192,16 @@ class Scheduler:
         return self.keys.RadixKey(array("q", prompt))
 
 
-def compared(config: CacheConfig, cores: list[str], seed: int) -> dict[str, object]:
+def compared(
+    config: CacheConfig, cores: list[str], seed: int, rounds: int = ROUNDS
+) -> dict[str, object]:
     """Where the cores differ in one configuration, and the sums of what was found."""
     random, found = Random(seed), []
     sums: dict[str, int] = {}
     sides = [Scheduler(config, core) for core in cores]
     trunk = [random.randrange(50) for _ in range(3 * config.page_size + 5)]
     chats = [trunk + [random.randrange(50) for _ in range(7)] for _ in range(6)]
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         at = random.randrange(len(chats))
         chats[at] += [random.randrange(50) for _ in range(random.randrange(1, 9))]
         if len(chats[at]) > 18 * config.page_size + 40:
@@ -211,8 +227,11 @@ def main() -> None:
     registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
     registry.register_tree_core_backend(MENDED, mended_core)
     cores = sys.argv[1:3]
-    shapes = WINDOWED if MENDED in cores else SHAPES
-    report = [compared(config, cores, seed) for seed, config in enumerate(shapes)]
+    shapes, rounds = (WINDOWED, EQUAL_REQUESTS) if MENDED in cores else (SHAPES, {})
+    report = [
+        compared(config, cores, seed, rounds.get(seed, ROUNDS))
+        for seed, config in enumerate(shapes)
+    ]
     print(json.dumps(report))  # noqa: T201 # The test reads it.
 
 

@@ -94,6 +94,11 @@ def test_requests_go_as_with_the_rust_core() -> None:
     assert report[-1]["sums"]["host_hit_length"] > 100
 
 
+def test_the_scheduler_matches_no_more_than_with_sglangs_own_cores() -> None:
+    """It would match every waiting request in each step, which makes them all recent."""
+    assert said("print(core.supports_fast_match_prefix())") == "False"
+
+
 CHANGES = {
     "enable_session_radix_cache=True": "--enable-session-radix-cache",
     "component_registry_override={1: 2}": "component_registry_override",
