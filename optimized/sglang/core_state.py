@@ -134,16 +134,6 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         if enabled:
             refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
 
-    def _expect_copy(self, tokens: dict[ComponentType, int]) -> None:
-        """Note that the controller is about to copy so many tokens, or states, to the host."""
-        self._copying = tokens
-        self._rooms = {kind: self._room(kind) for kind in tokens}
-
-    def _room(self, kind: ComponentType) -> int:
-        """The tokens, or states, that SGLang's host pool of a component has free."""
-        tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
-        return tokens
-
     def _follow_cuts(self, cuts: list[tuple[int, int, int]]) -> list[object]:
         """Cut the tables where the tree cut nodes; returns what lets copies in flight follow."""
         actions: list[object] = []
@@ -162,6 +152,16 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
                 self.unannounced.add(upper)
             actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
         return actions
+
+    def _expect_copy(self, tokens: dict[ComponentType, int]) -> None:
+        """Note that the controller is about to copy so many tokens, or states, to the host."""
+        self._copying = tokens
+        self._rooms = {kind: self._room(kind) for kind in tokens}
+
+    def _room(self, kind: ComponentType) -> int:
+        """The tokens, or states, that SGLang's host pool of a component has free."""
+        tokens: int = self.host_pools[kind].available_size()  # type: ignore[attr-defined]
+        return tokens
 
     def _states_per_path(self) -> int:
         """The most states of one path; negative for any number."""

@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
-
 import numpy as np
 import pytest
 
 from array_api import new_cache
 from kvcanon.optimized import _core
-from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent
-from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
-
-FULL, SWA, MAMBA = range(3)
-GPU, CPU = range(2)
-
-
-def made(
-    *,
-    page_size: int = 1,
-    window: int = 0,
-    mamba: bool = False,
-    slots: int = 16,
-    policy: WritePolicy = WritePolicy.NONE,
-    bigram: bool = False,
-) -> tuple[_core.CacheCore, _core.Nodes]:
-    """A cache whose caller copies, and its nodes."""
-    sizes = (slots, slots if window else 0, slots if mamba else 0)
-    core = _core.CacheCore(
-        page_size=page_size,
-        unit_words=2 if bigram else 1,
-        window_tokens=window,
-        mamba=mamba,
-        device_slots=sizes,
-        host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes,
-        write_policy=WRITE_POLICIES.index(policy),
-        eviction_policy=EVICTION_POLICIES.index(EvictionPolicy.LRU),
-        load_back_threshold_pages=0,
-        events=True,
-        caller_copies=True,
-    )
-    core._add_namespace(b"", b"")
-    return core, _core.Nodes(core)
-
-
-def prompt(*tokens: int) -> array[int]:
-    """Tokens as SGLang has them: 64-bit numbers."""
-    return array("q", tokens)
-
-
-def listed(freed: _core.FreedSlots) -> list[list[int] | None]:
-    """The slots that came free, as lists by component."""
-    return [None if slots is None else slots.tolist() for slots in freed]
-
-
-def sound(core: _core.CacheCore) -> None:
-    """The redundant state of the native core agrees."""
-    _core.Tree(core).check()
+from kvcanon.spec.types import Counts, WritePolicy
+from node_cores import FULL, MAMBA, SWA, made, prompt, sound
 
 
 def test_a_prompt_is_inserted_and_matched_by_node() -> None:
@@ -223,141 +175,6 @@ def test_a_receipt_is_for_its_node_and_good_once() -> None:
     with pytest.raises(ReceiptSpent):
         nodes.unlock(one, receipt)
     assert _core.Tree(core).usage(FULL) == (4, 0)
-
-
-def test_a_step_evicts_one_victim() -> None:
-    """Each step frees one node, the least recent first, and names the rows."""
-    core, nodes = made()
-    old, new = (nodes.insert(prompt(*tokens)).end for tokens in ((1, 2), (3, 4, 5)))
-    step = nodes.evict_step(FULL)
-    assert (step.node, step.whole, step.copy_first, step.lost) == (old, True, False, 2)
-    assert listed(step.device)[FULL] == [0, 1]
-    assert (step.device[SWA], step.host) == (None, (None, None, None))
-    receipt, _, _ = nodes.lock(new)
-    assert nodes.evict_step(FULL).node == 0
-    with pytest.raises(BadArgument, match="it is locked"):
-        nodes.evict_node(new, FULL)
-    nodes.unlock(new, receipt)
-    assert nodes.evict_step(FULL).node == new
-    assert nodes.all() == [nodes.root()]
-    sound(core)
-
-
-def test_window_slots_that_come_free_are_named_by_their_full_slots() -> None:
-    """An engine whose window slots are found through full slots frees them so."""
-    core, nodes = made(window=1)
-    nodes.insert(prompt(1, 2), window_from=2)
-    nodes.insert(prompt(1, 2, 3, 4))
-    step = nodes.evict_step(SWA)
-    assert not step.whole
-    assert step.device[FULL] is None
-    assert step.losses == [(step.node, SWA, 0)]
-    parent = nodes.parent(step.node)
-    assert parent is not None
-    assert listed(step.device)[SWA] == nodes.slots(step.node, parent).tolist()
-    sound(core)
-
-
-def test_write_back_names_a_victim_that_has_no_copy() -> None:
-    """The caller copies between two steps; with the copy the node stays, on the host."""
-    core, nodes = made(policy=WritePolicy.WRITE_BACK)
-    end = nodes.insert(prompt(1, 2)).end
-    step = nodes.evict_step(FULL)
-    assert (step.node, step.copy_first, step.whole) == (end, True, True)
-    assert list(step.lacks) == [2, 0, 0]
-    assert nodes.has(end, FULL)
-    ((node, kind, slots),) = nodes.add_host_copy(end, [FULL])
-    assert (node, kind, slots.tolist()) == (end, FULL, [0, 1])
-    left = nodes.evict_node(end, FULL)
-    assert (left.lost, left.whole) == (0, True)
-    assert nodes.describe(end)[2:] == ((False, False, False), (True, False, False))
-    found = nodes.match(prompt(1, 2))
-    assert (found.prefix_pages, found.device_pages, list(found.host_only)) == (2, 0, [2, 0, 0])
-    sound(core)
-
-
-def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
-    """Without a copy a leaf is lost, and so are nodes below it that only the host has."""
-    core, nodes = made(policy=WritePolicy.WRITE_BACK)
-    upper = nodes.insert(prompt(1, 2)).end
-    lower = nodes.insert(prompt(1, 2, 3)).end
-    nodes.add_host_copy(lower, [FULL])
-    nodes.evict_node(lower, FULL)
-    step = nodes.evict_node(upper, FULL)
-    assert step.lost == 2
-    assert step.losses == [(lower, FULL, 1), (upper, FULL, 0)]
-    assert listed(step.host)[FULL] == [0]
-    assert nodes.all() == [nodes.root()]
-    sound(core)
-
-
-def test_an_insert_says_what_to_copy() -> None:
-    """Under write_through the nodes without a copy are named, the upper first."""
-    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
-    nodes.set_wanted_hits(2)
-    one = nodes.insert(prompt(1, 2))
-    assert one.wanted == []
-    two = nodes.insert(prompt(1, 2, 3))
-    assert two.wanted == [one.end]
-    nodes.set_wanted_hits(1)
-    three = nodes.insert(prompt(1, 2, 3, 4), counted_pages=3)
-    assert three.wanted == [one.end, two.end, three.end]
-    nodes.add_host_copy(one.end, [FULL])
-    assert nodes.insert(prompt(1, 2, 3, 4)).wanted == [two.end, three.end]
-    sound(core)
-
-
-def test_a_copy_to_the_host_is_announced_when_the_caller_says_so() -> None:
-    """Slots on the host are given at once; the event comes with `emit_host_store`."""
-    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
-    end = nodes.insert(prompt(1, 2)).end
-    core.take_events()
-    assert [(part[0], part[1]) for part in nodes.parts_to_back_up(end)] == [(end, FULL)]
-    nodes.add_host_copy(end, [FULL])
-    assert nodes.parts_to_back_up(end) == []
-    assert core.take_events() == []
-    nodes.emit_host_store(end)
-    (event,) = core.take_events()
-    assert (event.kind, event.medium, event.pages) == ("stored", "CPU_PINNED", 2)
-
-
-def test_what_the_host_has_is_loaded_by_its_end() -> None:
-    """The parts to load are those that the end needs, root first; they get device slots."""
-    core, nodes = made(window=1, mamba=True, policy=WritePolicy.WRITE_THROUGH)
-    end = nodes.insert(prompt(1, 2, 3), state=True).end
-    upper = nodes.parent(end)
-    assert upper is not None
-    for node in (upper, end):
-        nodes.add_host_copy(node, [FULL, SWA, MAMBA])
-    for node in (end, upper):
-        nodes.evict_node(node, FULL)
-    core.take_events()
-    wanted = [(upper, FULL), (end, FULL), (end, SWA), (end, MAMBA)]
-    assert [part[:2] for part in nodes.parts_to_load(end)] == wanted
-    placed = nodes.add_device_copy(end, [FULL, SWA, MAMBA])
-    assert [part[:2] for part in placed] == wanted
-    assert nodes.parts_to_load(end) == []
-    assert nodes.match(prompt(1, 2, 3)).device_pages == 3
-    assert [(event.kind, event.pages) for event in core.take_events()] == [
-        ("stored", 2),
-        ("stored", 1),
-    ]
-    sound(core)
-
-
-def test_the_host_gives_up_what_it_has_for_longest() -> None:
-    """An eviction from the host names the host slots, also of a node that leaves the tree."""
-    core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
-    end = nodes.insert(prompt(1, 2)).end
-    nodes.add_host_copy(end, [FULL])
-    assert nodes.evict_host(FULL, 1)[1][FULL] is None
-    nodes.evict_node(end, FULL)
-    device, host, losses = nodes.evict_host(FULL, 1)
-    assert losses == [(end, FULL, 1)]
-    assert device == (None, None, None)
-    assert listed(host)[FULL] == [0, 1]
-    assert nodes.all() == [nodes.root()]
-    sound(core)
 
 
 def test_bigrams_are_read_from_the_tokens_of_a_prompt() -> None:

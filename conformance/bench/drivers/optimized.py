@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Mapping
 from importlib import import_module
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Any
 
 from attrs import frozen
 
@@ -25,21 +25,14 @@ from kvcanon.conformance.bench.driver import (
 from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.spec.types import Namespace
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from kvcanon.optimized import PrefixCache
-    from kvcanon.optimized._core import Matched
-
 
 @frozen
 class Int32Prompt:
     """A prompt as arrays with 32 bits per token."""
 
-    whole: NDArray[np.uint32]
+    whole: Any
     """Its whole pages."""
-    reusable: NDArray[np.uint32]
+    reusable: Any
     """The whole pages of its first n - 1 tokens: a view of the same array."""
     namespace: Namespace
 
@@ -50,7 +43,7 @@ class OptimizedDriver:
     With a host tier, its copies move no bytes and have ended at the next poll.
     """
 
-    def __init__(self, cache: PrefixCache, cell: BenchCell) -> None:
+    def __init__(self, cache: Any, cell: BenchCell) -> None:  # noqa: ANN401 # Reached by its name.
         self.core = type(cache.tree).__name__
         self.loaded_tokens = self.spare_pages = 0
         self._numpy = import_module("numpy")
@@ -111,7 +104,7 @@ class OptimizedDriver:
         pages: int = self._match(prompt, namespace, taken).prefix_pages
         return pages * self._cell.page_size
 
-    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> Matched:
+    def _match(self, prompt: Int32Prompt, namespace: int, taken: StepTimes) -> Any:  # noqa: ANN401
         """Return the match, whose slots were read."""
         reusable = prompt.reusable
         began = perf_counter_ns()
@@ -122,7 +115,7 @@ class OptimizedDriver:
 
     def _load(
         self,
-        prefix: NDArray[np.uint32],
+        prefix: Any,  # noqa: ANN401 # An array.
         namespace: int,
         device_pages: int,
         taken: StepTimes,

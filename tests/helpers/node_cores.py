@@ -1,0 +1,55 @@
+"""Native cores whose caller copies, reached by their nodes."""
+
+from __future__ import annotations
+
+from array import array
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.spec.types import EvictionPolicy, WritePolicy
+
+FULL, SWA, MAMBA = range(3)
+GPU, CPU = range(2)
+
+
+def made(
+    *,
+    page_size: int = 1,
+    window: int = 0,
+    mamba: bool = False,
+    slots: int = 16,
+    policy: WritePolicy = WritePolicy.NONE,
+    bigram: bool = False,
+) -> tuple[_core.CacheCore, _core.Nodes]:
+    """A cache whose caller copies, and its nodes."""
+    sizes = (slots, slots if window else 0, slots if mamba else 0)
+    core = _core.CacheCore(
+        page_size=page_size,
+        unit_words=2 if bigram else 1,
+        window_tokens=window,
+        mamba=mamba,
+        device_slots=sizes,
+        host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes,
+        write_policy=WRITE_POLICIES.index(policy),
+        eviction_policy=EVICTION_POLICIES.index(EvictionPolicy.LRU),
+        load_back_threshold_pages=0,
+        events=True,
+        caller_copies=True,
+    )
+    core._add_namespace(b"", b"")
+    return core, _core.Nodes(core)
+
+
+def prompt(*tokens: int) -> array[int]:
+    """Tokens as SGLang has them: 64-bit numbers."""
+    return array("q", tokens)
+
+
+def listed(freed: _core.FreedSlots) -> list[list[int] | None]:
+    """The slots that came free, as lists by component."""
+    return [None if slots is None else slots.tolist() for slots in freed]
+
+
+def sound(core: _core.CacheCore) -> None:
+    """The redundant state of the native core agrees."""
+    _core.Tree(core).check()
