@@ -50,7 +50,7 @@ class EngineDriver(SGLangDriver):
     def record(self) -> list[object]:
         """Begin to record what the core answers; returns the list that will have it."""
         answers: list[object] = []
-        self._cache.tree_core = CallRecorder(self._cache.tree_core, answers)
+        self._cache.tree_core = AnswerRecorder(self._cache.tree_core, answers)
         return answers
 
     def answer_with(self, answers: list[object]) -> None:
@@ -59,7 +59,7 @@ class EngineDriver(SGLangDriver):
         self._cache.tree_core = Canned(self._cache.tree_core, iter(deepcopy(answers)))
 
 
-class CallRecorder:
+class AnswerRecorder:
     """Passes calls on to a core, and keeps copies of its answers."""
 
     def __init__(self, core: object, answers: list[object]) -> None:
