@@ -188,7 +188,7 @@ def test_the_page_of_a_law_has_its_witness(capsys: pytest.CaptureFixture[str]) -
 def test_the_list_names_witnesses(capsys: pytest.CaptureFixture[str]) -> None:
     """The list of laws as JSON names every vector, once."""
     assert main(["laws", "--json"]) == 0
-    listed = {each["id"]: each["witnesses"] for each in json.loads(capsys.readouterr().out)}
+    listed = {each["id"]: each["witnesses"] for each in json.loads(capsys.readouterr().out)["laws"]}
     assert listed.keys() == LAWS.keys()
     assert sorted(one for some in listed.values() for one in some) == sorted(IDS)
 
