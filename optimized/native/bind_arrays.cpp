@@ -142,7 +142,8 @@ int32_t whole_pages(size_t words, const Config& config) {
 // Asking an `array` for its buffer takes a tenth of the time that any array takes.
 bool TokensIn::is_standard_array(nb::handle given) {
     // Never given back: the interpreter may end before the module.
-    static const nb::handle standard = nb::object(nb::module_::import_("array").attr("array")).release();
+    static const nb::handle standard =
+        nb::object(nb::module_::import_("array").attr("array")).release();
     if (!given.type().is(standard)) return false;
     if (PyObject_GetBuffer(given.ptr(), &buffer_, PyBUF_FORMAT) != 0) nb::raise_python_error();
     const char code = buffer_.format[0];
