@@ -30,7 +30,7 @@ BOXES = {
     for each in (
         TreeBox("conformance/", "the judge", 8, 94),
         TreeBox("reference/", "a plain cache", 240, 8),
-        TreeBox("live/", "events on the wire", 240, 72),
+        TreeBox("live/", "for watch, audit and probe", 240, 72),
         TreeBox("optimized/", "a fast cache: C++ and torch", 240, 136),
         TreeBox("spec/", "types, oracle functions, laws", 448, 72),
         TreeBox("your cache", "or SGLang's, vLLM's, ...", 8, 182),
@@ -57,7 +57,8 @@ def draw_map(styles: str) -> Markup:
         tag(
             "desc",
             "reference/, live/, optimized/ and conformance/ import spec/. conformance/ imports "
-            "reference/ and live/ too, and judges optimized/ or any other cache by an adapter.",
+            "reference/ too, and live/ for watch, audit and probe. It judges optimized/ or any "
+            "other cache by an adapter.",
         ),
         tag("style", Markup(styles)),
         *arrows,

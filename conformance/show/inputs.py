@@ -109,7 +109,7 @@ def _run_of_script(path: Path, text: str, cache: str | None) -> ShownRun:
         given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
         name = cache or ast.literal_eval(call.args[0])
         judges = JudgeConfig(bool(given.get("black_box")), laws_of(given.get("laws")))
-        title = (ast.get_docstring(module) or path.name).splitlines()[0]
+        title = (ast.get_docstring(module) or path.name).splitlines()[0].rstrip(".")
     except (*_BAD, SyntaxError) as error:
         raise UsageError(
             f"{path} is no script of a failure: {type(error).__name__}: {error}; "

@@ -18,6 +18,7 @@ from kvcanon.conformance.show.rows import Delta, StateRows
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
 from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows, pages_text
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 
 FORMAT = "kvcanon-show/1"
@@ -210,6 +211,7 @@ def _breach(breach: Breach) -> dict[str, str]:
         "text": breach.text,
         "statement": breach.statement,
         "law": breach.law_id,
+        "address": LAWS[breach.law_id].address if breach.law_id else "",
     }
 
 

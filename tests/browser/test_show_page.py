@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
+from kvcanon.spec.law import LAWS
 from opened_pages import OpenPage, said, wait_for_run
 
 SEEN_TWICE = """async () => {
@@ -43,6 +44,8 @@ def test_violation_opens_where_it_breaks(open_page: OpenPage) -> None:
     assert label(page) == f"{last} of {last}"
     assert "Breaks ALLOC-3 counts_are_true" in page.inner_text(".show-breaches")
     assert "Breaks ALLOC-3" in said(page)
+    address = page.locator(".show-breaches a").get_attribute("href")
+    assert address == LAWS["ALLOC-3"].address
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("document.querySelector('.show-breaches').innerText === ''")
     assert label(page) == f"{int(last) - 1} of {last}"

@@ -30,8 +30,8 @@ function breachPanel(breaches, select) {
     ...some.slice(0, MOST_TEXTS).map(({ text }) => make("p", {}, ...linked(text, select))),
     some.length > MOST_TEXTS ? make("p", {}, `and ${some.length - MOST_TEXTS} more`) : null,
     some[0].statement ? make("p", { class: "soft" }, `The law: ${some[0].statement}`) : null,
-    some[0].law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${some[0].law}`))
-      : null));
+    some[0].law ? make("p", { class: "soft" }, make("code", {}, `kvcanon laws ${some[0].law}`),
+      " or ", make("a", { href: some[0].address }, some[0].address)) : null));
   if (boxes.length < 2) return boxes;
   return [boxes[0], make("details", {}, make("summary", {},
     `The same call breaks ${counted(boxes.length - 1, "other law")}`), ...boxes.slice(1))];
