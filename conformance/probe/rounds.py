@@ -114,6 +114,21 @@ def play_forks(play: PromptSender) -> None:
     play.ask("trunk, longer", longer, space)
 
 
+def play_mixed(play: PromptSender) -> None:
+    """Pages of two prompts behind other pages than before: tokens alone do not make a page."""
+    size = play.page.most or play.facts.page_size or _UNKNOWN_PAGE
+    step, space = -(-play.unit // size) * size, PromptSpace("mixed")
+    one, other = (play.tokens(5 * step + play.between(1, step - 1)) for _ in range(2))
+    play.ask("one", one, space)
+    play.ask("other", other, space)
+    first, second, rest = other[:step], other[step : 2 * step], other[2 * step :]
+    play.ask("other behind one", one[: 2 * step] + rest, space)
+    play.ask("other but for its first page", play.tokens(step) + second + rest, space)
+    play.ask("other in another order", first + rest[:step] + second + rest[step:], space)
+    play.ask("its first page four times", first * 4 + play.tokens(3), space)
+    play.ask("other again", other, space)
+
+
 def play_outgrow(play: PromptSender) -> None:
     """Prompts that outgrow a window and a chunk, then their halves and their continuations."""
     unit, space = play.unit, PromptSpace("outgrow")
@@ -269,6 +284,7 @@ ROUNDS = (
     ProbeRound("repeats", "the same prompt twice", play_repeats),
     ProbeRound("chats", "prompts that extend replies", play_chats),
     ProbeRound("forks", "prompts that leave others at pages and within pages", play_forks),
+    ProbeRound("mixed", "pages of two prompts behind other pages", play_mixed),
     ProbeRound("outgrow", "prompts longer than a window or a chunk", play_outgrow),
     ProbeRound("namespaces", "one prompt under several salts, keys and adapters", play_spaces),
     ProbeRound("aborts", "clients that leave", play_aborts),
