@@ -49,11 +49,11 @@ def test_sound_server_is_probed_with_each_seed(
     started: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One server, whatever the number of seeds."""
-    assert status(tmp_path, "--only", "sound", "--seed", "4") == 0
+    assert status(tmp_path, "--only", "sound-sliding", "--seed", "4") == 0
     printed = capsys.readouterr().out
     assert started == [""]
-    assert "sound, seed 4: nothing was found (" in printed
-    assert "sound, seed 5: nothing was found (" in printed
+    assert "sound-sliding, seed 4: nothing was found (" in printed
+    assert "sound-sliding, seed 5: nothing was found (" in printed
 
 
 def test_fault_must_be_found(
