@@ -13,7 +13,7 @@ from kvcanon.reference.engine import InlineEngine
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.transfer import Completion, Direction
-from kvcanon.spec.types import Key, Namespace, Slots
+from kvcanon.spec.types import Key, Namespace, Page, Slots
 
 Plant = Callable[[FakeEngine], None]
 
@@ -138,7 +138,7 @@ def pages_by_first_token(engine: FakeEngine) -> None:
 def parent_ignored(engine: FakeEngine) -> None:
     """A page is found by its own tokens, whatever the pages before it."""
     key = engine.key
-    paths: dict[tuple[Namespace, int, tuple[int, ...]], tuple[tuple[int, ...], ...]] = {}
+    paths: dict[tuple[Namespace, int, Page], tuple[Page, ...]] = {}
 
     def by_last_page(run: FakeRun, tokens: Sequence[int]) -> Key:
         made = key(run, tokens)
