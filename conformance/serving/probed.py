@@ -40,10 +40,10 @@ PROBED_FAULTS: Mapping[str, tuple[frozenset[ProbeFault], str]] = {
     "namespace-ignored": (frozenset({ProbeFault.SHARED}), "namespaces"),
     "hit-one-page-short": (frozenset({ProbeFault.TOO_FEW}), "repeats"),
     "window-refreshed-too-far": (frozenset({ProbeFault.WINDOW_ORDER}), "window order"),
-    "lock-forgotten": (frozenset({ProbeFault.ENDED, ProbeFault.TOKENS}), "pressure"),
+    "first-token-compared": (frozenset({ProbeFault.TOO_MANY}), "forks"),
 }
 """The faults of `core_faults` that answers over HTTP show: what each is found as, and in which
-round. The others show in counts beside a reference, or in events alone."""
+round. The others show in counts beside a reference, in events, or in requests that overlap."""
 
 VLLM_FAULTS: Mapping[str, tuple[frozenset[ProbeFault], str]] = {
     "parent-ignored": (frozenset({ProbeFault.TOO_MANY, ProbeFault.TOKENS}), "mixed"),
