@@ -39,6 +39,8 @@ SEED ?= 1
 
 # What `make engine` is given besides, as in `make engine ENGINE='--cores kvcanon,rust --only tp2'`.
 ENGINE ?=
+# Whose servers `make engine-probe` starts: a tree core in SGLang, as kvcanon or rust, or vllm.
+PROBED ?= kvcanon
 
 # How long `make churn` publishes and watches.
 CHURN_MINUTES ?= 60
@@ -189,8 +191,8 @@ engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
 engine-faults: $(READY) native ## Plant faults in a tree core: each must be found by the script.
 	$(BIN)/python -m kvcanon.conformance.serving --small --faults kvcanon $(ENGINE)
 
-engine-probe: $(READY) native ## Probe a real SGLang server, sound and with faults, each of which must be found.
-	$(BIN)/python -m kvcanon.conformance.serving --probe kvcanon $(ENGINE)
+engine-probe: $(READY) native ## Probe real servers of PROBED, sound and with faults, each of which must be found.
+	$(BIN)/python -m kvcanon.conformance.serving --probe $(PROBED) $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove

@@ -103,7 +103,8 @@ def _outlived(
     later_use = _last_own_use(sent[:at], later)
     windowed = facts.window != 0
     if windowed:
-        if not _window_pool_alone(sent[: at + 1], facts):
+        own = next(n for n, other in enumerate(sent) if other.request.space == each.request.space)
+        if not _window_pool_alone(sent[own : at + 1], facts):
             return None
         used = _last_window_use(sent[:at], each, facts, size)
     whole = (len(later.request.tokens) - 1) // size * size
@@ -130,7 +131,10 @@ def _last_own_use(before: Sequence[SentRequest], each: SentRequest) -> int | Non
 
 
 def _window_pool_alone(sent: Sequence[SentRequest], facts: EngineFacts) -> bool:
-    """Whether nothing but windows can have been evicted."""
+    """Whether no tokens of these requests can have been evicted, but for their windows.
+
+    What was there before them was used before them, and so it leaves first.
+    """
     if not facts.window or not facts.pool_tokens or not facts.window_pool_tokens:
         return False
     return sum(each.computed for each in sent) <= facts.pool_tokens * _SURELY_FITS

@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value, metrics_of
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, TokenScore
+from kvcanon.conformance.probe.talk import (
+    EngineApi,
+    EngineFacts,
+    ProbeReply,
+    ProbeRequest,
+    TokenScore,
+)
 from kvcanon.conformance.probe.transport import (
     EngineAddress,
     JsonObject,
@@ -75,6 +81,10 @@ class OpenaiApi:
                 break
         parts.close()  # type: ignore[attr-defined]  # It is a generator, and ends the connection.
         return ProbeReply(tuple(tokens), None, aborted=True)
+
+    def patient(self, seconds: float) -> EngineApi:
+        """The same server, given at least so many seconds for one answer."""
+        return evolve(self, address=self.address.patient(seconds))
 
     def flush(self) -> None:
         """Empty the cache; vLLM offers it in its development mode only."""

@@ -12,6 +12,9 @@ from kvcanon.conformance.probe.rounds import renamed_spaces
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineApi, EngineFacts, ProbeReply, ProbeRequest
 
+WAKE_SECONDS = 300.0
+"""How long the first prompt may take. vLLM for CPUs compiles for 20 s to minutes before it."""
+
 Log = Callable[[ProbeRequest, SentRequest], None]
 
 
@@ -87,6 +90,22 @@ class ProbePlayer:
         space = evolve(request.space, salt=salt, extra_key="")
         alone = evolve(request, space=space, count=count, abort_after=0)
         return self.send(alone, "without a cache", self.fresh_run()).reply
+
+    def wake(self, request: ProbeRequest) -> None:
+        """Send the first prompt of all, with more patience, and take no time off the rounds for it.
+
+        An engine may compile what it needs for log-probabilities when they are first asked for.
+
+        Raises: OutOfBudget, ServerProblem.
+        """
+        api, began = self.api, self.clock()
+        self.api = api.patient(WAKE_SECONDS)
+        try:
+            self.send(request, "the first prompt", self.fresh_run())
+        finally:
+            self.api = api
+            self.deadline += self.clock() - began
+            self.busy_seconds, self.computed = 0.0, 0
 
     @property
     def seconds_left(self) -> float:

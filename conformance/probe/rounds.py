@@ -114,6 +114,21 @@ def play_forks(play: PromptSender) -> None:
     play.ask("trunk, longer", longer, space)
 
 
+def play_mixed(play: PromptSender) -> None:
+    """Pages of two prompts behind other pages than before: tokens alone do not make a page."""
+    size = play.page.most or play.facts.page_size or _UNKNOWN_PAGE
+    step, space = -(-play.unit // size) * size, PromptSpace("mixed")
+    one, other = (play.tokens(5 * step + play.between(1, step - 1)) for _ in range(2))
+    play.ask("one", one, space)
+    play.ask("other", other, space)
+    first, second, rest = other[:step], other[step : 2 * step], other[2 * step :]
+    play.ask("other behind one", one[: 2 * step] + rest, space)
+    play.ask("other but for its first page", play.tokens(step) + second + rest, space)
+    play.ask("other in another order", first + rest[:step] + second + rest[step:], space)
+    play.ask("its first page four times", first * 4 + play.tokens(3), space)
+    play.ask("other again", other, space)
+
+
 def play_outgrow(play: PromptSender) -> None:
     """Prompts that outgrow a window and a chunk, then their halves and their continuations."""
     unit, space = play.unit, PromptSpace("outgrow")
@@ -167,11 +182,18 @@ def play_pressure(play: PromptSender) -> None:
     kept = [play.tokens(length) for _ in range(2)]
     for number, tokens in enumerate(kept):
         play.ask(f"early {number}", tokens, space)
+    nested = play.tokens(length)
+    short = nested[: length // 2]
+    play.ask("nested, short", short, space)
+    play.ask("nested, long", nested, space)
     fills = _fill(play, space, int(pool * 1.2) + 2 * length)
     for number, tokens in enumerate(aborted):
         play.ask(f"{RETURNS}: aborted {number}", tokens, space)
     for number, tokens in enumerate(kept):
         play.ask(f"{RETURNS}: early {number}", tokens, space)
+    # A part of what was loaded at once: attention sums over pages in any order.
+    play.ask("nested, long, again", nested, space)
+    play.ask("nested, short, with another end", short + play.tokens(unit), space)
     for number in (1, len(fills) // 2, -1):
         tokens = fills[number]
         cut = len(tokens) - unit - 1
@@ -188,7 +210,8 @@ def play_order(play: PromptSender) -> None:
     used = 0
     for name, tokens in (("first", first), ("second", second), ("first again", first)):
         used += play.ask(name, tokens, space, 1).computed
-    _fill(play, space, pool + length - used - unit, count=1)
+    # Half of the prompt that was not used for longest must leave.
+    _fill(play, space, pool - used + length // 2, count=1, exact=True)
     play.ask(f"{RETURNS}: second", second, space, 1)
     play.ask(f"{RETURNS}: first", first, space, 1)
 
@@ -214,16 +237,23 @@ def play_window_order(play: PromptSender) -> None:
 
 
 def _fill(
-    play: PromptSender, space: PromptSpace, tokens: int, length: int = 0, count: int = REPLY_TOKENS
+    play: PromptSender,
+    space: PromptSpace,
+    tokens: int,
+    length: int = 0,
+    count: int = REPLY_TOKENS,
+    *,
+    exact: bool = False,
 ) -> Sequence[Tokens]:
-    """Prompts that share nothing, of so many tokens together."""
+    """Prompts that share nothing, of so many tokens together; if exact, the last is cut to fit."""
     size = length or max(4 * play.unit, _long(play.facts, play.unit) // 2)
     sent = []
     while tokens > 0:
-        prompt = play.tokens(size)
+        prompt = play.tokens(max(play.unit, min(size, tokens)) if exact else size)
         sent.append(prompt)
+        asked = play.ask(f"filler {len(sent)}", prompt, space, count)
         # A cache that finds what was never sent must not be filled for ever.
-        tokens -= max(size // 2, play.ask(f"filler {len(sent)}", prompt, space, count).computed)
+        tokens -= max(len(prompt) // 2, asked.computed)
     return sent
 
 
@@ -269,6 +299,7 @@ ROUNDS = (
     ProbeRound("repeats", "the same prompt twice", play_repeats),
     ProbeRound("chats", "prompts that extend replies", play_chats),
     ProbeRound("forks", "prompts that leave others at pages and within pages", play_forks),
+    ProbeRound("mixed", "pages of two prompts behind other pages", play_mixed),
     ProbeRound("outgrow", "prompts longer than a window or a chunk", play_outgrow),
     ProbeRound("namespaces", "one prompt under several salts, keys and adapters", play_spaces),
     ProbeRound("aborts", "clients that leave", play_aborts),
@@ -290,7 +321,7 @@ ROUNDS = (
         "pressure",
         "a pool that is filled, and prompts that come back",
         play_pressure,
-        tokens=lambda facts: int(1.6 * (facts.pool_tokens or 0)),
+        tokens=lambda facts: int(1.7 * (facts.pool_tokens or 0)),
         unfit=no_pool,
     ),
 )

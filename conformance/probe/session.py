@@ -27,9 +27,15 @@ from kvcanon.conformance.probe.reduction import (
     Reducer,
     ShownFinding,
 )
-from kvcanon.conformance.probe.rounds import ROUNDS, ProbeRound, PromptSender
+from kvcanon.conformance.probe.rounds import (
+    FIRST_TOKEN,
+    REPLY_TOKENS,
+    ROUNDS,
+    ProbeRound,
+    PromptSender,
+)
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
 from kvcanon.conformance.probe.transport import ServerProblem
 
 REDUCE_SECONDS = 10.0
@@ -107,20 +113,30 @@ class ProbeSession:
             result.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
         rng = random.Random(f"kvcanon probe {self.limits.seed}")
-        for each in ROUNDS:
-            try:
+        playing = "the first prompt"
+        try:
+            self._wake()
+            for each in ROUNDS:
+                playing = each.name
                 self._play(each, random.Random(rng.random()), result)
-            except ServerProblem as problem:
-                if not problem.is_end:
-                    raise
-                words = f"during {each.name}: {problem}"
-                finding = ProbeFinding(ProbeFault.ENDED, words, each.name)
-                result.shown.append(ShownFinding(finding, (), repeated=False))
-                break
-            if each is ROUNDS[0]:
-                self._require_hits(result)
+                if each is ROUNDS[0]:
+                    self._require_hits(result)
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
+            finding = ProbeFinding(ProbeFault.ENDED, f"during {playing}: {problem}", playing)
+            result.shown.append(ShownFinding(finding, (), repeated=False))
         result.requests, result.seconds = left - player.requests_left, time.monotonic() - began
         return result
+
+    def _wake(self) -> None:
+        """Send a prompt that is not judged, so that no round waits for what is compiled once."""
+        if self.player.requests_left <= 0 or self.player.seconds_left <= 0:
+            return
+        space = PromptSpace("the first prompt" if self.player.facts.salts else "")
+        tokens = tuple(FIRST_TOKEN + at % (self.limits.vocabulary - FIRST_TOKEN) for at in range(8))
+        self.say("the first prompt")
+        self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
 
     def _play(self, each: ProbeRound, rng: random.Random, result: ProbeResult) -> None:
         reason = self._why_not(each, self.player.facts)

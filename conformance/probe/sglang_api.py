@@ -7,12 +7,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.probe.talk import (
     DEVICE,
     HOST,
     STORAGE,
+    EngineApi,
     EngineFacts,
     ProbeReply,
     ProbeRequest,
@@ -88,6 +89,10 @@ class SglangApi:
                 ask(self.address, "POST", "/abort_request", {"rid": body["rid"]})
                 aborted = True
         return understood("/generate", partial(_reply, last))
+
+    def patient(self, seconds: float) -> EngineApi:
+        """The same server, given at least so many seconds for one answer."""
+        return evolve(self, address=self.address.patient(seconds))
 
     def flush(self) -> None:
         """Empty the cache, once no request runs."""

@@ -113,6 +113,9 @@ class EngineApi(Protocol):
     def generate(self, request: ProbeRequest) -> ProbeReply:
         """Send a request, and wait for its reply; or leave after `abort_after` tokens."""
 
+    def patient(self, seconds: float) -> EngineApi:
+        """The same server, given at least so many seconds for one answer."""
+
     def flush(self) -> None:
         """Empty the cache. Raises: ServerProblem, if it is refused."""
 

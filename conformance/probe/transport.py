@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 
@@ -38,6 +38,10 @@ class EngineAddress:
         """The address as it is printed."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
+
+    def patient(self, seconds: float) -> EngineAddress:
+        """The same address, given at least so many seconds for one answer."""
+        return evolve(self, timeout=max(self.timeout, seconds))
 
 
 class ServerProblem(OSError):

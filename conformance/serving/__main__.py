@@ -19,10 +19,14 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving.probed import run_probes
 from kvcanon.conformance.serving.runs import EngineRuns, run_faults
 from kvcanon.conformance.serving.script_rounds import SMALL, WHOLE
-from kvcanon.conformance.serving.server_environment import make_server_environment
+from kvcanon.conformance.serving.server_environment import (
+    make_server_environment,
+    make_vllm_environment,
+)
 from kvcanon.conformance.serving.server_setup import CORES, small_setups, whole_setups
 from kvcanon.conformance.serving.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.conformance.serving.verdict import with_references
+from kvcanon.conformance.serving.vllm_server import VLLM
 
 MOST_SHOWN = 5
 """Findings of one server that are printed; transcripts have all."""
@@ -54,7 +58,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--probe",
         metavar="CORE",
-        help="probe this core: sound, and with faults, each of which must be found",
+        help="probe servers of this core, or `vllm`: sound, and with faults, each of which must be "
+        "found",
     )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only servers with this text in their names"
@@ -79,8 +84,9 @@ def main() -> int:
     """Run from the command line; returns the exit status."""
     given = arguments(sys.argv[1:])
     try:
-        if find_spec("sglang") is None:
-            peer = make_server_environment(given.peers, run_command)
+        if find_spec(VLLM if given.probe == VLLM else "sglang") is None:
+            environment = make_vllm_environment if given.probe == VLLM else make_server_environment
+            peer = environment(given.peers, run_command)
             command = [str(peer.python), "-W", "ignore", "-m", __package__, *sys.argv[1:]]
             os.execve(peer.python, command, peer.variables)  # noqa: S606  # It goes on there.
         with tempfile.TemporaryDirectory(prefix="kvcanon-engine-") as temporary:
@@ -98,7 +104,7 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     """Play the script to servers; returns the exit status. Raises: UsageError."""
     if given.probe:
         missed = run_probes(given.probe, folder, given.seed, given.only, _say)
-        right = "nothing was found of the sound server, and every planted fault was"
+        right = "nothing was found of sound servers, and every planted fault was"
         _say(f"wrong: {', '.join(missed)}" if missed else right)
         return int(bool(missed))
     runs = EngineRuns(folder, given.seed, SMALL if given.small else WHOLE, _say)

@@ -6,6 +6,7 @@ returns is changed, as by a core with that fault. So a fault needs no build, and
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -105,6 +106,19 @@ def namespace_ignored(core: Core) -> None:
         return root(None)
 
     _replace(core, match_prefix, begin_insert, root_node_handle)
+
+
+def first_token_compared(core: Core) -> None:
+    """Pages with the same first token are taken for one."""
+    match, begin = core.match_prefix, core.begin_insert
+
+    def match_prefix(params: Any) -> object:  # noqa: ANN401
+        return match(_like(params, key=_by_first_tokens(params.key, core.page_size)))
+
+    def begin_insert(params: Any) -> object:  # noqa: ANN401
+        return begin(_like(params, key=_by_first_tokens(params.key, core.page_size)))
+
+    _replace(core, match_prefix, begin_insert)
 
 
 def hit_one_page_short(core: Core) -> None:
@@ -207,6 +221,7 @@ FAULTS: Mapping[str, Fault] = {
         load_back_one_page_off,
         backup_one_page_off,
         namespace_ignored,
+        first_token_compared,
         hit_one_page_short,
         insert_swaps_pages,
         lock_forgotten,
@@ -267,3 +282,11 @@ def _named_tokens(key: Any, length: int) -> tuple[object, ...]:  # noqa: ANN401
 
 def _without_namespace(key: Any) -> object:  # noqa: ANN401
     return type(key)(key.token_ids, None, key.is_bigram, key.limit, None)
+
+
+def _by_first_tokens(key: Any, size: int) -> object:  # noqa: ANN401
+    """The key with each token made the first of its page."""
+    given = key.token_ids
+    tokens = [given[at - at % size] for at in range(len(given))]
+    same = array(given.typecode, tokens) if isinstance(given, array) else type(given)(tokens)
+    return type(key)(same, key.extra_key, key.is_bigram, key.limit, key.cache_salt)

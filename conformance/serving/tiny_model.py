@@ -19,6 +19,8 @@ from kvcanon.conformance.serving.script import Tokens
 FULL_MODEL = "full"
 SLIDING_MODEL = "sliding"
 MODELS = (FULL_MODEL, SLIDING_MODEL)
+WIDE_MODEL = "wide"
+"""As the full one, with heads of a size that vLLM has kernels for on a CPU."""
 VOCABULARY = 320
 CONTEXT = 640
 """The most tokens of a prompt and its continuation."""
@@ -40,6 +42,8 @@ _SHAPE = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
+
+_WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 
 
 class Logits(Protocol):
@@ -68,7 +72,7 @@ class TinyModel(Protocol):
 
 
 def make_model(name: str, seed: int) -> TinyModel:
-    """Make one of `MODELS` with random weights. Raises: UsageError."""
+    """Make one of `MODELS` or `WIDE_MODEL` with random weights. Raises: UsageError."""
     try:
         torch, transformers = import_module("torch"), import_module("transformers")
     except ModuleNotFoundError as error:
@@ -77,8 +81,9 @@ def make_model(name: str, seed: int) -> TinyModel:
         ) from error
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    if name == FULL_MODEL:
-        config = transformers.LlamaConfig(**_SHAPE, num_hidden_layers=2)
+    if name in {FULL_MODEL, WIDE_MODEL}:
+        shape = _SHAPE | (_WIDE if name == WIDE_MODEL else {})
+        config = transformers.LlamaConfig(**shape, num_hidden_layers=2)
         made = transformers.LlamaForCausalLM(config)
     else:
         layers = ["full_attention", "sliding_attention"] * 2

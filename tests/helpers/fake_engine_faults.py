@@ -13,7 +13,7 @@ from kvcanon.reference.engine import InlineEngine
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.transfer import Completion, Direction
-from kvcanon.spec.types import Key, Slots
+from kvcanon.spec.types import Key, Namespace, Page, Slots
 
 Plant = Callable[[FakeEngine], None]
 
@@ -135,6 +135,26 @@ def pages_by_first_token(engine: FakeEngine) -> None:
     _replace(engine, key=shortened)
 
 
+def parent_ignored(engine: FakeEngine) -> None:
+    """A page is found by its own tokens, whatever the pages before it."""
+    key = engine.key
+    paths: dict[tuple[Namespace, int, Page], tuple[Page, ...]] = {}
+
+    def by_last_page(run: FakeRun, tokens: Sequence[int]) -> Key:
+        made = key(run, tokens)
+        pages = made.pages
+        for at in range(len(pages) - 1, 0, -1):
+            path = paths.get((made.namespace, at, pages[at]))
+            if path is not None:
+                pages = path + pages[at + 1 :]
+                break
+        for at in range(len(pages)):
+            paths.setdefault((made.namespace, at, pages[at]), pages[: at + 1])
+        return evolve(made, pages=pages)
+
+    _replace(engine, key=by_last_page)
+
+
 def hit_one_page_short(engine: FakeEngine) -> None:
     """The last page of a hit is not found."""
     match = engine.cache.match
@@ -244,6 +264,7 @@ FAULTS: Mapping[str, EngineFault] = {
     "pages by their first token": EngineFault(
         pages_by_first_token, frozenset({ProbeFault.TOO_MANY})
     ),
+    "parent ignored": EngineFault(parent_ignored, frozenset({ProbeFault.TOO_MANY}), round="mixed"),
     "hit one page short": EngineFault(hit_one_page_short, frozenset({ProbeFault.TOO_FEW})),
     "count one page more": EngineFault(counts_one_page_more, frozenset({ProbeFault.TOO_MANY})),
     "match refreshes nothing": EngineFault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -249,6 +250,29 @@ def test_server_that_does_not_repeat_itself_is_not_blamed(
         code, report = probe_json(capsys, url, "--only", "forks")
     assert (code, report["findings"]) == (0, [])
     assert "tokens: the server does not repeat itself without a cache" in report["not_shown"]
+
+
+class SlowlyBegun(FakeEngine):
+    """Takes long for its first prompt, as an engine that compiles before it."""
+
+    begun = False
+
+    def admit(self, run: FakeRun) -> None:
+        """Wait before the first."""
+        if not self.begun:
+            self.begun = True
+            time.sleep(1.5)
+        super().admit(run)
+
+
+def test_first_prompt_has_more_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not judged, and its time-out is another."""
+    with engine_at(SlowlyBegun(config_of())) as url:
+        options = ("--only", "repeats", "--timeout", "1")
+        code, report = probe_json(capsys, url, *options)
+    assert (code, report["findings"]) == (0, [])
+    assert [each["name"] for each in report["rounds"]] == ["repeats"]
+    assert report["requests"] > report["rounds"][0]["requests"]
 
 
 def test_differences_without_scores_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ That the script finds each of them in a real server is shown by `make engine-fau
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -168,6 +169,15 @@ def namespace_ignored(core: ScriptedCore) -> bool:
     return (key, params.key, core.root_node_handle("tenant")) == (bare, bare, ("root", None))
 
 
+def first_token_compared(core: ScriptedCore) -> bool:
+    """The core gets pages of their first tokens alone, in the same kind of sequence."""
+    core.match_prefix(CallParams(TokenKey(array("q", (1, 2, 3)), "tenant")))  # type: ignore[arg-type]
+    core.begin_insert(CallParams(TokenKey((1, 2, 3, 4), cache_salt="pepper")))
+    key, params = (call for _, call in core.calls)
+    wanted = TokenKey((1, 1, 3, 3), cache_salt="pepper")
+    return (list(key.token_ids), key.extra_key, params.key) == ([1, 1, 3], "tenant", wanted)
+
+
 def hit_one_page_short(core: ScriptedCore) -> bool:
     """The last page is not found."""
     return matched(core, 1, 2, 3, 4).device_prefix_len == 2
@@ -214,6 +224,7 @@ SIGNS: dict[str, Callable[[ScriptedCore], bool]] = {
         load_back_one_page_off,
         backup_one_page_off,
         namespace_ignored,
+        first_token_compared,
         hit_one_page_short,
         insert_swaps_pages,
         lock_forgotten,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +14,15 @@ from fake_engine_faults import FAULTS, WINDOW, faulty_engine
 from fake_engine_server import ServedAs, engine_at
 from fake_model import FakeEngine, config_of
 from kvcanon.conformance.serving import __main__ as command
-from kvcanon.conformance.serving import probed
+from kvcanon.conformance.serving import probed, vllm_plugin
 from kvcanon.conformance.serving.core_faults import FAULTS as CORE_FAULTS
-from kvcanon.conformance.serving.probed import PROBED_FAULTS
-from kvcanon.conformance.serving.server_setup import ServerSetup
+from kvcanon.conformance.serving.probed import PROBED_FAULTS, VLLM_FAULTS
+from kvcanon.conformance.serving.server_process import plugin_folder
+from kvcanon.conformance.serving.server_setup import FAULT, PLUGIN, ServerSetup
+from kvcanon.conformance.serving.vllm_faults import FAULTS as THEIR_FAULTS
+from kvcanon.conformance.serving.vllm_server import vllm_variables
 
-PLANTED = {"wrong-slot-after-split": "wrong slot after a split"}
+PLANTED = {"wrong-slot-after-split": "wrong slot after a split", "parent-ignored": "parent ignored"}
 
 
 @pytest.fixture
@@ -27,33 +31,39 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     faults: list[str] = []
 
     @contextmanager
+    def port_of(fault: str, dialect: str) -> Iterator[int]:
+        faults.append(fault)
+        name, sound = PLANTED.get(fault), WINDOW if dialect == "sglang" else {}
+        engine = faulty_engine(FAULTS[name]) if name else FakeEngine(config_of(**sound))
+        with engine_at(engine, ServedAs(dialect)) as url:
+            yield int(url.rpartition(":")[2])
+
+    @contextmanager
     def running(setup: ServerSetup, *_: Path) -> Iterator[SimpleNamespace]:
-        faults.append(setup.fault)
-        name = PLANTED.get(setup.fault)
-        engine = faulty_engine(FAULTS[name]) if name else FakeEngine(config_of(**WINDOW))
-        with engine_at(engine, ServedAs()) as url:
-            yield SimpleNamespace(ports=SimpleNamespace(http=int(url.rpartition(":")[2])))
+        with port_of(setup.fault, "sglang") as port:
+            yield SimpleNamespace(ports=SimpleNamespace(http=port))
 
     monkeypatch.setattr(probed, "running", running)
+    monkeypatch.setattr(probed, "running_vllm", lambda fault, *_: port_of(fault, "vllm"))
     monkeypatch.setattr(probed, "make_model", lambda *_: SimpleNamespace(save_pretrained=id))
     monkeypatch.setattr(probed, "SOUND_SEEDS", 2)
     return faults
 
 
-def status(folder: Path, *given: str) -> int:
+def status(folder: Path, *given: str, core: str = "kvcanon") -> int:
     """Run the command in the environment of servers."""
-    return command.run(command.arguments(["--probe", "kvcanon", *given]), folder)
+    return command.run(command.arguments(["--probe", core, *given]), folder)
 
 
 def test_sound_server_is_probed_with_each_seed(
     started: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One server, whatever the number of seeds."""
-    assert status(tmp_path, "--only", "sound", "--seed", "4") == 0
+    assert status(tmp_path, "--only", "sound-sliding", "--seed", "4") == 0
     printed = capsys.readouterr().out
     assert started == [""]
-    assert "sound, seed 4: nothing was found (" in printed
-    assert "sound, seed 5: nothing was found (" in printed
+    assert "sound-sliding, seed 4: nothing was found (" in printed
+    assert "sound-sliding, seed 5: nothing was found (" in printed
 
 
 def test_fault_must_be_found(
@@ -67,7 +77,29 @@ def test_fault_must_be_found(
     assert started == ["wrong-slot-after-split", "insert-swaps-pages"]
 
 
-def test_probed_faults_are_faults_of_cores() -> None:
+def test_vllm_is_probed_in_its_own_dialect(
+    started: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sound server, and a fault that only pages behind other pages show."""
+    assert status(tmp_path, "--only", "parent-ignored", core="vllm") == 0
+    assert "; too many cached tokens, shown by 2 requests: mixed" in capsys.readouterr().out
+    assert status(tmp_path, "--only", "sound", core="vllm") == 0
+    assert "sound-vllm, seed 1: nothing was found (" in capsys.readouterr().out
+    assert started == ["parent-ignored", ""]
+
+
+def test_probed_faults_are_those_that_servers_can_have() -> None:
     """Each is in the list of faults that a server can be started with."""
     assert set(PROBED_FAULTS) < set(CORE_FAULTS)
     assert len(PROBED_FAULTS) >= 8
+    assert set(VLLM_FAULTS) == set(THEIR_FAULTS)
+
+
+def test_vllm_finds_the_plugin_and_its_fault(tmp_path: Path) -> None:
+    """Its server is started with the variables and the entry point that plant a fault."""
+    made = vllm_variables("parent-ignored", plugin_folder(tmp_path), {"PYTHONPATH": "/other"})
+    assert made[FAULT] == "parent-ignored"
+    assert made["PYTHONPATH"].split(":")[1:] == ["/other"]
+    (found,) = distributions(path=[made["PYTHONPATH"].split(":")[0]])
+    plugin = found.entry_points.select(group="vllm.general_plugins")[PLUGIN]
+    assert plugin.load() is vllm_plugin.register
