@@ -247,13 +247,14 @@ def _fill(
 ) -> Sequence[Tokens]:
     """Prompts that share nothing, of so many tokens together; if exact, the last is cut to fit."""
     size = length or max(4 * play.unit, _long(play.facts, play.unit) // 2)
-    sent = []
+    sent, page = [], play.page.most or play.unit
     while tokens > 0:
-        prompt = play.tokens(max(play.unit, min(size, tokens)) if exact else size)
+        # Of a page in part nothing stays.
+        prompt = play.tokens(-(-min(size, tokens) // page) * page if exact else size)
         sent.append(prompt)
         asked = play.ask(f"filler {len(sent)}", prompt, space, count)
         # A cache that finds what was never sent must not be filled for ever.
-        tokens -= max(len(prompt) // 2, asked.computed)
+        tokens -= len(prompt) if exact else max(len(prompt) // 2, asked.computed)
     return sent
 
 

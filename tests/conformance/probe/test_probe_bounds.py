@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from kvcanon.conformance.probe.closeness import Closeness, compare_replies
 from kvcanon.conformance.probe.eviction_order import judge_order
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value
+from kvcanon.conformance.probe.rounds import PromptSender, play_order
 from kvcanon.conformance.probe.sharing import (
     PageRange,
     SentRequest,
@@ -182,10 +184,29 @@ def test_windows_inside_a_longer_prompt_leave_first() -> None:
     begins = [sent(inner), sent(outer, 40), sent(other), sent(outer, 100), fill]
     there, gone = sent(inner, 40, "returns: inner"), sent(other, 0, "returns: other")
     assert orders(*begins, there, gone, facts=facts) == [ProbeFault.WINDOW_ORDER]
+    full_before = [sent(prompt(first, 101), space=PromptSpace("before")) for first in range(20, 24)]
+    assert orders(*full_before, *begins, there, gone, facts=facts) == [ProbeFault.WINDOW_ORDER]
     matched = sent((*inner, 3, 4, 5), 40)
     assert orders(*begins[:4], matched, fill, there, gone, facts=facts) == []
     too_full = [*begins, sent(prompt(8, 131))]
     assert orders(*too_full, there, gone, facts=facts) == []
+
+
+def test_pool_is_filled_so_that_one_of_two_prompts_stays() -> None:
+    """Of both prompts of the round fillers leave one whole, whatever the sizes."""
+    for size, pages in ((4, 96), (16, 64), (32, 48), (4, 128), (16, 4000)):
+        facts = EngineFacts("x", page_size=size, pool_tokens=size * pages, context_tokens=640)
+        made: list[ProbeRequest] = []
+
+        def send(request: ProbeRequest, made: list[ProbeRequest] = made) -> SentRequest:
+            made.append(request)
+            again = len(made) == 3
+            return SentRequest(request, ProbeReply((7,), len(request.tokens) - 1 if again else 0))
+
+        play_order(PromptSender(random.Random(1), facts, PageRange(size, size), 256, send))
+        first, fillers = len(made[0].tokens) // size, made[3:-2]
+        taken = sum(len(each.tokens) // size for each in fillers)
+        assert 0 < 2 * first + taken - pages < first, (size, pages)
 
 
 def test_metrics_are_read_by_name() -> None:
