@@ -65,7 +65,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults engine-probe prove vectors mutants mutants-mechanical docs docs-figures lint format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,8 +87,9 @@ $(NATIVE)/build.ninja: $(READY)
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 	@touch $@
 
+# Ninja counts its own jobs, also where make runs several.
 native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the sources.
-	$(BIN)/cmake --build $(NATIVE)
+	MAKEFLAGS= $(BIN)/cmake --build $(NATIVE)
 	$(BIN)/cmake --install $(NATIVE) --prefix src
 
 # The same module with a sanitizer and with its asserts, in an environment of its own: kvcanon as
@@ -143,6 +144,11 @@ $(FUZZ)/stream: $(wildcard live/native/*.[ch]pp live/native/fuzz/*.cpp optimized
 fuzz-stream: $(FUZZ)/stream ## Fold random and damaged batches for SECONDS.
 	$< -max_total_time=$(SECONDS) -max_len=4000 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/stream-corpus
 
+# Both fold frames that are no batches: Hypothesis 10,000 of each kind, libFuzzer for SECONDS. Each says
+# how many there were.
+malformed: $(READY) native fuzz-stream ## Fold malformed frames by Hypothesis and a fuzzer: none is fatal.
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -rP -k 'frame or damaged' tests/live/test_malformed.py
+
 soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
 	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.soak --minutes $(SOAK_MINUTES)
 
@@ -191,8 +197,14 @@ engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
 engine-faults: $(READY) native ## Plant faults in a tree core: each must be found by the script.
 	$(BIN)/python -m kvcanon.conformance.serving --small --faults kvcanon $(ENGINE)
 
-engine-probe: $(READY) native ## Probe real servers of PROBED, sound and with faults, each of which must be found.
+engine-probe: $(READY) native ## Probe real servers of PROBED, sound and with faults: 8 to 12 minutes.
 	$(BIN)/python -m kvcanon.conformance.serving --probe $(PROBED) $(ENGINE)
+
+engine-refusals: $(READY) native ## Start servers with what the core does not offer: each must be refused.
+	$(BIN)/python -m kvcanon.conformance.serving --refusals $(ENGINE)
+
+engine-kills: $(READY) native ## Kill servers at any point: each must start again on the same ports.
+	$(BIN)/python -m kvcanon.conformance.serving --small --kills kvcanon $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon prove
@@ -213,17 +225,22 @@ docs: $(READY) ## Build the site of the docs and the laws in build/site; open in
 	$(BIN)/python -m kvcanon.conformance.book build/book
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
 
-docs-figures: $(READY) ## Draw docs/figures/cache_*.svg and the table of docs/findings.md anew.
+docs-figures: $(READY) ## Write docs/figures/cache_*.svg, docs/symptoms.md and the findings' table anew.
 	$(BIN)/python -m kvcanon.conformance.book --figures
 	$(BIN)/python -m kvcanon.conformance.book --findings
+	$(BIN)/python -m kvcanon.conformance.book --symptoms
 
-lint: $(READY) native ## Check style and types of Python and the native core, and the workflows.
+lint: lint-python lint-native ## Check style and types of Python and the native core, and the workflows.
+
+lint-python: $(READY) native
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/kvcanon tests
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .
+
+lint-native: $(READY) native
 	$(BIN)/clang-format --dry-run -Werror $(CPP) $(CPP_TESTS)
 	printf '%s\n' $(filter %.cpp,$(CPP)) | xargs -P $$(nproc) -n 4 $(BIN)/clang-tidy -p $(NATIVE) --quiet
 

@@ -23,11 +23,19 @@ class UsageError(Exception):
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an exception, whatever its class does when it is asked for one."""
+    """The message of an exception, whatever its class does when it is asked for one.
+
+    What no file and no terminal can show is escaped: half characters, and commands to terminals.
+    """
     try:
-        return str(error)
+        return "".join(map(_shown_letter, str(error)))
     except BaseException as worse:  # noqa: BLE001  # A cache's own exception may raise anything.
         return f"its message cannot be made, {type(worse).__name__}"
+
+
+def _shown_letter(letter: str) -> str:
+    plain = letter.isprintable() or letter.isspace()
+    return letter if plain else letter.encode("unicode_escape").decode()
 
 
 def describe_exception(error: BaseException) -> str:

@@ -53,8 +53,9 @@ class SentEvent:
 
     @property
     def group(self) -> int:
-        """The group of layers; 0 where none is named."""
-        return int(self.fields.get("group_idx") or 0)
+        """The group of layers; 0 where none is named by a number."""
+        group = self.fields.get("group_idx")
+        return group if isinstance(group, int) else 0
 
     def as_map(self) -> dict[str, Any]:
         """The event as a map, as publishers send it now."""
@@ -116,4 +117,24 @@ def _events(sent: Sequence[object]) -> Iterator[SentEvent]:
             raise UnreadableBatch(f"has {type(event).__name__} where an event is due")
         kind = str(fields.pop("type", ""))
         if kind in _PLACES:
+            _check_fields(kind, fields)
             yield SentEvent(index, kind, fields)
+
+
+def _check_fields(kind: str, fields: Mapping[str, object]) -> None:
+    """Refuse fields that cannot be what they are called, as the ledger does.
+
+    Raises: UnreadableBatch.
+    """
+    hashes = fields.get("block_hashes")
+    tokens, medium = fields.get("token_ids"), fields.get("medium")
+    sound = {
+        "block_hashes": hashes is None
+        or (isinstance(hashes, list) and all(isinstance(each, int | bytes) for each in hashes)),
+        "parent_block_hash": isinstance(fields.get("parent_block_hash"), int | bytes | None),
+        "token_ids": tokens is None or isinstance(tokens, list),
+        "medium": medium is None or isinstance(medium, str),
+    }
+    wrong = [name for name, is_sound in sound.items() if not is_sound]
+    if wrong:
+        raise UnreadableBatch(f"has a {kind} whose {wrong[0]} has a wrong type")

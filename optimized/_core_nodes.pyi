@@ -8,15 +8,49 @@ from numpy.typing import NDArray
 
 from kvcanon.optimized._core import CacheCore, Tokens
 
-FreedSlots: TypeAlias = tuple[
-    NDArray[np.int32] | None, NDArray[np.int32] | None, NDArray[np.int32] | None
-]
+FreedSlots: TypeAlias = tuple[Rows | None, Rows | None, Rows | None]
 """Slots of full data, window data and states; None where none came free."""
 Presence: TypeAlias = tuple[bool, bool, bool]
-NodePart: TypeAlias = tuple[int, int, NDArray[np.int32]]
+NodePart: TypeAlias = tuple[int, int, Rows]
 """A node, a component and slots."""
-NodeLoss: TypeAlias = tuple[int, int, int]
-"""A node, a component and a medium."""
+
+class Rows:
+    """Rows of a pool, the first page first, as stretches of consecutive numbers."""
+
+    def __len__(self) -> int: ...
+    def runs(self) -> list[tuple[int, int]]:
+        """Return stretches of consecutive rows: the first row, and how many."""
+    def tolist(self) -> list[int]:
+        """Return each row, the first page first."""
+    def array(self) -> NDArray[np.int32]:
+        """Return each row as an array, the first page first."""
+
+class RowTable:
+    """A table from rows to token slots, for a caller whose slots are in the memory of the host.
+
+    It takes four bytes a page while the slots of every page are consecutive, and four a slot once
+    a page comes whose are not.
+
+    Raises:
+        BadArgument: the slots of so many pages could not be numbered with 31 bits.
+    """
+
+    def __init__(self, rows: int, page_size: int) -> None: ...
+    def put(
+        self, rows: Rows, slots: NDArray[np.int32] | NDArray[np.int64], first_page: int = 0
+    ) -> None:
+        """Set the token slots of rows: those of the whole pages in `slots` from `first_page` on.
+
+        Raises:
+            BadArgument: the array is none of integers of 32 or 64 bits, has too few pages or
+                numbers out of range, or a row is not of the table.
+        """
+    def get(self, rows: Rows) -> bytearray:
+        """Return the token slots of rows, in their order: the memory of 64-bit integers.
+
+        Raises:
+            BadArgument: a row is not of the table.
+        """
 
 class Nodes:
     """The nodes of a cache by handle, for a caller that keeps tables of slots and copies itself.
@@ -67,17 +101,15 @@ class Nodes:
             ReceiptSpent: it holds nothing any more.
             BadArgument: the node is gone, or the receipt was given for another.
         """
-    def slots(self, end: int, above: int, component: int = 0, medium: int = 0) -> NDArray[np.int32]:
+    def slots(
+        self, end: int, above: int | None = None, component: int = 0, medium: int = 0
+    ) -> Rows:
         """Return the slots from below a node `above` down to `end`, the first page first.
+
+        Without `above` they are those of `end` alone.
 
         Raises:
             BadArgument: a node is gone or lacks the data, or `above` is not above `end`.
-        """
-    def path(self, end: int, above: int) -> list[int]:
-        """Return the nodes from below a node `above` down to `end`, upper first.
-
-        Raises:
-            BadArgument: a node is gone, or `above` is not above `end`.
         """
     def insert(
         self,
@@ -100,11 +132,14 @@ class Nodes:
             OutOfSlots: a pool has too few rows.
             BadArgument: the tokens, the namespace or a number of pages are not valid.
         """
-    def evict_step(self, component: int) -> EvictStep:
-        """Evict the next victim of a component from the device.
+    def evict_step(self, component: int, slots: int = 1) -> EvictStep:
+        """Evict victims of a component from the device until so many of its slots are free.
 
         Under write_back a victim without a host copy is only named: copy it, then call
-        `evict_node`.
+        `evict_node`. It is the first victim of a step.
+
+        Raises:
+            BadArgument: the component or the number is not valid.
         """
     def evict_node(self, node: int, component: int) -> EvictStep:
         """Evict a node from the device: as a whole if it is a leaf, otherwise one component.
@@ -112,13 +147,10 @@ class Nodes:
         Raises:
             BadArgument: the node is gone or locked, or has no such data.
         """
-    def evict_host(
-        self, component: int, slots: int
-    ) -> tuple[FreedSlots, FreedSlots, list[NodeLoss]]:
+    def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]:
         """Evict from the host until so many slots of a component came free, if they can.
 
-        Returns the slots that came free on the device and on the host, by component, or None; and
-        the nodes that lost them.
+        Returns the slots that came free on the device and on the host, by component, or None.
         """
     def parts_to_back_up(self, node: int) -> list[NodePart]:
         """Return what a node has on the device alone: node, component and device slots."""
@@ -145,7 +177,7 @@ class Nodes:
         Raises:
             OutOfSlots: a pool has too few rows.
         """
-    def add_device_data(self, node: int, component: int) -> NDArray[np.int32]:
+    def add_device_data(self, node: int, component: int) -> Rows:
         """Give a node device slots of a component that it lacks; returns them.
 
         Raises:
@@ -204,11 +236,8 @@ class NodeInserted:
     def walked_pages(self) -> int:
         """Pages of the prompt that the tree had before, on any medium."""
     @property
-    def full(self) -> list[tuple[int, NDArray[np.int32]]]:
+    def full(self) -> list[tuple[int, Rows]]:
         """Full data that the tree took: the first page, and the rows."""
-    @property
-    def nodes(self) -> list[tuple[int, int, int]]:
-        """The nodes that took full data: handle, first page, and one past the last."""
     @property
     def windows(self) -> list[tuple[int, int, int, bool]]:
         """Nodes that took window data: handle, pages, and whether full data is the node's own."""
@@ -226,11 +255,11 @@ class NodeInserted:
         """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
 class EvictStep:
-    """One victim, and what came free with it."""
+    """Victims, and what came free with them."""
 
     @property
     def node(self) -> int:
-        """The victim; 0 where nothing more can leave."""
+        """The last victim; 0 where nothing more can leave."""
     @property
     def copy_first(self) -> bool:
         """Whether the caller copies it first; nothing has changed then."""
@@ -243,9 +272,6 @@ class EvictStep:
     @property
     def lacks(self) -> list[int]:
         """Slots that the victim needs on the host, by component."""
-    @property
-    def losses(self) -> list[NodeLoss]:
-        """The nodes that lost data: handle, component and medium, in the order of its leaving."""
     @property
     def device(self) -> FreedSlots:
         """Device slots that came free; window slots by the full slots of their pages."""

@@ -58,6 +58,7 @@ class Need(StrEnum):
     """
 
     SNAPSHOT = "snapshot"
+    """The cache shows its whole state: nodes, slots, locks and pools."""
     RECENCY = "recency"
     """The snapshot's recency orders, ticks, ages and priorities are the cache's own."""
     AGES = "ages"
@@ -70,8 +71,9 @@ class Need(StrEnum):
     TRANSFERS = "transfers"
     """The snapshot lists transfers in flight."""
     EVENTS = "events"
+    """The events that the cache emits can be taken."""
     ENDS = "ends"
-    """How each copy ended is known independently of the cache, by whoever performed it."""
+    """How each copy ended is known without asking the cache: from what performed the copy."""
     BYTES = "bytes"
     """The bytes behind device slots can be read."""
     RANKS = "ranks"

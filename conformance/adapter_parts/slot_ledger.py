@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from kvcanon.conformance.adapter_parts.arguments import check_allocate, check_room
 from kvcanon.conformance.adapter_parts.token_slots import page_slots, token_indices
+from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
 from kvcanon.spec.operations import Inserted
@@ -98,6 +99,11 @@ class SlotLedger:
     held: dict[Component, set[Slot]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        if not isinstance(self.free_slots, Mapping):
+            raise UsageError(
+                f"SlotLedger.free_slots is {self.free_slots!r:.80}; give the free slots by "
+                "component, as {Component.FULL: free_list}"
+            )
         self.held = {component: set() for component in self.free_slots}
 
     @classmethod

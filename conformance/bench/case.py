@@ -39,6 +39,8 @@ class RequestStep(StrEnum):
     UNLOCK = "unlock"
     EVENTS = "events"
     """Take the events, with all their page hashes and tokens."""
+    SEND = "send"
+    """Encode the events for the wire, as an engine's publisher does in another thread."""
 
 
 @frozen

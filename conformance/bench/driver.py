@@ -36,6 +36,7 @@ class StepTimes:
     insert: array[int] = Factory(_nanoseconds)
     unlock: array[int] = Factory(_nanoseconds)
     events: array[int] = Factory(_nanoseconds)
+    send: array[int] = Factory(_nanoseconds)
 
     def by_step(self) -> dict[RequestStep, array[int]]:
         """Return the times of the steps that were taken."""

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.drivers.sglang_engine import OURS, EngineDriver
 from kvcanon.conformance.bench.engine_memory import measure_memory
 from kvcanon.conformance.bench.engine_speed import measure_speed
 from kvcanon.conformance.bench.engine_stalls import measure_stalls
+from kvcanon.conformance.bench.server_contest import ServerLoad, measure_servers
 from kvcanon.conformance.bench.workloads.shared_prefixes import SharedPrefixes
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.serving.server_environment import make_servers
 
 Options = Mapping[str, str]
+SERVER = "engine_server"
+SERVER_PACKAGES = ("torch", "transformers", "xgrammar", "uvicorn")
 
 
 def engine_job(what: str, cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
     """Run a measurement by name. Raises: UsageError, which says what is missing."""
-    try:
-        import_engine(cell)
-    except ImportError as error:
-        raise UsageError(f"bench engine needs SGLang 0.5.23: {error}") from error
+    if what == SERVER:
+        require_server()
+    else:
+        try:
+            import_engine(cell)
+        except ImportError as error:
+            raise UsageError(f"bench engine needs SGLang 0.5.23: {error}") from error
     return JOBS[what](cell, options, seed)
 
 
@@ -45,8 +57,35 @@ def _stalls(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
     return measure_stalls(cell, options["cores"], int(options["prompts"]), seed).to_json()
 
 
+def require_server() -> None:
+    """Check for what a server imports besides its cache. Raises: UsageError."""
+    missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"--server needs {missing[0]}, which SGLang's servers import and {sys.prefix} lacks; "
+            f"make a whole environment with `{make_servers(Path(sys.prefix).parent)}`"
+        )
+
+
+def _server(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    load = ServerLoad(
+        tuple(options["cores"].split(",")),
+        cell,
+        int(options["requests"]),
+        int(options["clients"]),
+        int(options["rounds"]),
+        seed,
+    )
+    # Logs are kept where it fails.
+    folder = Path(tempfile.mkdtemp(prefix="kvcanon-load-"))
+    found = measure_servers(load, folder)
+    shutil.rmtree(folder)
+    return {"cores": [each.to_json(found[0]) for each in found]}
+
+
 JOBS: Mapping[str, Callable[[BenchCell, Options, int], dict[str, object]]] = {
     "engine_speed": _speed,
     "engine_memory": _memory,
     "engine_stalls": _stalls,
+    SERVER: _server,
 }

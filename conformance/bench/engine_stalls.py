@@ -2,13 +2,16 @@
 
 The tree is filled with short prompts until its pool is full; then longer requests are served, each
 of which evicts many of them. The same is done again from a fresh cache, and of each call the lesser
-time counts, so that a pause of the machine is not taken for a stall.
+time counts, so that a pause of the machine is not taken for a stall. Pauses of Python's garbage
+collector would come anywhere; so a full collection is measured by itself: of what is there since
+the tree was empty.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from time import perf_counter_ns
 
 from attrs import asdict, frozen
 
@@ -18,6 +21,8 @@ from kvcanon.conformance.bench.drivers.sglang_engine import EngineDriver
 from kvcanon.conformance.bench.workloads.shared_prefixes import SharedPrefixes
 
 ROUNDS = 2
+COLLECT = "collect"
+"""A full collection of garbage, with what the tree has alone, among the calls."""
 MOST_TOKENS = 8192
 """The longest request: what SGLang prefills in a step (`--chunked-prefill-size`)."""
 LONG = SharedPrefixes(
@@ -53,12 +58,15 @@ def measure_stalls(cell: BenchCell, core: str, prompts: int, seed: int) -> CoreS
     best: list[dict[str, int]] = []
     for _ in range(ROUNDS):
         driver = EngineDriver(cell, core)
+        gc.collect()
+        gc.freeze()
         unmeasured = StepTimes()
         for request in short:
             driver.serve(driver.prepare(request), unmeasured)
             driver.take_events(unmeasured)
-        gc.collect()
-        rows = [_served(driver, driver.prepare(request)) for request in long]
+        collection = {COLLECT: _collection_ns()}
+        gc.unfreeze()
+        rows = [collection, *(_served(driver, driver.prepare(request)) for request in long)]
         best = [
             {step: min(before[step], took) for step, took in row.items()}
             for before, row in zip(best or rows, rows, strict=True)
@@ -67,6 +75,16 @@ def measure_stalls(cell: BenchCell, core: str, prompts: int, seed: int) -> CoreS
     steps = {step for row in best for step in row}
     longest = {step: max(row.get(step, 0) for row in best) / 1e6 for step in sorted(steps)}
     return CoreStalls(core, prompts, longest)
+
+
+def _collection_ns() -> int:
+    """How long a full collection takes, in nanoseconds: the least of three."""
+    times = []
+    for _ in range(3):
+        began = perf_counter_ns()
+        gc.collect()
+        times.append(perf_counter_ns() - began)
+    return min(times)
 
 
 def _served(driver: EngineDriver, prompt: object) -> dict[str, int]:

@@ -26,6 +26,15 @@ PANEL_INCHES = (6.1, 3.6)
 """Width and height."""
 MARGIN_INCHES = 0.9
 """Height of the title above the panels, and of the legend below them."""
+DARK = """
+@media (prefers-color-scheme: dark) {
+ text, [style*="fill: #000000"] { fill: #e6ebf1 !important }
+ [style*="fill: #ffffff"] { fill: #1b222b !important }
+ [style*="stroke: #000000"] { stroke: #e6ebf1 !important }
+ [style*="stroke: #b0b0b0"], [style*="stroke: #cccccc"] { stroke: #566373 !important }
+}
+"""
+"""What black, white and gray are on a dark page. matplotlib writes colors into each element."""
 
 
 def draw_figure(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
@@ -49,7 +58,8 @@ def draw_figure(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
         figure.legend(handles, list(colors), loc="outside lower center", ncols=max(1, len(colors)))
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
+    drawn = written.getvalue().replace("</style>", f"{DARK}</style>", 1)
+    return "".join(f"{line.rstrip()}\n" for line in drawn.splitlines())
 
 
 def _draw_panel(

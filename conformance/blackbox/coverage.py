@@ -8,10 +8,16 @@ that answers, events and bytes show (`Law.from_outside`). Calls by request show 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import product
 
-from kvcanon.conformance.protocol.adapter import CacheKind
+from kvcanon.conformance.protocol.adapter import CacheKind, Offer
 from kvcanon.conformance.protocol.adapter import Capability as Can
-from kvcanon.spec.law import Law, Need
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import Bounds, Law, Need
+
+OFFERS_ALL = Offer()
+MANY = 1 << 20
+"""More pages, locks or requests than a law can ask for."""
 
 SHOWN_BY_REQUESTS: Mapping[str, tuple[Can, ...]] = {
     **dict.fromkeys(("ALLOC-1", "ALLOC-5", "LOCK-10", "REFUSE-1"), ()),
@@ -28,8 +34,16 @@ SHOWN_BY_REQUESTS: Mapping[str, tuple[Can, ...]] = {
 """The laws that are checked of a cache by request without snapshots, and the methods they need."""
 
 
-def why_not_exercised(law: Law, lacks: Collection[str], kind: CacheKind = CacheKind.TREE) -> str:
-    """Return why a law was not exercised: the cache lacks a method, or no call met the premise."""
+def why_not_exercised(
+    law: Law,
+    lacks: Collection[str],
+    kind: CacheKind = CacheKind.TREE,
+    offer: Offer = OFFERS_ALL,
+) -> str:
+    """Return why a law was not exercised: the cache lacks something, or no call met the premise.
+
+    It lacks a method, or offers no configuration in which the law can come up.
+    """
     hidden: list[str] = sorted(need.value for need in law.needs if need.value in lacks)
     if Need.SNAPSHOT.value in hidden:
         hidden = (
@@ -37,7 +51,27 @@ def why_not_exercised(law: Law, lacks: Collection[str], kind: CacheKind = CacheK
         )
     if hidden:
         return f"not offered: the cache has no {' and no '.join(hidden)}"
+    if not can_come_up(law, offer):
+        return f"not offered: the Offer has no configuration for {law.premise.words}"
     return f"never came up: {law.premise.words}"
+
+
+def can_come_up(law: Law, offer: Offer) -> bool:
+    """Whether a run of some configuration that is offered can exercise a law."""
+    choices = product(
+        dict.fromkeys(offer.windows_tokens),
+        dict.fromkeys(offer.mamba),
+        dict.fromkeys(offer.write_policies),
+        dict.fromkeys(offer.eviction_policies),
+    )
+    configs = (
+        CacheConfig(min(offer.page_sizes), window, mamba, write_policy=write, eviction_policy=evict)
+        for window, mamba, write, evict in choices
+    )
+    return any(
+        law.enabled_if(Bounds(config, pages=MANY, receipts=MANY, requests=MANY, fetches=True))
+        for config in configs
+    )
 
 
 def _missing(law: Law, lacks: Collection[str]) -> list[str]:

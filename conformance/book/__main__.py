@@ -1,7 +1,7 @@
 """`python -m kvcanon.conformance.book FOLDER`: write the pages of the site for mkdocs.
 
 With `--findings` it writes the table of docs/findings.md anew; with `--figures` the pictures of
-docs/figures.
+docs/figures; with `--symptoms` docs/symptoms.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 from kvcanon.conformance.book.faults import with_table
 from kvcanon.conformance.book.figures import write_figures
 from kvcanon.conformance.book.site import write_site
+from kvcanon.conformance.book.symptoms import PAGE, symptoms_page
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.kill_matrix import find_checkout
 
-USAGE = "usage: python -m kvcanon.conformance.book (FOLDER | --findings | --figures)"
+USAGE = "usage: python -m kvcanon.conformance.book (FOLDER | --findings | --figures | --symptoms)"
 
 
 def main(arguments: list[str]) -> int:
@@ -30,6 +31,8 @@ def main(arguments: list[str]) -> int:
             page.write_text(with_table(page.read_text("utf-8"), checkout), "utf-8")
         elif arguments[0] == "--figures":
             write_figures(checkout)
+        elif arguments[0] == "--symptoms":
+            (checkout / PAGE).write_text(symptoms_page(), "utf-8")
         else:
             write_site(Path(arguments[0]), checkout)
     except UsageError as wrong:

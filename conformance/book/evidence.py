@@ -168,7 +168,7 @@ def _read_matrix(text: str) -> dict[str, MatrixRow]:
 
 def _read_explored(text: str) -> dict[str, Explored]:
     found = {}
-    for cells in _rows(text.partition("## Where each law had its say")[2]):
+    for cells in _rows(text.partition("## Where each law was exercised")[2]):
         law_id = cells[0].partition(" ")[0]
         if len(cells) == 3 and law_id in LAWS:
             found[law_id] = Explored(cells[1], cells[2])

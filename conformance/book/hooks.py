@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from mkdocs.exceptions import PluginError
 
+from kvcanon.conformance.book.freshness import BUILT, SOURCES
 from kvcanon.conformance.book.site_links import broken_links
 
 if TYPE_CHECKING:
@@ -44,10 +46,11 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Refuse a site with a broken link. Raises: PluginError."""
+    """Refuse a site with a broken link, and note that the others are built. Raises: PluginError."""
     wrong = broken_links(Path(config.site_dir))
     if wrong:
         raise PluginError("\n".join([f"{len(wrong)} links are broken:", *wrong[:40]]))
+    shutil.copy(_folder(config) / SOURCES, _folder(config) / BUILT)
 
 
 def _folder(config: MkDocsConfig) -> Path:

@@ -66,6 +66,7 @@ def law_page(law: Law, book: Book, pictures: Pictures) -> str:
         f"# {law.law_id}: {law.name.replace('_', ' ')}",
         f"**{_text(first)}**",
         *map(_text, more),
+        f"[Words of the laws]({UP}/glossary.md#words-of-the-laws).",
         "## Why",
         *(_text(_begun(_one_line(part))) for part in law.why.split("\n\n")),
         "## Seen broken",
@@ -202,7 +203,8 @@ def _mutants(law: Law, book: Book) -> Iterator[str]:
         return
     yield (
         "Faults that are planted in the plain cache to break this law, and how soon each way of "
-        f"judging finds them, as cases / operations. [The whole matrix]({UP}/mutants.md)."
+        "judging finds them: the law that broke first (`+2`: and two more in the same step), after "
+        f"how many cases / operations. [The whole matrix]({UP}/mutants.md)."
     )
     rows = ["| fault | modelled on | by states | from outside | vector |", "|---|---|---|---|---|"]
     for mutant in own:
@@ -222,6 +224,28 @@ def _mutants(law: Law, book: Book) -> Iterator[str]:
             f"    [`{file}`, line {line}]({source_link(str(file), UP, line)})\n\n"
             f"    ```python\n{code}\n    ```"
         )
+    yield from _mutants_that_show_here(law, book)
+
+
+def _mutants_that_show_here(law: Law, book: Book) -> Iterator[str]:
+    """Faults of other laws that break this law first: the cause may be one of those."""
+    rows = []
+    for mutant in book.mutants:
+        hunted = book.evidence.hunted.get(mutant.name)
+        if hunted is None or mutant.law_id == law.law_id:
+            continue
+        ways = {"by states": hunted.by_states, "from outside": hunted.from_outside}
+        first = [way for way, cell in ways.items() if re.match(rf"{law.law_id}\b", cell)]
+        if first:
+            page = f"../{mutant.law_id}/index.md#fault-{mutant.name}"
+            words = _quoted(what_goes_wrong(mutant))
+            rows.append(f"| {words} | [{mutant.law_id}]({page}) | {', '.join(first)} |")
+    if rows:
+        yield (
+            "**These faults break this law first**, though they are planted against another one, "
+            "whose page has their code. If the faults above are not like yours, look here."
+        )
+        yield "\n".join(["| fault | law | judged |", "|---|---|---|", *rows])
 
 
 def _settled(law: Law, book: Book) -> Iterator[str]:
@@ -231,8 +255,8 @@ def _settled(law: Law, book: Book) -> Iterator[str]:
     else:
         scopes = "every scope" if explored.scopes == "all" else f"the scopes {explored.scopes}"
         yield (
-            f"**Exhausted**: the plain cache keeps it in every state of {scopes} that was "
-            f"[explored]({UP}/explore.md#where-each-law-had-its-say). That says nothing beyond "
+            f"**Exhausted**: the plain cache keeps it in every state of {scopes} "
+            f"([explored]({UP}/explore.md#where-each-law-was-exercised)). That says nothing beyond "
             f"these scopes; [limits]({UP}/limits.md) says what it is worth."
         )
     claims = list(claims_about(law, book.evidence))
@@ -275,6 +299,10 @@ def _one_line(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Prose of a docstring as Markdown: ids of laws are links, and nothing is HTML."""
+    """Prose of a docstring as Markdown: ids of laws are links, and nothing is HTML.
+
+    So is the first "By profile": what a profile can declare is on a page of its own.
+    """
     escaped = text.replace("<", "&lt;")
+    escaped = escaped.replace("By profile", f"[By profile]({UP}/freedoms.md#by-profile)", 1)
     return re.sub(r"\b[A-Z]+-[0-9]+\b", lambda match: link_to_law(match[0]), escaped)

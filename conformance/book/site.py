@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvcanon.conformance.book.evidence import read_evidence
 from kvcanon.conformance.book.faults import FILE, read_faults
+from kvcanon.conformance.book.freshness import SOURCES, sources_digest
 from kvcanon.conformance.book.indexes import all_indexes, areas, sentence_of
 from kvcanon.conformance.book.law_page import Book, law_page, retired_page
 from kvcanon.conformance.book.laws_json import SCHEMA, laws_json, source_of, witnesses_of
@@ -26,8 +27,10 @@ SCRIPTS = ("iframe-worker-shim.js", "names.js")
 
 BOOSTS = {
     "docs/symptoms.md": 4.0,
+    "docs/adapters.md": 2.5,
+    "docs/run-it-on-your-cache.md": 2.0,
     "docs/ten-minutes.md": 2.0,
-    "docs/glossary.md": 2.0,
+    "docs/glossary.md": 3.0,
     "docs/prove.md": 0.3,
     "docs/mutants.md": 0.3,
     "docs/decisions.md": 0.5,
@@ -46,6 +49,7 @@ def write_site(out: Path, start: Path) -> None:
     Raises: UsageError: there is no checkout, or a page cannot be made.
     """
     checkout = find_checkout(start.resolve())
+    sources = sources_digest(checkout)
     book, pictures = read_book(checkout), Pictures()
     pages = out / "pages"
     if out.exists():
@@ -76,6 +80,7 @@ def write_site(out: Path, start: Path) -> None:
     shutil.copy(STYLES, pages / "assets" / STYLES.name)
     for name in SCRIPTS:
         shutil.copy(STYLES.with_name(name), pages / "assets" / name)
+    (out / SOURCES).write_text(sources, "utf-8")
     (out / "pictures.json").write_text(json.dumps(pictures.by_name), "utf-8")
     (out / "nav.json").write_text(json.dumps(_nav_of_laws()), "utf-8")
 
@@ -84,13 +89,14 @@ def read_book(checkout: Path) -> Book:
     """Read and play all that pages of laws are made from. Raises: UsageError."""
     mutants = find_mutants(checkout)
     engines, faults = read_faults(checkout)
-    witnesses = {
-        law.law_id: [play_witness(vector, mutants) for vector in witnesses_of(law)]
-        for law in LAWS.values()
-    }
-    bare = [law_id for law_id, found in witnesses.items() if not found]
+    vectors = {law.law_id: witnesses_of(law) for law in LAWS.values()}
+    bare = [law_id for law_id, found in vectors.items() if not found]
     if bare:
         raise UsageError(f"{', '.join(bare)} has no vector; `make vectors` makes one")
+    witnesses = {
+        law_id: [play_witness(vector, mutants) for vector in found]
+        for law_id, found in vectors.items()
+    }
     return Book(checkout, read_evidence(checkout), mutants, witnesses, engines, faults)
 
 

@@ -1,7 +1,7 @@
 """Pages of the checkout's own files: those that pages link to, so that the site needs no other one.
 
 A page of docs/ keeps its place. What it links to outside of docs/, and programs, become pages
-below `source/`, and the links lead there.
+below `source/`, and the links lead there. A link whose words are the path of a page gets its title.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import SITE
 
-_LINK = re.compile(r"(?P<open>\]\()(?P<target>[^)\s]+)\)")
+_LINK = re.compile(
+    r"(?P<words>\[`?(?:\.\./|docs/)*[\w-]+\.md`?)?(?P<open>\]\()(?P<target>[^)\s]+)\)"
+)
+"""A link; its words only where they are the path of a page."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {
     ".py": "python", ".pyi": "python", ".hpp": "cpp", ".cpp": "cpp", ".json": "json",
@@ -39,7 +42,10 @@ class SourcePages:
         self._written: set[str] = set()
 
     def write_page(self, page: str, text: str, place: str | None = None) -> None:
-        """Write a page, `docs/check.md` or generated, with links as from `page` in the checkout."""
+        """Write a page, `docs/check.md` or generated, with links as from `page` in the checkout.
+
+        Without a `page` the links are those of the site, whatever lies beside the checkout.
+        """
         target = place if place is not None else place_of(page)
         self._write(target, self._relinked(page, target, text))
 
@@ -70,20 +76,29 @@ class SourcePages:
             target, mark, anchor = match["target"].partition("#")
             if target.startswith(SITE):
                 there = posixpath.relpath(_own_page(target), posixpath.dirname(place) or ".")
-                return f"{match['open']}{there}{mark}{anchor})"
-            if "://" in target or target.startswith("mailto:") or not target:
-                return match[0]
+                return f"{match['words'] or ''}{match['open']}{there}{mark}{anchor})"
+            if "://" in target or target.startswith("mailto:") or not target or not page:
+                return match[0]  # A page that is of no file links to places of the site already.
             file = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
             if not (self._checkout / file).exists():
                 return match[0]  # A generated page, or a broken link, which mkdocs reports.
             there = posixpath.relpath(self._place(file), posixpath.dirname(place) or ".")
-            return f"{match['open']}{there}{mark}{anchor})"
+            words = match["words"] or ""
+            if posixpath.basename(words.strip("[`")) == posixpath.basename(file):
+                words = f"[*{self._title(file)}*"
+            return f"{words}{match['open']}{there}{mark}{anchor})"
 
         parts, at = [], 0
         for fence in _FENCE.finditer(text):
             parts += [_LINK.sub(relink, text[at : fence.start()]), fence[0]]
             at = fence.end()
         return "".join([*parts, _LINK.sub(relink, text[at:])])
+
+    def _title(self, file: str) -> str:
+        """The title of a page, up to its colon: on the site its path says nothing."""
+        text = (self._checkout / file).read_text("utf-8")
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        return title[1].partition(":")[0].replace("`", "") if title else file
 
     def _place(self, file: str) -> str:
         if not file.startswith("docs/") or not file.endswith(".md"):

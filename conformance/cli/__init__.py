@@ -9,49 +9,41 @@ Results go to stdout, everything else to stderr. Progress bars appear on termina
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
+from kvcanon import __version__
 from kvcanon.conformance.bench.workloads.mooncake import TraceError
-from kvcanon.conformance.cli.audit import audit_command
-from kvcanon.conformance.cli.bench import bench
-from kvcanon.conformance.cli.check import check_command
 from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
-from kvcanon.conformance.cli.explore import explore_command
 from kvcanon.conformance.cli.lasting_stdout import lasting_stdout
-from kvcanon.conformance.cli.laws import laws
-from kvcanon.conformance.cli.mutants import mutants_command
 from kvcanon.conformance.cli.once import OnceCommand
-from kvcanon.conformance.cli.peers import peers
-from kvcanon.conformance.cli.probe import probe_command
-from kvcanon.conformance.cli.prove import prove_command
-from kvcanon.conformance.cli.replay import replay_command
-from kvcanon.conformance.cli.show import show_command
 from kvcanon.conformance.cli.supervised import supervised
-from kvcanon.conformance.cli.watch import watch_command
 from kvcanon.conformance.errors import UsageError
 
-app = typer.Typer(
-    help="The laws of prefix KV caches, and a judge that checks caches against them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("laws", cls=OnceCommand)(laws)
-app.command("check", cls=OnceCommand)(check_command)
-app.command("explore", cls=OnceCommand)(explore_command)
-app.command("mutants", cls=OnceCommand)(mutants_command)
-app.command("prove", cls=OnceCommand)(prove_command)
-app.command("replay", cls=OnceCommand)(replay_command)
-app.command("probe", cls=OnceCommand)(probe_command)
-app.command("show", cls=OnceCommand)(show_command)
-app.command("watch", cls=OnceCommand)(watch_command)
-app.command("audit", cls=OnceCommand)(audit_command)
-app.add_typer(bench, name="bench")
-app.add_typer(peers, name="peers")
+COMMANDS: Mapping[str, str] = {
+    "laws": "laws",
+    "check": "check_command",
+    "explore": "explore_command",
+    "mutants": "mutants_command",
+    "prove": "prove_command",
+    "replay": "replay_command",
+    "probe": "probe_command",
+    "show": "show_command",
+    "watch": "watch_command",
+    "audit": "audit_command",
+    "bench": "bench",
+    "peers": "peers",
+}
+"""The commands in the order of the help, each with what its module, which has its name, calls it.
 
+Only the module of the command that runs is imported: all of them take most of a second.
+"""
+
+Loaded = Callable[..., object] | typer.Typer
 
 SUPERVISED = ("bench", "explore", "replay", "show")
 """Commands that call a cache in their own process."""
@@ -59,6 +51,46 @@ SUPERVISED = ("bench", "explore", "replay", "show")
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export
 # BadParameter; its base class is the base of all errors in a command line.
 _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def load_commands(arguments: Sequence[str]) -> dict[str, Loaded]:
+    """Import the command that the arguments name, or all if they name none."""
+    names = [name for name in arguments[:1] if name in COMMANDS] or COMMANDS
+    return {name: getattr(import_module(f"{__name__}.{name}"), COMMANDS[name]) for name in names}
+
+
+def _print_version(asked: bool) -> None:  # Typer passes the option so.
+    if asked:
+        typer.echo(f"kvcanon {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The laws of prefix KV caches, and a judge that checks caches against them."""
+
+
+def app_for(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line with the command that the arguments name, or with all."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name, command in load_commands(arguments).items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, cls=OnceCommand)(command)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +107,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     """Run the command line in this process, and return the exit code."""
     try:
         with lasting_stdout():
-            command = get_command(app)
+            given = sys.argv[1:] if arguments is None else arguments
+            command = get_command(app_for(given))
             code = command.main(args=arguments, prog_name="kvcanon", standalone_mode=False)
     except _ClickError as error:
         return _usage_error(getattr(error, "format_message", error.__str__)())

@@ -27,6 +27,7 @@ from kvcanon.live.faults import StreamFinding, shown_key
 from kvcanon.live.follower import FollowerConfig, HashRule
 from kvcanon.live.recording import BadRecording, Recording, open_recording
 from kvcanon.live.served import audit_served
+from kvcanon.spec.law import LAWS
 
 FORMAT = 1
 _SHOWN_TOKENS = 8
@@ -125,6 +126,8 @@ def _excerpt_lines(excerpt: Excerpt) -> Iterator[str]:
     for step in excerpt.steps:
         yield f"  batch {step.sequence} event {step.event.index}: {_event_text(step.event)}"
     yield f"Wrongly believed: {finding.belief}"
+    if finding.law_id in LAWS:
+        yield f"The law: {LAWS[finding.law_id].address}"
 
 
 def _event_text(event: SentEvent) -> str:
@@ -185,6 +188,7 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
 def _finding_json(finding: StreamFinding) -> dict[str, object]:
     return {
         "law": finding.law_id,
+        "address": LAWS[finding.law_id].address if finding.law_id in LAWS else None,
         "fault": finding.fault.name.lower(),
         "source": finding.source,
         "rank": finding.rank,

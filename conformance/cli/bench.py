@@ -20,6 +20,7 @@ from kvcanon.conformance.cli.bench_cliffs import bench_cliffs
 from kvcanon.conformance.cli.bench_engine import bench_engine
 from kvcanon.conformance.cli.bench_gpu import bench_gpu
 from kvcanon.conformance.cli.bench_judge import bench_judge
+from kvcanon.conformance.cli.bench_live import bench_live
 from kvcanon.conformance.cli.bench_show import bench_show
 from kvcanon.conformance.cli.bench_tree import bench_tree
 from kvcanon.conformance.cli.once import OnceCommand
@@ -52,11 +53,12 @@ from kvcanon.conformance.processes.ending import ProcessDied
 from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.protocol.cache_names import load_adapter
 
-bench = typer.Typer(help="Measure a cache, the judge, or a page.", no_args_is_help=True)
+bench = typer.Typer(help="Measure a cache, the judge, KV events, or a page.", no_args_is_help=True)
 bench.command("cliffs", cls=OnceCommand)(bench_cliffs)
 bench.command("engine", cls=OnceCommand)(bench_engine)
 bench.command("gpu", cls=OnceCommand)(bench_gpu)
 bench.command("judge", cls=OnceCommand)(bench_judge)
+bench.command("live", cls=OnceCommand)(bench_live)
 bench.command("show", cls=OnceCommand)(bench_show)
 bench.command("tree", cls=OnceCommand)(bench_tree)
 
@@ -96,7 +98,7 @@ class ReplayRate:
 
 @bench.callback()
 def _group() -> None:
-    """Measure a cache, the judge, or a page."""
+    """Measure a cache, the judge, KV events, or a page."""
 
 
 @bench.command("replay", cls=OnceCommand)

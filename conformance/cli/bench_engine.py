@@ -15,11 +15,22 @@ from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, Wo
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
+from kvcanon.conformance.bench.engine_jobs import SERVER
+from kvcanon.conformance.cli.bench_engine_server import (
+    SERVER_CORES,
+    SERVER_PAGE,
+    Clients,
+    Server,
+    print_servers,
+    server_cells,
+)
 from kvcanon.conformance.cli.options import Seed
 from kvcanon.conformance.cli.peers import PeersFolder
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.engines.releases.environment import peers_in
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.serving.server_environment import make_servers
+from kvcanon.conformance.serving.server_setup import NO_CACHE
 from kvcanon.spec.types import WritePolicy
 
 CORES = ("kvcanon", "rust", "python", "floor")
@@ -42,7 +53,8 @@ Cores: TypeAlias = Annotated[
     typer.Argument(
         metavar="[CORE]...",
         help=f"{', '.join(CORES)}; by default all. The first is compared with the others. floor: "
-        "SGLang alone, over recorded answers; without a window.",
+        "SGLang alone, over recorded answers; without a window. With --server kvcanon, rust and "
+        "python, and none for no cache.",
     ),
 ]
 
@@ -77,6 +89,8 @@ def bench_engine(
         int, typer.Option(min=1, metavar="N", help="Prompts in the tree of --stalls.")
     ] = STALL_PROMPTS,
     speed: Annotated[bool, typer.Option(help="Whether to time requests.")] = True,
+    server: Server = False,
+    clients: Clients = 8,
     seed: Seed = 0,
     json_file: Annotated[
         Path | None,
@@ -84,35 +98,44 @@ def bench_engine(
     ] = None,
 ) -> None:
     """Time SGLang's radix cache over kvcanon's tree core and over its own, in turns."""
-    chosen = tuple(dict.fromkeys(cores or CORES))
-    unknown = [core for core in chosen if core not in CORES]
-    if unknown:
-        raise UsageError(f"no core {unknown[0]!r}; name {', '.join(CORES)}")
-    alone = [core for core in chosen if core != "floor"]
-    cells = _cells(page_size or PAGE_SIZES, window, events, write_policy or [WritePolicy.NONE])
-    cells = cells if speed else []
-    fill, contestant = _runner(peers)
-    numbers = {"requests": requests, "rounds": rounds, "prompts": prompts}
-    jobs = [
-        # The parts of SGLang for windows call a core directly, so that there is no floor.
-        _job("engine_speed", cell, alone if cell.window_tokens else chosen, seed, numbers)
-        for cell in cells
-    ]
-    if memory:
-        for size in page_size or PAGE_SIZES:
-            cell = BenchCell(size, MEMORY_TOKENS)
-            jobs += [_job("engine_memory", cell, (core,), seed, numbers) for core in alone]
-    if stalls:
-        cell = BenchCell(STALL_PAGE, STALL_TOKENS)
-        jobs += [_job("engine_stalls", cell, (core,), seed, numbers) for core in alone]
-    found: list[tuple[BenchJob, Json]] = []
-    with progress(jobs, "bench engine") as shown:
-        found = [(job, fill(contestant, job)) for job in shown]
+    policies = write_policy or [WritePolicy.NONE]
+    numbers = {"requests": requests, "rounds": rounds, "prompts": prompts, "clients": clients}
+    if server:
+        if memory or stalls or not speed:
+            raise UsageError("--server measures nothing else: leave the others out")
+        chosen = _known(cores or SERVER_CORES, (*SERVER_CORES, NO_CACHE))
+        cells = server_cells(
+            page_size or [SERVER_PAGE], policies, window=bool(window), events=bool(events)
+        )
+        jobs = [_job(SERVER, cell, chosen, seed, numbers) for cell in cells]
+    else:
+        chosen = _known(cores or CORES, CORES)
+        sizes = page_size or PAGE_SIZES
+        cells = _cells(sizes, window, events, policies) if speed else []
+        measured = _jobs(chosen, cells, sizes if memory else (), stalls=stalls)
+        jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]
+    found = _measured(jobs, *_runner(peers, server=server))
     if json_file:
         value = [{"what": job.what, "cell": str(job.cell), "found": each} for job, each in found]
         text = json.dumps({"kvcanon": __version__, "seed": seed, "measured": value}, indent=2)
         json_file.write_text(text + "\n", encoding="utf-8")
     _print(found, requests, rounds)
+
+
+def _measured(
+    jobs: Sequence[BenchJob], fill: Fill, contestant: Contestant
+) -> list[tuple[BenchJob, Json]]:
+    with progress(jobs, "bench engine") as shown:
+        return [(job, fill(contestant, job)) for job in shown]
+
+
+def _known(cores: Sequence[str], all_cores: Sequence[str]) -> tuple[str, ...]:
+    """The named cores, each once. Raises: UsageError, for one of no such name."""
+    chosen = tuple(dict.fromkeys(cores))
+    unknown = [core for core in chosen if core not in all_cores]
+    if unknown:
+        raise UsageError(f"no core {unknown[0]!r}; name {', '.join(all_cores)}")
+    return chosen
 
 
 def _cells(
@@ -141,6 +164,24 @@ def _cells(
     ]
 
 
+def _jobs(
+    cores: Sequence[str], cells: Sequence[BenchCell], memory: Sequence[int], *, stalls: bool
+) -> list[tuple[str, BenchCell, Sequence[str]]]:
+    """What is measured under SGLang's cache alone: the measurement, the cell, and the cores."""
+    alone = [core for core in cores if core != "floor"]
+    jobs: list[tuple[str, BenchCell, Sequence[str]]] = [
+        # The parts of SGLang for windows call a core directly, so that there is no floor.
+        ("engine_speed", cell, alone if cell.window_tokens else cores)
+        for cell in cells
+    ]
+    for size in memory:
+        jobs += [("engine_memory", BenchCell(size, MEMORY_TOKENS), (core,)) for core in alone]
+    if stalls:
+        full = BenchCell(STALL_PAGE, STALL_TOKENS)
+        jobs += [("engine_stalls", full, (core,)) for core in alone]
+    return jobs
+
+
 def _job(
     what: str, cell: BenchCell, cores: Sequence[str], seed: int, numbers: Mapping[str, int]
 ) -> BenchJob:
@@ -148,16 +189,17 @@ def _job(
     return BenchJob(what, "sglang_engine", options, cell, WorkloadSource(seed=seed), 0.0)
 
 
-def _runner(folder: Path) -> tuple[Fill, Contestant]:
+def _runner(folder: Path, *, server: bool) -> tuple[Fill, Contestant]:
     """What runs a job: a process of this environment if it has SGLang, or of a peer's."""
     if find_spec("sglang") is not None:
         here = Contestant("bench engine", "sglang_engine")
         return in_a_process(Field((here,), {})), here
     found = peers_in(folder)
     if SGLANG.name not in found:
+        how = f"kvcanon peers make {SGLANG.name} --into {folder}"
         raise UsageError(
             f"bench engine needs SGLang 0.5.23: it is not installed here, and {folder} has no "
-            f"environment of it; make one with `kvcanon peers make {SGLANG.name} --into {folder}`"
+            f"environment of it; make one with `{make_servers(folder) if server else how}`"
         )
     there = Contestant("bench engine", "sglang_engine", release=SGLANG)
     return in_a_process(Field((there,), found)), there
@@ -167,6 +209,7 @@ def _print(found: Sequence[tuple[BenchJob, Json]], requests: int, rounds: int) -
     out = ReportConsole()
     print_title(out, "bench engine", f"SGLang 0.5.23, {requests} requests, {rounds} rounds")
     for what, title, print_rows in (
+        (SERVER, "Whole servers under load", print_servers),
         ("engine_speed", "Microseconds a request, by step", _speed_rows),
         ("engine_memory", "Memory of the tree", _memory_rows),
         ("engine_stalls", "Longest call in a full tree, in milliseconds", _stall_rows),
@@ -176,23 +219,29 @@ def _print(found: Sequence[tuple[BenchJob, Json]], requests: int, rounds: int) -
             out.print()
             out.print(title, style="dim")
             print_rows(out, results)
-    out.print(
-        "Sums of the least times of each request. x: the first core's share. SGLang's allocator is "
-        "left out.",
-        style="dim",
-    )
+    if any(job.what != SERVER for job, _ in found):
+        out.print(
+            "Sums of the least times of each request. x: the first core's share. SGLang's "
+            "allocator is left out.",
+            style="dim",
+        )
 
 
 def _speed_rows(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) -> None:
     for job, result in results:
         rows = _rows(result["cores"])
         steps = [step.value for step in RequestStep if step.value in rows[0]["steps_us"]]
-        table = figures_table("core", "us", "x", "hits", *steps)
+        totals = {"us": "request_us"} | ({"us, sent": "sent_us"} if "send" in steps else {})
+        heads = [head for total in totals for head in (total, "x")]
+        table = figures_table("core", *heads, "hits", *steps)
         for row in rows:
             table.add_row(
                 str(row["core"]),
-                f"{row['request_us']:,.1f}",
-                f"{rows[0]['request_us'] / row['request_us']:.2f}",
+                *(
+                    text
+                    for total in totals.values()
+                    for text in (f"{row[total]:,.1f}", f"{rows[0][total] / row[total]:.2f}")
+                ),
                 f"{row['hit_rate']:.4f}",
                 *(f"{row['steps_us'].get(step, 0):,.1f}" for step in steps),
             )
@@ -219,7 +268,7 @@ def _memory_rows(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) -
 
 
 def _stall_rows(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) -> None:
-    steps = ("match", "lock", "evict", "insert", "unlock")
+    steps = ("match", "lock", "evict", "insert", "unlock", "collect")
     table = figures_table("core", "prompts", *steps)
     for _, result in results:
         (row,) = _rows([result])

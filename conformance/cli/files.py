@@ -61,9 +61,9 @@ def require_folder(folder: Path | None) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a report. Raises: UsageError."""
+    """Write a report; half characters, which no file can hold, are escaped. Raises: UsageError."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise _not_written(path, error) from error
 

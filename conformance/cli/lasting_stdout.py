@@ -1,7 +1,7 @@
-"""A stdout that outlives its reader, as in `kvcanon check ... | head -1`.
+"""A stdout that outlives its reader, as in `kvcanon check ... | head -1`, and takes any text.
 
 The command goes on to its end, and its exit code is that of its verdict. What it prints after the
-reader is gone goes nowhere.
+reader is gone goes nowhere. Letters that the encoding of stdout lacks are escaped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _LastingStdout:
     def write(self, text: str) -> int:
         """Write text; all of it, if there is no reader."""
         try:
-            return self._out.write(text)
+            self._out.write(self._encodable(text))
         except BrokenPipeError:
             self._to_nowhere()
-            return len(text)
+        return len(text)
 
     def flush(self) -> None:
         """Write what is kept back."""
@@ -36,6 +36,11 @@ class _LastingStdout:
             self._out.flush()
         except BrokenPipeError:
             self._to_nowhere()
+
+    def _encodable(self, text: str) -> str:
+        """Text with what the encoding lacks in other letters."""
+        encoding = self._out.encoding or "utf-8"
+        return text.encode(encoding, "backslashreplace").decode(encoding)
 
     def _to_nowhere(self) -> None:
         """Send all that follows to nowhere, also what Python flushes at its exit."""

@@ -1,4 +1,4 @@
-"""`kvcanon laws`: all laws as a list, or one law whole.
+"""`kvcanon laws`: all laws or an area as a list, one law whole, or the laws about some words.
 
 The list has the first sentence of each law. The page of a law, as `kvcanon laws RES-4`, has its
 reason, where it was seen broken, and its witnesses: faults that break it, each in a few calls. The
@@ -8,6 +8,7 @@ page of a retired law has one sentence, which says what replaced it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.book.law_search import Found, search_laws
 from kvcanon.conformance.book.laws_json import law_json, laws_json, retired_json, witnesses_of
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
@@ -33,7 +35,12 @@ from kvcanon.spec.refusals import cells as refusals_in_words
 
 def laws(
     law_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A law, as RES-4: its whole page.")
+        str | None,
+        typer.Argument(metavar="[ID]", help="A law, as RES-4: its whole page. Or an area, as RES."),
+    ] = None,
+    about: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help='Search symptoms and laws, as for "window split".'),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     emissions: Annotated[
@@ -43,11 +50,19 @@ def laws(
         bool, typer.Option("--refusals", help="Print when each operation is refused.")
     ] = False,
 ) -> None:
-    """List the laws, or print one of them whole, or the table of events or of refusals."""
-    given = {law_id: law_id is not None, "--emissions": emissions, "--refusals": refusals}
+    """List the laws, search them, or print one of them, or the table of events or refusals."""
+    given = {
+        law_id: law_id is not None,
+        "--about": about is not None,
+        "--emissions": emissions,
+        "--refusals": refusals,
+    }
     asked = [each for each, is_given in given.items() if is_given]
     if asked[1:]:
         raise UsageError(f"laws prints one law or one table; drop {asked[0]} or {asked[1]}")
+    if about is not None:
+        _print_found(search_laws(about), as_json=as_json)
+        return
     if emissions:
         _print_emissions(as_json=as_json)
         return
@@ -57,11 +72,12 @@ def laws(
     if law_id is not None and law_id.upper() in RETIRED:
         _print_retired(law_id.upper(), as_json=as_json)
         return
-    law = None if law_id is None else find_law(law_id)
+    area = [law for law in LAWS.values() if law_id is not None and law.area == law_id.upper()]
+    law = None if law_id is None or area else find_law(law_id)
     if as_json:
-        print_json(laws_json() if law is None else law_json(law))
+        print_json([*map(law_json, area)] if area else law_json(law) if law else laws_json())
     elif law is None:
-        _print_list()
+        _print_list(area or list(LAWS.values()))
     else:
         _print_page(law)
         for witness in witnesses_of(law):
@@ -96,17 +112,46 @@ def _print_retired(law_id: str, *, as_json: bool) -> None:
         ReportConsole().print(f"{law_id} is retired. {RETIRED[law_id]}")
 
 
-def _print_list() -> None:
+def _print_list(laws: Sequence[Law]) -> None:
     out = ReportConsole()
-    for _, group in groupby(LAWS.values(), key=lambda law: law.area):
+    for _, group in groupby(laws, key=lambda law: law.area):
         here = list(group)
-        table = columns()
-        for law in here:
-            sentence = _one_line(law.statement.partition("\n\n")[0])
-            table.add_row(law.law_id, Text(law.level.value, "dim"), Text(sentence))
-        out.print(Text(_area_title(here[0]), "bold cyan"))
-        out.print(Padding(table, (0, 0, 1, 2)))
-    out.print(f"{len(LAWS)} laws. `kvcanon laws ID` prints one whole, {SITE}laws/ shows it.")
+        _print_rows(out, _area_title(here[0]), here)
+    out.print(
+        f"{len(laws)} laws. `kvcanon laws ID` prints one whole, `kvcanon laws --about WORDS` "
+        f"searches them; {SITE}laws/ has their pages."
+    )
+
+
+def _print_rows(out: ReportConsole, title: str, laws: Iterable[Law]) -> None:
+    """Print the first sentence of some laws below a title."""
+    table = columns()
+    for law in laws:
+        sentence = _one_line(law.statement.partition("\n\n")[0])
+        table.add_row(law.law_id, Text(law.level.value, "dim"), Text(sentence))
+    out.print(Text(title, "bold cyan"))
+    out.print(Padding(table, (0, 0, 1, 2)))
+
+
+def _print_found(found: Found, *, as_json: bool) -> None:
+    """Print what a search found."""
+    if as_json:
+        print_json(
+            {
+                "symptoms": [{"seen": each.seen, "laws": each.laws} for each in found.symptoms],
+                "laws": [law.law_id for law in found.laws],
+            }
+        )
+        return
+    out = ReportConsole()
+    for each in found.symptoms:
+        _print_rows(out, each.seen, [LAWS[law_id] for law_id in each.laws])
+    if found.laws:
+        _print_rows(out, "Laws with these words", found.laws)
+    if not (found.symptoms or found.laws):
+        out.print("No symptom and no law has any of these words.")
+        return
+    out.print(f"`kvcanon laws ID` prints a law whole; all symptoms: {SITE}symptoms.html")
 
 
 def _print_page(law: Law) -> None:

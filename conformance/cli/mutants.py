@@ -21,7 +21,7 @@ from rich.text import Text
 from kvcanon import __version__
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.mutants_mechanical import mechanical_mutants
-from kvcanon.conformance.cli.options import AsJson, Seed
+from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, progress
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.mutants.equivalents import Core
@@ -103,7 +103,7 @@ def mutants_command(
             help="Most cases to play. Usual: standard; quick for --mechanical.",
         ),
     ] = None,
-    seed: Seed = 0,
+    seed: DrawSeed = 0,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Worker processes. Usual: one for each core."),
@@ -260,11 +260,12 @@ def _page(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) 
         "",
         "Each fault overrides one function and is made to break one law; others may break first.",
         f"{founding} A cell says which law broke, or what differed, after how",
-        "many cases / operations of the cache. *By states* and the *machine* check every law on",
-        "states; *from outside* sees answers, events and bytes; *compared* checks no law,",
-        f"and compares with the reference cache. In these two ways {FEW} cases are played, or",
-        "as many as it takes for a founding bug; not every fault shows there. Faults of ranks",
-        "(ASYNC-11) are played on three of them, by states and by the machine.",
+        "many cases / operations of the cache; `+2` says that two more laws broke in the same",
+        "step. *By states* and the *machine* check every law on states; *from outside* sees",
+        "answers, events and bytes; *compared* checks no law, and compares with the reference",
+        f"cache. From outside and compared, {FEW} cases are played, or as many as it takes for a",
+        "founding bug; not every fault shows there, and `survived` says that this one did not.",
+        "Faults of ranks (ASYNC-11) are played on three ranks, by states and by the machine.",
         "",
         *(f"- {_in_words(bar)}" for bar in bars),
         "",

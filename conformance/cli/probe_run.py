@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -23,16 +24,12 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.findings import ProbeFinding
 from kvcanon.conformance.probe.player import ProbePlayer
+from kvcanon.conformance.probe.premises import with_options
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.rounds import ROUNDS
 from kvcanon.conformance.probe.served_log import logged_request
-from kvcanon.conformance.probe.session import (
-    ProbeLimits,
-    ProbeResult,
-    ProbeSession,
-    with_options,
-)
+from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
 from kvcanon.conformance.probe.transport import EngineAddress, ServerProblem, address_of
 
 if TYPE_CHECKING:
@@ -110,7 +107,7 @@ def _player(
     options: ProbeOptions, address: EngineAddress, stack: ExitStack
 ) -> tuple[ProbePlayer, StreamBeside | None]:
     """Ask the server what it is, and connect to its events. Raises: UsageError."""
-    run = f"kvcanon-{options.seed}-{time.time_ns() // 1000:x}"
+    run = f"kvcanon-{options.seed}-{time.time_ns() // 1000:x}-{os.getpid():x}"
     try:
         api = api_of(address, options.api, run, options.model)
         facts = api.facts()
@@ -161,13 +158,7 @@ def _session(
     def found_beside() -> list[ProbeFinding]:
         if beside is None:
             return []
-        if not beside.batches and player.computed:
-            raise UsageError(
-                f"nothing came from {options.events}: check the address, and that the engine "
-                "publishes KV events"
-            )
-        found, beside.found = beside.found, []
-        return found
+        return beside.take_found(str(options.events), sent=player.computed > 0)
 
     def say(round_name: str) -> None:
         note(f"{round_name}, requests so far", options.requests - player.requests_left, None)
@@ -178,24 +169,15 @@ def _session(
 def _beside(options: ProbeOptions, stack: ExitStack) -> StreamBeside:
     """Connect to the events of the server. Raises: UsageError."""
     # The extra `live` may be missing, and the command works without it.
-    from kvcanon.conformance.probe.beside import JOIN_SECONDS, StreamBeside  # noqa: PLC0415
+    from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
     from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
-    from kvcanon.live.follower import Follower, FollowerConfig  # noqa: PLC0415
-    from kvcanon.live.recording import StreamRecorder  # noqa: PLC0415
-    from kvcanon.live.subscriber import Source, Subscriber  # noqa: PLC0415
+    from kvcanon.live.subscriber import Source  # noqa: PLC0415
 
     source = Source(str(options.events), options.replay)
     try:
-        subscriber = stack.enter_context(Subscriber([source]))
+        return stack.enter_context(stream_beside(source, options.ignored, options.record))
     except BadEndpoint as error:
         raise UsageError(str(error)) from error
-    recorder = None
-    if options.record is not None:
-        recorder = stack.enter_context(StreamRecorder(options.record, [source]))
-    follower = Follower(0, FollowerConfig(ignored=options.ignored))
-    beside = StreamBeside(subscriber, follower, recorder)
-    beside.settle("the beginning", JOIN_SECONDS)
-    return beside
 
 
 def _log(path: Path, stack: ExitStack) -> Callable[..., None]:

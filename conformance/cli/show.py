@@ -18,7 +18,9 @@ def show_command(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A report of check --json, a vector or its id, or a script."
+            metavar="FILE",
+            help="A report of check --json, a vector or its id, a script, or a recording of "
+            "watch --record.",
         ),
     ],
     *,
@@ -31,7 +33,11 @@ def show_command(
     ] = None,
     failure: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Which failure of a report, as 2 or 2.1. Usual: the first."),
+        typer.Option(
+            metavar="N",
+            help="Which failure of a report, as 2 or 2.1, or violation of a recording. Usual: the "
+            "first.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -41,7 +47,7 @@ def show_command(
         bool, typer.Option("--open", help="Also open the page in the browser.")
     ] = False,
 ) -> None:
-    """Write a page that shows a failure or a vector step by step: tree, pools, locks, copies."""
+    """Write a page that shows a failure, a vector or a stream step by step: tree, pools, locks."""
     page = output or Path(f"{Path(file).stem}.show.html")
     if page.exists() and Path(file).exists() and page.samefile(file):
         raise UsageError(f"--output {page} is the file to show; give another one")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -27,6 +28,7 @@ SILENT_SECONDS = 25.0
 """A command that takes longer says so on stderr."""
 WIDTH = 100
 """Columns of a report in a pipe."""
+_SPACES_AT_ENDS = re.compile(r" +$", re.MULTILINE)
 
 
 @contextmanager
@@ -76,13 +78,29 @@ def progress(items: Sequence[Item], label: str) -> Iterator[Iterator[Item]]:
         yield iter(items) if bars is None else iter(bars.track(items, description=label))
 
 
+class _Unpadded:
+    """Writes to another stream without the spaces at the ends of lines, which fill up columns."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Whatever the stream has there.
+        return getattr(self._out, name)
+
+    def write(self, text: str) -> int:
+        """Write whole lines."""
+        self._out.write(_SPACES_AT_ENDS.sub("", text))
+        return len(text)
+
+
 class ReportConsole(Console):
-    """The console for reports; in a pipe it has a fixed width."""
+    """The console for reports; in a pipe it has a fixed width, and lines end with their text."""
 
     def __init__(self, width_in_pipe: int = WIDTH, file: IO[str] | None = None) -> None:
         super().__init__(highlight=False, file=file)
         if not self.is_terminal:
             self.width = width_in_pipe
+            self.file = cast("IO[str]", _Unpadded(self.file))
 
 
 def print_json(value: object) -> None:

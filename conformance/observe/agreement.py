@@ -9,7 +9,7 @@ client can see is compared, to the last event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from kvcanon.spec.errors import (
     SlotNotHeld,
     TransferPending,
 )
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.operations import (
     Free,
     Insert,
@@ -59,10 +60,15 @@ class AnswerDifference:
 
 
 class Recorder(WrappedCache):
-    """A cache whose operations are counted and, if `recording`, kept with their answers."""
+    """A cache whose operations are counted and, if `recording`, kept with their answers.
 
-    def __init__(self, cache: Cache, *, recording: bool) -> None:
+    With `folding`, events are kept as what an answer's come to, and transfers are left out: how
+    copies are divided into them, and so their numbers.
+    """
+
+    def __init__(self, cache: Cache, *, recording: bool, folding: bool = False) -> None:
         super().__init__(cache)
+        self._folding = folding
         self.service = Service()
         """The operations that were served."""
         self.facts: list[tuple[str, Fact, Fact]] = []
@@ -118,14 +124,38 @@ class Recorder(WrappedCache):
             case Inserted():
                 fact = evolve(answer, backups=self._numbered(answer.backups))
             case LoadedBack() if answer.transfer_id is not None:
-                fact = evolve(answer, transfer_id=self._numbered((answer.transfer_id,))[0])
+                fact = evolve(answer, transfer_id=sum(self._numbered((answer.transfer_id,))))
+            case tuple() if self._folding:
+                fact = folded_events(answer)
             case Settled():
+                statuses = [status for _, status in answer.transfers]
                 ids = self._numbered(tuple(transfer_id for transfer_id, _ in answer.transfers))
-                fact = tuple(zip(ids, (status for _, status in answer.transfers), strict=True))
+                fact = () if self._folding else tuple(zip(ids, statuses, strict=True))
         return fact
 
     def _numbered(self, transfer_ids: tuple[TransferId, ...]) -> tuple[int, ...]:
+        if self._folding:
+            return ()
         return tuple(self._ordinals.setdefault(each, len(self._ordinals)) for each in transfer_ids)
+
+
+def folded_events(events: Iterable[Event]) -> Mapping[str, Fact]:
+    """What events come to: the last event of each page on each medium, after the last clearing.
+
+    A page that came and went again is left out.
+    """
+    folded: dict[str, Fact] = {}
+    came: set[str] = set()
+    for event in events:
+        if isinstance(event, AllBlocksCleared):
+            folded, came = {"cleared": event}, set()
+            continue
+        page = f"{event.block_hash.hex()} on {event.medium}"
+        if isinstance(event, BlockStored) and page not in folded:
+            came.add(page)
+        folded[page] = event
+    gone = {page for page in came if not isinstance(folded[page], BlockStored)}
+    return {page: event for page, event in folded.items() if page not in gone}
 
 
 def first_difference(

@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from attrs import define, field
 
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
-from kvcanon.live.follower import Follower
+from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.overlap import AnnouncedPages, Overlap
 from kvcanon.live.recording import StreamRecorder
 from kvcanon.live.served import PROMISED, ServedRequest, ServedSums, mismatch_of
-from kvcanon.live.subscriber import Frame, Subscriber
+from kvcanon.live.subscriber import Frame, Source, Subscriber
 
 QUIET_SECONDS = 0.05
 """How long nothing must come before all events of an idle server have come."""
-MOST_SECONDS = 5.0
+MOST_SECONDS = 0.5
 """A stream that never gets quiet is left after so long."""
+LATE_SECONDS = 2.0
+"""How long nothing must come before no late event of a starved publisher explains a difference."""
+LEAST_COMPARED = 5
+"""Requests after which a stream that tells of none of them is that of another server."""
 JOIN_SECONDS = 0.5
 """How long a connection takes at most."""
+
+
+@contextmanager
+def stream_beside(
+    source: Source, ignored: frozenset[str], record: Path | None = None
+) -> Iterator[StreamBeside]:
+    """Follow the events of a server, and record them if a file is given.
+
+    Raises: BadEndpoint, for an address that no socket can have.
+    """
+    with ExitStack() as stack:
+        subscriber = stack.enter_context(Subscriber([source]))
+        recorder = None
+        if record is not None:
+            recorder = stack.enter_context(StreamRecorder(record, [source]))
+        follower = Follower(0, FollowerConfig(ignored=ignored))
+        made = StreamBeside(subscriber, follower, recorder)
+        made.settle("the beginning", JOIN_SECONDS)
+        yield made
 
 
 @define
@@ -37,6 +64,8 @@ class StreamBeside:
     """Requests that were not compared, since events came late."""
     unknown: int = 0
     """Requests that were not compared, since several ranks or groups of layers publish."""
+    differed: bool = False
+    """Whether a difference was found that no late event explains; no other is waited for then."""
     pages: AnnouncedPages = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -44,8 +73,8 @@ class StreamBeside:
 
     def settle(self, round_name: str, seconds: float | None = None) -> float:
         """Fold what comes until nothing does, and return the time of the earliest batch."""
-        earliest, ends = float("inf"), time.monotonic() + MOST_SECONDS
         quiet = QUIET_SECONDS if seconds is None else seconds
+        earliest, ends = float("inf"), time.monotonic() + max(MOST_SECONDS, quiet)
         while time.monotonic() < ends:
             arrived = list(self.subscriber.receive(quiet))
             if not arrived:
@@ -100,13 +129,37 @@ class StreamBeside:
         if not self.batches or sent.reply.cached is None or sent.reply.retracted:
             return True
         served = served_request(real, sent)
-        self.sums.add(promised, served)
         mismatch = mismatch_of(promised, served, partly=facts.window != 0)
+        if mismatch is not None and not self.differed:
+            if self.settle(sent.round, LATE_SECONDS) < sent.began:
+                self.late += 1
+                return False
+            self.differed = True
+        self.sums.add(promised, served)
         if mismatch is not None:
             kind = ProbeFault.PROMISED if mismatch.kind == PROMISED else ProbeFault.UNPROMISED
             words = f"{sent.round}: {sent.request.name}: {mismatch.words}"
             self.found.append(ProbeFinding(kind, words, sent.round))
         return True
+
+    def take_found(self, endpoint: str, *, sent: bool) -> list[ProbeFinding]:
+        """What was found since the last call; `sent` says whether requests were sent.
+
+        Raises: UsageError, if this is no stream of the server.
+        """
+        if sent and not self.batches:
+            raise UsageError(
+                f"nothing came from {endpoint}: check the address, and that the engine publishes "
+                "KV events"
+            )
+        sums = self.sums
+        if sums.requests >= LEAST_COMPARED and sums.served and not sums.promised:
+            raise UsageError(
+                f"{endpoint} tells of none of the prompts that were served from the cache: is it "
+                f"the stream of this server? {sums.requests} requests were compared"
+            )
+        found, self.found = self.found, []
+        return found
 
     def _saw_all(self) -> bool:
         books = self.follower.books()

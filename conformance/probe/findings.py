@@ -17,6 +17,7 @@ class ProbeFault(Enum):
     ORDER = ("evicted in the wrong order", "REC-3")
     WINDOW_ORDER = ("windows evicted in the wrong order", "REC-1")
     HELD = ("held after an abort", "LOCK-3")
+    IN_USE = ("evicted while in use", "LOCK-4")
     PROMISED = ("promised and not served", "EVENT-4")
     UNPROMISED = ("served and not promised", "EVENT-4")
     STREAM = ("wrong events", "")
@@ -44,10 +45,19 @@ class ProbeFinding:
     round: str = ""
     at: int = -1
     """The place of the request that shows it among those of its round; -1 for none."""
+    until: int = -1
+    """The place of the last request that was sent before its reply ended; -1 for its own."""
+    since: int = -1
+    """The place of the request whose data is missed; -1 where none is known."""
     law: str = ""
     bounds: tuple[int, ...] = ()
     """Cached tokens that would be right: the most or the fewest; for an order, how many the request
     before must have so that this one must have at least the second number."""
+
+    @property
+    def last(self) -> int:
+        """The place of the last request that may matter."""
+        return max(self.at, self.until)
 
     @property
     def law_id(self) -> str:

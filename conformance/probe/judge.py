@@ -12,6 +12,7 @@ from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.sharing import (
     PageRange,
     SentRequest,
+    held_shared,
     least_shared,
     most_shared,
     shared_length,
@@ -58,7 +59,8 @@ def _judge_one(
         if compared.closeness is Closeness.DIFFERENT:
             hit = "" if each.reply.cached is None else f", with {each.reply.cached} tokens cached"
             words = f"{name}{hit}: {compared.words}"
-            yield ProbeFinding(ProbeFault.TOKENS, words, each.round, at)
+            until = min(at + each.request.overlaps, len(sent) - 1)
+            yield ProbeFinding(ProbeFault.TOKENS, words, each.round, at, until)
     cached = each.reply.cached
     if cached is None or each.reply.retracted:
         return
@@ -66,13 +68,20 @@ def _judge_one(
     most = most_shared(each.request, before, by.page)
     if cached > most and by.fresh and (each.request.space.salt or not by.facts.salts):
         yield _too_many(name, at, each, before, most)
-    least = least_shared(each.request, before, by.facts, by.page)
+    least, source = least_shared(each.request, before, by.facts, by.page)
     if cached < least:
         words = (
             f"{name}: {cached} tokens are cached, where {least} were computed before and nothing "
             "can have been evicted since"
         )
-        yield ProbeFinding(ProbeFault.TOO_FEW, words, each.round, at, bounds=(least,))
+        yield ProbeFinding(ProbeFault.TOO_FEW, words, each.round, at, since=source, bounds=(least,))
+    held, by_whom = held_shared(at, sent, by.facts, by.page)
+    if each.reply.on_device < held:
+        words = (
+            f"{name}: {each.reply.on_device} tokens are on the device, where "
+            f"{by_whom!r}, whose reply is still generated, holds {held} of its prompt"
+        )
+        yield ProbeFinding(ProbeFault.IN_USE, words, each.round, at, bounds=(held,))
 
 
 def _too_many(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value, 
 from kvcanon.conformance.probe.talk import (
     EngineApi,
     EngineFacts,
+    Leaves,
     ProbeReply,
     ProbeRequest,
     TokenScore,
@@ -49,6 +51,13 @@ class OpenaiApi:
         bases = [card for card in cards if not card.get("parent")]
         if not bases:
             raise ServerProblem(f"{self.address.url}/v1/models lists no model", status=200)
+        listed = [str(card["id"]) for card in cards]
+        if self.model not in listed:
+            raise ServerProblem(
+                f"{self.address.url}/v1/models lists no model {self.model!r}; it lists "
+                f"{', '.join(listed)}: choose by --model",
+                status=200,
+            )
         base = next((card for card in bases if card["id"] == self.model), bases[0])
         config = metric_labels(metrics_of(self.address), "vllm:cache_config_info")
         page, blocks = (_number(config.get(name)) for name in ("block_size", "num_gpu_blocks"))
@@ -67,20 +76,30 @@ class OpenaiApi:
             not_said=() if config else (_NO_METRICS,),
         )
 
-    def generate(self, request: ProbeRequest) -> ProbeReply:
-        """Send to /v1/completions; where it is to be aborted, stream, and close the connection."""
+    def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
+        """Send to /v1/completions; where its client may leave, stream, and close the connection."""
         body = self._body(request)
-        if not request.abort_after:
+        if leaves is None:
             answer = ask_json(self.address, "POST", PATH, body)
             return understood(PATH, partial(_reply, answer))
         tokens: list[int] = []
-        parts = stream(self.address, PATH, body | {"stream": True})
-        for part in parts:
-            tokens += understood(PATH, partial(_streamed, part))
-            if len(tokens) >= request.abort_after:
-                break
-        parts.close()  # type: ignore[attr-defined]  # It is a generator, and ends the connection.
-        return ProbeReply(tuple(tokens), None, aborted=True)
+        scores: list[TokenScore] = []
+        cached: int | None = None
+        left = False
+        asked = {"stream": True, "stream_options": {"include_usage": True}}
+        preempted = self._preemptions()
+        with closing(stream(self.address, PATH, body | asked)) as parts:
+            for part in parts:
+                tokens += understood(PATH, partial(_streamed, part))
+                scores += understood(PATH, partial(_streamed_scores, part))
+                said = understood(PATH, partial(_cached, part))
+                cached = cached if said is None else said
+                left = leaves(len(tokens))
+                if left:
+                    break
+        # It may be another request that was taken back; what is not certain is not judged.
+        retracted = self._preemptions() > preempted
+        return ProbeReply(tuple(tokens), cached, None, tuple(scores), left, retracted)
 
     def patient(self, seconds: float) -> EngineApi:
         """The same server, given at least so many seconds for one answer."""
@@ -92,12 +111,20 @@ class OpenaiApi:
         if answer.get("success") is False:
             raise ServerProblem("/reset_prefix_cache: blocks are still held", status=400)
 
+    def prompt_tokens(self) -> float | None:
+        """The prompt tokens of all requests so far, from /metrics."""
+        return metric_value(metrics_of(self.address), "vllm:prompt_tokens_total")
+
     def held_share(self) -> float | None:
         """The share of blocks that requests hold, from /metrics, while none runs."""
         text = metrics_of(self.address)
         if metric_value(text, "vllm:num_requests_running") != 0:
             return None
         return metric_value(text, "vllm:kv_cache_usage_perc")
+
+    def _preemptions(self) -> float:
+        """How many requests were taken back so far, if that is said."""
+        return metric_value(metrics_of(self.address), "vllm:num_preemptions_total") or 0.0
 
     def _body(self, request: ProbeRequest) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -136,13 +163,21 @@ def _reply(answer: JsonObject) -> ProbeReply:
     choices = answer.get("choices")
     if not isinstance(choices, Sequence) or not choices:
         raise ServerProblem(f"{PATH} answered no reply: {str(answer)[:160]}", status=200)
+    reply, scores = _tokens(choices[0]), _scores(choices[0])
+    return ProbeReply(tuple(reply), _cached(answer), None, tuple(scores))
+
+
+def _cached(answer: JsonObject) -> int | None:
     details = (answer.get("usage") or {}).get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return ProbeReply(tuple(_tokens(choices[0])), cached, None, tuple(_scores(choices[0])))
+    return details.get("cached_tokens") if isinstance(details, Mapping) else None
 
 
 def _streamed(part: JsonObject) -> list[int]:
     return [token for choice in part.get("choices") or () for token in _tokens(choice)]
+
+
+def _streamed_scores(part: JsonObject) -> list[TokenScore]:
+    return [score for choice in part.get("choices") or () for score in _scores(choice)]
 
 
 def _tokens(choice: JsonObject) -> list[int]:

@@ -9,8 +9,9 @@ from typing import Protocol
 from attrs import define, evolve, field
 
 from kvcanon.conformance.probe.rounds import renamed_spaces
+from kvcanon.conformance.probe.running import RunningRequest
 from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import EngineApi, EngineFacts, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.talk import EngineApi, EngineFacts, Leaves, ProbeReply, ProbeRequest
 
 WAKE_SECONDS = 300.0
 """How long the first prompt may take. vLLM for CPUs compiles for 20 s to minutes before it."""
@@ -68,13 +69,40 @@ class ProbePlayer:
         real = self._real(request, run)
         promised = None if self.beside is None else self.beside.promise(real)
         began, clock = time.time(), self.clock()
-        reply = self.api.generate(real)
+        reply = self.api.generate(real, self._leaves(real))
         self.busy_seconds += self.clock() - clock
         sent = SentRequest(request, reply, round_name, began)
         self.computed += max(0, sent.computed)
         in_time = self.beside is None or self.beside.compare(promised, real, sent, self.facts)
         if self.log is not None and in_time:
             self.log(real, sent)
+        return sent
+
+    def begin(self, request: ProbeRequest, round_name: str, run: str) -> RunningRequest:
+        """Send a request, and return once its first token came. Raises: OutOfBudget, ServerProblem.
+
+        Its client leaves after half of the time that is left, so that a slow reply does not take
+        the time of all later rounds.
+        """
+        if self.requests_left <= 0 or self.clock() >= self.deadline:
+            raise OutOfBudget
+        self.requests_left -= 1
+        if self.beside is not None:
+            self.beside.settle(round_name)
+        deadline = self.clock() + self.seconds_left / 2
+        running = RunningRequest(
+            self.api, request, self._real(request, run), lambda _count: self.clock() >= deadline
+        )
+        running.start()
+        return running
+
+    def end(self, running: RunningRequest, round_name: str, lasted: int) -> SentRequest:
+        """Wait for the reply of a request that was begun. Raises: ServerProblem."""
+        reply = running.wait()
+        sent = SentRequest(running.request, reply, round_name, running.began, lasted)
+        self.computed += max(0, sent.computed)
+        if self.beside is not None:
+            self.beside.settle(round_name)
         return sent
 
     def cold(self, request: ProbeRequest, count: int, *, may_flush: bool) -> ProbeReply | None:
@@ -88,7 +116,7 @@ class ProbePlayer:
             self.api.flush()
         salt = "cold" if self.facts.salts else ""
         space = evolve(request.space, salt=salt, extra_key="")
-        alone = evolve(request, space=space, count=count, abort_after=0)
+        alone = evolve(request, space=space, count=count, abort_after=0, overlaps=0)
         return self.send(alone, "without a cache", self.fresh_run()).reply
 
     def wake(self, request: ProbeRequest) -> None:
@@ -115,6 +143,13 @@ class ProbePlayer:
     def seconds_for(self, tokens: int) -> float:
         """About how long the server takes to compute so many tokens."""
         return tokens * self.busy_seconds / self.computed if self.computed else 0.0
+
+    def _leaves(self, request: ProbeRequest) -> Leaves | None:
+        """When its client leaves; None if it waits for the whole reply."""
+        after, deadline = request.abort_after, self.deadline
+        if not after:
+            return None
+        return lambda count: count >= after or self.clock() >= deadline
 
     def _real(self, request: ProbeRequest, run: str) -> ProbeRequest:
         return renamed_spaces(request, run) if self.facts.salts else request

@@ -8,16 +8,28 @@ from attrs import frozen
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.judge import JudgedAgainst, judge_sent
+from kvcanon.conformance.probe.others import WITNESS_REQUESTS, OtherClients
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
 from kvcanon.conformance.probe.sharing import SentRequest
+from kvcanon.conformance.probe.talk import ProbeRequest
+from kvcanon.conformance.probe.together import RequestSequence, without
 
 MOST_REPLAYED = 400
 """Requests that are sent again for one finding."""
+CONFIRMATIONS = 3
+"""Times that a finding must come again which another client can cause."""
 
-NEEDS_REPLAY = frozenset({ProbeFault.TOO_FEW, ProbeFault.ORDER, ProbeFault.WINDOW_ORDER})
-"""Kinds that another client of the server can cause once, and hardly twice."""
+BY_OTHERS = frozenset({ProbeFault.TOO_FEW, ProbeFault.ORDER, ProbeFault.WINDOW_ORDER})
+"""Kinds that another client of the server can cause now and then."""
+NEEDS_REPLAY = BY_OTHERS | {ProbeFault.IN_USE}
+"""Kinds that must come again when their requests are sent again."""
 LEAKS = frozenset({ProbeFault.HELD})
 """Kinds that take something from the server each time they are shown: they are not sent again."""
+
+
+def replay_limit(requests: int) -> int:
+    """The most requests that are sent again for a finding that so many show."""
+    return MOST_REPLAYED + (CONFIRMATIONS + 1) * (requests + WITNESS_REQUESTS)
 
 
 @frozen
@@ -36,57 +48,83 @@ class Reducer:
 
     player: ProbePlayer
     by: JudgedAgainst
-    until: float
-    """When it stops, by the player's clock."""
     may_flush: bool = False
     """Whether the cache may be emptied, where a server takes no salts."""
 
     def reduce(self, sent: Sequence[SentRequest], finding: ProbeFinding) -> ShownFinding:
         """The fewest requests found that show a finding. Raises: ServerProblem."""
-        shown = list(sent[: finding.at + 1])
-        left = [MOST_REPLAYED]
+        first = sent[: finding.last + 1]
+        shown = [each.request for each in first]
+        left = [replay_limit(len(shown))]
+        kept = left[0] - MOST_REPLAYED
+        whole = ShownFinding(finding, tuple(first), repeated=False)
+        player, began = self.player, self.player.clock()
         again = self._shows(shown, finding, left)
         if again is None:
-            return ShownFinding(finding, tuple(shown), repeated=False)
+            return whole
+        took = player.clock() - began
         size, smaller = max(1, len(shown) // 2), [again]
         while size:
             at = 0
-            while at < len(shown) - 1:
-                fewer = shown[:at] + shown[min(at + size, len(shown) - 1) :]
+            while at < len(shown) - 1 and left[0] > kept and player.seconds_left > 0:
+                fewer = without(shown, range(at, min(at + size, len(shown) - 1)))
                 found = self._shows(fewer, finding, left)
                 if found is None:
                     at += size
                 else:
-                    shown = list(found.requests)
+                    shown = fewer
                     smaller.append(found)
             size //= 2
-        return self._steady(smaller, left)
+        player.deadline = player.clock() + 2 * (CONFIRMATIONS + 1) * took + 1
+        return self._steady(smaller, left) or (whole if finding.fault in BY_OTHERS else smaller[0])
 
-    def _steady(self, smaller: list[ShownFinding], left: list[int]) -> ShownFinding:
-        """The smallest that shows the finding once more: some depend on what is cached besides."""
+    def _steady(self, smaller: list[ShownFinding], left: list[int]) -> ShownFinding | None:
+        """The smallest that shows the finding again: some depend on what is cached besides.
+
+        What another client can cause must come again each time, while none is seen.
+        """
+        doubted = smaller[0].finding.fault in BY_OTHERS
         for each in reversed(smaller):
-            if self._shows(each.requests, each.finding, left) is not None:
+            requests = [sent.request for sent in each.requests]
+            times = range(CONFIRMATIONS if doubted else 1)
+            if all(self._shows(requests, each.finding, left, alone=doubted) for _ in times):
                 return each
-        return smaller[0]
+        return None
 
     def _shows(
-        self, shown: Sequence[SentRequest], finding: ProbeFinding, left: list[int]
+        self,
+        shown: Sequence[ProbeRequest],
+        finding: ProbeFinding,
+        left: list[int],
+        *,
+        alone: bool = False,
     ) -> ShownFinding | None:
-        """The finding as fewer requests show it; None if they do not, or no time is left."""
+        """The finding as fewer requests show it; None if they do not, or no time is left.
+
+        If `alone`, it does not count where another client used the server, or can have.
+        """
         left[0] -= len(shown)
-        if left[0] < 0 or self.player.clock() >= self.until:
+        if left[0] < 0 or self.player.seconds_left <= 0:
             return None
         run = self.player.fresh_run()
         if not self.player.facts.salts:
             if not self.may_flush:
                 return None
             self.player.api.flush()
+        others = OtherClients(self.player, finding, self.by.page) if alone else None
         try:
-            sent = [self.player.send(each.request, each.round, run) for each in shown]
+            with RequestSequence(self.player, run) as sequence:
+                for at, request in enumerate(shown):
+                    if others is not None:
+                        others.before(at)
+                    sequence.send(request, finding.round)
+                sequence.finish()
+            if others is not None and others.interfered(sequence.sent):
+                return None
         except OutOfBudget:
             return None
-        last = len(sent) - 1
+        sent, last = sequence.sent, len(sequence.sent) - 1
         for each in judge_sent(sent, self.by):
-            if each.fault is finding.fault and each.at == last:
+            if each.fault is finding.fault and each.last == last:
                 return ShownFinding(each, tuple(sent), repeated=True)
         return None

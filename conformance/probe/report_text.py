@@ -64,9 +64,11 @@ def finding_lines(number: int, shown: ShownFinding) -> Iterator[str]:
         yield f"    {len(shown.requests) - _SHOWN_REQUESTS} more, and then"
     for sent in shown.requests[-_SHOWN_REQUESTS:]:
         cached = "" if sent.reply.cached is None else f", {sent.reply.cached} cached"
+        goes_on = sent.request.overlaps
+        during = f", goes on during the next {goes_on}" if goes_on else ""
         yield (
             f"    {sent.request.name}: {len(sent.request.tokens)} tokens, "
-            f"{sent.request.space.words}{cached}"
+            f"{sent.request.space.words}{cached}{during}"
         )
     if finding.law_id:
         yield f"  The law: kvcanon laws {finding.law_id}"
@@ -121,6 +123,7 @@ def report_json(result: ProbeResult, seed: int, sums: Mapping[str, Any] | None) 
                         "extra_key": sent.request.space.extra_key,
                         "lora": sent.request.space.lora,
                         "leave_after": sent.request.abort_after,
+                        "overlaps": sent.request.overlaps,
                         "cached": sent.reply.cached,
                         "cached_by_tier": sent.reply.tiers and dict(sent.reply.tiers),
                         "reply": list(sent.reply.tokens),

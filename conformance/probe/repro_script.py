@@ -17,6 +17,8 @@ _CHECKS = {
     ProbeFault.TOO_MANY: "most",
     ProbeFault.HELD: "most",
     ProbeFault.TOO_FEW: "least",
+    ProbeFault.IN_USE: "held",
+    ProbeFault.ENDED: "answers",
     ProbeFault.WINDOW_ORDER: "order",
 }
 """What the script checks; a kind that is not here is only played."""
@@ -28,7 +30,7 @@ def script_of(
     """The source of the script."""
     finding = shown.finding
     check = _CHECKS.get(finding.fault, "play")
-    if not finding.bounds and check != "tokens":
+    if not finding.bounds and check not in {"tokens", "answers"}:
         check = "play"
     if finding.fault is ProbeFault.ORDER:
         check = "order" if len(finding.bounds) == 2 else "most"
@@ -40,6 +42,7 @@ def script_of(
         "MODEL": facts.model,
         "CHECK": check,
         "BOUNDS": finding.bounds,
+        "JUDGED": finding.at if finding.at >= 0 else len(shown.requests) - 1,
         "MARGIN": margin,
     }
     named = "".join(f"{name} = {value!r}\n" for name, value in constants.items())
@@ -47,15 +50,17 @@ def script_of(
     return (
         f"{head}{_USAGE}"
         f"URL = sys.argv[1] if len(sys.argv) > 1 else {address.url!r}\n{named}"
-        "# Name, prompt, tokens to generate, namespace (salt, extra key, LoRA), and tokens before\n"
-        f"# the client leaves (0: it stays).\nREQUESTS = {listed}\n{_BODY}"
+        "# Name, prompt, tokens to generate, namespace (salt, extra key, LoRA), tokens before the\n"
+        "# client leaves (0: it stays), and how many of the next requests are sent meanwhile.\n"
+        f"REQUESTS = {listed}\n{_BODY}"
     )
 
 
 def _plain(request: ProbeRequest) -> tuple[object, ...]:
     space = request.space
     named = (space.salt, space.extra_key, space.lora)
-    return (request.name, list(request.tokens), request.count, named, request.abort_after)
+    tokens = list(request.tokens)
+    return (request.name, tokens, request.count, named, request.abort_after, request.overlaps)
 
 
 def _safe(words: str) -> str:
@@ -69,9 +74,11 @@ not. An API key is read from the variable KVCANON_API_KEY.
 Written by `kvcanon probe`; it needs Python alone.
 """
 
+import http.client
 import json
 import os
 import sys
+import threading
 import time
 import urllib.request
 
@@ -93,11 +100,14 @@ def post(path, body):
 def parts_of(answer):
     """The parts of a streamed answer."""
     for line in answer:
-        if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+        if line.startswith(b"data: [DONE]"):
+            return
+        if line.startswith(b"data: "):
             yield json.loads(line[6:])
+    raise OSError("a reply broke off")
 
 
-def ask_sglang(name, tokens, count, space, leave_after):
+def ask_sglang(name, tokens, count, space, leave_after, begun=None):
     """Send to SGLang; returns tokens, log-probabilities, cached tokens, and those on the device."""
     salt, key, lora = space
     rid = "%s %s" % (RUN, name)
@@ -109,12 +119,15 @@ def ask_sglang(name, tokens, count, space, leave_after):
     }
     named = {"cache_salt": salt and "%s %s" % (RUN, salt), "extra_key": key, "lora_path": lora}
     body.update((field, value) for field, value in named.items() if value)
-    if not leave_after:
+    if not leave_after and not begun:
         answer = json.load(post("/generate", body))
     else:
         left = False
         for answer in parts_of(post("/generate", dict(body, stream=True))):
-            if not left and len(answer.get("output_ids") or ()) >= leave_after:
+            if begun:
+                begun.set()
+            came = answer["meta_info"].get("completion_tokens") or len(answer["output_ids"])
+            if leave_after and not left and came >= leave_after:
                 post("/abort_request", {"rid": rid}).read()
                 left = True
     facts = answer["meta_info"]
@@ -124,7 +137,7 @@ def ask_sglang(name, tokens, count, space, leave_after):
     return answer["output_ids"], scores, cached, device
 
 
-def ask_openai(name, tokens, count, space, leave_after):
+def ask_openai(name, tokens, count, space, leave_after, begun=None):
     """Send to vLLM; returns tokens, log-probabilities, cached tokens, and the same again."""
     salt, _, lora = space
     body = {
@@ -138,14 +151,18 @@ def ask_openai(name, tokens, count, space, leave_after):
     }
     if salt:
         body["cache_salt"] = "%s %s" % (RUN, salt)
-    if leave_after:
-        came = []
+    if leave_after or begun:
+        came, scores = [], []
         with post("/v1/completions", dict(body, stream=True)) as answer:
             for part in parts_of(answer):
-                came += [token for each in part["choices"] for token in each.get("token_ids") or ()]
-                if len(came) >= leave_after:
+                for each in part["choices"]:
+                    came += each.get("token_ids") or ()
+                    scores += (each.get("logprobs") or {}).get("token_logprobs") or ()
+                if begun:
+                    begun.set()
+                if leave_after and len(came) >= leave_after:
                     break
-        return came, [], 0, 0
+        return came, scores, 0, 0
     answer = json.load(post("/v1/completions", body))
     choice = answer["choices"][0]
     cached = (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
@@ -155,18 +172,21 @@ def ask_openai(name, tokens, count, space, leave_after):
 
 def is_right(replies):
     """Whether the replies are as they should be."""
-    tokens, scores, cached, device = replies[-1]
+    tokens, scores, cached, device = replies[JUDGED]
     if CHECK == "most":
         print("at most %d tokens can be cached" % BOUNDS[0])
         return min(cached, device) <= BOUNDS[0]
     if CHECK == "least":
         print("at least %d tokens must be cached" % BOUNDS[0])
         return cached >= BOUNDS[0]
+    if CHECK == "held":
+        print("at least %d tokens must be on the device" % BOUNDS[0])
+        return device >= BOUNDS[0]
     if CHECK == "order":
         print("the last finds %d on the device if the one before finds %d" % BOUNDS[::-1])
         return device >= BOUNDS[1] or replies[-2][3] < BOUNDS[0]
     if CHECK == "tokens":
-        name, prompt, count, space, _ = REQUESTS[-1]
+        name, prompt, count, space = REQUESTS[JUDGED][:4]
         right, right_scores, _, _ = ask(name + ", alone", prompt, count, ("alone", "", space[2]), 0)
         print("without a cache: tokens %s" % right)
         far = [abs(a - b) > MARGIN for a, b in zip(scores, right_scores)]
@@ -174,14 +194,48 @@ def is_right(replies):
     return True
 
 
+def ask_meanwhile(at, replies, begun):
+    """Send a request, and keep its reply, or what went wrong."""
+    try:
+        replies[at] = ask(*REQUESTS[at][:5], begun=begun)
+    except Exception as problem:
+        replies[at] = problem
+    begun.set()
+
+
+def play():
+    """Send all requests; returns the replies."""
+    replies, running = [None] * len(REQUESTS), []
+    for at, request in enumerate(REQUESTS):
+        if request[5]:
+            begun = threading.Event()
+            thread = threading.Thread(target=ask_meanwhile, args=(at, replies, begun), daemon=True)
+            thread.start()
+            begun.wait()
+            running.append((at + request[5], thread))
+        else:
+            replies[at] = ask(*request[:5])
+        for end, thread in running:
+            if at >= end:
+                thread.join()
+    for _, thread in running:
+        thread.join()
+    for each in replies:
+        if isinstance(each, Exception):
+            raise each
+    return replies
+
+
 ask = ask_sglang if API == "sglang" else ask_openai
 for number in range(TRIES):
     RUN = "script %d" % time.time_ns()
-    replies = []
-    for request in REQUESTS:
-        replies.append(ask(*request))
+    try:
+        replies = play()
+    except (OSError, http.client.HTTPException) as problem:
+        sys.exit("the server ended: %s" % problem)
+    for request, reply in zip(REQUESTS, replies):
         print("%-40s %5d tokens, %5d cached, %5d on the device, reply %s" % (
-            request[0], len(request[1]), replies[-1][2], replies[-1][3], replies[-1][0]
+            request[0], len(request[1]), reply[2], reply[3], reply[0]
         ))
     if not is_right(replies):
         sys.exit("the fault shows")

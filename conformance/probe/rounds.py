@@ -35,6 +35,8 @@ class PromptSender:
     page: PageRange
     vocabulary: int
     send: Send
+    sent: Sequence[SentRequest] = ()
+    """What was sent so far, with the replies that have ended."""
 
     @property
     def unit(self) -> int:
@@ -169,6 +171,30 @@ def play_aborts(play: PromptSender) -> None:
         play.ask(f"prompt {number}, not aborted", tokens, space)
 
 
+def play_together(play: PromptSender) -> None:
+    """Long replies over a shared prefix, while others leave, and press it out of the pool."""
+    unit, space, pool = play.unit, PromptSpace("together"), play.facts.pool_tokens or 0
+    shared = play.tokens(max(4 * unit, min(16 * unit, pool // 8)) + play.between(1, unit - 1))
+    play.ask("the shared prefix", shared, space, 1)
+    size = _pressing(play)
+    # A prompt is held while it runs, and all that is older leaves before it could.
+    fillers = -(-pool * 11 // (10 * size))
+    count = _long_reply(play)
+    longs = [shared + play.tokens(play.between(1, unit)) for _ in range(3)]
+    at = len(play.sent)
+    play.send(ProbeRequest("goes on", longs[0], count, space, overlaps=fillers + 3))
+    # Others end before it, each in its way: what they let go of is still held, and gets no younger.
+    some = max(REPLY_TOKENS, count // 8)
+    play.send(ProbeRequest("goes on for a while", longs[1], some, space, overlaps=1))
+    play.send(ProbeRequest("leaves", longs[2], count // 2, space, 2))
+    for number in range(fillers):
+        play.ask(f"filler {number + 1}", play.tokens(size), space, 1)
+    play.ask("shares the prefix", shared + play.tokens(unit), space, 1)
+    ended = play.sent[at]
+    play.ask("continues what went on", ended.kept + play.tokens(unit), space)
+    play.ask("shares the prefix, afterwards", shared + play.tokens(unit), space)
+
+
 def play_pressure(play: PromptSender) -> None:
     """Fill the pool, and come back to what was there before: the oldest first."""
     unit, space, pool = play.unit, PromptSpace("pressure"), play.facts.pool_tokens or 0
@@ -265,6 +291,21 @@ def _long(facts: EngineFacts, unit: int) -> int:
     return max(4 * unit, min([2048, *shares])) + 1
 
 
+def _pressing(play: PromptSender) -> int:
+    """The length of a prompt of which few fill the pool, beside those that go on."""
+    facts = play.facts
+    limits = [limit for limit in (facts.pool_tokens, facts.window_pool_tokens) if limit]
+    context = (facts.context_tokens or 1 << 20) * 3 // 4
+    return max(play.unit, min([4096, context, *(limit // 4 for limit in limits)]))
+
+
+def _long_reply(play: PromptSender) -> int:
+    """Tokens of a reply that goes on until the pool was filled."""
+    facts = play.facts
+    limits = [256, (facts.context_tokens or 1 << 20) // 3, (facts.pool_tokens or 0) // 4]
+    return max(REPLY_TOKENS, min(limits))
+
+
 def _reply_to_abort(play: PromptSender) -> int:
     """A reply so long that its client leaves first."""
     context = play.facts.context_tokens or 1 << 12
@@ -304,6 +345,13 @@ ROUNDS = (
     ProbeRound("outgrow", "prompts longer than a window or a chunk", play_outgrow),
     ProbeRound("namespaces", "one prompt under several salts, keys and adapters", play_spaces),
     ProbeRound("aborts", "clients that leave", play_aborts),
+    ProbeRound(
+        "together",
+        "long replies, while others press what they share out of the pool",
+        play_together,
+        tokens=lambda facts: int(1.3 * (facts.pool_tokens or 0)),
+        unfit=no_pool,
+    ),
     ProbeRound(
         "window order",
         "which windows leave first",

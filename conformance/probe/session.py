@@ -20,12 +20,13 @@ from kvcanon.conformance.probe.judge import (
     prompt_key,
 )
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
+from kvcanon.conformance.probe.premises import CACHE_OFF, NO_COUNTS, not_judged
 from kvcanon.conformance.probe.reduction import (
     LEAKS,
-    MOST_REPLAYED,
     NEEDS_REPLAY,
     Reducer,
     ShownFinding,
+    replay_limit,
 )
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,
@@ -36,6 +37,7 @@ from kvcanon.conformance.probe.rounds import (
 )
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
+from kvcanon.conformance.probe.together import RequestSequence
 from kvcanon.conformance.probe.transport import ServerProblem
 
 REDUCE_SECONDS = 10.0
@@ -100,6 +102,10 @@ class ProbeSession:
     """The findings of the stream since the last call."""
     say: Callable[[str], None] = lambda _line: None
     truths: dict[PromptKey, ProbeReply] = field(factory=dict)
+    round_seconds: float = 0.0
+    """How long the last round took."""
+    unanswered: tuple[SentRequest, ...] = ()
+    """The requests of a round during which the server ended; the last had no answer."""
 
     def run(self) -> ProbeResult:
         """Play all rounds. Raises: UsageError, if the server cannot be probed."""
@@ -107,8 +113,8 @@ class ProbeSession:
         said = player.facts.page_size
         result = ProbeResult(player.facts, PageRange(said, said) if said else PageRange())
         if player.facts.cache_off:
-            raise UsageError(_CACHE_OFF.format(""))
-        result.not_shown += [*player.facts.not_said, *_not_said(player.facts)]
+            raise UsageError(CACHE_OFF.format(""))
+        result.not_shown += [*player.facts.not_said, *not_judged(player.facts)]
         if self.limits.only:
             result.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
@@ -123,10 +129,18 @@ class ProbeSession:
                     self._require_hits(result)
         except ServerProblem as problem:
             if not problem.is_end:
-                raise
-            finding = ProbeFinding(ProbeFault.ENDED, f"during {playing}: {problem}", playing)
-            result.shown.append(ShownFinding(finding, (), repeated=False))
-        result.requests, result.seconds = left - player.requests_left, time.monotonic() - began
+                if not result.shown:
+                    raise
+                result.not_shown.append(f"what comes after {playing}: {problem}")
+                return self._summed(result, left, began)
+            words, shown = f"during {playing}: {problem}", self.unanswered
+            finding = ProbeFinding(ProbeFault.ENDED, words, playing, len(shown) - 1)
+            result.shown.append(ShownFinding(finding, shown, repeated=False))
+        return self._summed(result, left, began)
+
+    def _summed(self, result: ProbeResult, left: int, began: float) -> ProbeResult:
+        result.requests = left - self.player.requests_left
+        result.seconds = time.monotonic() - began
         return result
 
     def _wake(self) -> None:
@@ -146,15 +160,18 @@ class ProbeSession:
             return
         self.say(each.name)
         sent, ending = list[SentRequest](), None
+        began = self.player.clock()
         try:
             self._send_all(each, rng, sent, result)
         except (OutOfBudget, ServerProblem) as error:
             if isinstance(error, ServerProblem) and not error.is_end:
                 raise
             ending = error
+        self.round_seconds = self.player.clock() - began
         self._count(each, sent, result, cut_short=isinstance(ending, OutOfBudget))
         self._judge(sent, result)
         if isinstance(ending, ServerProblem):
+            self.unanswered = tuple(sent)
             raise ending
 
     def _send_all(
@@ -162,19 +179,19 @@ class ProbeSession:
     ) -> None:
         """Play a round, and ask for the truth of each prompt."""
         player, facts = self.player, self.player.facts
-        run = player.fresh_run()
-
-        def send(request: ProbeRequest) -> SentRequest:
-            if not facts.salts:
-                request = evolve(request, space=evolve(request.space, salt=""))
-            made = player.send(request, each.name, run)
-            sent.append(made)
-            return made
-
         if not facts.salts and self.limits.flush:
             player.api.flush()
         held = player.api.held_share() if each.name == "aborts" else None
-        each.play(PromptSender(rng, facts, result.page, self.limits.vocabulary, send))
+        with RequestSequence(player, player.fresh_run(), sent) as sequence:
+
+            def send(request: ProbeRequest) -> SentRequest:
+                if not facts.salts:
+                    request = evolve(request, space=evolve(request.space, salt=""))
+                return sequence.send(request, each.name)
+
+            vocabulary = self.limits.vocabulary
+            each.play(PromptSender(rng, facts, result.page, vocabulary, send, sent))
+            sequence.finish()
         if each is ROUNDS[0]:
             self._learn(sent, result)
         if each.name == "aborts":
@@ -186,7 +203,7 @@ class ProbeSession:
     ) -> None:
         """Note what a round took."""
         if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
-            _note_once(result, _NO_COUNTS)
+            _note_once(result, NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
         result.hits += hits
         result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
@@ -230,9 +247,9 @@ class ProbeSession:
             )
         if result.hits or result.shown:
             return
-        if _NO_COUNTS in result.not_shown:
+        if NO_COUNTS in result.not_shown:
             return
-        raise UsageError(_CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
+        raise UsageError(CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
     def _look_at_pool(
         self, before: float | None, sent: Sequence[SentRequest], result: ProbeResult
@@ -271,6 +288,7 @@ class ProbeSession:
         by_kind: dict[ProbeFault, ProbeFinding] = {}
         for finding in judge_sent(sent, by):
             by_kind.setdefault(finding.fault, finding)
+        self._note_short(sent, result)
         for finding in self.found_beside():
             if finding.fault not in {each.finding.fault for each in result.shown}:
                 result.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
@@ -285,20 +303,22 @@ class ProbeSession:
                 result.shown.append(shown)
             else:
                 result.not_shown.append(
-                    f"once only, so that another client may be the cause: {finding.words}"
+                    f"not each time, so that another client may be the cause: {finding.words}"
                 )
 
     def _reduced(
         self, sent: Sequence[SentRequest], finding: ProbeFinding, by: JudgedAgainst
     ) -> ShownFinding:
-        player, shown = self.player, tuple(sent[: finding.at + 1])
+        player, shown = self.player, tuple(sent[: finding.last + 1])
         whole = ShownFinding(finding, shown, repeated=False)
         if finding.fault in LEAKS:
             return whole
-        seconds = max(KEPT_FOR_REDUCTION, min(REDUCE_SECONDS, player.seconds_left / 2))
+        # What a whole round shows takes as long to show again.
+        least = max(KEPT_FOR_REDUCTION, self.round_seconds)
+        seconds = max(least, min(REDUCE_SECONDS, player.seconds_left / 2))
         try:
-            with self._extra_time(seconds):
-                return Reducer(player, by, player.deadline, self.limits.flush).reduce(sent, finding)
+            with self._extra_time(seconds, replay_limit(len(shown))):
+                return Reducer(player, by, self.limits.flush).reduce(sent, finding)
         except ServerProblem as problem:
             if not problem.is_end:
                 raise
@@ -306,12 +326,12 @@ class ProbeSession:
             return whole
 
     @contextmanager
-    def _extra_time(self, seconds: float) -> Iterator[None]:
+    def _extra_time(self, seconds: float, requests: int = 1) -> Iterator[None]:
         """Let a finding be confirmed: within its own time, and without a look at the stream."""
         player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
         player.deadline = player.clock() + seconds
-        player.requests_left, player.beside = MOST_REPLAYED + 1, None
+        player.requests_left, player.beside = requests, None
         try:
             yield
         finally:
@@ -334,6 +354,16 @@ class ProbeSession:
             compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
         )
 
+    def _note_short(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+        """Note where a reply ended before the requests were answered that were to press it out."""
+        each = max(sent, key=lambda one: one.request.overlaps, default=None)
+        if each is not None and each.lasted < each.request.overlaps:
+            _note_once(
+                result,
+                f"what a request holds while it runs: the reply to {each.request.name!r} ended "
+                f"after {each.lasted} of {each.request.overlaps} requests that were sent meanwhile",
+            )
+
     def _count_ties(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
         for each in sent:
             truth = self.truths.get(prompt_key(each.request))
@@ -346,52 +376,6 @@ class ProbeSession:
                 _note_once(result, "tokens that differ: the server gives no log-probabilities")
 
 
-_NO_COUNTS = (
-    "cached tokens: the server does not say them; start vLLM with --enable-prompt-tokens-details"
-)
-_CACHE_OFF = (
-    "nothing can be judged: prefix caching is off on this server{}; SGLang must run without "
-    "--disable-radix-cache, vLLM with --enable-prefix-caching and --enable-prompt-tokens-details"
-)
-
-
 def _note_once(result: ProbeResult, words: str) -> None:
     if words not in result.not_shown:
         result.not_shown.append(words)
-
-
-def _not_said(facts: EngineFacts) -> list[str]:
-    """What cannot be judged because of what a server is."""
-    found = []
-    if facts.ranks > 1:
-        found.append(
-            f"cached tokens from below: {facts.ranks} ranks share the requests, each with a cache"
-        )
-    if facts.policy not in {None, "lru"}:
-        found.append(f"the order of eviction: the policy is {facts.policy}")
-    if facts.speculative:
-        found.append("the last page of a hit: a draft model may need it to be computed again")
-    if not facts.loras:
-        found.append("LoRA adapters: the server lists none")
-    if facts.has_host is None:
-        found.append("the order of eviction: it is not known whether there is a host tier")
-    return found
-
-
-def with_options(
-    facts: EngineFacts,
-    *,
-    window: int | None,
-    pool_tokens: int | None,
-    page_size: int | None,
-    host: bool | None,
-) -> EngineFacts:
-    """What a server says, where the user says it otherwise."""
-    changes: dict[str, object] = {
-        "window": window,
-        "pool_tokens": pool_tokens,
-        "page_size": page_size,
-        "has_host": host,
-    }
-    given = {name: value for name, value in changes.items() if value is not None}
-    return evolve(facts, **given)  # type: ignore[arg-type]

@@ -9,12 +9,14 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from kvcanon.conformance.probe.metrics_text import metric_value, metrics_of
 from kvcanon.conformance.probe.talk import (
     DEVICE,
     HOST,
     STORAGE,
     EngineApi,
     EngineFacts,
+    Leaves,
     ProbeReply,
     ProbeRequest,
     TokenScore,
@@ -31,6 +33,9 @@ from kvcanon.conformance.probe.transport import (
 
 LIKELIEST = 4
 """Tokens of which the log-probability is asked at each place."""
+
+_GROWING = frozenset({"output_token_logprobs", "output_top_logprobs"})
+"""Lists in `meta_info` that grow while a reply is streamed."""
 
 _RECURRENT = ("mamba", "jamba", "bamba", "zamba", "next", "linear", "hybrid", "nemotronh", "lfm2")
 """Parts of the names of architectures whose layers keep a state: it is exact at some places only,
@@ -75,20 +80,20 @@ class SglangApi:
             extra_keys=fields is None or "extra_key" in fields,
         )
 
-    def generate(self, request: ProbeRequest) -> ProbeReply:
-        """Send to /generate; where it is to be aborted, stream, and abort by name."""
+    def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
+        """Send to /generate; where its client may leave, stream, and abort by name."""
         body = self._body(request)
-        if not request.abort_after:
+        if leaves is None:
             answer = ask_json(self.address, "POST", "/generate", body)
             return understood("/generate", partial(_reply, answer))
-        last: JsonObject = {}
+        whole: JsonObject = {}
         aborted = False
         for part in stream(self.address, "/generate", body | {"stream": True}):
-            last = part
-            if not aborted and len(part.get("output_ids") or ()) >= request.abort_after:
+            whole = understood("/generate", partial(_with_part, whole, part))
+            if not aborted and leaves(len(whole.get("output_ids") or ())):
                 ask(self.address, "POST", "/abort_request", {"rid": body["rid"]})
                 aborted = True
-        return understood("/generate", partial(_reply, last))
+        return understood("/generate", partial(_reply, whole))
 
     def patient(self, seconds: float) -> EngineApi:
         """The same server, given at least so many seconds for one answer."""
@@ -97,6 +102,10 @@ class SglangApi:
     def flush(self) -> None:
         """Empty the cache, once no request runs."""
         ask(self.address, "POST", f"/flush_cache?timeout={self.address.timeout:g}", {})
+
+    def prompt_tokens(self) -> float | None:
+        """The prompt tokens of all requests so far, from /metrics, of --enable-metrics."""
+        return metric_value(metrics_of(self.address), "sglang:prompt_tokens_total")
 
     def held_share(self) -> float | None:
         """Not said: SGLang updates its metrics only now and then."""
@@ -173,6 +182,28 @@ def _models(address: EngineAddress) -> tuple[str, tuple[str, ...]]:
         return "", ()
     base = next((str(card["id"]) for card in cards if not card.get("parent")), "")
     return base, tuple(str(card["id"]) for card in cards if card.get("parent"))
+
+
+def _with_part(whole: JsonObject, part: JsonObject) -> JsonObject:
+    """What came so far, with one more part: all tokens again, or the new ones alone.
+
+    SGLang sends the new ones alone with --incremental-streaming-output.
+    """
+    facts, said = part.get("meta_info"), whole.get("meta_info") or {}
+    if not isinstance(facts, Mapping):
+        return part
+    total = facts.get("completion_tokens")
+    grown = {name: _grown(said.get(name), facts[name], total) for name in _GROWING & facts.keys()}
+    tokens = _grown(whole.get("output_ids"), part.get("output_ids"), total)
+    return {**part, "output_ids": tokens, "meta_info": {**facts, **grown}}
+
+
+def _grown(before: Sequence[Any] | None, part: Sequence[Any] | None, total: object) -> list[Any]:
+    known, new = list(before or ()), list(part or ())
+    if not isinstance(total, int) or len(new) >= total:
+        return new
+    # The last part of an aborted request has its last token again.
+    return known + new if len(known) + len(new) <= total else known
 
 
 def _reply(answer: JsonObject) -> ProbeReply:

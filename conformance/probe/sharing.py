@@ -45,6 +45,8 @@ class SentRequest:
     round: str = ""
     began: float = 0.0
     """Seconds since 1970."""
+    lasted: int = 0
+    """How many of the next requests were answered while its reply was still generated."""
 
     @property
     def kept(self) -> Tokens:
@@ -77,32 +79,66 @@ def most_shared(request: ProbeRequest, sent: Sequence[SentRequest], page: PageRa
 
 def least_shared(
     request: ProbeRequest, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
-) -> int:
-    """The fewest cached tokens of a prompt: what is there if nothing was evicted.
+) -> tuple[int, int]:
+    """The fewest cached tokens of a prompt, if nothing was evicted, and whose they are: its place.
 
     Counts prompts that ended since as many tokens were computed as surely fit. Of an engine with a
     window, or of which that is not known, only the same prompt again and its continuations count:
     elsewhere the window before the end of the shared part may have left.
     """
     if facts.policy not in {None, "lru"} or facts.ranks > 1:
-        return 0
+        return 0, -1
     pool = min(facts.pool_tokens or 0, facts.window_pool_tokens or facts.pool_tokens or 0)
     room = pool * (1 - SLACK_SHARE) - len(request.tokens) - request.count
+    # What runs meanwhile cannot be evicted, whenever it was computed.
+    room -= sum(
+        len(each.request.tokens) + each.request.count for each in sent if each.request.overlaps
+    )
     reusable = request.tokens[:-1]
-    least = 0
+    least, source = 0, -1
     for back, each in enumerate(reversed(sent)):
         room -= each.computed
         before = each.request
         if room < 0 and back:
             break
-        if before.space != request.space or before.abort_after or each.reply.retracted:
+        if before.space != request.space or each.reply.aborted or each.reply.retracted:
+            continue
+        if before.abort_after or before.overlaps:
             continue
         shared = shared_length(reusable, before.tokens)
         if facts.window == 0 or shared >= len(before.tokens) - 1:
-            least = max(least, page.floor_least(shared))
+            found = page.floor_least(shared)
+            if found > least:
+                least, source = found, len(sent) - 1 - back
     if facts.speculative and page.most:
         least = max(0, least - page.most)
-    return least
+    return least, source
+
+
+def held_shared(
+    at: int, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
+) -> tuple[int, str]:
+    """The cached tokens of a prompt that a running request holds, and the name of that request.
+
+    They were cached when that request began, which found them, and it goes on after the prompt's
+    reply. Nothing is known of windows: those inside a prompt are not held.
+    """
+    request = sent[at].request
+    most, by = 0, ""
+    for began in range(at):
+        holder = sent[began]
+        if facts.window != 0 or began + holder.lasted < at or holder.reply.retracted:
+            continue
+        if holder.request.space != request.space:
+            continue
+        found, _ = least_shared(holder.request, sent[:began], facts, page)
+        # Another client may have evicted it before: then the request itself did not find it.
+        found = min(found, holder.reply.cached or 0)
+        shared = shared_length(request.tokens[:-1], holder.request.tokens)
+        held = page.floor_least(min(found, shared))
+        if held > most:
+            most, by = held, holder.request.name
+    return most, by
 
 
 def learned_page(sent: Sequence[SentRequest]) -> PageRange:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from attrs import Factory, field, frozen
 
 Tokens = tuple[int, ...]
+Leaves = Callable[[int], bool]
+"""Is given how many tokens came so far, and says whether the client leaves now."""
 
 DEVICE, HOST, STORAGE = "device", "host", "storage"
 TIERS = (DEVICE, HOST, STORAGE)
@@ -42,6 +44,8 @@ class ProbeRequest:
     space: PromptSpace = PromptSpace()
     abort_after: int = 0
     """Generated tokens after which the client leaves; 0 for never."""
+    overlaps: int = 0
+    """Requests that are sent while its reply is still generated; then the client waits for it."""
 
 
 @frozen
@@ -110,14 +114,17 @@ class EngineApi(Protocol):
     def facts(self) -> EngineFacts:
         """Ask what the server says of itself."""
 
-    def generate(self, request: ProbeRequest) -> ProbeReply:
-        """Send a request, and wait for its reply; or leave after `abort_after` tokens."""
+    def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
+        """Send a request, and wait for its reply; streamed if `leaves` can end it before."""
 
     def patient(self, seconds: float) -> EngineApi:
         """The same server, given at least so many seconds for one answer."""
 
     def flush(self) -> None:
         """Empty the cache. Raises: ServerProblem, if it is refused."""
+
+    def prompt_tokens(self) -> float | None:
+        """Prompt tokens of all requests that it served so far; None if that is not said."""
 
     def held_share(self) -> float | None:
         """The share of the pool that is held while no request runs; None if that is not said."""

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+)
+from ssl import SSLCertVerificationError, SSLError
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,9 +24,18 @@ from kvcanon.conformance.errors import UsageError
 JsonObject = Mapping[str, Any]
 Answer = TypeVar("Answer")
 
+_ENDPOINTS = ("/generate", "/completions", "/chat", "/models", "/server_info", "/health")
+"""Ends of addresses that name an endpoint of the server."""
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
 _SHOWN_BYTES = 160
+BUSY = frozenset({429, 503})
+"""Statuses of a server that may answer later."""
+BUSY_TRIES = 4
+BUSY_SECONDS = 0.5
+"""The pause after the first of them; it doubles each time."""
+MOST_BUSY_SECONDS = 10.0
+"""The longest pause, whatever the server asks for."""
 
 
 @frozen
@@ -55,7 +72,7 @@ class ServerProblem(OSError):
     @property
     def is_end(self) -> bool:
         """Whether the server ended, hung or failed, and did not refuse the request."""
-        return self.status == 0 or self.status >= 500
+        return self.status == 0 or (self.status >= 500 and self.status not in BUSY)
 
 
 def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddress:
@@ -70,7 +87,10 @@ def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddr
     if not (api_key.isascii() and api_key.isprintable()):
         raise UsageError("the API key has characters that no HTTP header can have; check it")
     secure = parts.scheme == "https"
-    path = parts.path.rstrip("/").removesuffix("/v1")
+    path = parts.path.rstrip("/")
+    for end in _ENDPOINTS:
+        path = path.removesuffix(end)
+    path = path.removesuffix("/v1")
     usual = 443 if secure else 80
     return EngineAddress(parts.hostname, port or usual, path, secure, api_key, timeout)
 
@@ -85,7 +105,19 @@ def ask(
 ) -> bytes:
     """Send one request, and return the body of the answer. Raises: ServerProblem."""
     with _answered(address, method, path, body, timeout) as response:
-        return response.read()
+        return _whole(address, path, response, address.timeout if timeout is None else timeout)
+
+
+def _whole(address: EngineAddress, path: str, response: HTTPResponse, seconds: float) -> bytes:
+    """The body of an answer, unless it trickles for longer than an answer may take."""
+    ends, parts = time.monotonic() + seconds, list[bytes]()
+    while part := response.read1(1 << 20):
+        parts.append(part)
+        if time.monotonic() > ends:
+            raise _hangs(address, path, seconds)
+    if response.length:
+        raise IncompleteRead(b"".join(parts), response.length)
+    return b"".join(parts)
 
 
 def ask_json(address: EngineAddress, method: str, path: str, body: object = None) -> JsonObject:
@@ -106,7 +138,7 @@ def ask_json(address: EngineAddress, method: str, path: str, body: object = None
     return value
 
 
-def stream(address: EngineAddress, path: str, body: object) -> Iterator[JsonObject]:
+def stream(address: EngineAddress, path: str, body: object) -> Generator[JsonObject, None, None]:
     """Send one request, and give the parts of its answer; closing it ends the connection.
 
     Raises: ServerProblem.
@@ -114,15 +146,28 @@ def stream(address: EngineAddress, path: str, body: object) -> Iterator[JsonObje
     with _answered(address, "POST", path, body, None) as response:
         while line := response.readline():
             data = line.removeprefix(_STREAM_LINE).strip()
-            if not line.startswith(_STREAM_LINE) or data == _STREAM_END:
+            if not line.startswith(_STREAM_LINE):
                 continue
+            if data == _STREAM_END:
+                return
             try:
                 part = json.loads(data)
             except ValueError as error:
                 raise ServerProblem(
                     f"{address.url}{path} streamed what is no JSON: {_shown(data)}", status=200
                 ) from error
+            if not isinstance(part, Mapping) or "error" in part:
+                raise _streamed_error(address, path, part)
             yield part
+    raise ServerProblem(f"{address.url}{path} ended its answer before its end; has it died?")
+
+
+def _streamed_error(address: EngineAddress, path: str, part: object) -> ServerProblem:
+    """What a server says in the middle of an answer, whose status was sent before."""
+    error = part.get("error") if isinstance(part, Mapping) else part
+    code = error.get("code") if isinstance(error, Mapping) else None
+    words = f"{address.url}{path} streamed an error: {_shown(str(error).encode())}"
+    return ServerProblem(words, status=code if isinstance(code, int) else 500)
 
 
 def understood(path: str, read: Callable[[], Answer]) -> Answer:
@@ -150,17 +195,28 @@ def _answered(
         headers["Authorization"] = f"Bearer {address.api_key}"
     text = None if body is None else json.dumps(body)
     try:
-        connection.request(method, f"{address.path}{path}", text, headers)
-        response = connection.getresponse()
+        for tries in range(1, BUSY_TRIES + 1):
+            connection.request(method, f"{address.path}{path}", text, headers)
+            response = connection.getresponse()
+            if response.status not in BUSY or tries == BUSY_TRIES:
+                break
+            time.sleep(_pause(response, tries))
+            connection.close()
         if response.status != 200:
             raise _refusal(address, path, response)
         yield response
     except ServerProblem:
         raise
     except TimeoutError as error:
+        raise _hangs(address, path, seconds) from error
+    except SSLCertVerificationError as error:
         raise ServerProblem(
-            f"{address.url} did not answer {path} within {seconds:g} s; it hangs, or give it "
-            "longer by --timeout"
+            f"the certificate of {address.url} is not trusted: {error.verify_message}; name the "
+            "file of its authority in the variable SSL_CERT_FILE"
+        ) from error
+    except SSLError as error:
+        raise ServerProblem(
+            f"{address.url} speaks no https: {error.reason or error}; is it http://?"
         ) from error
     except (OSError, HTTPException) as error:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -171,11 +227,30 @@ def _answered(
         connection.close()
 
 
+def _pause(response: HTTPResponse, tries: int) -> float:
+    """How long to wait for a busy server."""
+    wanted = response.getheader("Retry-After") or ""
+    usual = BUSY_SECONDS * 2 ** (tries - 1)
+    return min(MOST_BUSY_SECONDS, float(wanted) if wanted.isdigit() else usual)
+
+
+def _hangs(address: EngineAddress, path: str, seconds: float) -> ServerProblem:
+    return ServerProblem(
+        f"{address.url} did not answer {path} within {seconds:g} s; it hangs, or give it longer "
+        "by --timeout"
+    )
+
+
 def _refusal(address: EngineAddress, path: str, response: HTTPResponse) -> ServerProblem:
     status, where = response.status, f"{address.url}{path}"
     if status in {401, 403}:
-        words = f"{where} answered {status}: the server needs an API key; give it by --api-key, "
+        needs = "does not take this API key" if address.api_key else "needs an API key"
+        words = f"{where} answered {status}: the server {needs}; give it by --api-key, "
         words += "or in the variable KVCANON_API_KEY"
+    elif status in BUSY:
+        said = _shown(response.read(_SHOWN_BYTES + 1))
+        words = f"{where} answered {status} {BUSY_TRIES} times: {said}; the server is too busy, or "
+        words += "starts: probe it later"
     elif 300 <= status < 400:
         target = response.getheader("Location") or "another address"
         words = f"{where} redirects to {target}; give the address that it leads to"

@@ -242,6 +242,8 @@ class Adapter:
     hides: frozenset[Need] = field(default=frozenset(), validator=set_of(Need))
     """What its snapshots cannot show truthfully, though they have the fields."""
     kind: CacheKind = field(default=CacheKind.TREE, validator=member(CacheKind))
+    compared_folded: bool = field(default=False, validator=flag())
+    """Whether a comparison with it leaves out transfers, and the order of an answer's events."""
 
 
 class Unoffered(Exception):
@@ -390,9 +392,7 @@ def methods_of(cache: object) -> frozenset[Capability]:
 
 def needs_met(can: frozenset[Capability]) -> frozenset[Need]:
     """Return which needs of laws a cache with these methods can meet."""
-    met: set[Need] = set()
-    if Capability.SNAPSHOT in can:
-        met |= INSIDE
+    met: set[Need] = set(INSIDE) if Capability.SNAPSHOT in can else set()
     if Capability.TAKE_EVENTS in can:
         met.add(Need.EVENTS)
     if {Capability.READ, Capability.WRITE} <= can:

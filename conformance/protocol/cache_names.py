@@ -28,6 +28,7 @@ SHORT = {
     "sglang": "kvcanon.conformance.engines.sglang.adapters:UNIFIED",
     "sglang-rust": "kvcanon.conformance.engines.sglang.adapters:NATIVE",
     "sglang-kvcanon": "kvcanon.conformance.engines.sglang.adapters_bridged:BRIDGED",
+    "sglang-mended": "kvcanon.conformance.engines.sglang.adapters_bridged:MENDED",
     "sglang-radix": "kvcanon.conformance.engines.sglang.adapters_plain:RADIX",
     "sglang-swa-radix": "kvcanon.conformance.engines.sglang.adapters_plain:WINDOW",
     "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_hierarchical:HIERARCHICAL",

@@ -71,7 +71,7 @@ def _(answer: BaseException) -> str:
 
 @_in_words.register
 def _(answer: CacheError) -> str:
-    return f"refused, {type(answer).__name__}: {answer}"
+    return f"refused, {type(answer).__name__}: {message_of(answer)}"
 
 
 @_in_words.register
@@ -82,11 +82,15 @@ def _(answer: Refused) -> str:
 @_in_words.register
 def _(answer: ViolationError) -> str:
     law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
-    outcome = getattr(getattr(answer, "step", None), "outcome", None)
+    return f"{outcome_in_words(answer)} <- breaks {law_ids}".lstrip()
+
+
+def outcome_in_words(broken: ViolationError) -> str:
+    """The answer of the call that broke a law; empty if it is not known."""
+    outcome = getattr(getattr(broken, "step", None), "outcome", None)
     # An answer of a wrong type is no outcome of a step; the sentence above the calls shows it.
-    known = outcome is not None and LAW_ID not in law_ids
-    before = f"{answer_in_words(outcome)} " if known else ""
-    return f"{before}<- breaks {law_ids}"
+    is_wrong = any(each.law.law_id == LAW_ID for each in broken.violations)
+    return "" if outcome is None or is_wrong else answer_in_words(outcome)
 
 
 @_in_words.register

@@ -21,7 +21,7 @@ MOST_BYTES = 900_000
 
 
 def error_lines(report: CheckReport) -> Iterator[str]:
-    """An error line for each test that fails: the law, and what is wrong, in one sentence."""
+    """An error line for each test that fails: the law, what is wrong, and the law's page."""
     failing = [
         (cache.name, test)
         for cache in report.caches
@@ -30,7 +30,8 @@ def error_lines(report: CheckReport) -> Iterator[str]:
     ]
     shown = failing if len(failing) <= MOST_ANNOTATIONS else failing[: MOST_ANNOTATIONS - 1]
     for cache, test in shown:
-        yield error_line(test.name, f"{cache}: {test.message}")
+        page = f"\nThe law: {test.address}" if test.address else ""
+        yield error_line(test.name, f"{cache}: {test.message}{page}")
     if rest := [test.key for _, test in failing[len(shown) :]]:
         yield error_line(f"{len(rest)} more", ", ".join(rest))
 
@@ -62,11 +63,17 @@ def _rows(report: CheckReport) -> Iterator[str]:
     for cache in report.caches:
         for test in named_tests(report, cache):
             if test.fails:
-                yield f"| {_cell(cache.name)} | {_cell(test.name)} | {_cell(test.message)} |"
+                name = _linked(test.name, test.address)
+                yield f"| {_cell(cache.name)} | {name} | {_cell(test.message)} |"
         for each in cache.laws:
             if each.standing is Standing.KNOWN:
-                law = f"{each.law.law_id} {each.law.name}, known"
-                yield f"| {_cell(cache.name)} | {_cell(law)} | {_cell(each.remark)} |"
+                law = _linked(f"{each.law.law_id} {each.law.name}", each.law.address)
+                yield f"| {_cell(cache.name)} | {law}, known | {_cell(each.remark)} |"
+
+
+def _linked(text: str, address: str) -> str:
+    """Text in a cell as a link; without an address as it is."""
+    return f"[{_cell(text)}]({address})" if address else _cell(text)
 
 
 def _cell(text: str) -> str:

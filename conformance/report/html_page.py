@@ -34,7 +34,7 @@ from kvcanon.conformance.report.text import (
 )
 from kvcanon.conformance.search.finding import Grounds
 from kvcanon.conformance.search.result import Standing
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, Law
 
 STYLE = Path(__file__).with_name("page.css")
 
@@ -174,21 +174,29 @@ def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     return tag(
         "article",
         tag("h3", headline(finding)),
-        tag("p", sentence(law), class_="soft") if law else joined(),
+        _of_law(law) if law else joined(),
         tag("p", finding.text, class_="said"),
         *(tag("p", words) for words in also_broken(replay)),
         tag("p", " ".join(seen(replay)), class_="soft"),
         _folded(
             "The whole explanation", _pre(finding.words.rstrip(), f"explanation of {name}", "words")
         ),
-        _folded(f"The {len(replay.lines)} calls that lead to it", _calls(replay), open_=True)
-        if replay.lines
-        else joined(),
+        _folded(_lead(len(replay.lines)), _calls(replay), open_=True) if replay.lines else joined(),
         drawings.of(replay),
         _folded("A script that shows it again", _pre(replay.script, f"script of {name}", "code")),
         *(_same_cause(each, drawings) for each in replay.folded),
         class_="failure",
     )
+
+
+def _lead(calls: int) -> str:
+    """What the list of calls is called."""
+    return "The call that leads to it" if calls == 1 else f"The {calls} calls that lead to it"
+
+
+def _of_law(law: Law) -> Markup:
+    """A law in a sentence, with its page."""
+    return tag("p", sentence(law), " ", tag("a", "Its page.", href=law.address), class_="soft")
 
 
 def _name_of(replay: ReplayedFailure) -> str:
@@ -247,7 +255,7 @@ def _laws(cache: CacheReport) -> Markup:
 def _law(judged: Judged) -> Markup:
     return tag(
         "tr",
-        tag("th", judged.law.law_id, scope="row"),
+        tag("th", tag("a", judged.law.law_id, href=judged.law.address), scope="row"),
         tag("td", judged.law.name),
         tag("td", _standing(judged.standing.value, judged.standing.value)),
         _number(judged.times),

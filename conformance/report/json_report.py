@@ -16,7 +16,7 @@ from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
 from kvcanon.conformance.search.result import Standing
 
-FORMAT = "kvcanon-check/3"
+FORMAT = "kvcanon-check/4"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 """The JSON Schema of the value that `check_json` returns, draft 2020-12."""
@@ -64,6 +64,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
             {
                 "id": judged.law.law_id,
                 "name": judged.law.name,
+                "address": judged.law.address,
                 "level": judged.law.level.value,
                 "premise": judged.law.premise.words,
                 "standing": judged.standing.value,

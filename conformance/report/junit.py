@@ -1,8 +1,8 @@
 """The report as JUnit XML, which most CI servers read.
 
 Every run has the same tests, whatever the outcome, so that a CI server can show their history. A
-law that was not exercised is skipped, with the reason; a held law has a property `exercised`, which
-says how often.
+law that was not exercised is skipped, with the reason. The test of a law has a property `address`,
+the page of the law; if the law held, also `exercised`, which says how often.
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ def check_junit(report: CheckReport) -> str:
 
 def _test(suite: Element, cache: str, test: NamedTest) -> None:
     case = SubElement(suite, "testcase", classname=_text(cache), name=_text(test.name), time="0")
-    if test.exercised:
+    known = {"address": test.address, "exercised": str(test.exercised or "")}
+    given = {name: value for name, value in known.items() if value}
+    if given:
         properties = SubElement(case, "properties")
-        SubElement(properties, "property", name="exercised", value=str(test.exercised))
+        for name, value in given.items():
+            SubElement(properties, "property", name=name, value=value)
     if (tag := _TAGS.get(test.outcome)) is None:
         return
     why = SubElement(case, tag, message=_text(test.message))

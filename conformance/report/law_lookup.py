@@ -16,6 +16,10 @@ def find_law(law_id: str) -> Law:
         return LAWS[wanted]
     if wanted in RETIRED:
         raise UsageError(f"{wanted} is retired. {RETIRED[wanted]}")
-    first_of_each_area = [each for each in LAWS if each.endswith("-1")]
-    near = get_close_matches(wanted, LAWS, n=4) or first_of_each_area
-    raise UsageError(f"no law {law_id}; near it are {', '.join(near)}")
+    near = get_close_matches(wanted, LAWS, n=4)
+    hint = (
+        f"near it are {', '.join(near)}"
+        if near
+        else f"`kvcanon laws` lists them, `kvcanon laws --about {law_id!r}` searches them"
+    )
+    raise UsageError(f"no law {law_id}; {hint}")

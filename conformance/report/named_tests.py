@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.report.report import (
     CacheReport,
@@ -52,6 +52,8 @@ class NamedTest:
     """The law, the class of the exception, or what differs."""
     exercised: int = 0
     """How often a held law was exercised."""
+    address: str = ""
+    """The page of the law; empty for a test of no law."""
 
     @property
     def fails(self) -> bool:
@@ -65,7 +67,7 @@ AGREEMENT, CRASH, ESSENTIALS = "agreement", "crash", "essentials"
 def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
     """The tests of one cache of a report: the laws in their order, then the others."""
     for judged in cache.laws:
-        yield _law(cache, judged)
+        yield evolve(_law(cache, judged), address=judged.law.address)
     if (against := report.result.against) is not None:
         yield _other(cache, AGREEMENT, f"agreement with {against}", Grounds.AGREEMENT)
     yield _other(cache, CRASH, "no crash", Grounds.CRASH)
@@ -89,7 +91,8 @@ def _law(cache: CacheReport, judged: Judged) -> NamedTest:
             failures = list(_breaking(cache, law_id))
             first = failures[0]
             message = first.failure.finding.evidence[law_id] + _cause(cache, first)
-            details = "\n\n".join(_in_words(each) for each in failures)
+            page = f"The page of the law: {judged.law.address}"
+            details = "\n\n".join([page, *(_in_words(each) for each in failures)])
             if judged.standing is Standing.BROKEN:
                 return NamedTest(law_id, name, NamedOutcome.FAILED, message, details, law_id)
             message = f"SHOULD, not kept: {message}"

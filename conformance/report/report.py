@@ -330,7 +330,7 @@ def _remark(
         return ""
     if LAWS.keys() & only and law.law_id not in only:
         return LEFT_OUT
-    return why_not_exercised(law, cache.lacks, cache.kind)
+    return why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
 
 
 def _offered(offer: Offer) -> Iterator[str]:

@@ -145,6 +145,8 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
     """The result of all stages for one cache."""
     tallies = {each.stage.name: each.tallies.get(facts.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
+    if plan.black_box:  # No state was shown to any stage, and none may be to a replay.
+        everything = (evolve(failure, black_box=True) for failure in everything)
     failures = distinct(each for each in everything if each.finding.cache == facts.name)
     unkept = [each for each in failures if each.finding.only_should and not plan.strict]
     result = CacheResult(

@@ -62,13 +62,14 @@ class CaseRun:
         *,
         compared: bool = False,
         is_model: bool = False,
+        folded: bool = False,
         ends_at_should: bool = False,
         clients: ClientFactory | None = None,
     ) -> None:
         """Make the cache, its judge and its client. Raises: as `make_subject`.
 
-        `compared` keeps the answers for `compare_with`, and `is_model` says that it is the other
-        cache there. A broken SHOULD law ends the run only with
+        `compared` keeps the answers for `compare_with`, `folded` keeps only what they come to, and
+        `is_model` says that it is the other cache there. A broken SHOULD law ends the run only with
         `ends_at_should`. `clients` makes the client, and so may observe its calls.
         """
         self.name = adapter.name
@@ -98,7 +99,7 @@ class CaseRun:
             subject, self._judge = made_in_time(
                 lambda: make_judged(adapter, config, judges, on_should)
             )
-            self.recorder = Recorder(self._judge, recording=compared)
+            self.recorder = Recorder(self._judge, recording=compared, folding=folded)
             self._service = self.recorder.service
             self.client = factory.tree_client(self.recorder, subject, stamps, namespaces)
 
@@ -173,7 +174,7 @@ class CaseRun:
         except ViolationError as broken:
             self.finding = self._finding_of(broken)
         except CacheError as refusal:
-            text = f"refused in the drain, where no client holds anything: {refusal}"
+            text = f"refused in the drain, which gives back only what clients hold: {refusal}"
             self._found(Grounds.CRASH, type(refusal).__name__, text, text)
         except AnswerError as wrong:
             self._found(Grounds.CRASH, type(wrong).__name__, str(wrong), str(wrong))
@@ -244,12 +245,13 @@ class SideBySide:
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
             raise UsageError("request caches cannot be compared; leave `against` out")
         self._absent: list[str] = []
-        compared = against is not None
-        made = [self._run(each, config, judges, compared=compared) for each in adapters]
+        self._compared = against is not None
+        self._folded = against is not None and against.compared_folded
+        made = [self._run(each, config, judges) for each in adapters]
         self._runs = [run for run in made if run is not None]
         self._model = None
         if against is not None:
-            self._model = self._run(against, config, judges, compared=True, is_model=True)
+            self._model = self._run(against, config, judges, is_model=True)
         self._everyone = [self._model, *self._runs] if self._model else self._runs
         if self._model is not None:
             # All clients use only what all caches have; otherwise their calls would differ at once.
@@ -294,13 +296,18 @@ class SideBySide:
         config: CacheConfig,
         judges: JudgeConfig,
         *,
-        compared: bool,
         is_model: bool = False,
     ) -> CaseRun | None:
         """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
             return CaseRun(
-                adapter, config, self._stamps, judges, compared=compared, is_model=is_model
+                adapter,
+                config,
+                self._stamps,
+                judges,
+                compared=self._compared,
+                is_model=is_model,
+                folded=self._folded,
             )
         except Unoffered:
             self._absent.append(adapter.name)

@@ -1,7 +1,7 @@
 """`python -m kvcanon.conformance.serving`: plays the script to real SGLang servers, and compares.
 
 Started elsewhere, it makes the environment of servers first, and goes on in it. Exits with 1 if
-something was wrong, and with 2 if it could not run.
+something was wrong, with 2 if it could not run, and with 3 if servers are left to a later portion.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from pathlib import Path
 
 from kvcanon.conformance.engines.releases.environment import run_command, usual_folder
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.serving.kept_runs import KeptRuns, PortionOverError, kept_runs
+from kvcanon.conformance.serving.killed_servers import run_kills
 from kvcanon.conformance.serving.probed import run_probes
+from kvcanon.conformance.serving.refused_starts import run_refusals
 from kvcanon.conformance.serving.runs import EngineRuns, run_faults
-from kvcanon.conformance.serving.script_rounds import SMALL, WHOLE
+from kvcanon.conformance.serving.script_rounds import SMALL, WHOLE, ScriptSize
 from kvcanon.conformance.serving.server_environment import (
     make_server_environment,
     make_vllm_environment,
@@ -28,6 +31,10 @@ from kvcanon.conformance.serving.summary import ServerRun, beside_rust, not_comp
 from kvcanon.conformance.serving.verdict import with_references
 from kvcanon.conformance.serving.vllm_server import VLLM
 
+SOUND_SEEDS = 10
+"""Seeds with which nothing may be found of a sound server."""
+UNFINISHED = 3
+"""The exit status of a portion that left servers to the next."""
 MOST_SHOWN = 5
 """Findings of one server that are printed; transcripts have all."""
 
@@ -53,22 +60,34 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         "--seed", type=int, default=0, help="seed of models and script (default: 0)"
     )
     parser.add_argument(
-        "--faults", metavar="CORE", help="plant faults in this core, each of which must be found"
+        "--seeds",
+        type=int,
+        default=SOUND_SEEDS,
+        metavar="N",
+        help="with --probe: seeds for each sound server (default: %(default)s)",
     )
     parser.add_argument(
-        "--probe",
-        metavar="CORE",
-        help="probe servers of this core, or `vllm`: sound, and with faults, each of which must be "
-        "found",
+        "--environment", action="store_true", help="make the environment of servers, no more"
     )
+    _add_other_runs(parser)
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only servers with this text in their names"
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="only servers, or faults, with this text in their names",
     )
     parser.add_argument(
         "--into",
         type=Path,
         metavar="DIR",
         help="folder for transcripts and logs (default: temporary)",
+    )
+    parser.add_argument(
+        "--portion",
+        type=float,
+        metavar="MINUTES",
+        help="begin no server after this time; the same command goes on where this one stopped. "
+        "Needs --into",
     )
     parser.add_argument(
         "--peers",
@@ -80,10 +99,36 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def _add_other_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that play something else than the script to all cores."""
+    parser.add_argument(
+        "--faults", metavar="CORE", help="plant faults in this core, each of which must be found"
+    )
+    parser.add_argument(
+        "--probe",
+        metavar="CORE",
+        help="probe servers of this core, or `vllm`: sound, and with faults, each of which must be "
+        "found",
+    )
+    parser.add_argument(
+        "--refusals",
+        action="store_true",
+        help="start servers with what kvcanon does not offer, each of which must be refused",
+    )
+    parser.add_argument(
+        "--kills",
+        metavar="CORE",
+        help="kill servers of this core by SIGKILL, and start them again on the same ports",
+    )
+
+
 def main() -> int:
     """Run from the command line; returns the exit status."""
     given = arguments(sys.argv[1:])
     try:
+        if given.environment:
+            _say(f"servers run in {make_server_environment(given.peers, run_command).folder}")
+            return 0
         if find_spec(VLLM if given.probe == VLLM else "sglang") is None:
             environment = make_vllm_environment if given.probe == VLLM else make_server_environment
             peer = environment(given.peers, run_command)
@@ -95,29 +140,56 @@ def main() -> int:
             return run(given, folder)
     except KeyboardInterrupt:
         return 130
+    except PortionOverError:
+        _say("this portion is over; the same command goes on")
+        return UNFINISHED
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
 
 def run(given: argparse.Namespace, folder: Path) -> int:
-    """Play the script to servers; returns the exit status. Raises: UsageError."""
+    """Play the script to servers; returns the exit status. Raises: UsageError, PortionOverError."""
+    size = SMALL if given.small else WHOLE
+    kept = _kept(given, size)
     if given.probe:
-        missed = run_probes(given.probe, folder, given.seed, given.only, _say)
+        seeds = range(given.seed, given.seed + given.seeds)
+        missed = run_probes(given.probe, folder, seeds, given.only, _say)
         right = "nothing was found of sound servers, and every planted fault was"
         _say(f"wrong: {', '.join(missed)}" if missed else right)
         return int(bool(missed))
-    runs = EngineRuns(folder, given.seed, SMALL if given.small else WHOLE, _say)
+    if given.refusals:
+        accepted = run_refusals(folder, given.seed, given.only, _say)
+        _say(f"not refused: {', '.join(accepted)}" if accepted else "every start was refused")
+        return int(bool(accepted))
+    runs = EngineRuns(folder, given.seed, size, _say, kept)
     if given.faults:
-        missed = run_faults(runs, given.faults)
+        missed = run_faults(runs, given.faults, given.only)
         _say(f"not found: {', '.join(missed)}" if missed else "every planted fault was found")
         return int(bool(missed))
+    if given.kills:
+        wrong = run_kills(runs, given.kills)
+        _say("; ".join(wrong) or "every server started again, and answered right")
+        return int(bool(wrong))
     cores = with_references(tuple(filter(None, given.cores.split(","))))
     setups = small_setups(cores) if given.small else whole_setups(cores)
     chosen = [each for each in setups if given.only in each.name]
     if not chosen:
         raise UsageError(f"--only {given.only!r} leaves no server of {len(setups)}")
     return report(runs, runs.run_all(chosen))
+
+
+def _kept(given: argparse.Namespace, size: ScriptSize) -> KeptRuns | None:
+    """What earlier portions left; None where the run is one portion. Raises: UsageError."""
+    if given.portion is None:
+        return None
+    if given.probe:
+        raise UsageError("--portion is for the script; a probe is played as a whole")
+    if given.into is None:
+        raise UsageError("--portion needs --into, the folder that keeps what was played")
+    if not given.portion > 0:
+        raise UsageError(f"--portion {given.portion:g} leaves no time; give minutes")
+    return kept_runs(given.into, given.portion, given.seed, size)
 
 
 def report(runs: EngineRuns, done: Sequence[ServerRun]) -> int:

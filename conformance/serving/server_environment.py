@@ -39,6 +39,11 @@ def make_server_environment(into: Path, run: Run) -> Peer:
     return peer
 
 
+def make_servers(folder: Path) -> str:
+    """The command that makes the environment of servers in a folder, for messages."""
+    return f"python -m {__package__} --environment --peers {folder}"
+
+
 def make_vllm_environment(into: Path, run: Run) -> Peer:
     """Make the environment of vLLM's server, or return an existing one. Raises: UsageError."""
     return make(release_named(VLLM_RELEASE), into, run)
@@ -48,5 +53,7 @@ def server_environment(folder: Path) -> Peer:
     """The environment of servers in a folder. Raises: UsageError, if it is not there."""
     peer = Peer(release_named(RELEASE), folder / release_named(RELEASE).folder)
     if not (peer.folder / STAMP).is_file():
-        raise UsageError(f"no environment of servers in {folder}; make it with `make engine`")
+        raise UsageError(
+            f"no environment of servers in {folder}; make it with `{make_servers(folder)}`"
+        )
     return peer

@@ -5,8 +5,12 @@ decides: host memory is not pinned and copied by index (`engines.sglang.cpu_stan
 attention of sliding layers reads the slots that it wrote. SGLang 0.5.23's `torch_native` backend
 writes them at slots of the window pool but reads them at slots of the full pool.
 
-It also registers another core, `mended`: SGLang's Python core, made to follow the laws that SGLang
-does not follow (`mended_core`). A core that follows them can be compared with it.
+It also registers another core, `mended`: SGLang's Python core with kvcanon's rules where the two
+differ (`mended_core`), so that kvcanon's can be compared with it.
+
+Where `KVCANON_SERVING_CLOCK` names a file, the server is under load: it counts there how long the
+scheduler spends in its cache (`cache_clock`), and computes the attention of new tokens alone
+(`short_attention`).
 """
 
 from __future__ import annotations
@@ -14,22 +18,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
+from kvcanon.conformance.engines.sglang.mended_core import register_mended
+from kvcanon.conformance.serving.cache_clock import CLOCK, time_calls
 from kvcanon.conformance.serving.core_faults import FAULTS, faulty_factory
-from kvcanon.conformance.serving.mended_core import mended_core
-from kvcanon.conformance.serving.server_setup import FAULT, MENDED
+from kvcanon.conformance.serving.server_setup import FAULT
+from kvcanon.conformance.serving.short_attention import attend_new_tokens
 
 _BACKEND = "sglang.srt.layers.attention.torch_native_backend"
+_EXTEND = "_run_sdpa_forward_extend"
+_CACHE = "sglang.srt.mem_cache.unified_radix_cache"
 _REGISTRY = "sglang.srt.mem_cache.unified_cache.tree_core_registry"
 
 
 def register() -> None:
-    """What SGLang calls. Raises: KeyError, for an unknown fault."""
+    """What SGLang calls. Raises: KeyError, for an unknown fault; OSError, for a missing clock."""
     prepare()
+    clock = os.environ.get(CLOCK)
+    if clock:
+        setattr(import_module(_BACKEND).TorchNativeAttnBackend, _EXTEND, attend_new_tokens)
+        time_calls(import_module(_CACHE).UnifiedRadixCache, Path(clock))
     read_window_slots()
-    import_module(_REGISTRY).register_tree_core_backend(MENDED, mended_core)
+    register_mended()
     name = os.environ.get(FAULT)
     if name:
         plant(name)
@@ -38,7 +51,7 @@ def register() -> None:
 def read_window_slots() -> None:
     """Let attention of sliding layers read keys and values at slots of the window pool."""
     backend = import_module(_BACKEND).TorchNativeAttnBackend
-    for name in ("_run_sdpa_forward_extend", "_run_sdpa_forward_decode"):
+    for name in (_EXTEND, "_run_sdpa_forward_decode"):
         setattr(backend, name, _translated(getattr(backend, name)))
 
 
@@ -47,7 +60,7 @@ def plant(name: str) -> None:
     registry: Any = import_module(_REGISTRY)
     registry.create_tree_core = faulty_factory(registry.create_tree_core, FAULTS[name])
     # The cache imports the function by name.
-    cache: Any = import_module("sglang.srt.mem_cache.unified_radix_cache")
+    cache: Any = import_module(_CACHE)
     if hasattr(cache, "create_tree_core"):
         cache.create_tree_core = registry.create_tree_core
 

@@ -29,6 +29,9 @@ from kvcanon.conformance.serving.server_setup import (
 START_SECONDS = 150.0
 STOP_SECONDS = 10.0
 
+SCHEDULERS = "sglang::sched"
+"""How the names of its schedulers begin."""
+
 _CORE = "Tree Core: "
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """The end of a traceback: the name of an error, which stands at the beginning of the line."""
@@ -60,6 +63,23 @@ class RunningServer:
                 return line.partition(_CORE)[2].split()[0].strip(",.")
         return ""
 
+    def pause(self) -> None:
+        """Stop its schedulers until `resume`: an idle one asks for work all the time.
+
+        They alone, since they end with the launcher, however it ends, also while they are stopped.
+        """
+        self._signal_schedulers(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its schedulers run again; does nothing if they run, or have ended."""
+        self._signal_schedulers(signal.SIGCONT)
+
+    def _signal_schedulers(self, number: signal.Signals) -> None:
+        for process, name in session(self.process.pid).items():
+            if name.startswith(SCHEDULERS):
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+
     @property
     def death(self) -> str:
         """Why it has ended, from its log; empty while it runs."""
@@ -67,12 +87,22 @@ class RunningServer:
 
 
 @contextmanager
-def running(setup: ServerSetup, model: Path, folder: Path) -> Iterator[RunningServer]:
-    """Run a server, with its log in a folder. Raises: UsageError, if it does not start."""
-    ports = Ports(*free_ports(3))
+def running(
+    setup: ServerSetup,
+    model: Path,
+    folder: Path,
+    more: Mapping[str, str] | None = None,
+    ports: Ports | None = None,
+) -> Iterator[RunningServer]:
+    """Run a server, with its log in a folder. Raises: UsageError, if it does not start.
+
+    `more` are variables that it gets besides its usual ones; its ports are free ones if none are
+    given.
+    """
+    ports = ports or Ports(*free_ports(3))
     log = folder / f"{setup.name}.log"
     command = ["sglang.launch_server", *arguments(setup, model, ports)]
-    env = variables(setup, plugin_folder(folder), os.environ)
+    env = variables(setup, plugin_folder(folder), os.environ) | dict(more or {})
     with started(setup.name, command, env, log, (ports.http, "/server_info")) as process:
         yield RunningServer(setup, ports, process, log)
 
@@ -106,6 +136,18 @@ def started(
         yield process
     finally:
         stop(process)
+
+
+def session(leader: int) -> dict[int, str]:
+    """The processes of a session that run, with their names."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            before, _, after = path.read_text(encoding="utf-8", errors="replace").rpartition(")")
+            state, _, _, own, *_ = after.split()
+            if int(own) == leader and state not in "ZX":
+                found[int(path.parent.name)] = before.partition("(")[2]
+    return found
 
 
 def plugin_folder(folder: Path) -> Path:
@@ -151,12 +193,19 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     # The launcher ends its schedulers; where they end first, it looks for the cause for seconds.
     process.terminate()
     try:
+        # A paused one hears it only then.
+        _signal_all(process, signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _signal_all(process, signal.SIGKILL)
         process.wait(STOP_SECONDS)
+
+
+def _signal_all(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to every process of a server's session that is there."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _wait(name: str, process: subprocess.Popen[bytes], log: Path, port: int, path: str) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from kvcanon.conformance.engines.sglang import mended_core
 from kvcanon.conformance.serving.tiny_model import CONTEXT, FULL_MODEL, SLIDING_MODEL
 
 KVCANON = "kvcanon"
 RUST = "rust"
 PYTHON = "python"
-MENDED = "mended"
-"""SGLang's Python core, made to follow all laws; `server_plugin` registers it."""
+MENDED = mended_core.NAME
+"""SGLang's Python core with kvcanon's rules; `server_plugin` registers it."""
 NO_CACHE = "none"
 CORES = (KVCANON, RUST, PYTHON, MENDED)
 
@@ -28,7 +29,6 @@ PAGE_SIZE = 4
 DEVICE_TOKENS = 512
 HOST_RATIO = 4
 CHUNK = 64
-"""The most tokens of a prompt that one step computes."""
 SLIDING_SHARE = 0.5
 """Size of the window pool as a share of the full pool."""
 
@@ -36,6 +36,28 @@ PLUGIN = "kvcanon_serving"
 """The plugin that prepares a server for this machine, and plants faults."""
 FAULT = "KVCANON_SERVING_FAULT"
 """The variable that names the fault to plant."""
+
+CHECKS = ("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY", "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER")
+
+
+@frozen
+class ServerSizes:
+    """How much a server has room for, in tokens."""
+
+    page_size: int
+    device_tokens: int
+    chunk: int
+    """The most tokens of a prompt that one step computes."""
+    context: int
+    """The most tokens of a prompt and its continuation."""
+    at_once: int
+    """The most requests that run at a time."""
+    checked: bool
+    """Whether SGLang checks itself in every step, and reserves little, so that batches retract."""
+
+
+SCRIPTED = ServerSizes(PAGE_SIZE, DEVICE_TOKENS, CHUNK, CONTEXT, at_once=8, checked=True)
+"""Room for a script: little, so that everything happens in few requests."""
 
 
 @frozen
@@ -50,6 +72,11 @@ class ServerSetup:
     ranks: int = 1
     fault: str = ""
     """A planted fault, from `core_faults`."""
+    sizes: ServerSizes = SCRIPTED
+    events: bool = True
+    """Whether it publishes KV events; a server without a cache has none."""
+    flags: tuple[str, ...] = ()
+    """Arguments that it gets besides."""
 
     @property
     def name(self) -> str:
@@ -69,19 +96,18 @@ class Ports:
 
 def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
     """The arguments of `sglang.launch_server`."""
+    sizes = setup.sizes
     flags = {
         "model-path": model,
         "device": "cpu",
         "attention-backend": "torch_native",
         "dtype": "float32",
-        "max-total-tokens": DEVICE_TOKENS,
-        "page-size": PAGE_SIZE,
-        "chunked-prefill-size": CHUNK,
-        "max-running-requests": 8,
-        "context-length": CONTEXT,
+        "max-total-tokens": sizes.device_tokens,
+        "page-size": sizes.page_size,
+        "chunked-prefill-size": sizes.chunk,
+        "max-running-requests": sizes.at_once,
+        "context-length": sizes.context,
         "mem-fraction-static": 0.3,
-        # Room for replies is hardly reserved, so that a full batch retracts.
-        "schedule-conservativeness": 0.1,
         "tp-size": setup.ranks,
         "host": "127.0.0.1",
         "port": ports.http,
@@ -91,11 +117,14 @@ def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
         "watchdog-timeout": 60,
     }
     switches = ["--skip-tokenizer-init", "--skip-server-warmup"]
+    if sizes.checked:
+        # Room for replies is hardly reserved, so that a full batch retracts.
+        flags["schedule-conservativeness"] = 0.1
     if setup.model == SLIDING_MODEL:
         flags["swa-full-tokens-ratio"] = SLIDING_SHARE
     if setup.core == NO_CACHE:
         switches.append("--disable-radix-cache")
-    else:
+    elif setup.events:
         # A host pattern other than a wildcard is connected to, not bound.
         events = {"publisher": "zmq", "topic": "kv", "endpoint": f"tcp://*:{ports.events}"}
         flags["kv-events-config"] = json.dumps(events)
@@ -108,7 +137,7 @@ def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
             "hicache-mem-layout": "layer_first",
         }
     named = [text for flag, value in flags.items() for text in (f"--{flag}", str(value))]
-    return [*named, *switches]
+    return [*named, *switches, *setup.flags]
 
 
 def variables(setup: ServerSetup, plugins: Path, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -119,13 +148,13 @@ def variables(setup: ServerSetup, plugins: Path, inherited: Mapping[str, str]) -
         "HF_HUB_OFFLINE": "1",
         "SGLANG_USE_CPU_ENGINE": "1",
         "OMP_NUM_THREADS": "1",
-        "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
-        "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER": "1",
         # A batch in one message stays whole, so that what is cached can be repeated.
         "SGLANG_ENABLE_COLOCATED_BATCH_GEN": "1",
         "PYTHONPATH": ":".join(path),
         FAULT: setup.fault,
     }
+    if setup.sizes.checked:
+        own |= dict.fromkeys(CHECKS, "1")
     if setup.core != NO_CACHE:
         own["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = setup.core
     if setup.ranks > 1:

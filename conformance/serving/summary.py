@@ -30,7 +30,8 @@ class ServerRun:
     setup: ServerSetup
     transcript: Transcript
     findings: tuple[EngineFinding, ...]
-    seconds: float
+    seconds: float | None
+    """How long it took; None if an earlier portion played it."""
 
 
 def reference_for(setup: ServerSetup, done: Sequence[ServerRun]) -> Transcript | None:
@@ -50,7 +51,7 @@ def line_of(script: EngineScript, done: ServerRun) -> str:
         f"{host:,} on the host",
         f"{sum(reply.retractions for reply in replies)} retractions",
         f"{sum(reply.ending == 'abort' for reply in replies)} aborts",
-        f"{done.seconds:.0f} s",
+        "played before" if done.seconds is None else f"{done.seconds:.0f} s",
     ]
     wrong = ", ".join(f"{count} {kind}" for kind, count in kinds_of(done.findings).items())
     return f"{done.setup.name}: {', '.join(told)}: {wrong or 'nothing wrong'}"

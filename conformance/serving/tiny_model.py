@@ -36,7 +36,6 @@ _SHAPE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
-    "max_position_embeddings": CONTEXT,
     "initializer_range": 0.4,
     "tie_word_embeddings": False,
     "bos_token_id": None,
@@ -71,8 +70,11 @@ class TinyModel(Protocol):
         """Save the weights."""
 
 
-def make_model(name: str, seed: int) -> TinyModel:
-    """Make one of `MODELS` or `WIDE_MODEL` with random weights. Raises: UsageError."""
+def make_model(name: str, seed: int, context: int = CONTEXT) -> TinyModel:
+    """Make one of `MODELS` or `WIDE_MODEL` with random weights. Raises: UsageError.
+
+    `context` is the most tokens of a prompt and its continuation.
+    """
     try:
         torch, transformers = import_module("torch"), import_module("transformers")
     except ModuleNotFoundError as error:
@@ -81,14 +83,15 @@ def make_model(name: str, seed: int) -> TinyModel:
         ) from error
     torch.set_num_threads(1)
     torch.manual_seed(seed)
+    of_all = _SHAPE | {"max_position_embeddings": context}
     if name in {FULL_MODEL, WIDE_MODEL}:
-        shape = _SHAPE | (_WIDE if name == WIDE_MODEL else {})
+        shape = of_all | (_WIDE if name == WIDE_MODEL else {})
         config = transformers.LlamaConfig(**shape, num_hidden_layers=2)
         made = transformers.LlamaForCausalLM(config)
     else:
         layers = ["full_attention", "sliding_attention"] * 2
         config = transformers.MellumConfig(
-            **_SHAPE,
+            **of_all,
             num_hidden_layers=len(layers),
             layer_types=layers,
             mlp_layer_types=["dense"] * len(layers),

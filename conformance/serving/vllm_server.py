@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,14 @@ BLOCK_TOKENS = 32
 BLOCKS = 48
 
 
-def vllm_arguments(model: Path, port: int) -> list[str]:
-    """The arguments of vLLM's server."""
+def vllm_arguments(model: Path, port: int, events: int) -> list[str]:
+    """The arguments of vLLM's server, which publishes KV events on a port."""
+    published = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "topic": "kv",
+        "endpoint": f"tcp://*:{events}",
+    }
     flags = {
         "model": model,
         "dtype": "float32",
@@ -29,6 +36,7 @@ def vllm_arguments(model: Path, port: int) -> list[str]:
         "distributed-executor-backend": "uni",
         "host": "127.0.0.1",
         "port": port,
+        "kv-events-config": json.dumps(published),
     }
     switches = [
         "--enforce-eager",
@@ -62,11 +70,14 @@ def vllm_variables(fault: str, plugins: Path, inherited: Mapping[str, str]) -> d
 
 
 @contextmanager
-def running_vllm(fault: str, model: Path, folder: Path) -> Iterator[int]:
-    """Run a server, with its log in a folder; gives its port. Raises: UsageError."""
-    (port,) = free_ports(1)
+def running_vllm(fault: str, model: Path, folder: Path) -> Iterator[tuple[int, int]]:
+    """Run a server, with its log in a folder; gives its port and that of its events.
+
+    Raises: UsageError.
+    """
+    port, events = free_ports(2)
     name = f"{VLLM}-{fault}" if fault else VLLM
-    command = ["vllm.entrypoints.openai.api_server", *vllm_arguments(model, port)]
+    command = ["vllm.entrypoints.openai.api_server", *vllm_arguments(model, port, events)]
     env = vllm_variables(fault, plugin_folder(folder), os.environ)
     with started(name, command, env, folder / f"{name}.log", (port, "/v1/models")):
-        yield port
+        yield port, events

@@ -19,6 +19,7 @@ from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.search.deaths import finding_of
 from kvcanon.conformance.search.finding import Finding
 from kvcanon.conformance.search.judges import JudgeConfig
+from kvcanon.conformance.show.drawn import DrawnFrom, lacks
 from kvcanon.conformance.show.event_tap import with_event_tap
 from kvcanon.conformance.show.shown_run import (
     Breach,
@@ -32,11 +33,7 @@ from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import Snapshot
 
-HIDDEN = (
-    "{} does not show its state: the tree has what its events say, each page as a node, without "
-    "slots, locks and windows."
-)
-SILENT = "{} shows neither its state nor events: there is no tree to draw."
+ON_THE_PLAIN_CACHE = "kvcanon show with --cache reference shows the same calls on the plain cache."
 
 
 @frozen
@@ -107,9 +104,9 @@ def record_case(
     packer = StepPacker(heard.start)
     for step in steps:
         packer.add(step)
-    if heard.start is None:
-        told = any(step.events for step in steps)
-        notes.append((HIDDEN if told else SILENT).format(adapter.name))
+    notes += lacks(packer.drawn, adapter.name)
+    if packer.drawn is DrawnFrom.NOTHING:
+        notes.append(ON_THE_PLAIN_CACHE)
     names = (*(action.name for action in case.actions), "the drain")
     return ShownRun(
         title=title,

@@ -1,4 +1,4 @@
-"""What can be shown: a report of a check, a vector, or the script of a failure."""
+"""What can be shown: a report of a check, a vector, the script of a failure, or a recording."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS
 
 KINDS = (
-    "a report of `kvcanon check --json`, a vector (its file or its id, as LOAD-1-a), or the script "
-    "of a failure"
+    "a report of `kvcanon check --json`, a vector (its file or its id, as LOAD-1-a), the script "
+    "of a failure, or a recording of `kvcanon watch --record`"
 )
 REPLAYS = "to show a replay of requests, run `kvcanon replay CACHE --trace {} --html PAGE`"
+RECORDING = b"KVSTRM"
+"""How recordings begin, whatever their version."""
 _BAD = (BadArgument, AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What a file that is not of its format may raise."""
 
@@ -32,6 +34,8 @@ _BAD = (BadArgument, AttributeError, KeyError, TypeError, ValueError, RecursionE
 def run_of_file(name: str, cache: str | None, failure: str | None) -> ShownRun:
     """Record what a file has: on its own cache, or on the one that is named. Raises: UsageError."""
     path = _path_of(name)
+    if _is_recording(path):
+        return _run_of_recording(path, cache, failure)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -55,6 +59,33 @@ def run_of_file(name: str, cache: str | None, failure: str | None) -> ShownRun:
         raise UsageError(f"{path} has the format {found}; this kvcanon shows {REPORT} and {VECTOR}")
     hint = f"; {REPLAYS.format(path)}" if isinstance(value, dict) and "hash_ids" in value else ""
     raise UsageError(f"{path} is nothing to show; give {KINDS}{hint}")
+
+
+def _is_recording(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(RECORDING)) == RECORDING
+    except OSError:
+        return False  # What is wrong is said where the file is read.
+
+
+def _run_of_recording(path: Path, cache: str | None, failure: str | None) -> ShownRun:
+    """Record a recording. Raises: UsageError."""
+    if cache is not None:
+        raise UsageError(
+            f"--cache {cache} is for calls that are played again; {path} is a recording, which is "
+            "shown as it is"
+        )
+    try:
+        # What reads streams is an extra.
+        from kvcanon.conformance.show.stream_run import record_stream  # noqa: PLC0415
+        from kvcanon.live.recording import BadRecording, open_recording  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+    try:
+        return record_stream(open_recording(path), failure)
+    except BadRecording as error:
+        raise UsageError(str(error)) from error
 
 
 def _path_of(name: str) -> Path:

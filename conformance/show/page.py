@@ -6,6 +6,7 @@ elements that the browser does not run; everything that is drawn is made of it b
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from attrs import asdict
 
 from kvcanon import __version__
 from kvcanon.conformance.report.html_page import STYLE
-from kvcanon.conformance.report.markup import Markup, tag
+from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.show.shown_run import ShownRun
-from kvcanon.conformance.show.step_packer import packed
+from kvcanon.conformance.show.step_packer import packed, shortened
+from kvcanon.spec.law import SITE
 
 WEB = Path(__file__).with_name("web")
+
+_ADDRESS = re.compile(rf"({re.escape(SITE)}[\w./-]*[\w/])")
 
 WAIT = "The run is being unpacked."
 NO_SCRIPT = "This page draws the run by a script, and scripts are switched off."
@@ -39,22 +43,23 @@ def show_style() -> Markup:
 
 def show_page(run: ShownRun) -> str:
     """A page for a run."""
+    title = shortened(run.title)
     head = tag(
         "head",
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        tag("title", f"kvcanon show: {run.title}"),
+        tag("title", f"kvcanon show: {title}"),
         tag("style", Markup(STYLE.read_text(encoding="utf-8")), show_style()),
     )
-    facts = [tag("div", f"{name}: {value}") for name, value in run.facts]
+    facts = [tag("div", shortened(f"{name}: {value}")) for name, value in run.facts]
     body = tag(
         "body",
         tag(
             "header",
             tag("p", "kvcanon show", class_="kicker"),
-            tag("h1", run.title),
+            tag("h1", title),
             tag("div", *facts, class_="show-facts"),
-            *(tag("p", note) for note in run.notes),
+            *(tag("p", with_links(note)) for note in run.notes),
         ),
         tag("main", run_element(run)),
         tag("footer", f"Written by kvcanon {__version__}. Arrow keys go from step to step."),
@@ -74,6 +79,9 @@ def run_element(run: ShownRun) -> Markup:
         "groups": list(run.groups),
         "charts": [asdict(chart) for chart in run.charts],
         "opens_at": run.opens_at,
+        "step_title": run.step_title,
+        "start": run.start_words,
+        "names_nodes": run.names_nodes,
     }
     parts = {"run": packed(about), **run.parts}
     return tag(
@@ -92,4 +100,11 @@ def run_element(run: ShownRun) -> Markup:
 def embedded(run: ShownRun) -> Markup:
     """A run for a failure in a report, folded until it is opened."""
     summary = tag("summary", "Step through it, with the tree at each step")
-    return tag("details", summary, *(tag("p", note) for note in run.notes), run_element(run))
+    notes = [tag("p", with_links(note)) for note in run.notes]
+    return tag("details", summary, *notes, run_element(run))
+
+
+def with_links(text: str) -> Markup:
+    """A text in which addresses of the book are links."""
+    parts = _ADDRESS.split(text)
+    return joined(*(tag("a", part, href=part) if at % 2 else part for at, part in enumerate(parts)))

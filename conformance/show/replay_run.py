@@ -17,6 +17,7 @@ from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, Wrapped
 from kvcanon.conformance.protocol.adapter import Capability, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.report.answer_text import answer_in_words
+from kvcanon.conformance.show.drawn import lacks
 from kvcanon.conformance.show.emitted_events import WaitingEvents
 from kvcanon.conformance.show.shown_run import (
     Chart,
@@ -54,6 +55,8 @@ class ReplayRecorder:
     ) -> None:
         self._subject = subject
         self._shows = Need.SNAPSHOT in subject.shows
+        self._tells = not self._shows and Need.EVENTS in subject.shows
+        """Whether the tree is that of the events."""
         self._first_request, self._most_steps = first_request, most_steps
         self._request = 0
         """Index of the request that is being served."""
@@ -99,7 +102,7 @@ class ReplayRecorder:
         self._operations += 1
         if not self._is_shown():
             answer = do()
-            if not self._shows and self._packer is None and isinstance(operation, TakeEvents):
+            if self._tells and self._packer is None and isinstance(operation, TakeEvents):
                 self._earlier += answer if isinstance(answer, tuple) else ()
             return answer
         packer = self._begun()
@@ -117,12 +120,7 @@ class ReplayRecorder:
     def run(self, title: str, facts: tuple[tuple[str, str], ...]) -> ShownRun:
         """The recorded run."""
         packer = self._begun()
-        notes = list(packer.notes)
-        if not self._shows:
-            notes.append(
-                "The cache does not show its state: the tree has what its events say, each page "
-                "as a node, without slots, locks and windows."
-            )
+        notes = [*packer.notes, *lacks(packer.drawn, "The cache")]
         if self._operations > packer.steps:
             notes.append(
                 f"{packer.steps:,} of {self._operations:,} calls are shown step by step, from "
@@ -176,7 +174,7 @@ class ReplayRecorder:
         if self._shows:
             events = self._waiting.emitted(state, taken=taken)
         else:
-            events = outcome if taken and isinstance(outcome, tuple) else ()
+            events = outcome if self._tells and taken and isinstance(outcome, tuple) else ()
         broken = outcome.violations if isinstance(outcome, ViolationError) else ()
         packer.add(
             ShownStep(

@@ -85,6 +85,12 @@ class ShownRun:
     """The first step that breaks a law; None if none does."""
     parts: Mapping[str, str] = field(factory=dict)
     """The packed steps, by the name of the part."""
+    step_title: str = "Calls"
+    """What the steps are, as the title of their list."""
+    start_words: str = "the new cache"
+    """What is there before the first step."""
+    names_nodes: bool = False
+    """Whether breaches name nodes of a tree that is drawn from events."""
 
     @property
     def in_short(self) -> str:

@@ -17,18 +17,21 @@ LONGEST_NAMESPACE = 80
 
 
 class Namespaces:
-    """The namespaces of a run, by number, each in words."""
+    """The namespaces of a run, by number, each in words; of each book its own."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Namespace, int] = {Namespace(): 0}
+        self._numbers: dict[tuple[str, Namespace], int] = {("", Namespace()): 0}
 
-    def number(self, namespace: Namespace) -> int:
+    def number(self, namespace: Namespace, book: str = "") -> int:
         """The number of a namespace; 0 is the default one."""
-        return self._numbers.setdefault(namespace, len(self._numbers))
+        return self._numbers.setdefault((book, namespace), len(self._numbers))
 
     def words(self) -> list[str]:
         """Each namespace in words, by number; "" for the default one."""
-        return [_namespace_words(each) for each in self._numbers]
+        return [
+            ", ".join(part for part in (book, _namespace_words(namespace)) if part)
+            for book, namespace in self._numbers
+        ]
 
 
 def _namespace_words(namespace: Namespace) -> str:

@@ -17,7 +17,7 @@ from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.observe.guard import StepViolation
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
-from kvcanon.conformance.report.answer_text import answer_in_words
+from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.show.emitted_events import WaitingEvents
@@ -127,7 +127,7 @@ class StateRecorder(CallRecorder):
         self._tell(
             ObservedCall(
                 evolve(call, answer=kept),
-                answer_in_words(answer),
+                _words_of(answer),
                 isinstance(answer, CacheError),
                 state,
                 self._events(call.call, state),
@@ -151,3 +151,10 @@ class StateRecorder(CallRecorder):
         if not self._by_states:
             return heard
         return self._waiting.emitted(state, taken=isinstance(call, TakeEvents))
+
+
+def _words_of(answer: object) -> str:
+    """An answer in words; the page says beside it which laws it breaks."""
+    if isinstance(answer, ViolationError):
+        return outcome_in_words(answer) or "the answer is not kept"
+    return answer_in_words(answer)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.drawn import DrawnFrom
+from kvcanon.conformance.show.event_rows import EventRows, hash_text
 from kvcanon.conformance.show.rows import Delta, StateRows
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
 from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows, pages_text
@@ -48,18 +49,22 @@ class StepPacker:
         start: Snapshot | None,
         earlier: Iterable[Event] = (),
         first: Callable[[StateRows], None] | None = None,
+        folded: EventRows | None = None,
     ) -> None:
         """Begin with a state, or where the cache shows none, with the events up to then.
 
-        `first` makes the first state of a run that no cache plays.
+        `first` makes the first state of a run that no cache plays; `folded` is what follows the
+        events of a stream, which go on in it.
         """
-        self.namespaces = Namespaces()
+        self.namespaces = Namespaces() if folded is None else folded.namespaces
         self.notes: dict[str, None] = {}
         """What could not be shown, in words, each once."""
-        self.told = start is None and first is None
+        self._told = start is None and first is None
         """Whether the tree is that of the events, as the cache shows none."""
+        self._heard = folded is not None
+        """Whether there was any event."""
         self._snapshots = SnapshotRows(self.namespaces)
-        self._events = EventRows(self.namespaces)
+        self._events = EventRows(self.namespaces) if folded is None else folded
         self._table: list[list[object]] = []
         self._breaches: list[list[object]] = []
         self._first_breach: int | None = None
@@ -77,7 +82,7 @@ class StepPacker:
         if first is not None:
             first(self.now)
         elif start is None:
-            self._events.move_to(earlier)
+            self._move_by(tuple(earlier))
         else:
             self._state_delta(start)
         self._begin_part()
@@ -96,13 +101,20 @@ class StepPacker:
     @property
     def now(self) -> StateRows:
         """The last state."""
-        return self._events.now if self.told else self._snapshots.now
+        return self._events.now if self._told else self._snapshots.now
+
+    @property
+    def drawn(self) -> DrawnFrom:
+        """From what the tree is drawn, by the steps up to now."""
+        if not self._told:
+            return DrawnFrom.STATE
+        return DrawnFrom.EVENTS if self._heard else DrawnFrom.NOTHING
 
     def add(self, step: ShownStep) -> None:
         """Add the next step."""
         delta: Delta | None
-        if self.told:
-            delta = self._events.move_to(step.events)
+        if self._told:
+            delta = self._move_by(step.events)
         else:
             delta = None if step.state is None else self._state_delta(step.state)
         self.add_delta(step, delta)
@@ -150,7 +162,7 @@ class StepPacker:
             "sizes": self._sizes,
             "states": list(self._states.items()),
             "namespaces": self.namespaces.words(),
-            "told": self.told,
+            "drawn": self.drawn.value,
         }
         return {"steps": packed(table), **self._parts}
 
@@ -169,6 +181,10 @@ class StepPacker:
         except Exception as error:  # noqa: BLE001  # A faulty snapshot may hold anything.
             self.notes[f"a state could not be read: {type(error).__name__}: {error}"] = None
             return None
+
+    def _move_by(self, events: Sequence[Event]) -> Delta:
+        self._heard = self._heard or bool(events)
+        return self._events.move_to(events)
 
     def _begin_part(self) -> None:
         number = len(self._starts)
@@ -218,8 +234,8 @@ def _breach(breach: Breach) -> dict[str, str]:
 def _event(event: Event) -> list[str]:
     if isinstance(event, AllBlocksCleared):
         return ["cleared"]
-    short = event.block_hash.hex()[:8]
+    short = hash_text(event.block_hash)
     if not isinstance(event, BlockStored):
         return ["removed", str(event.medium), short]
-    parent = "" if event.parent_hash is None else event.parent_hash.hex()[:8]
+    parent = "" if event.parent_hash is None else hash_text(event.parent_hash)
     return ["stored", str(event.medium), short, shortened(pages_text([event.page])), parent]

@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "errors.hpp"
@@ -188,6 +189,25 @@ TokensIn::TokensIn(TokensIn&& other) noexcept
 TokensIn::~TokensIn() {
     if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
 }
+
+SlotsIn::SlotsIn(nb::handle given) {
+    if (PyObject_GetBuffer(given.ptr(), &buffer_, PyBUF_ND | PyBUF_FORMAT) != 0) {
+        PyErr_Clear();
+        refuse_array(given, "slots", SLOT_TYPES);
+    }
+    const std::string_view format = buffer_.format;
+    const bool is_signed = format == "i" || format == "l" || format == "q";
+    is_wide = buffer_.itemsize == 8;
+    if (buffer_.ndim != 1 || !is_signed || (!is_wide && buffer_.itemsize != 4) ||
+        reinterpret_cast<uintptr_t>(buffer_.buf) % static_cast<size_t>(buffer_.itemsize) != 0) {
+        PyBuffer_Release(&buffer_);
+        refuse_array(given, "slots", SLOT_TYPES);
+    }
+    data = buffer_.buf;
+    size = static_cast<size_t>(buffer_.len / buffer_.itemsize);
+}
+
+SlotsIn::~SlotsIn() { PyBuffer_Release(&buffer_); }
 
 GivenKey key_of(const State& state, nb::handle given, int64_t namespace_number,
                 std::vector<uint32_t>& scratch) {

@@ -45,6 +45,24 @@ class TokensIn {
     ArrayIn array_;
 };
 
+// Slots that were given: a one-dimensional array of 32 or 64 bits a number, and keeps it. It is
+// read as a buffer, which takes a third of the time that any array takes.
+class SlotsIn {
+  public:
+    // Throws: BadArgument.
+    explicit SlotsIn(nanobind::handle given);
+    SlotsIn(const SlotsIn&) = delete;
+    SlotsIn& operator=(const SlotsIn&) = delete;
+    ~SlotsIn();
+
+    bool is_wide = false;
+    const void* data = nullptr;
+    size_t size = 0;
+
+  private:
+    Py_buffer buffer_{};
+};
+
 // A key, and the array whose memory its words may be in.
 struct GivenKey {
     TokensIn tokens;

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "bind_arrays.hpp"
+#include "bind_rows.hpp"
 #include "docstrings_nodes.hpp"
 #include "node_moves.hpp"
 #include "nodes_view.hpp"
@@ -30,18 +30,9 @@ nb::tuple freed_on(const Journal& journal, Medium medium) {
     nb::list listed;
     for (const Component component : ALL_COMPONENTS) {
         const Runs& slots = journal.freed[component][medium];
-        listed.append(slots ? nb::cast(array_of(slots)) : nb::object(nb::none()));
+        listed.append(rows_or_none(slots));
     }
     return nb::tuple(listed);
-}
-
-nb::list losses_of(const Journal& journal) {
-    nb::list listed;
-    for (const NodeLoss& loss : journal.losses) {
-        listed.append(nb::make_tuple(loss.node, static_cast<int>(loss.component),
-                                     static_cast<int>(loss.medium)));
-    }
-    return listed;
 }
 
 void bind_node_results(nb::module_& m) {
@@ -70,21 +61,11 @@ void bind_node_results(nb::module_& m) {
             [](const NodeInserted& self) {
                 nb::list listed;
                 for (const Adopted& each : self.full) {
-                    listed.append(nb::make_tuple(each.begin, array_of(each.rows)));
+                    listed.append(nb::make_tuple(each.begin, nb::cast(each.rows)));
                 }
                 return listed;
             },
             "Full data that the tree took: the first page, and the rows.")
-        .def_prop_ro(
-            "nodes",
-            [](const NodeInserted& self) {
-                nb::list listed;
-                for (const AdoptedNode& each : self.nodes) {
-                    listed.append(nb::make_tuple(each.node, each.pages.begin, each.pages.end));
-                }
-                return listed;
-            },
-            "The nodes that took full data: handle, first page, and one past the last.")
         .def_prop_ro(
             "windows",
             [](const NodeInserted& self) {
@@ -119,7 +100,7 @@ void bind_node_results(nb::module_& m) {
             "cuts", [](const NodeInserted& self) { return cuts_of(self.cuts); },
             "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");
     nb::class_<EvictStep>(m, "EvictStep", docs::EVICT_STEP)
-        .def_ro("node", &EvictStep::node, "The victim; 0 where nothing more can leave.")
+        .def_ro("node", &EvictStep::node, "The last victim; 0 where nothing more can leave.")
         .def_ro("copy_first", &EvictStep::copy_first,
                 "Whether the caller copies it first; nothing has changed then.")
         .def_ro("whole", &EvictStep::whole, "Whether the node leaves the device as a whole.")
@@ -127,9 +108,6 @@ void bind_node_results(nb::module_& m) {
         .def_prop_ro(
             "lacks", [](const EvictStep& self) { return three_of(self.lacks); },
             "Slots that the victim needs on the host, by component.")
-        .def_prop_ro(
-            "losses", [](const EvictStep& self) { return losses_of(self.journal); },
-            "The nodes that lost data: handle, component and medium, in the order of its leaving.")
         .def_prop_ro(
             "device", [](const EvictStep& self) { return freed_on(self.journal, GPU); },
             "Device slots that came free; window slots by the full slots of their pages.")

@@ -1,12 +1,11 @@
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
-#include <utility>
+#include <optional>
 
+#include "bind_arrays.hpp"
 #include "bind_numbers.hpp"
+#include "bind_rows.hpp"
 #include "docstrings_nodes.hpp"
 #include "emit.hpp"
 #include "errors.hpp"
@@ -51,7 +50,7 @@ nb::list parts_of(const std::vector<NodePart>& parts) {
     nb::list listed;
     for (const NodePart& part : parts) {
         listed.append(
-            nb::make_tuple(part.node, static_cast<int>(part.component), array_of(part.slots)));
+            nb::make_tuple(part.node, static_cast<int>(part.component), nb::cast(part.slots)));
     }
     return listed;
 }
@@ -86,23 +85,13 @@ void release_with(NodesView& self, Operation operation, uint64_t node, nb::handl
     });
 }
 
-SlotsOut do_slots(NodesView& self, uint64_t end, uint64_t above, nb::handle component,
-                  int64_t medium) {
+Runs do_slots(NodesView& self, uint64_t end, std::optional<uint64_t> above, nb::handle component,
+              int64_t medium) {
     return self.core.look([&] {
         const State& state = self.core.state;
-        return array_of(slots_between(node_at(state, end), node_at(state, above),
-                                      component_of(component), medium_of(medium)));
-    });
-}
-
-std::vector<uint64_t> do_path(NodesView& self, uint64_t end, uint64_t above) {
-    return self.core.look([&] {
-        const State& state = self.core.state;
-        std::vector<uint64_t> found;
-        for (const Node* node : nodes_between(node_at(state, end), node_at(state, above))) {
-            found.push_back(handle_of(node));
-        }
-        return found;
+        const Node* node = node_at(state, end);
+        return slots_between(node, above ? node_at(state, *above) : node->parent,
+                             component_of(component), medium_of(medium));
     });
 }
 
@@ -121,9 +110,12 @@ NodeInserted do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_
     });
 }
 
-EvictStep do_evict_step(NodesView& self, nb::handle component) {
-    return self.core.operate(Operation::EVICT,
-                             [&] { return evict_step(self.core.state, component_of(component)); });
+EvictStep do_evict_step(NodesView& self, nb::handle component, nb::handle slots) {
+    return self.core.operate(Operation::EVICT, [&] {
+        const int64_t enough = whole_number(slots, "slots");
+        if (enough < 1) throw BadArgument("slots", "is " + std::to_string(enough) + "; at least 1");
+        return evict_step(self.core.state, component_of(component), enough);
+    });
 }
 
 EvictStep do_evict_node(NodesView& self, uint64_t node, nb::handle component) {
@@ -137,7 +129,7 @@ nb::tuple do_evict_host(NodesView& self, nb::handle component, nb::handle slots)
     return self.core.operate(Operation::EVICT_HOST, [&] {
         const int64_t asked = whole_number(slots, "slots");
         const Journal done = evict_host_nodes(self.core.state, component_of(component), asked);
-        return nb::make_tuple(freed_on(done, GPU), freed_on(done, CPU), losses_of(done));
+        return nb::make_tuple(freed_on(done, GPU), freed_on(done, CPU));
     });
 }
 
@@ -173,10 +165,10 @@ nb::list do_add_device_copy(NodesView& self, uint64_t end, nb::handle components
     });
 }
 
-SlotsOut do_add_device_data(NodesView& self, uint64_t node, nb::handle component) {
+Runs do_add_device_data(NodesView& self, uint64_t node, nb::handle component) {
     return self.core.operate(Operation::LOAD_BACK, [&] {
         State& state = self.core.state;
-        return array_of(add_device_data(state, node_at(state, node), component_of(component)));
+        return add_device_data(state, node_at(state, node), component_of(component));
     });
 }
 
@@ -248,6 +240,7 @@ void do_set_wanted_hits(NodesView& self, nb::handle hits) {
 }  // namespace
 
 void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
+    bind_rows(m);
     bind_node_results(m);
     const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
                               const auto&... arguments) {
@@ -266,13 +259,12 @@ void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
         docs::NODES_UNLOCK_WINDOW, "node"_a, "receipt"_a);
     add("unlock_state", releasing(Operation::UNLOCK_WINDOW, &release_state),
         docs::NODES_UNLOCK_STATE, "node"_a, "receipt"_a);
-    add("slots", &do_slots, docs::NODES_SLOTS, "end"_a, "above"_a, "component"_a = 0,
-        "medium"_a = 0);
-    add("path", &do_path, docs::NODES_PATH, "end"_a, "above"_a);
+    add("slots", &do_slots, docs::NODES_SLOTS, "end"_a, "above"_a.none() = nb::none(),
+        "component"_a = 0, "medium"_a = 0);
     add("insert", &do_insert, docs::NODES_INSERT, "tokens"_a, "namespace"_a = 0,
         "owned_pages"_a = 0, "window_from"_a = 0, "state"_a = false, "counted_pages"_a = 0,
         "priority"_a = 0);
-    add("evict_step", &do_evict_step, docs::NODES_EVICT_STEP, "component"_a);
+    add("evict_step", &do_evict_step, docs::NODES_EVICT_STEP, "component"_a, "slots"_a = 1);
     add("evict_node", &do_evict_node, docs::NODES_EVICT_NODE, "node"_a, "component"_a);
     add("evict_host", &do_evict_host, docs::NODES_EVICT_HOST, "component"_a, "slots"_a);
     add("parts_to_back_up", &do_parts_to_back_up, docs::NODES_TO_BACK_UP, "node"_a);

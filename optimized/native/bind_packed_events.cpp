@@ -40,7 +40,14 @@ nb::bytes encode(const PackedEvents& self, int dialect, double timestamp, int64_
     return nb::bytes(encoded.data(), encoded.size());
 }
 
-nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+// Bytes that `put` writes, and of which it returns the end. They are copied once, since the stable
+// ABI has no bytes that can be shortened.
+template <typename Put>
+nb::bytes bytes_from(size_t most, Put put) {
+    const std::unique_ptr<uint8_t[]> written(new uint8_t[most]);
+    const uint8_t* end = put(written.get());
+    return nb::bytes(written.get(), static_cast<size_t>(end - written.get()));
+}
 
 // Kind, namespace, medium, the hash of the page before, hashes and tokens of each event.
 nb::list parts_of(const PackedEvents& self) {
@@ -50,8 +57,11 @@ nb::list parts_of(const PackedEvents& self) {
         listed.append(nb::make_tuple(
             static_cast<int>(item.kind), item.number, static_cast<int>(item.medium),
             item.has_parent ? nb::object(nb::int_(self.parent_of(item))) : nb::object(nb::none()),
-            bytes_of(self.hash_list(item)),
-            is_stored ? bytes_of(self.token_list(item)) : nb::bytes("", 0)));
+            bytes_from(PackedEvents::most_hash_bytes(item),
+                       [&](uint8_t* at) { return self.put_hashes(item, at); }),
+            is_stored ? bytes_from(self.most_token_bytes(item),
+                                   [&](uint8_t* at) { return self.put_tokens(item, at); })
+                      : nb::bytes("", 0)));
     }
     return listed;
 }

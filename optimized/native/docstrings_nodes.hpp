@@ -12,11 +12,39 @@ A handle is a number that no other node of the cache ever has; a cut leaves it t
 part. Slots are rows: indexes into the caller's tables of addresses. docs/engine-api.md
 explains the calls.)";
 
+constexpr const char* ROWS =
+    R"(Rows of a pool, the first page first, as stretches of consecutive numbers.)";
+
+constexpr const char* ROW_TABLE =
+    R"(A table from rows to token slots, for a caller whose slots are in the memory of the host.
+
+It takes four bytes a page while the slots of every page are consecutive, and four a slot once
+a page comes whose are not.
+
+Raises:
+    BadArgument: the slots of so many pages could not be numbered with 31 bits.)";
+
+constexpr Docstring ROW_TABLE_PUT{
+    "def put(self, rows: Rows, slots: NDArray[np.int32] | NDArray[np.int64], first_page: int = 0) "
+    "-> None",
+    R"(Set the token slots of rows: those of the whole pages in `slots` from `first_page` on.
+
+Raises:
+    BadArgument: the array is none of integers of 32 or 64 bits, has too few pages or
+        numbers out of range, or a row is not of the table.)"};
+
+constexpr Docstring ROW_TABLE_GET{
+    "def get(self, rows: Rows) -> bytearray",
+    R"(Return the token slots of rows, in their order: the memory of 64-bit integers.
+
+Raises:
+    BadArgument: a row is not of the table.)"};
+
 constexpr const char* NODE_MATCHED = R"(The longest usable prefix of a prompt, by nodes.)";
 
 constexpr const char* NODE_INSERTED = R"(Where the pages of an insert went.)";
 
-constexpr const char* EVICT_STEP = R"(One victim, and what came free with it.)";
+constexpr const char* EVICT_STEP = R"(Victims, and what came free with them.)";
 
 constexpr Docstring NODES_ROOT{"def root(self) -> int",
                                R"(Return the node above the first page of every prompt.)"};
@@ -64,19 +92,14 @@ Raises:
     BadArgument: the node is gone, or the receipt was given for another.)"};
 
 constexpr Docstring NODES_SLOTS{
-    "def slots(self, end: int, above: int, component: int = 0, medium: int = 0) -> "
-    "NDArray[np.int32]",
+    "def slots(self, end: int, above: int | None = None, component: int = 0, medium: int = 0) -> "
+    "Rows",
     R"(Return the slots from below a node `above` down to `end`, the first page first.
+
+Without `above` they are those of `end` alone.
 
 Raises:
     BadArgument: a node is gone or lacks the data, or `above` is not above `end`.)"};
-
-constexpr Docstring NODES_PATH{
-    "def path(self, end: int, above: int) -> list[int]",
-    R"(Return the nodes from below a node `above` down to `end`, upper first.
-
-Raises:
-    BadArgument: a node is gone, or `above` is not above `end`.)"};
 
 constexpr Docstring NODES_INSERT{
     "def insert(self, tokens: Tokens, namespace: int = 0, owned_pages: int = 0, "
@@ -93,11 +116,15 @@ Raises:
     OutOfSlots: a pool has too few rows.
     BadArgument: the tokens, the namespace or a number of pages are not valid.)"};
 
-constexpr Docstring NODES_EVICT_STEP{"def evict_step(self, component: int) -> EvictStep",
-                                     R"(Evict the next victim of a component from the device.
+constexpr Docstring NODES_EVICT_STEP{
+    "def evict_step(self, component: int, slots: int = 1) -> EvictStep",
+    R"(Evict victims of a component from the device until so many of its slots are free.
 
 Under write_back a victim without a host copy is only named: copy it, then call
-`evict_node`.)"};
+`evict_node`. It is the first victim of a step.
+
+Raises:
+    BadArgument: the component or the number is not valid.)"};
 
 constexpr Docstring NODES_EVICT_NODE{
     "def evict_node(self, node: int, component: int) -> EvictStep",
@@ -107,12 +134,10 @@ Raises:
     BadArgument: the node is gone or locked, or has no such data.)"};
 
 constexpr Docstring NODES_EVICT_HOST{
-    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots, "
-    "list[NodeLoss]]",
+    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]",
     R"(Evict from the host until so many slots of a component came free, if they can.
 
-Returns the slots that came free on the device and on the host, by component, or None; and
-the nodes that lost them.)"};
+Returns the slots that came free on the device and on the host, by component, or None.)"};
 
 constexpr Docstring NODES_TO_BACK_UP{
     "def parts_to_back_up(self, node: int) -> list[NodePart]",
@@ -147,7 +172,7 @@ Raises:
     OutOfSlots: a pool has too few rows.)"};
 
 constexpr Docstring NODES_ADD_DATA{
-    "def add_device_data(self, node: int, component: int) -> NDArray[np.int32]",
+    "def add_device_data(self, node: int, component: int) -> Rows",
     R"(Give a node device slots of a component that it lacks; returns them.
 
 Raises:

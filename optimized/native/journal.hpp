@@ -21,13 +21,6 @@ struct NodeCut {
     int32_t pages;
 };
 
-// A node lost a component on a medium.
-struct NodeLoss {
-    uint64_t node;
-    Component component;
-    Medium medium;
-};
-
 // A node got slots. Its first page and its pages are those of that moment; a cut may follow.
 struct Placed {
     Node* node;
@@ -43,7 +36,6 @@ struct Placed {
 struct Journal {
     std::vector<NodeCut> cuts;
     std::vector<Placed> placements;
-    std::vector<NodeLoss> losses;
     // Slots that came free, in the order of their release. Window slots on the device are named by
     // the full slots that they were paired with.
     Runs freed[COMPONENTS][MEDIA];

@@ -53,52 +53,70 @@ std::vector<Part> host_only_parts(const State& state, Node* end) {
     return parts;
 }
 
-}  // namespace
-
-EvictStep evict_step(State& state, Component component) {
-    Node* node = next_victim(state, component, GPU);
-    if (node == nullptr) return {};
-    const bool whole = is_device_leaf(node);
-    if (state.config.writes_back()) {
-        EvictStep step;
-        step.lacks = counted(missing(state, node));
-        if (lacks_copy(step.lacks, whole, component)) {
-            step.node = handle_of(node);
-            step.copy_first = true;
-            step.whole = whole;
-            return step;
-        }
-    }
-    return evict_node(state, node, component);
-}
-
-EvictStep evict_node(State& state, Node* node, Component component) {
-    const bool whole = is_device_leaf(node);
-    if (!whole && (component == FULL || node->data[component].lock_refs != 0 ||
-                   !node->data[component].on(GPU))) {
-        throw BadArgument("node", "cannot be evicted: it is locked, or not a leaf of the device");
-    }
-    EvictStep step;
+// Evict a node from the device: as a whole if it is a leaf, otherwise one component.
+void evict_one(State& state, Node* node, Component component, EvictStep& step) {
     step.node = handle_of(node);
-    step.whole = whole;
-    Journaled journaled(state);
-    if (whole && node->data[FULL].on(CPU)) {
+    step.whole = is_device_leaf(node);
+    if (step.whole && node->data[FULL].on(CPU)) {
         vacate(state, node, GPU);
-    } else if (whole) {
-        step.lost = node->pages;
+    } else if (step.whole) {
+        step.lost += node->pages;
         delete_leaf(state, node);
     } else {
         // The state is of no use without the window before it.
         if (component == SWA && node->data[MAMBA].on(GPU)) drop(state, node, MAMBA, GPU);
         drop(state, node, component, GPU);
     }
-    step.journal = std::move(journaled.journal);
+}
+
+// Keep what came free, and count it.
+void finish(State& state, EvictStep& step, Journal& journal) {
+    step.journal = std::move(journal);
     for (const Component each : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) {
             state.counters.evicted_slots[medium][each] +=
                 static_cast<uint64_t>(step.journal.freed[each][medium].slots());
         }
     }
+}
+
+}  // namespace
+
+EvictStep evict_step(State& state, Component component, int64_t enough) {
+    EvictStep step;
+    Journaled journaled(state);
+    const Pool& pool = state.pool(component, GPU);
+    const int64_t target = pool.owned_slots - enough;
+    while (pool.owned_slots > target) {
+        Node* node = next_victim(state, component, GPU);
+        if (node == nullptr) break;
+        const bool whole = is_device_leaf(node);
+        if (state.config.writes_back()) {
+            const Counts lacks = counted(missing(state, node));
+            if (lacks_copy(lacks, whole, component)) {
+                if (step.node != 0) break;
+                step.node = handle_of(node);
+                step.copy_first = true;
+                step.whole = whole;
+                step.lacks = lacks;
+                return step;
+            }
+        }
+        evict_one(state, node, component, step);
+    }
+    finish(state, step, journaled.journal);
+    return step;
+}
+
+EvictStep evict_node(State& state, Node* node, Component component) {
+    if (!is_device_leaf(node) && (component == FULL || node->data[component].lock_refs != 0 ||
+                                  !node->data[component].on(GPU))) {
+        throw BadArgument("node", "cannot be evicted: it is locked, or not a leaf of the device");
+    }
+    EvictStep step;
+    Journaled journaled(state);
+    evict_one(state, node, component, step);
+    finish(state, step, journaled.journal);
     return step;
 }
 

@@ -10,11 +10,11 @@
 namespace kvcanon {
 
 struct EvictStep {
-    // The node that left, or lost a component; 0 where nothing more can leave.
+    // The last node that left, or lost a component; 0 where nothing more can leave.
     uint64_t node = 0;
     // Whether the caller must copy it first, and then call `evict_node`. Nothing has changed then.
     bool copy_first = false;
-    // Whether it leaves the device as a whole.
+    // Whether that node leaves the device as a whole.
     bool whole = false;
     // Slots that it would need on the host.
     Counts lacks;
@@ -23,8 +23,9 @@ struct EvictStep {
     Journal journal;
 };
 
-// Evict the next victim of a component from the device.
-EvictStep evict_step(State& state, Component component);
+// Evict victims of a component from the device until so many of its slots came free, or none is
+// left, or the next one must be copied first. One that must be is named where it is the first.
+EvictStep evict_step(State& state, Component component, int64_t enough);
 
 // Evict a node: as a whole if it is a leaf, otherwise one component. Throws: BadArgument where the
 // node is locked or has no such data.

@@ -83,12 +83,6 @@ void add_taken(const Node* end, const Offered& offered, Journal& journal, NodeIn
             outcome.state = std::move(placed.slots);
         }
     }
-    for (const Node* node = end; node->parent != nullptr && !full.empty(); node = node->parent) {
-        const Pages pages{node->start, node->end()};
-        if (within(pages, full)) outcome.nodes.push_back({handle_of(node), pages});
-        if (node->start <= full.front().begin) break;
-    }
-    std::reverse(outcome.nodes.begin(), outcome.nodes.end());
     std::vector<Pages> taken = full;
     if (!window.empty()) {
         for (const Node* node = end; node->parent != nullptr; node = node->parent) {
@@ -156,24 +150,18 @@ Hold& hold_of(State& state, Node* node, uint64_t receipt) {
     return held;
 }
 
-std::vector<const Node*> nodes_between(const Node* end, const Node* above) {
-    std::vector<const Node*> path;
+Runs slots_between(const Node* end, const Node* above, Component component, Medium medium) {
+    std::vector<const Runs*> path;
     for (const Node* node = end; node != above; node = node->parent) {
         if (node->parent == nullptr) throw BadArgument("above", "is not above the node");
-        path.push_back(node);
+        const Runs& own = node->data[component].slots[medium];
+        if (!own) throw BadArgument("node", "has no data of " + pool_name(component, medium));
+        path.push_back(&own);
     }
-    std::reverse(path.begin(), path.end());
-    return path;
-}
-
-Runs slots_between(const Node* end, const Node* above, Component component, Medium medium) {
     Runs slots;
-    for (const Node* each : nodes_between(end, above)) {
-        const Runs& own = each->data[component].slots[medium];
-        if (!own) {
-            throw BadArgument("node", "has no data of " + pool_name(component, medium));
-        }
-        slots.append(own);
+    while (!path.empty()) {
+        slots.append(*path.back());
+        path.pop_back();
     }
     return slots;
 }

@@ -71,10 +71,6 @@ Hold& hold_of(State& state, Node* node, uint64_t receipt);
 // Throws: BadArgument where `above` is not above `end`, or a node lacks them.
 Runs slots_between(const Node* end, const Node* above, Component component, Medium medium);
 
-// The nodes from below `above` down to `end`, upper first.
-// Throws: BadArgument where `above` is not above `end`.
-std::vector<const Node*> nodes_between(const Node* end, const Node* above);
-
 // What an insert hands over: from page `owned_pages` on the caller owns its pages, and their window
 // data from page `window_from` on.
 struct Offered {
@@ -91,12 +87,6 @@ struct Adopted {
     Runs rows;
 };
 
-// A node that took full data, with its pages.
-struct AdoptedNode {
-    uint64_t node = 0;
-    Pages pages;
-};
-
 // A node that took window data; `healed` where it keeps full data of its own.
 struct AdoptedWindow {
     uint64_t node = 0;
@@ -108,8 +98,6 @@ struct NodeInserted {
     uint64_t end = 0;
     int32_t walked_pages = 0;
     std::vector<Adopted> full;
-    // The same by node, upper first.
-    std::vector<AdoptedNode> nodes;
     std::vector<AdoptedWindow> windows;
     // The row of the state; empty where it was not taken.
     Runs state;

@@ -17,9 +17,6 @@ struct NodesView {
 // The slots that came free on a medium, by component; None where none did.
 nanobind::tuple freed_on(const Journal& journal, Medium medium);
 
-// The nodes that lost data: handle, component and medium.
-nanobind::list losses_of(const Journal& journal);
-
 // Adds the classes of results.
 void bind_node_results(nanobind::module_& m);
 

@@ -1,9 +1,9 @@
 #include "pack_events.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "emit.hpp"
 #include "enum_values.hpp"
@@ -182,102 +182,96 @@ class Encoder {
 
 namespace {
 
-// Writes lists of numbers into memory that is enough for all of them: a byte at a time would take
-// longer than the hashes.
-class NumberList {
-  public:
-    // Room for `count` elements of `parts` numbers each, of `bytes` bytes at most with their tag.
-    NumberList(size_t count, size_t parts, size_t bytes)
-        : text_(count * (parts * bytes + (parts == 1 ? 0 : 1)) + 8, '\0'),
-          at_(reinterpret_cast<uint8_t*>(text_.data())) {
-        if (count <= 15) {
-            *at_++ = static_cast<uint8_t>(0x90 | count);
-        } else if (count <= 0xffff) {
-            tagged(0xdc, count, 2);
-        } else {
-            tagged(0xdd, count, 4);
-        }
+// Numbers as MessagePack in memory that has room for them; each returns where the next one goes. No
+// object has that place: the compiler would write it back for every byte.
+
+uint8_t* put_big_endian(uint8_t* at, uint32_t value) {
+    // In one store: four of a byte take half as long again.
+    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) value = __builtin_bswap32(value);
+    std::memcpy(at, &value, sizeof value);
+    return at + sizeof value;
+}
+
+uint8_t* put_list(uint8_t* at, size_t count) {
+    if (count <= 15) {
+        *at = static_cast<uint8_t>(0x90 | count);
+        return at + 1;
     }
-
-    void pair() { *at_++ = 0x92; }
-
-    // Whether a number has two bytes or four cannot be predicted, so that there is no branch.
-    void whole(uint32_t value) {
-        if (value <= 0xff) {
-            if (value >= 0x80) *at_++ = 0xcc;
-            *at_++ = static_cast<uint8_t>(value);
-            return;
-        }
-        const int is_wide = value > 0xffff ? 1 : 0;
-        *at_ = static_cast<uint8_t>(0xcd + is_wide);
-        big_endian(at_ + 1, value << (is_wide != 0 ? 0 : 16));
-        at_ += 3 + 2 * is_wide;
+    if (count <= 0xffff) {
+        *at = 0xdc;
+        put_big_endian(at + 1, static_cast<uint32_t>(count) << 16);
+        return at + 3;
     }
+    *at = 0xdd;
+    return put_big_endian(at + 1, static_cast<uint32_t>(count));
+}
 
-    // A number of 64 bits in its shortest form; most hashes need all of them, of either sign.
-    void whole_signed(int64_t value) {
-        constexpr int64_t MOST = 0xffffffff;
-        if (INT32_MIN <= value && value <= MOST) {
-            std::string small;
-            Writer(small).whole_signed(value);
-            std::memcpy(at_, small.data(), small.size());
-            at_ += small.size();
-            return;
-        }
-        const auto bits = static_cast<uint64_t>(value);
-        *at_ = static_cast<uint8_t>(0xcf + 4 * (bits >> 63));
-        big_endian(at_ + 1, static_cast<uint32_t>(bits >> 32));
-        big_endian(at_ + 5, static_cast<uint32_t>(bits));
-        at_ += 9;
+// Whether a token has two bytes or four cannot be predicted, so that there is no branch for it.
+uint8_t* put_whole(uint8_t* at, uint32_t value) {
+    if (value <= 0xff) {
+        if (value >= 0x80) *at++ = 0xcc;
+        *at = static_cast<uint8_t>(value);
+        return at + 1;
     }
+    const uint32_t is_wide = value > 0xffff ? 1 : 0;
+    *at = static_cast<uint8_t>(0xcd + is_wide);
+    put_big_endian(at + 1, value << (16 - 16 * is_wide));
+    return at + 3 + 2 * size_t{is_wide};
+}
 
-    std::string done() {
-        text_.resize(static_cast<size_t>(at_ - reinterpret_cast<uint8_t*>(text_.data())));
-        return std::move(text_);
+// Most hashes need all 64 bits, and have either sign.
+uint8_t* put_hash(uint8_t* at, int64_t value) {
+    constexpr int64_t MOST = 0xffffffff;
+    if (INT32_MIN <= value && value <= MOST) {
+        std::string small;
+        Writer(small).whole_signed(value);
+        return std::copy(small.begin(), small.end(), at);
     }
+    const auto bits = static_cast<uint64_t>(value);
+    *at = static_cast<uint8_t>(0xcf + 4 * (bits >> 63));
+    at = put_big_endian(at + 1, static_cast<uint32_t>(bits >> 32));
+    return put_big_endian(at, static_cast<uint32_t>(bits));
+}
 
-  private:
-    static void big_endian(uint8_t* out, uint32_t value) {
-        for (int i = 0; i < 4; ++i) out[i] = static_cast<uint8_t>(value >> (24 - 8 * i));
-    }
-
-    void tagged(uint8_t tag, uint64_t value, int bytes) {
-        *at_++ = tag;
-        for (int i = bytes; i-- > 0;) *at_++ = static_cast<uint8_t>(value >> (8 * i));
-    }
-
-    std::string text_;
-    uint8_t* at_;
-};
+// Of the head of a list, and what is written past its last number.
+constexpr size_t LIST_BYTES = 5 + 8;
 
 }  // namespace
 
-std::string PackedEvents::hash_list(const Item& item) const {
+size_t PackedEvents::most_hash_bytes(const Item& item) {
     constexpr size_t BYTES = 9;
-    NumberList listed(item.pages, 1, BYTES);
+    return item.pages * BYTES + LIST_BYTES;
+}
+
+uint8_t* PackedEvents::put_hashes(const Item& item, uint8_t* at) const {
+    at = put_list(at, item.pages);
     const uint8_t* hash =
         hashes.data() + (item.first_hash + (item.has_parent ? 1 : 0)) * HASH_BYTES;
     for (uint32_t page = 0; page < item.pages; ++page, hash += HASH_BYTES) {
-        listed.whole_signed(static_cast<int64_t>(eight_bytes(hash)));
+        at = put_hash(at, static_cast<int64_t>(eight_bytes(hash)));
     }
-    return listed.done();
+    return at;
 }
 
-std::string PackedEvents::token_list(const Item& item) const {
+size_t PackedEvents::most_token_bytes(const Item& item) const {
     constexpr size_t BYTES = 5;
+    return size_t{item.pages} * page_size * (unit_words * BYTES + 1) + LIST_BYTES;
+}
+
+uint8_t* PackedEvents::put_tokens(const Item& item, uint8_t* at) const {
     const size_t units = size_t{item.pages} * page_size;
-    NumberList listed(units, unit_words, BYTES);
+    at = put_list(at, units);
     const uint32_t* word = words.data() + item.first_word;
     if (unit_words == 1) {
-        for (size_t unit = 0; unit < units; ++unit) listed.whole(word[unit]);
-        return listed.done();
+        for (const uint32_t* end = word + units; word != end; ++word) at = put_whole(at, *word);
+        return at;
     }
     for (size_t unit = 0; unit < units; ++unit) {
-        listed.pair();
-        listed.whole(*word++);
-        listed.whole(*word++);
+        at = put_list(at, 2);
+        at = put_whole(at, *word++);
+        at = put_whole(at, *word++);
     }
-    return listed.done();
+    return at;
 }
 
 int64_t PackedEvents::parent_of(const Item& item) const {
@@ -304,7 +298,16 @@ PackedEvents pack_events(State& state) {
     packed.page_size = static_cast<uint32_t>(state.config.page_words) / packed.unit_words;
     const auto page_words = static_cast<size_t>(state.config.page_words);
     std::map<uint32_t, uint32_t> spaces{{0, 0}};
-    for (const Event& event : pending_events(state)) {
+    const std::vector<Event> events = pending_events(state);
+    size_t stored_pages = 0, pages = 0;
+    for (const Event& event : events) {
+        pages += static_cast<size_t>(event.pages) + 1;
+        if (event.kind == EventKind::STORED) stored_pages += static_cast<size_t>(event.pages);
+    }
+    packed.items.reserve(events.size());
+    packed.hashes.reserve(pages * HASH_BYTES);
+    packed.words.reserve(stored_pages * page_words);
+    for (const Event& event : events) {
         PackedEvents::Item item{event.kind, event.medium};
         const TokenSpan* span = event.span.get();
         if (span != nullptr) {

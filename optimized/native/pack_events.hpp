@@ -49,9 +49,12 @@ struct PackedEvents {
     // The batch of events as MessagePack. Touches nothing but this object.
     std::string encode(Dialect dialect, double timestamp, int64_t rank) const;
 
-    // The hashes of an event alone, and its tokens, as lists of MessagePack in SGLang's dialect.
-    std::string hash_list(const Item& item) const;
-    std::string token_list(const Item& item) const;
+    // Write the hashes of an event alone, or its tokens, as a list of MessagePack in SGLang's
+    // dialect to memory of so many bytes at least; they return where the list ends.
+    static size_t most_hash_bytes(const Item& item);
+    uint8_t* put_hashes(const Item& item, uint8_t* at) const;
+    size_t most_token_bytes(const Item& item) const;
+    uint8_t* put_tokens(const Item& item, uint8_t* at) const;
     // The hash of the page before the first, as SGLang sends it; of an event that has a parent.
     int64_t parent_of(const Item& item) const;
 };

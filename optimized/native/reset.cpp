@@ -12,7 +12,7 @@ namespace {
 // All slots of a pool are free but those that clients hold, and its padding, which is held too.
 void free_all_but_held(Pool& pool) {
     const int32_t capacity = pool.free.capacity();
-    SlotSet free(capacity);
+    SlotSet free(capacity, pool.free.together());
     if (capacity != 0) free.add(Run{0, capacity});
     for (const Slot slot : pool.held.list()) free.remove(Run{slot, 1});
     pool.free = std::move(free);

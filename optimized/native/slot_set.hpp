@@ -16,12 +16,15 @@ namespace kvcanon {
 
 class SlotSet {
   public:
-    explicit SlotSet(int32_t capacity = 0)
+    // With `together`, consecutive slots are taken where there are enough in a row.
+    explicit SlotSet(int32_t capacity = 0, bool together = false)
         : capacity_(capacity),
+          together_(together),
           words_((static_cast<size_t>(capacity) + 63) / 64, 0),
           summary_((words_.size() + 63) / 64, 0) {}
 
     int32_t capacity() const { return capacity_; }
+    bool together() const { return together_; }
     int32_t size() const { return size_; }
 
     bool contains(Slot slot) const {
@@ -67,8 +70,8 @@ class SlotSet {
         for (const Run& run : runs) remove(run);
     }
 
-    // Remove the lowest `count` slots and return them. The set must have so many. If memory runs
-    // out, it keeps them all.
+    // Remove the lowest `count` slots and return them, or the lowest that follow each other. The
+    // set must have so many. If memory runs out, it keeps them all.
     Runs take(int32_t count);
 
     // All slots, lowest first.
@@ -98,7 +101,11 @@ class SlotSet {
     // The first word from `word` on that is not empty; the number of words where none is.
     size_t next_word(size_t word) const;
 
+    // The first of the lowest `count` slots in a row; -1 where a search of some length finds none.
+    Slot find_together(int32_t count) const;
+
     int32_t capacity_;
+    bool together_;
     int32_t size_ = 0;
     // No word before this one has a slot.
     size_t first_word_ = 0;

@@ -289,9 +289,6 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
 }
 
 void drop(State& state, Node* node, Component component, Medium medium) {
-    if (state.journal != nullptr && node->data[component].on(medium)) {
-        state.journal->losses.push_back({handle_of(node), component, medium});
-    }
     release(state, component, medium, take(state, node, component, medium));
 }
 

@@ -53,7 +53,8 @@ State::State(const Config& asked, Engine* performer)
         for (const Medium medium : {GPU, CPU}) {
             const auto capacity = static_cast<int32_t>(config.capacity(component, medium));
             Pool& each = pool(component, medium);
-            each.free = SlotSet(capacity);
+            // A caller's tables are read and written in stretches.
+            each.free = SlotSet(capacity, config.caller_copies);
             each.held = SlotSet(capacity);
             const auto padding = static_cast<int32_t>(config.padding(component, medium));
             if (padding != 0) each.held.add(Run{0, padding});

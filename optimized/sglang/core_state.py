@@ -14,7 +14,8 @@ from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native, remake
 from kvcanon.optimized.sglang.refusals import refuse
-from kvcanon.optimized.sglang.slot_table import SlotTable
+from kvcanon.optimized.sglang.slot_table import SlotTable, slot_table
+from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
@@ -38,6 +39,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.is_host_memory_buffer_only = False
         self.tables = _device_tables(params, components, self.device)
         self._full = self.tables[FULL]
+        # Whether there is more than full data.
+        self._has_parts = len(self.tables) > 1
         self.host_tables: dict[ComponentType, SlotTable] = {}
         self.host_pools: dict[ComponentType, object] = {}
         self.state_grid: int = getattr(components.get(MAMBA), "mamba_checkpoint_grid", 1)
@@ -54,6 +57,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # there before it took slots for them.
         self._copying: dict[ComponentType, int] = {}
         self._rooms: dict[ComponentType, int] = {}
+        # Where window data of several nodes comes as one: the node above them, by the lowest.
+        self._windows_below: dict[int, int] = {}
         # What the running walk of an eviction may free, by component.
         self._quota: dict[ComponentType, int] = {}
         self._hicache = self._write_back = False
@@ -135,15 +140,9 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
             refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
 
     def _follow_cuts(self, cuts: list[tuple[int, int, int]]) -> list[object]:
-        """Cut the tables where the tree cut nodes; returns what lets copies in flight follow."""
+        """Let copies in flight follow where the tree cut nodes; returns the actions for it."""
         actions: list[object] = []
-        for upper, lower, pages in cuts:
-            for kind, table in self.tables.items():
-                if kind is not MAMBA:
-                    table.cut(upper, lower, pages)
-            for kind, table in self.host_tables.items():
-                if kind is not MAMBA:
-                    table.cut(upper, lower, pages)
+        for upper, lower, _ in cuts:
             ack_id = self.pending.get(lower)
             if ack_id is None:
                 continue
@@ -152,6 +151,17 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
                 self.unannounced.add(upper)
             actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
         return actions
+
+    def slots_at(self, node_id: int, kind: ComponentType, medium: int = 0) -> torch.Tensor | None:
+        """The token slots of a node's component on a medium; None where it has none."""
+        table = (self.host_tables if medium else self.tables).get(kind)
+        nodes = self._nodes or self.native.nodes
+        try:
+            if table is None or not nodes.has(node_id, int(kind), medium):
+                return None
+        except BadArgument:
+            return None  # The node is gone.
+        return table.get(nodes.slots(node_id, None, int(kind), medium))
 
     def _expect_copy(self, tokens: dict[ComponentType, int]) -> None:
         """Note that the controller is about to copy so many tokens, or states, to the host."""
@@ -186,7 +196,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
 
 
 def _sizes(tables: dict[ComponentType, SlotTable]) -> tuple[int, int, int]:
-    full, swa, states = (tables[kind].pages if kind in tables else 0 for kind in (FULL, SWA, MAMBA))
+    full, swa, states = (tables[kind].rows if kind in tables else 0 for kind in KINDS)
     return full, swa, states
 
 
@@ -200,10 +210,12 @@ def _device_tables(
         pools = {FULL: allocator.full_attn_allocator, SWA: allocator.swa_attn_allocator}
     tables = {}
     for kind, pool in pools.items():
-        tables[kind] = SlotTable(_pages(pool.size, size), size, device)
+        # An allocator of single tokens gives out pages of any tokens.
+        consecutive = size in (1, pool.page_size)
+        tables[kind] = slot_table(_pages(pool.size, size), size, device, consecutive=consecutive)
     if MAMBA in components:
         states = params.req_to_token_pool.mamba_allocator.size
-        tables[MAMBA] = SlotTable(states + 1, 1, device)
+        tables[MAMBA] = slot_table(states + 1, 1, device)
     return tables
 
 
@@ -226,7 +238,7 @@ def _host_table(kind: ComponentType, pool: object, page_size: int) -> SlotTable:
     """A table for a pool of the host."""
     size = 1 if kind is MAMBA else page_size
     tokens: int = pool.size  # type: ignore[attr-defined] # A host pool.
-    return SlotTable(_pages(tokens, size), size, "cpu")
+    return slot_table(_pages(tokens, size), size, "cpu")
 
 
 def _pages(tokens: int, page_size: int) -> int:

@@ -52,13 +52,17 @@ class DeviceEviction(CoreState):
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
     ) -> EvictDeviceNextNodeResult:
-        """Evict one victim, or name it where it must be copied first."""
+        """Evict a victim, or as many as a quota needs; or name one that must be copied first."""
         if component_type not in self.tables:
             return EvictDeviceNextNodeResult()
-        if tracker.get(component_type, 0) >= self._quota.get(component_type, 0):
+        short = self._quota.get(component_type, 0) - tracker.get(component_type, 0)
+        if short <= 0:
             return EvictDeviceNextNodeResult()
         nodes = self._nodes or self.native.nodes
-        step = nodes.evict_step(int(component_type))
+        # For full data SGLang stops where its allocator has room, which it asks after each victim.
+        # For the others the quota is what it lacks: all victims leave at once.
+        pages = 1 if component_type is FULL else -(-short // self.tables[component_type].page_size)
+        step = nodes.evict_step(int(component_type), pages)
         if not step.node:
             return EvictDeviceNextNodeResult()
         if step.copy_first:
@@ -66,13 +70,19 @@ class DeviceEviction(CoreState):
             if self._name_copy(result, step, component_type):
                 return result
             step = nodes.evict_node(step.node, int(component_type))
-        unbacked, losses, node = step.lost * self.page_size, step.losses, step.node
-        left = self._left_full(node) if losses == [(node, 0, 0)] else self._left(losses)
+        unbacked = step.lost * self.page_size
+        left = step.device
+        if self._has_parts or self._hicache or left[0] is None:
+            device, host, tokens, _ = self._left(left, step.host)
+        else:
+            # Full data on the device is all there is.
+            slots = self._full.get(left[0])
+            device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.shape[0]}
         # In the order of SGLang's fields: no action, no node to evict, and progress.
         return EvictDeviceNextNodeResult(
-            left.device,
-            left.host,
-            left.device_tokens,
+            device,
+            host,
+            tokens,
             [],
             None,
             True,
@@ -136,14 +146,14 @@ class DeviceEviction(CoreState):
             if table is None or short <= 0:
                 continue
             pages = -(-short // table.page_size)
-            _, host, losses = self.native.nodes.evict_host(int(kind), pages)
-            _, counts = self._add_slots(result, losses)
-            for freed, tokens in counts.items():
+            device, host = self.native.nodes.evict_host(int(kind), pages)
+            left = self._add_slots(result, self._left(device, host))
+            for freed, tokens in left.host_tokens.items():
                 result.tracker[freed] += tokens
                 if freed in self._rooms:
                     self._rooms[freed] += tokens
             if self.is_write_back and host[0] is not None:
-                self._fold(int(host[0][0]))
+                self._fold(host[0].runs()[0][0])
                 self._fold(len(host[0]))
         return result
 
@@ -177,7 +187,7 @@ class DeviceEviction(CoreState):
                 step = nodes.evict_node(holder, kind)
             except BadArgument:
                 continue  # It is locked.
-            freed = self._left(step.losses).device.get(MAMBA)
+            freed = self._left(step.device, step.host).device.get(MAMBA)
             if freed is not None:
                 device_frees[MAMBA] += freed
                 excess -= 1
@@ -228,47 +238,37 @@ class DeviceEviction(CoreState):
 
     def _fill(self, result: BaseEvictionResult, step: _core.EvictStep) -> None:
         """Add what a step freed, as SGLang's token slots."""
-        counts, _ = self._add_slots(result, step.losses)
-        for kind, tokens in counts.items():
+        left = self._add_slots(result, self._left(step.device, step.host))
+        for kind, tokens in left.device_tokens.items():
             result.tracker[kind] += tokens
 
-    def _add_slots(
-        self, result: BaseEvictionResult, losses: list[_core.NodeLoss]
-    ) -> tuple[dict[ComponentType, int], dict[ComponentType, int]]:
-        """Add what left; returns how many tokens of the device and of the host."""
-        left = self._left(losses)
+    def _add_slots(self, result: BaseEvictionResult, left: Left) -> Left:
+        """Add what left to a result; returns it."""
         for kind, slots in left.device.items():
             result.device_frees[kind] += slots
         for kind, slots in left.host.items():
             result.host_frees[kind] += slots
-        return left.device_tokens, left.host_tokens
+        return left
 
-    def _left_full(self, node: int) -> Left:
-        """As `_left`, of a node whose full data left the device: most victims."""
-        slots = self._full.take(node)
-        return Left({FULL: [slots]}, {}, {FULL: slots.shape[0]}, {})
-
-    def _left(self, losses: list[_core.NodeLoss]) -> Left:
-        """The token slots of data that left."""
+    def _left(self, device: _core.FreedSlots, host: _core.FreedSlots) -> Left:
+        """The token slots of rows that came free."""
         left = Left({}, {}, {}, {})
-        for node, number, medium in losses:
-            kind = KINDS[number]
-            if medium:
-                slots = self.host_tables[kind].take(node)
-                frees, tokens = left.host, left.host_tokens
-            else:
-                if kind is SWA:
-                    # SGLang frees window slots by the full slots of their pages.
-                    self.tables[SWA].forget(node)
-                    slots = self._full.get(node)
-                else:
-                    slots = self.tables[kind].take(node)
-                frees, tokens = left.device, left.device_tokens
-            if kind in frees:
-                frees[kind].append(slots)
-                tokens[kind] += slots.shape[0]
-            else:
-                frees[kind], tokens[kind] = [slots], slots.shape[0]
+        full, swa, states = device
+        # Window data first: SGLang finds its slots by the full slots of their pages.
+        if swa is not None:
+            slots = self._full.get(swa)
+            left.device[SWA], left.device_tokens[SWA] = [slots], slots.shape[0]
+        if states is not None:
+            slots = self.tables[MAMBA].get(states)
+            left.device[MAMBA], left.device_tokens[MAMBA] = [slots], slots.shape[0]
+        if full is not None:
+            slots = self._full.get(full)
+            left.device[FULL], left.device_tokens[FULL] = [slots], slots.shape[0]
+        if self._hicache:
+            for kind, rows in zip(KINDS, host, strict=True):
+                if rows is not None:
+                    slots = self.host_tables[kind].get(rows)
+                    left.host[kind], left.host_tokens[kind] = [slots], slots.shape[0]
         return left
 
     def _fold(self, number: int) -> None:

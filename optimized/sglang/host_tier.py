@@ -57,9 +57,9 @@ class HostTier(CoreState):
         full = self._full.nothing
         transfers: Transfers = {}
         copied: dict[ComponentType, int] = {}
-        for node, number, _ in self.native.nodes.parts_to_back_up(node_id):
+        for _, number, rows in self.native.nodes.parts_to_back_up(node_id):
             kind = KINDS[number]
-            slots = self.tables[kind].get(node)
+            slots = self.tables[kind].get(rows)
             if kind in self.host_tables:
                 copied[kind] = len(slots)
             if kind is FULL:
@@ -84,9 +84,9 @@ class HostTier(CoreState):
         if host_indices.numel():
             given[FULL] = host_indices
         kinds = [int(kind) for kind in given]
-        for node, number, _ in self.native.nodes.add_host_copy(node_id, kinds):
+        for _, number, rows in self.native.nodes.add_host_copy(node_id, kinds):
             kind = KINDS[number]
-            self.host_tables[kind].put(node, given[kind])
+            self.host_tables[kind].put(rows, given[kind])
             if kind is FULL:
                 self.unannounced.add(node_id)
 
@@ -150,10 +150,10 @@ class HostTier(CoreState):
         """What a load of the path to a node reads on the host."""
         nodes_of: dict[ComponentType, list[int]] = {kind: [] for kind in self.tables}
         slots: dict[ComponentType, list[torch.Tensor]] = {kind: [] for kind in self.tables}
-        for node, number, _ in self.native.nodes.parts_to_load(node_id):
+        for node, number, rows in self.native.nodes.parts_to_load(node_id):
             kind = KINDS[number]
             nodes_of[kind].append(node)
-            slots[kind].append(self.host_tables[kind].get(node))
+            slots[kind].append(self.host_tables[kind].get(rows))
         full = torch.cat(slots[FULL]) if slots[FULL] else self.host_tables[FULL].nothing
         kv = PoolTransfer(name=PoolName.KV, host_indices=full, nodes_to_load=nodes_of[FULL])
         transfers = {
@@ -200,12 +200,11 @@ class HostTier(CoreState):
             kind = KINDS[number]
             table = self.tables[kind]
             begin = taken[kind]
-            taken[kind] = begin + len(rows) * table.page_size
-            slots = given[kind][begin : taken[kind]]
-            table.put(node, slots)
+            taken[kind] = end = begin + len(rows)
+            table.put(rows, given[kind], begin)
             if kind is SWA:
-                full_of.append(self._full.get(node))
-                window_of.append(slots)
+                full_of.append(self._full.get(nodes.slots(node)))
+                window_of.append(given[kind][begin * table.page_size : end * table.page_size])
         return [RebuildFullToSWAMapping(full_of, window_of)] if full_of else []
 
     def finish_load_back(self, anchor_node_id: int) -> None:

@@ -39,13 +39,13 @@ def add_slot_actions(
     done: _core.NodeInserted,
     tokens: torch.Tensor,
     frontier: int,
-    full: SlotTable,
+    size: int,
 ) -> None:
-    """Add the actions that give duplicates back, and pair window slots.
+    """Add the actions that give duplicates back.
 
-    `frontier` is how many tokens of the request have no window slots any more.
+    `frontier` is how many tokens of the request have no window slots any more, and `size` is that
+    of a page.
     """
-    size = full.page_size
     for first, last in done.duplicates:
         begin, end = first * size, last * size
         middle = min(max(begin, frontier), end)
@@ -53,12 +53,38 @@ def add_slot_actions(
             actions.append(FreeDeviceKVFullOnly([tokens[begin:middle]]))
         if middle < end:
             actions.append(FreeDeviceKV([tokens[middle:end]]))
-    for node, first, last, healed in done.windows:
-        incoming = tokens[first * size : last * size]
+
+
+def add_window_actions(
+    actions: list[object],
+    done: _core.NodeInserted,
+    tokens: torch.Tensor,
+    nodes: _core.Nodes,
+    full: SlotTable,
+) -> dict[int, int]:
+    """Add the actions that pair window slots.
+
+    SGLang translates slots by one action for nodes in a row, since that costs it more than all the
+    rest of an insert. The slots come back as those of the lowest node. Returns the node above the
+    highest, by the lowest.
+    """
+    size, windows = full.page_size, done.windows
+    above: dict[int, int] = {}
+    highest, begin = 0, -1
+    for place, (node, first, last, healed) in enumerate(windows, 1):
         if healed:
-            actions.append(RecoverSWAWithLockedFull(node, full.get(node), incoming))
-        else:
-            actions.append(SWARebuild(node, incoming))
+            kept, incoming = full.get(nodes.slots(node)), tokens[first * size : last * size]
+            actions.append(RecoverSWAWithLockedFull(node, kept, incoming))
+            continue
+        if begin < 0:
+            highest, begin = node, first
+        if place < len(windows) and windows[place][1] == last and not windows[place][3]:
+            continue
+        if highest != node:
+            above[node] = nodes.parent(highest) or 0
+        actions.append(SWARebuild(node, tokens[begin * size : last * size]))
+        begin = -1
+    return above
 
 
 def result_of(
@@ -66,15 +92,18 @@ def result_of(
 ) -> InsertResult:
     """SGLang's result of an insert."""
     size = tables[ComponentType.FULL].page_size
-    result = InsertResult(prefix_len=done.walked_pages * size, last_device_node=done.end)
-    if ComponentType.MAMBA in tables:
-        result.mamba_exist = done.state is None
-    hint = params.swa_branching_seqlen
-    if hint is not None and ComponentType.SWA in tables:
-        result.swa_branch_inserted = len(params.key) >= hint
+    # In the order of SGLang's fields: the prefix, the total, and the end.
+    result = InsertResult(done.walked_pages * size, 0, done.end)
+    if len(tables) > 1:
+        if ComponentType.MAMBA in tables:
+            result.mamba_exist = done.state is None
+        hint = params.swa_branching_seqlen
+        if hint is not None and ComponentType.SWA in tables:
+            result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
-        for _node, first, last in done.nodes:
+        for first, rows in done.full:
+            last = first + len(rows)
             result.record_adopted_range(ComponentType.FULL, first * size, last * size)
         for _node, first, last, _healed in done.windows:
             result.record_adopted_range(ComponentType.SWA, first * size, last * size)

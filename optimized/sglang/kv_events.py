@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec import Raw
 from sglang.srt.disaggregation.kv_events import (
     AllBlocksCleared,
     StorageMedium,
@@ -62,28 +63,27 @@ class SentEvents:
 
     def _sent(self, part: _core.PackedPart, native: TreeOfNodes, session_id: str | None) -> object:
         kind, number, medium, parent, hashes, tokens = part
-        if number == 0:
-            extra_key = salt = seed = None
-        else:
-            extra_key, salt = scope = native.scope(number)
-            seed = self._seed(scope)
-        ids: object = msgspec.Raw(hashes)
-        if seed is not None:
-            ids = msgspec.Raw(_in_namespace(hashes, seed))
-            if parent is not None:
-                parent = namespaced_block_hash(parent, namespace_seed=seed)
+        salt = lora_name = None
+        if number:
+            _, salt = scope = native.scope(number)
+            seed, lora_name = self._seed(scope), self._lora_name(scope)
+            if seed is not None:
+                hashes = _in_namespace(hashes, seed)
+                if parent is not None:
+                    parent = namespaced_block_hash(parent, namespace_seed=seed)
         if kind == REMOVED:
-            return LazyRemoved(ids, MEDIA[medium])
+            return LazyRemoved(Raw(hashes), MEDIA[medium])
+        # In the order of SGLang's fields; there is no number of a LoRA.
         return LazyStored(
-            block_hashes=ids,
-            parent_block_hash=parent,
-            token_ids=msgspec.Raw(tokens),
-            block_size=native.settings.page_size,
-            lora_id=None,
-            medium=MEDIA[medium],
-            cache_salt=salt,
-            session_id=session_id,
-            lora_name=None if number == 0 else self._lora_name((extra_key, salt)),
+            Raw(hashes),
+            parent,
+            Raw(tokens),
+            native.settings.page_size,
+            None,
+            MEDIA[medium],
+            salt,
+            session_id,
+            lora_name,
         )
 
     def _lora_name(self, scope: Scope) -> str | None:

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
+from kvcanon.sglang_plugin import OTHERWISE, RELEASE
+
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
-RELEASE = "0.5.23"
-"""The release of SGLang that this core is tested with."""
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
-OTHERWISE = "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND to serve with SGLang's own core"
 OFFERED_COMPONENTS = ("FULL", "SWA", "MAMBA")
 VIRTUAL_POOLS = (
     "UnifiedSWAAllocatorBase",
@@ -61,7 +60,7 @@ def _refuse_policy(params: CacheInitParams) -> None:
     if policy not in POLICIES:
         refuse(f"--radix-eviction-policy {policy}", f"it has {', '.join(POLICIES)}")
     if params.eviction_policy_config:
-        refuse("a configuration of --radix-eviction-policy", "its policies have none")
+        refuse("--radix-eviction-policy-config", "its policies have no configuration")
 
 
 def _refuse_windows(params: CacheInitParams) -> None:
@@ -88,10 +87,11 @@ def _refuse_storage() -> None:
     memory = _server_setting("get_memory")
     if memory is None:
         return
-    if getattr(memory, "hicache_storage_backend", None) is not None:
-        refuse("--hicache-storage-backend", "it has a device and a host tier")
+    # The buffer mode needs storage, so that it is refused first.
     if getattr(memory, "hicache_host_memory_mode", "cache") == "buffer_only":
         refuse("--hicache-host-memory-mode buffer_only", "its host tier is a cache")
+    if getattr(memory, "hicache_storage_backend", None) is not None:
+        refuse("--hicache-storage-backend", "it has a device and a host tier")
     if getattr(memory, "enable_unified_cache_external_linker", False):
         refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
 

@@ -1,91 +1,98 @@
-"""Tables from nodes of the tree to SGLang's token slots.
+"""Tables from rows of the tree to SGLang's token slots.
 
-The native tree knows which nodes have data; a table has its token slots, one tensor a node, on the
-device of the slots, so that no call reads a device tensor. What leaves is handed back without a
-search, and a match that ends in one node is one tensor.
+The native tree numbers its pages by rows, and knows which rows a node has. A table has the slots of
+each row's page, on the device of the slots, so that no call reads a device tensor. No Python object
+belongs to a node: a tree of 100,000 prompts gives the garbage collector nothing to visit.
 
-Slots have 32 bits there and 64 bits in SGLang: the copy that every answer is converts them. A pool
-has fewer than 2**31 slots.
+Slots have 32 bits there and 64 bits in SGLang. A pool has fewer than 2**31 slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
+
+from kvcanon.optimized._core import Rows, RowTable
 
 MOST_SLOTS = (1 << 31) - 1
 
 
-class SlotTable:
-    """The token slots of one component on one medium, by node.
+class HostSlots:
+    """The token slots of one component, by row, where SGLang has them in the memory of the host.
+
+    Args:
+        pages: How many pages the pool has.
+        page_size: Tokens a page; 1 for states.
+    """
+
+    def __init__(self, pages: int, page_size: int) -> None:
+        self.rows, self.page_size = pages, page_size
+        self.nothing = torch.empty((0,), dtype=torch.int64)
+        """Token slots of no row; shared, and never written."""
+        table = RowTable(pages, page_size)
+        self._put, self._get = table.put, table.get
+
+    def put(self, rows: Rows, tokens: torch.Tensor, first_page: int = 0) -> None:
+        """Set the token slots of rows, from the whole pages of `tokens` as of `first_page`."""
+        self._put(rows, tokens.contiguous().numpy(), first_page)
+
+    def get(self, rows: Rows) -> torch.Tensor:
+        """The token slots of rows, in their order: a new tensor."""
+        slots = self._get(rows)
+        return torch.frombuffer(slots, dtype=torch.int64) if slots else self.nothing
+
+
+class DeviceSlots:
+    """As `HostSlots`, where SGLang has them on a device.
+
+    Of each page a tensor has the first slot, or all where they are not consecutive.
 
     Args:
         pages: How many pages the pool has.
         page_size: Tokens a page; 1 for states.
         device: Where SGLang has its slots.
-
-    Raises:
-        ValueError: the pool has more slots than 31 bits can number.
+        consecutive: Whether each page is a run of consecutive slots.
     """
 
-    def __init__(self, pages: int, page_size: int, device: torch.device | str) -> None:
-        if pages * page_size > MOST_SLOTS:
-            raise ValueError(f"a pool of {pages * page_size} slots; at most {MOST_SLOTS}")
-        self.pages, self.page_size = pages, page_size
+    def __init__(
+        self, pages: int, page_size: int, device: torch.device | str, *, consecutive: bool
+    ) -> None:
+        # With rows to spare nodes find consecutive ones, which are read as one slice.
+        self.rows, self.page_size = pages + pages // 2, page_size
         self.nothing = torch.empty((0,), dtype=torch.int64, device=device)
-        """Token slots of no node; shared, and never written."""
-        self._slots: dict[int, torch.Tensor] = {}
+        self._width = 1 if consecutive else page_size
+        self._slots = torch.zeros((self.rows, self._width), dtype=torch.int32, device=device)
+        self._offsets = torch.arange(page_size, device=device)
 
-    def __len__(self) -> int:
-        return len(self._slots)
+    def put(self, rows: Rows, tokens: torch.Tensor, first_page: int = 0) -> None:
+        """Set the token slots of rows, from the whole pages of `tokens` as of `first_page`."""
+        size, at = self.page_size, first_page
+        for row, count in rows.runs():
+            pages = tokens[at * size : (at + count) * size].reshape(count, size)
+            self._slots[row : row + count] = pages[:, : self._width]
+            at += count
 
-    def __contains__(self, node: int) -> bool:
-        return node in self._slots
-
-    def put(self, node: int, tokens: torch.Tensor) -> None:
-        """Set the token slots of a node, to a copy of `tokens`."""
-        # A conversion is a copy; what needs none would stay the caller's.
-        copied = tokens.int() if tokens.dtype is torch.int64 else tokens.int().clone()
-        self._slots[node] = copied
-
-    def get(self, node: int) -> torch.Tensor:
-        """The token slots of a node: a new tensor."""
-        return self._slots[node].long()
-
-    def take(self, node: int) -> torch.Tensor:
-        """Forget the token slots of a node, and return them."""
-        return self._slots.pop(node).long()
-
-    def forget(self, node: int) -> None:
-        """Forget the token slots of a node."""
-        self._slots.pop(node)
-
-    def of_path(self, nodes: Sequence[int]) -> torch.Tensor:
-        """The token slots of nodes in a row: a new tensor."""
-        if len(nodes) == 1:
-            return self._slots[nodes[0]].long()
-        if not nodes:
+    def get(self, rows: Rows) -> torch.Tensor:
+        """The token slots of rows, in their order: a new tensor."""
+        parts = [self._slots[row : row + count] for row, count in rows.runs()]
+        if not parts:
             return self.nothing
-        return torch.cat([self._slots[node] for node in nodes]).long()
+        slots = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if self._width == self.page_size:
+            return slots.reshape(-1).long()
+        return (slots + self._offsets).view(-1)
 
-    def all(self) -> torch.Tensor:
-        """The token slots of every node: a new tensor."""
-        return self.of_path(list(self._slots))
 
-    def cut(self, upper: int, lower: int, pages: int) -> None:
-        """Give the upper part of a node that was cut its pages; nothing where it has no slots."""
-        if lower not in self._slots:
-            return
-        tokens, at = self._slots[lower], pages * self.page_size
-        # Copies, so that neither keeps the memory of the other.
-        self._slots[upper] = tokens[:at].clone()
-        self._slots[lower] = tokens[at:].clone()
+SlotTable: TypeAlias = HostSlots | DeviceSlots
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._slots.clear()
 
-    def lengths(self) -> dict[int, int]:
-        """How many token slots each node has."""
-        return {node: len(tokens) for node, tokens in self._slots.items()}
+def slot_table(
+    pages: int, page_size: int, device: torch.device | str, *, consecutive: bool = True
+) -> SlotTable:
+    """Make a table for a pool. Raises: ValueError, where 31 bits cannot number its slots."""
+    if pages * page_size > MOST_SLOTS:
+        raise ValueError(f"a pool of {pages * page_size} slots; at most {MOST_SLOTS}")
+    if torch.device(device).type == "cpu":
+        return HostSlots(pages, page_size)
+    return DeviceSlots(pages, page_size, device, consecutive=consecutive)

@@ -53,8 +53,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         nodes = self.native.nodes
         nodes.forget()
         self._root = nodes.root()
-        for table in (*self.tables.values(), *self.host_tables.values()):
-            table.clear()
+        self._windows_below.clear()
         self._forget_host_tier()
 
     def root_node_handle(self, extra_key: str | None = None) -> int:
@@ -85,22 +84,27 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         nodes = self._nodes or self.native.nodes
         found = nodes.match(tokens, self._namespace(key))
         on_device, walked = found.device_pages * size, found.walked_pages * size
-        reached, end, cuts = found.prefix_pages * size, found.end, found.cuts
+        reached, end, last, cuts = found.prefix_pages * size, found.end, found.last, found.cuts
         _, swa, states = found.host_only if self._hicache else NOTHING
+        branch = state_branch = None
+        if walked > reached and self._has_parts:
+            branch = walked if SWA in self.tables else None
+            state_branch = self._state_branch(walked, reached)
+        # In the order of SGLang's fields: names would take a microsecond.
         return MatchResult(
-            device_prefix_len=on_device,
-            last_device_node=found.device_end,
-            last_host_node=end,
-            best_match_node=end,
-            # All of it is there after a load, what the device has of it as well.
-            host_hit_length=reached - on_device,
-            swa_host_hit_length=swa * size,
-            swa_branching_seqlen=walked if walked > reached and SWA in self.tables else None,
-            mamba_host_hit_length=states,
-            mamba_branching_seqlen=self._state_branch(walked, reached),
-            full_kv_hit_length=walked,
-            cache_actions=self._follow_cuts(cuts) if cuts else [],
-            last_visited_node_id=None if found.last == self._root else found.last,
+            on_device,
+            found.device_end,
+            end,  # last_host_node
+            end,  # best_match_node
+            reached - on_device,  # All of it is there after a load, also what the device has of it.
+            swa * size,
+            branch,
+            states,
+            state_branch,
+            None,  # cache_protected_len
+            walked,
+            self._follow_cuts(cuts) if cuts else [],
+            None if last == self._root else last,
         )
 
     def collect_full_device_indices(self, from_node_id: int, until_node_id: int) -> torch.Tensor:
@@ -108,7 +112,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if from_node_id == until_node_id:
             return self._full.nothing
         nodes = self._nodes or self.native.nodes
-        return self._full.of_path(nodes.path(from_node_id, until_node_id))
+        return self._full.get(nodes.slots(from_node_id, until_node_id))
 
     def begin_insert(self, params: InsertParams) -> InsertStepResult:
         """Insert a key; the answer is whole at once."""
@@ -205,26 +209,25 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         """Set the token slots of a node's window, or the slot of its state."""
         if component_type is FULL:
             raise ValueError("full data is set by inserts and loads")
-        table = self.tables[component_type]
-        if node_id not in table:
+        nodes, kind = self._nodes or self.native.nodes, int(component_type)
+        if nodes.has(node_id, kind):
             # An insert has taken rows for the window data already, which is here only now.
-            nodes, kind = self._nodes or self.native.nodes, int(component_type)
-            if not nodes.has(node_id, kind):
-                nodes.add_device_data(node_id, kind)
-        table.put(node_id, value)
+            rows = nodes.slots(node_id, self._windows_below.pop(node_id, None), kind)
+        else:
+            rows = nodes.add_device_data(node_id, kind)
+        self.tables[component_type].put(rows, value)
 
     def get_component_device_value(
         self, node_id: int, component_type: ComponentType
     ) -> torch.Tensor | None:
         """The token slots of a node's component; None where it has none on the device."""
-        table = self.tables.get(component_type)
-        return table.get(node_id) if table is not None and node_id in table else None
+        return self.slots_at(node_id, component_type)
 
     # Sizes, in tokens and states.
 
     def evictable_size(self) -> int:
         """Full tokens that may be evicted."""
-        return self.component_evictable_size(FULL)
+        return self.native.view.usage(0)[0] * self.page_size
 
     def protected_size(self) -> int:
         """Full tokens that a lock protects."""
@@ -276,11 +279,13 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def all_values_flatten(self) -> torch.Tensor:
         """The full token slots of the tree."""
-        return self._full.all()
+        return walks.all_slots(self.native, self._full, FULL)
 
     def all_mamba_values_flatten(self) -> torch.Tensor:
         """The states of the tree."""
-        return self.tables[MAMBA].all() if MAMBA in self.tables else self._full.nothing
+        if MAMBA not in self.tables:
+            return self._full.nothing
+        return walks.all_slots(self.native, self.tables[MAMBA], MAMBA)
 
     def walk_for_kv_canary(self, unlocked_only: bool, swa_resident_only: bool) -> object:
         """Every full token slot with its position and the slot before it."""
@@ -295,8 +300,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self.native.view.check()
         except SpecViolation as violation:
             raise AssertionError(str(violation)) from violation
-        walks.require_all_slots(self.native, self.tables, 0)
-        walks.require_all_slots(self.native, self.host_tables, 1)
         copies = [*ongoing_write_through, *ongoing_load_back]
         loose = walks.unlocked(self.native, [node_id for _, node_id in copies])
         if loose:
@@ -318,15 +321,19 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         size = full.page_size
         if tokens is None:
             tokens = inserts.own_numbers(params, pages * size, self.device)
-        for node, first, last in done.nodes:
-            full.put(node, tokens[first * size : last * size])
-        inserts.add_slot_actions(actions, done, tokens, frontier, full)
+        for first, rows in done.full:
+            full.put(rows, tokens, first)
+        inserts.add_slot_actions(actions, done, tokens, frontier, size)
+        if self._has_parts:
+            nodes = self._nodes or self.native.nodes
+            self._windows_below = inserts.add_window_actions(actions, done, tokens, nodes, full)
         if self._hicache:
             wanted = [node for node in done.wanted if node not in self.pending]
             if wanted:
                 actions.append(BackupKV(wanted))
-        if MAMBA in self.tables and done.state is not None:
-            self.tables[MAMBA].put(done.end, params.mamba_value.view(-1)[:1])
+        if self._has_parts and MAMBA in self.tables and done.state is not None:
+            rows = nodes.slots(done.end, None, int(MAMBA))
+            self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
             if self._states_per_path() >= 0:
                 actions.append(MambaEvictExcessPathStates(done.end))
         return InsertStepResult(actions, inserts.result_of(done, params, self.tables))

@@ -68,26 +68,15 @@ def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
     return order
 
 
-def require_all_slots(
-    native: TreeOfNodes, tables: dict[ComponentType, SlotTable], medium: int
-) -> None:
-    """Check that the tables have the slots of what the tree has, and no others.
-
-    Raises:
-        AssertionError: they differ.
-    """
+def all_slots(native: TreeOfNodes, table: SlotTable, kind: ComponentType) -> torch.Tensor:
+    """The token slots that every node has of a component on the device."""
     nodes = native.nodes
-    for kind, table in tables.items():
-        expected = {}
-        for node, _ in _with_parents(nodes):
-            first, last, *media = nodes.describe(node)
-            if media[medium][int(kind)]:
-                pages = 1 if kind is ComponentType.MAMBA else last - first
-                expected[node] = pages * table.page_size
-        found = table.lengths()
-        if found != expected:
-            differ = {node for node, _ in found.items() ^ expected.items()}
-            raise AssertionError(f"{kind} slots of nodes {sorted(differ)} on medium {medium}")
+    found = [
+        table.get(nodes.slots(node, None, int(kind)))
+        for node, _ in _with_parents(nodes)
+        if nodes.has(node, int(kind))
+    ]
+    return torch.cat(found) if found else table.nothing
 
 
 def canary(
@@ -100,7 +89,7 @@ def canary(
     for node, parent in _with_parents(nodes):
         first, _, (has_full, has_swa, _), _ = nodes.describe(node)
         before = last_slots[parent]
-        slots = full.get(node).tolist() if has_full else []
+        slots = full.get(nodes.slots(node)).tolist() if has_full else []
         last_slots[node] = slots[-1] if slots else before
         if (swa and not has_swa) or (unlocked_only and locks[node]):
             continue

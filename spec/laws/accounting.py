@@ -64,7 +64,8 @@ def accounting(state: Snapshot) -> Iterator[str]:
     """The counts of evictable and protected slots that a cache reports are right.
 
     Evictable are the device slots of nodes whose component is not locked, protected those of nodes
-    where it is. With the free, held and orphaned slots these are all slots of a pool (ALLOC-8).
+    where it is. Together with the slots that are free, held by requests, or owned by a cancelled
+    copy (orphaned), these are all slots of a pool (ALLOC-8).
 
     Why: an engine admits requests by these counts. If they are too high, the slots that it promised
     are not there; if too low, the pool stays idle, or an idle check stops the server.
@@ -87,8 +88,9 @@ def accounting(state: Snapshot) -> Iterator[str]:
 def counts_are_true(step: Step) -> Iterator[str]:
     """The slots that an operation reports as freed or taken entered or left the free lists.
 
-    Slots that are given back or handed over were held by requests. By profile, healing puts
-    incoming slots in place of others; then those others are freed, and the tree has adopted none.
+    Slots that are given back or handed over were held by requests. By profile, a page that gets
+    window data again may take the full slot that came with it; then its old full slot is freed, and
+    the new one does not count as adopted.
 
     Why: an engine that believes in too many free slots fails when it takes them; one that believes
     in too few evicts again, and loses pages without need.

@@ -170,7 +170,7 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
     from_outside=visibility.ANSWERS,
 )
 def refusals_change_nothing(step: Step) -> Iterator[str]:
-    """A refused call leaves tree, slots and counts exactly as they were: not a node is cut.
+    """A refused call leaves tree, slots and counts exactly as they were, and cuts no node.
 
     REC-7, LOCK-10, ASYNC-7 and EVENT-5 check that recency, receipts and transfers stay and that no
     event is emitted.
@@ -252,5 +252,5 @@ def _taken(
         yield (
             f"{component} slots {sorted(given)} were given out, but "
             f"{sorted(set(was.free).symmetric_difference(now.free))} left or entered the free list "
-            f"and {sorted(was.held ^ now.held)} are held in one state only"
+            f"and {sorted(was.held ^ now.held)} are held only before or only after the call"
         )

@@ -49,8 +49,8 @@ def settles_in_order(step: Step) -> Iterator[str]:
     once, in the order in which it settled them, and no others. An eviction under write_back waits
     for its own copies and does not report them.
 
-    Why: otherwise a child's copy counts while its parent's may still fail, and leaves a gap above
-    it.
+    Why: otherwise a child's copy counts while its parent's may still fail, and then the child's
+    data is below a gap.
 
     Seen broken: not seen
     """
@@ -177,14 +177,14 @@ def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Itera
     needs=(*NEEDS, Need.EVENTS),
     enabled_if=bounds.has_host_tier,
 )
-def done_is_announced(step: Step) -> Iterator[str]:
+def done_copies_emit_stores(step: Step) -> Iterator[str]:
     """When a transfer is done, a store is emitted for each page that it copied, parents first.
 
     ASYNC-8 checks that the data is there. By profile, load-backs emit their stores at the enqueue;
     then they emit none here.
 
-    Why: no router uses a copy that it does not know of; a cut during a copy made half of one
-    disappear.
+    Why: a router does not use a copy that no event reported. Seen in an engine: a node was cut
+    during its copy, and only one half was reported and stored.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/16946,
     https://github.com/sgl-project/sglang/issues/27072
@@ -231,8 +231,8 @@ def done_is_announced(step: Step) -> Iterator[str]:
 def failure_leaves_nothing(step: Step) -> Iterator[str]:
     """A transfer that failed or was cancelled leaves free slots, and nothing else.
 
-    Its targets are in the free list, and no node has them (so that a store would break EVENT-10). A
-    copy that builds on a failed one of the same direction is cancelled.
+    Its targets are in the free list, and no node has them; a store for one of them would break
+    EVENT-10. A copy that builds on a failed one of the same direction is cancelled.
 
     Why: slots that a failed copy keeps are lost; data that it claims to have copied is garbage.
 
@@ -266,7 +266,8 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
 def flush_ends_all(step: Step) -> Iterator[str]:
     """After a flush nothing is in flight.
 
-    Why: whoever shuts down or resets after a flush frees memory under a running copy.
+    Why: after a flush an engine shuts down or resets. If a copy were still running, it would read
+    or write memory that is freed by then.
 
     Seen broken: not seen
     """

@@ -104,8 +104,8 @@ def no_orphan(step: Step) -> Iterator[str]:
     the host only pages that are not on the device. Under write_back a leaf that cannot be copied
     takes the pages below it, which are on the host alone, with it.
 
-    Why: nobody can find, match or free a node without a parent. And a copy that was paid for is
-    thrown away.
+    Why: nobody can find, match or free a node whose parent is gone. And if a page leaves the tree
+    although another medium has a copy of it, that copy was paid for and is thrown away.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596,
     https://github.com/sgl-project/sglang/issues/33713

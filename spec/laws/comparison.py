@@ -128,10 +128,16 @@ def rest_changed(step: Step) -> Iterator[str]:
         for words, old, new in (("free", was.free, now.free), ("held", was.held, now.held)):
             if set(old) != set(new):
                 moved = sorted(set(old) ^ set(new))
-                yield f"slots {moved} of {pool_in_words(pool)} are {words} in one state only"
+                yield (
+                    f"slots {moved} of {pool_in_words(pool)} are {words} only before or only after "
+                    "the call"
+                )
     if before.swa_of_full != after.swa_of_full:
         pairs = sorted(set(before.swa_of_full.items()) ^ set(after.swa_of_full.items()))
-        yield f"the mapping leads from full to window slots {pairs} in one state only"
+        yield (
+            f"the mapping leads from full to window slots {pairs} only before or only after the "
+            "call"
+        )
 
 
 def pool_in_words(pool: Pool) -> str:

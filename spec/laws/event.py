@@ -156,8 +156,8 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
 def stream_is_residency(stream: Stream) -> Iterator[str]:
     """The sum of the events is exactly what is resident, page by page, on each medium.
 
-    Why: a router believes this sum. Pages that it lacks are computed again; pages that it has too
-    many of are requested in vain.
+    Why: a router believes this sum. Pages that it lacks are computed again; for pages that it
+    believes in and that are gone, it sends requests to the wrong engine.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/38486,
     https://github.com/sgl-project/sglang/issues/32537,
@@ -205,7 +205,8 @@ def silence(step: Step) -> Iterator[str]:
     Where events are off, nothing is emitted at all. EVENT-10 checks what the other operations may
     emit.
 
-    Why: an event without a change makes a router drop a prefix that is still there.
+    Why: an event without a change makes a router drop a prefix that is still there, or promise one
+    that is not.
 
     Seen broken: not seen
     """
@@ -241,9 +242,9 @@ def media_of_operations(step: Step) -> Iterator[str]:
     of a copy is emitted when the copy is acknowledged (by profile, that of a load-back at its
     enqueue), and an eviction of window data or a mamba state alone emits nothing.
 
-    Why: a page that comes without an event is never requested, one that leaves without an event is
-    requested in vain. A store too early sends requests to data that may never arrive; a remove for
-    window data makes routers drop a prefix that is still there.
+    Why: a page that comes without an event is never requested; for one that leaves without an
+    event, requests go to the wrong engine. A store that is emitted too early sends requests to data
+    that may never arrive; a remove for window data makes routers drop a prefix that is still there.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/22894,
     https://github.com/sgl-project/sglang/pull/24718,

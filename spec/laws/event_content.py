@@ -28,7 +28,8 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
 
     A store without a parent hash is of a first page of the namespace.
 
-    Why: a router that computes hashes from prompts never finds the page, or finds another tenant's.
+    Why: with another hash, a router that computes hashes from prompts never finds the page, or
+    finds another tenant's.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24568,
     https://github.com/vllm-project/vllm/issues/44103
@@ -68,7 +69,8 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
 
     After a cut, the parent of a new branch is the last page that the branches share.
 
-    Why: a router attaches the page to another prefix, and promises it to the wrong prompts.
+    Why: otherwise a router attaches the page to another prefix, and promises it to the wrong
+    prompts.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/24718,
     https://github.com/vllm-project/vllm-ascend/issues/12252

@@ -41,7 +41,7 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 def reset_clears(step: Step) -> Iterator[str]:
     """A reset emits exactly one AllBlocksCleared, and no other operation emits one.
 
-    EVENT-11 says when another one waits: where the events that waited were too many.
+    EVENT-11 says when another operation emits one as well: when too many events wait to be taken.
 
     Why: otherwise routers go on sending requests to an empty cache.
 
@@ -73,8 +73,8 @@ def taken_once(step: Step) -> Iterator[str]:
     by AllBlocksCleared and a store of each page that is resident, until they are taken.
 
     Why: an event that is lost between cache and router is lost for good; nobody can ask for it
-    again. So where events must be lost, because nobody takes them, the router is told to begin
-    anew and gets all that it needs.
+    again. So where nobody takes the events and some must be dropped, AllBlocksCleared makes the
+    router begin anew, and the stores after it say all that is resident.
 
     Seen broken: not seen
     """
@@ -107,7 +107,7 @@ def children_leave_first(step: Step) -> Iterator[str]:
     By profile the pages of one node may be removed in any order, after those of all nodes below it.
     On the host this is not demanded under write_back, where a parent may lack a backup.
 
-    Why: between the two events a router promises a prefix whose beginning is gone.
+    Why: otherwise, between the two events, a router promises a prefix whose beginning is gone.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/4596
     """
@@ -145,7 +145,8 @@ def children_leave_first(step: Step) -> Iterator[str]:
 def begins_cleared(stream: Stream) -> Iterator[str]:
     """The first event of a cache is AllBlocksCleared.
 
-    Why: a router that knew the cache before a restart goes on requesting pages that are gone.
+    Why: otherwise a router that knew the cache before a restart goes on requesting pages that are
+    gone.
 
     Seen broken: https://github.com/sgl-project/sglang/pull/24718
     """
@@ -168,7 +169,8 @@ def begins_cleared(stream: Stream) -> Iterator[str]:
 def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
     """A page that moves between media is stored on the new one before it is removed from the old.
 
-    Why: in between a router believes that the page is nowhere, and sends the prompt elsewhere.
+    Why: otherwise, between the two events, a router believes that no engine has the page, and sends
+    the prompt elsewhere.
 
     Seen broken: not seen
     """

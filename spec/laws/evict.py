@@ -110,8 +110,8 @@ def victims_only(step: Step) -> Iterator[str]:
     unlocked nodes may lose their host copies for that. By profile, the window before a victim may
     be copied with it, and locks need not hold host copies.
 
-    Why: whatever else an eviction moves or drops is neither asked for nor reported, and somebody
-    relies on it.
+    Why: nobody asked for other changes and no answer reports them, so that a request, a router or
+    the engine goes on with what is no longer true.
 
     Seen broken: https://github.com/NVIDIA/TensorRT-LLM/issues/17926,
     https://github.com/sgl-project/sglang/issues/27444
@@ -141,7 +141,7 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
 
     A duplicate is the host copy of data that is still on the device.
 
-    Why: a duplicate costs nothing now, and at worst another copy later; a host leaf is lost.
+    Why: to drop a duplicate loses nothing, and costs another copy at worst; a host leaf is lost.
 
     Seen broken: not seen
     """
@@ -197,7 +197,10 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
         now_pool = step.after.pools.get(pool, was_pool)
         if was_pool.held != now_pool.held:
             moved_slots = sorted(was_pool.held ^ now_pool.held)
-            yield f"{pool[0]} slots {moved_slots} on {pool[1]} are held in one state only"
+            yield (
+                f"{pool[0]} slots {moved_slots} on {pool[1]} are held only before or only after "
+                "the call"
+            )
 
 
 def _ancestors(state: Snapshot, below: Collection[NodeId]) -> set[NodeId]:

@@ -62,9 +62,9 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     follow once it is a leaf; for window and mamba slots, the least recently used data that is not
     locked. A leaf leaves as a whole, except that of the last victim only the needed end may leave.
     Under write_back, data that leaves the device is copied to the host first if it fits there or
-    room can be made. On the host, only data that is nowhere else leaves, under write_back after the
-    duplicates. By profile, a tombstone leaves with the last node below it; and where cuts change
-    recency, steps that cut are not checked.
+    host slots can be freed for it. On the host, only data that is nowhere else leaves, under
+    write_back after the duplicates. By profile, a tombstone leaves with the last node below it; and
+    where cuts change recency, steps that cut are not checked.
 
     Why: the operator chose the policy. A wrong victim, or one too many, is a prompt that should be
     cached. And replicas that evict differently run different plans and hang.

@@ -136,8 +136,8 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
     No lock remains, and LOCK-10 and ASYNC-7 check that no receipt and no transfer does. Nodes may
     be cut.
 
-    Why: the request computes its prefix instead, and nobody will ever release what the attempt had
-    taken.
+    Why: the request then computes its prefix itself. Nobody ever releases what a load-back that did
+    not happen has taken.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/30986
     """
@@ -247,10 +247,11 @@ def host_copy_stays(step: Step) -> Iterator[str]:
 def decisions(step: Step) -> Iterator[str]:
     """A load-back gives the one right reason where it is not enqueued.
 
-    Nothing to load: all data is on the device or on its way. Below threshold: fewer full pages than
-    are worth a copy, and no other data. Over quota: more full pages than the quota. No room: some
-    pool would have too few free slots even if everything left that may leave, except the prefix
-    itself; whether the cache evicts for a load-back that cannot fit is free.
+    `nothing_to_load`: all data is on the device or on its way. `below_threshold`:
+    fewer full pages than are worth a copy, and no other data. `over_quota`: more full pages than
+    the quota. `no_room`: some pool would have too few free slots even if everything that may be
+    evicted were evicted, except the prefix itself; whether the cache evicts for a load-back that
+    cannot fit is free.
 
     Why: the reason decides what the engine does next: wait, compute, or try again.
 
@@ -303,7 +304,8 @@ def others_left_alone(step: Step) -> Iterator[str]:
     On its key it changes slots, locks and copies in flight, but neither hits nor backups. It makes
     nothing recent (REC-7).
 
-    Why: a load-back is for one prompt. Whatever it changes elsewhere decides who is evicted next.
+    Why: a load-back is for one prompt. Whatever else it changes decides which data of other prompts
+    is evicted next.
 
     Seen broken: not seen
     """

@@ -18,7 +18,6 @@ from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
     MEDIA,
     changes,
-    in_words,
     is_loose_copy,
     page_in_words,
     refs_of,
@@ -172,12 +171,15 @@ def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
     from_outside=(visibility.DEVICE_EVICTIONS,),
 )
 def locked_stays(step: Step) -> Iterator[str]:
-    """What is locked before a step stays in its slots, unless the step is a release.
+    """Locked data stays in its slots, in every step but a release.
 
-    Data may be gained. The only data that may be lost never arrived: the target of a copy that a
-    poll or a flush finds failed or cancelled. By profile, host copies may go: those of a node whose
-    load-back is done (LOAD-5), and all of them where locks do not hold host copies; data that the
-    device has may even be copied again, into other slots.
+    A locked node may gain data. It loses a slot only if a copy was to fill that slot, and a poll, a
+    flush or a settle call finds that the copy failed or was cancelled: the data never came.
+
+    Two profiles allow more, for host copies only. Where a load-back need not keep the host copy
+    that it loads, the copy may go when the load-back is settled (LOAD-5). Where locks need not hold
+    host copies, any host copy may go, except full data that is on the host alone; if the data is on
+    the device, it may also be copied again, into other host slots.
 
     Why: a request reads these slots. If they are evicted or moved, it reads another prompt's KV in
     the middle of its computation.
@@ -206,7 +208,8 @@ def locked_stays(step: Step) -> Iterator[str]:
                 if old not in (None, new) and not never_there and not loose:
                     yield (
                         f"{page_in_words(step.before, was)} was in {component} slot {old} on "
-                        f"{medium}, with {refs} lock_refs, and is now in {in_words(new)}"
+                        f"{medium}, with lock_refs {refs}, and is now in "
+                        f"{'no slot' if new is None else f'slot {new}'}"
                     )
 
 

@@ -157,12 +157,13 @@ def slots_of_the_key(step: Step) -> Iterator[str]:
 def match_only_looks(step: Step) -> Iterator[str]:
     """A match changes nothing but recency and where nodes are cut.
 
-    Pages keep data, locks, hits and marks; free lists, owners and counts stay as they are. LOCK-10
-    and ASYNC-7 check receipts and transfers, REC laws check recency, EVENT-5 checks that no event
-    is emitted. By profile a match counts hits at the nodes of its usable prefix (RES-7).
+    Pages keep data, locks, hits and the copies that they wait for; free lists, owners and counts
+    stay as they are. LOCK-10 and ASYNC-7 check receipts and transfers, REC laws check recency,
+    EVENT-5 checks that no event is emitted. By profile a match counts hits at the nodes of its
+    usable prefix (RES-7).
 
-    Why: an engine matches every waiting request at every step. Whatever a match evicts or holds is
-    gone long before the request runs.
+    Why: an engine matches every waiting request at every step. If a match evicts data or locks it,
+    requests that do not run yet take memory from those that do.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """

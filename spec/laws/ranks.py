@@ -29,8 +29,8 @@ FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "eve
     "ASYNC-11",
     Kind.STEP,
     premise=Premise[Step](
-        "a call on several ranks while a copy has ended on one of them and not, or not so, on "
-        "another",
+        "a call on several ranks while a copy has ended on one of them, and not yet, or with "
+        "another result, on another",
         lambda step: any(rank.ended != step.ranks[0].ended for rank in step.ranks),
     ),
     needs=(Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS),

@@ -43,8 +43,8 @@ def release_mirrors(step: Step) -> Iterator[str]:
     `unlock_window` does so for window data and mamba state, and keeps the receipt. `unlock` does so
     for everything that is left, and closes the receipt.
 
-    Why: refs that a release takes beyond its own belong to another request, whose pages may then be
-    evicted; refs that it leaves keep pages for ever.
+    Why: lock refs that a release takes beyond its own belong to another request, whose pages may
+    then be evicted; lock refs that it leaves keep pages for ever.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/24153,
     https://github.com/sgl-project/sglang/issues/36848,
@@ -99,9 +99,9 @@ def release_mirrors(step: Step) -> Iterator[str]:
     from_outside=visibility.ANSWERS,
 )
 def lock_only_counts(step: Step) -> Iterator[str]:
-    """A lock adds one full lock ref to every page of its key, one to the state, and nothing else.
+    """A lock adds a full lock ref to each page of its key, one to its mamba state, and no other.
 
-    LOCK-6 checks which window data it locks. Nodes may be cut.
+    It changes nothing else, but nodes may be cut. LOCK-6 checks which window data it locks.
 
     Why: a lock that moves data moves it under other readers. One that misses a page leaves it to be
     evicted under the request.
@@ -195,7 +195,7 @@ def lock_gives_a_receipt(step: Step) -> Iterator[str]:
     if any(each.receipt_id == given.receipt_id for each in step.before.holds):
         yield f"{name} was open before the lock that gave it out"
     elif given.receipt_id in step.given:
-        yield f"{name} was given out before; whoever had it then can release this lock"
+        yield f"{name} was given out before; its first holder can release this lock"
     holds = [each for each in step.after.holds if each.receipt_id == given.receipt_id]
     if len(holds) != 1 or holds[0].transfer_id is not None:
         yield f"{name} was given out, and the open receipts of that number are {holds}"
@@ -224,7 +224,8 @@ def _receipts_after_release(step: Step, hold: HoldState, *, early: bool) -> Iter
         )
     others = {each.receipt_id for each in step.before.holds} - {hold.receipt_id}
     if others != after.keys():
-        yield f"receipts {sorted(others ^ after.keys())} are open in one state only"
+        changed = sorted(others ^ after.keys())
+        yield f"receipts {changed} are open only before or only after the call"
 
 
 def _of_requests(

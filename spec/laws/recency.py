@@ -59,11 +59,12 @@ _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 def window_only_refresh(step: Step) -> Iterator[str]:
     """A match or an insert makes only the window data at the end of its prefix recent.
 
-    The prefix is the usable one of a match, or the inserted key. Window data within one window and
-    one page before its end (the cushion) becomes more recent than all other data, node by node, the
-    nearest to the end last. Nothing else moves: a walk down the path refreshes nothing. By profile,
-    the cushion need not become recent. By profile, cuts change recency; then nodes that were cut
-    are not checked. By profile, the host has its own order; then the host is not checked.
+    The prefix of a match is the usable one, that of an insert is its key. The window data of the
+    last window, and of one page before it (the cushion), becomes more recent than all other window
+    data, node by node, the node nearest to the end last. No other window data becomes recent: to
+    walk through a node does not count as its use. By profile, the cushion need not become recent.
+    By profile, cuts change recency; then nodes that were cut are not checked. By profile, the host
+    has its own order; then the host is not checked.
 
     Why: a long prompt that is used again and again would keep all its window data for ever. Most of
     it is out of reach, and it evicts the windows of other prompts.
@@ -96,7 +97,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
     needs=_ORDERS,
 )
 def full_path_refresh(step: Step) -> Iterator[str]:
-    """A match or an insert makes all full data of its prefix recent, and no other.
+    """A match or an insert makes all full data of its prefix recent, and no other full data.
 
     The nodes of the prefix become more recent than all others, which keep the tick of their last
     use. A node that is used in part, and not cut, counts as used. By profile, cuts change recency;
@@ -175,10 +176,10 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
 
     A page keeps the age that it has, and its priority if that is higher. New pages are younger than
     all others. Window data and mamba states that an insert or a host insert adds where there were
-    none are more recent than all data off its path. By profile, the host has its own order; then it
-    is not checked.
+    none are more recent than all data off its path. By profile, the host has its own order; then
+    the host is not checked.
 
-    Why: pages that should stay longest leave first.
+    Why: otherwise pages that should stay longest leave first.
 
     Seen broken: https://github.com/vllm-project/vllm/issues/47802
     """

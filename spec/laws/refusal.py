@@ -25,14 +25,15 @@ _OF_RECEIPTS = (Unlock, UnlockWindow, Reset)
     premise=Premise[Step]("a call", lambda _: True),
     from_outside=visibility.ANSWERS,
 )
-def refused_with_a_ground(step: Step) -> Iterator[str]:
-    """A call is refused only while a ground for it stands, and with the error of that ground.
+def refusals_have_a_reason(step: Step) -> Iterator[str]:
+    """A call is refused only for a reason that the table of refusals has, and with its error.
 
-    The table of grounds (`kvcanon laws --refusals`) lists the errors of each operation, and when
-    each stands. Where several stand, any of them may be given. REFUSE-2 checks releases and resets.
+    The table (`kvcanon laws --refusals`) lists the errors of each operation, each with the reason
+    for which it is given. Where several reasons hold, any of their errors may be given. REFUSE-2
+    checks releases and resets.
 
-    Why: a caller that is refused evicts, matches again or waits, for nothing. A cache that refuses
-    every insert caches nothing.
+    Why: a caller that is refused evicts, matches again or waits; after a wrong refusal it does so
+    for nothing. A cache that refuses every insert caches nothing.
 
     Seen broken: not seen
     """
@@ -51,7 +52,7 @@ def refused_with_a_ground(step: Step) -> Iterator[str]:
     enabled_if=bounds.has_receipts,
     from_outside=visibility.ANSWERS,
 )
-def receipts_are_refused_truly(step: Step) -> Iterator[str]:
+def releases_are_refused_rightly(step: Step) -> Iterator[str]:
     """A release is refused exactly when its receipt is not open, a reset exactly when one is open.
 
     Why: a lock whose release is refused lasts for ever, a cache that refuses resets while idle can
@@ -75,8 +76,8 @@ def receipts_are_refused_truly(step: Step) -> Iterator[str]:
         ),
     ),
 )
-def grounds_are_heeded(step: Step) -> Iterator[str]:
-    """A call is not served while a ground for its refusal stands.
+def what_must_be_refused_is(step: Step) -> Iterator[str]:
+    """A call is refused whenever the table of refusals has a reason to refuse it.
 
     Why: a caller that is served wrongly works with data that was never there, or hands over slots
     that belong to somebody else.

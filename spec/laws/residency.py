@@ -29,7 +29,7 @@ from kvcanon.spec.views import Step, path_of
 
 @node_law("RES-1", premise=premises.ANY_NODE, over=Difference.rebuilt_nodes)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
-    """Every node has full data, on the device or on the host.
+    """Every node below the root has full data, on the device or on the host.
 
     Why: no prefix can pass through a node without data, and nothing ever evicts it.
 
@@ -168,8 +168,8 @@ def write_through_completes(step: Step) -> Iterator[str]:
     A copy in flight counts as a backup. A node's backup needs those of all nodes above it. Window
     data of the last window and the mamba state at the end must be backed up too if they were healed
     after their node was copied. The outcome counts the pages without a backup as declined. The
-    first declined node must not fit on the host even if everything left that may leave; whether the
-    cache evicts for a copy that cannot fit is free.
+    first node without a backup must be one that does not fit on the host, even if everything there
+    that may be evicted were evicted. Whether the cache evicts for a copy that cannot fit is free.
 
     Why: a node that is skipped silently is deleted when the device is short of slots. The prompt is
     computed again, and nobody can tell why.
@@ -220,8 +220,9 @@ def write_through_completes(step: Step) -> Iterator[str]:
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, or one slot for a mamba state, in range of its pool.
 
-    So a tombstone has no window slots at all, never a few: data of only some of a node's pages
-    takes a cut. A copy in flight has its target slots.
+    So a tombstone has no window slots at all, never a few: where only some pages of a node have
+    window data, the node is cut. A node that waits for a copy has the slots that the copy will
+    fill.
 
     Why: with one slot too few, every page behind the gap is read from its neighbour's slot.
 

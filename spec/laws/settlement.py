@@ -56,7 +56,7 @@ NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
     needs=NEEDS,
     enabled_if=bounds.has_host_tier,
 )
-def transfers_are_told(step: Step) -> Iterator[str]:
+def transfers_are_reported(step: Step) -> Iterator[str]:
     """An operation reports exactly the transfers that it enqueues, in order, after all others.
 
     An insert reports its backups, a load-back its load; no other operation enqueues a transfer that
@@ -111,8 +111,8 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
     To build on a copy is to be of the same direction, with data at or below its full data. A
     cancelled copy is reported as cancelled when it ends, and never resumed.
 
-    Why: a copy that is cancelled without need is computed again; data of a copy that is reported as
-    done, and was not, is waited for and never comes.
+    Why: a copy that is cancelled without need is computed again. If a copy is reported as done and
+    its data is not there, a request uses what is not there, or waits for ever.
 
     Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
     """
@@ -144,13 +144,14 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
 def settling_moves_nothing_else(step: Step) -> Iterator[str]:
     """A poll or a flush changes only data and locks of the transfers that it settles.
 
-    Marks go where a copy is done, target slots where it is not; each receipt that closes takes its
-    lock refs along. No other slot, mark, lock or hit changes, no page comes or goes, and only
+    Where a copy is done, its nodes wait for it no more; where it failed or was cancelled, its nodes
+    also lose its target slots. Each receipt that closes takes its lock refs along. No other slot,
+    lock or hit changes, no other node begins or ceases to wait, no page comes or goes, and only
     target slots become free. By profile, host copies may be given up for a load-back that is done
     (LOAD-5).
 
-    Why: polls come at any time, between any two calls. Whatever else one evicts, moves or releases
-    is gone under a caller who had just looked.
+    Why: an engine polls at any time, between any two calls. Whatever else a poll evicts, moves or
+    releases is gone for a caller that has just matched it.
 
     Seen broken: https://github.com/sgl-project/sglang/issues/35769,
     https://github.com/sgl-project/sglang/issues/24972

@@ -154,10 +154,10 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
     """An operation on a key leaves all pages off the key's path as they are.
 
     This holds for a match, a lock, an insert, a host insert and a load-back, whichever nodes they
-    cut or join. A page off the path keeps its slots, the marks of copies in flight, its lock refs
-    and hits (MATCH-5 covers matches that count hits; REC-7 covers age). Only pages that are neither
-    locked nor in flight may be evicted to free slots: from the host for the backups of an insert
-    and for a host insert; from the device for a load-back, which under write_back copies its
+    cut or join. A page off the path keeps its slots, its lock refs, its hits and the copies that it
+    waits for (MATCH-5 covers matches that count hits; REC-7 covers age). Only pages that are
+    neither locked nor in flight may be evicted to free slots: from the host for the backups of an
+    insert and for a host insert; from the device for a load-back, which under write_back copies its
     victims to the host and may evict there too.
 
     Why: otherwise a prompt loses its data or its lock because another prompt that shares a few
@@ -277,7 +277,16 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
                 yield (
                     f"{type(step.operation).__name__}: page {row.depth} ({tokens}) of node "
                     f"{row.node_id} is not on the key's path, but {change}"
+                    f"{_elsewhere(step, row, field)}"
                 )
+
+
+def _elsewhere(step: Step, row: PageRow, field: str) -> str:
+    """A clause for a new page in another namespace than the key: why it is not on its path."""
+    key, node = getattr(step.operation, "key", None), step.after.nodes.get(row.node_id)
+    if field != "page" or key is None or node is None or node.namespace == key.namespace:
+        return ""
+    return f" in {node.namespace}; the key is in {key.namespace}"
 
 
 def _changes(

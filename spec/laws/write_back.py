@@ -47,11 +47,11 @@ from kvcanon.spec.views import COLUMN, Step
 def write_back_copies(step: Step) -> Iterator[str]:
     """Under write_back, data that leaves the device without a host copy has one afterwards.
 
-    It may be lost only if the host has no slots for all data that its node has on the device alone.
-    It must be copied if everything that all victims lack there fits into free slots, or if one node
-    was the only victim and fits into free slots and those of nodes that may be evicted. (Of several
-    victims one may lose its copy to the next.) By profile, the window before a node is copied with
-    it and counts as part of it.
+    It may be lost only if the host has too few slots for all data that its node has on the device
+    alone. It must be copied in two cases: if all data that the victims of the step lack on the host
+    fits into free slots; or if one node was the only victim and fits into free slots and those of
+    nodes that may be evicted. (Of several victims one may lose its copy to the next.) By profile,
+    the window before a node is copied with it and counts as part of it.
 
     Why: under this policy there is no other moment to copy. Data that is not copied now is computed
     again.

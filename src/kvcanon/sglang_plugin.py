@@ -6,6 +6,8 @@ docs/sglang.md says how to install and select the core.
 
 from __future__ import annotations
 
+import os
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,16 +16,34 @@ if TYPE_CHECKING:
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
 
 NAME = "kvcanon"
-"""The value of SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND that selects this core."""
+SELECTS = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"
+"""The variable whose value `NAME` selects this core."""
+RELEASE = "0.5.23"
+"""The release of SGLang that this core is tested with."""
+OTHERWISE = f"unset {SELECTS} to serve with SGLang's own core"
 
 
 def register() -> None:
-    """Register the tree core; a second call changes nothing."""
-    from sglang.srt.mem_cache.unified_cache.tree_core_registry import (  # noqa: PLC0415
-        get_tree_core_factory,
-        register_tree_core_backend,
-    )
+    """Register the tree core; a second call changes nothing.
 
+    A release of SGLang without tree cores logs what a plugin raises, and serves from its own cache.
+    Where this core is selected such a server has to end.
+
+    Raises:
+        SystemExit: this core is selected, and SGLang has no tree cores.
+    """
+    try:
+        from sglang.srt.mem_cache.unified_cache.tree_core_registry import (  # noqa: PLC0415
+            get_tree_core_factory,
+            register_tree_core_backend,
+        )
+    except ModuleNotFoundError:
+        if os.environ.get(SELECTS) != NAME:
+            return
+        raise SystemExit(
+            f"the tree core {NAME} is made for sglang=={RELEASE} and this is {_installed()}, which "
+            f"has no tree cores; install that release, or {OTHERWISE}"
+        ) from None
     if get_tree_core_factory(NAME) is None:
         register_tree_core_backend(NAME, make_tree_core)
 
@@ -43,3 +63,11 @@ def make_tree_core(params: CacheInitParams, components: dict[object, object]) ->
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore  # noqa: PLC0415
 
     return KvcanonTreeCore(params, components)
+
+
+def _installed() -> str:
+    """The release of SGLang that is installed."""
+    try:
+        return version("sglang")
+    except PackageNotFoundError:
+        return "an unknown release"

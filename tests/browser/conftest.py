@@ -19,8 +19,10 @@ from kvcanon.conformance.show.browser import headless_browser
 from opened_pages import OpenPage
 from shown_pages import write_page
 
+LOOPBACK = "http://127.0.0.1:"
 SIZES = {
     "phone": ViewportSize(width=360, height=740),
+    "enlarged": ViewportSize(width=320, height=256),
     "desktop": ViewportSize(width=1280, height=800),
 }
 
@@ -51,12 +53,13 @@ def pages_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_page(browser: Browser, pages_folder: Path) -> Iterator[OpenPage]:
-    """Opens a page: one of `shown_pages.PAGES` by its name, or a file, as of a site.
+    """Opens a page: one of `shown_pages.PAGES` by its name, a file, or an address on this machine.
 
     At the end of the test there must have been no error in its console and no request of anything
-    but files.
+    but files and that server.
     """
     contexts, wrong = list[BrowserContext](), list[str]()
+    own = ("file:", "data:", "blob:", LOOPBACK)
 
     def opened(
         page: str | Path,
@@ -64,7 +67,9 @@ def open_page(browser: Browser, pages_folder: Path) -> Iterator[OpenPage]:
         scheme: Literal["light", "dark"] = "light",
         at: str = "",
     ) -> Page:
-        path = page if isinstance(page, Path) else write_page(page, pages_folder)
+        if isinstance(page, str) and not page.startswith(own):
+            page = write_page(page, pages_folder)
+        address = page.as_uri() if isinstance(page, Path) else page
         context = browser.new_context(
             viewport=SIZES[size],
             color_scheme=scheme,
@@ -85,10 +90,10 @@ def open_page(browser: Browser, pages_folder: Path) -> Iterator[OpenPage]:
         tab.on(
             "request",
             lambda request: (
-                None if request.url.startswith("file:") else wrong.append(f"asked {request.url}")
+                None if request.url.startswith(own) else wrong.append(f"asked {request.url}")
             ),
         )
-        tab.goto(path.as_uri() + at)
+        tab.goto(address + at)
         return tab
 
     yield opened

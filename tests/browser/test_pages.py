@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import Page
 
-from opened_pages import OpenPage, scrolls_sideways, violations_of, wait_for_run
+from kvcanon.spec.law import SITE
+from opened_pages import OpenPage, said, scrolls_sideways, violations_of, wait_for_run
+from paths import DOCS
 from shown_pages import HOSTILE, PAGES
+
+PRINTS_BACKGROUND = "each => getComputedStyle(each).printColorAdjust"
+TOO_WIDE = """() => [...document.querySelectorAll("main *")].filter((each) => {
+  const box = each.getBoundingClientRect(), parent = each.parentElement;
+  const holds = getComputedStyle(parent).overflowX === "visible";
+  return box.width && holds && !each.closest("svg")
+    && box.right > parent.getBoundingClientRect().right + 1;
+}).map((each) => `${each.tagName} ${each.className}`)"""
+"""The elements that are wider than what they are in."""
 
 
 @pytest.mark.parametrize(
@@ -27,6 +39,43 @@ def test_page_is_sound(open_page: OpenPage, name: str, size: str, scheme: str) -
         page.wait_for_function("document.querySelectorAll('[data-ready=yes]').length === 2")
     wait_for_run(page)
     assert violations_of(page) == []
+    assert not scrolls_sideways(page)
+    assert page.evaluate(TOO_WIDE) == []
+
+
+@pytest.mark.parametrize("name", ["report", "replay"])
+def test_page_fits_when_it_is_enlarged(open_page: OpenPage, name: str) -> None:
+    """On a phone whose reader enlarges everything, nothing is cut off or scrolls sideways."""
+    page = open_page(name, "enlarged")
+    if name == "report":
+        page.locator("summary:visible", has_text="Step through it").first.click()
+    wait_for_run(page)
+    assert not scrolls_sideways(page)
+    assert page.evaluate(TOO_WIDE) == []
+    page.get_by_role("button", name="First step").first.press("Enter")
+    page.locator(".show-tree").first.scroll_into_view_if_needed()
+    controls = page.locator(".show-controls").first.bounding_box()
+    assert controls is not None
+    assert controls["height"] < 0.6 * 256, "the steps leave room for what they show"
+
+
+def test_endless_names_are_cut(open_page: OpenPage) -> None:
+    """A name without end leaves room for the run."""
+    page = open_page("endless", "phone")
+    wait_for_run(page)
+    box = page.locator("header").bounding_box()
+    assert box is not None
+    assert box["height"] < 2000
+
+
+def test_printed_page_keeps_its_letters(open_page: OpenPage) -> None:
+    """On paper the letters of the tree keep the background that makes them readable."""
+    page = open_page("vector", at="#step=7")
+    wait_for_run(page)
+    page.emulate_media(media="print")
+    assert page.locator(".show-controls").is_hidden()
+    for part in (".show-cell.is-on", ".show-bar .is-tree", ".show-map .is-tree"):
+        assert page.locator(part).first.evaluate(PRINTS_BACKGROUND) == "exact"
     assert not scrolls_sideways(page)
 
 
@@ -61,8 +110,56 @@ def test_broken_tree_is_drawn(open_page: OpenPage) -> None:
 
 
 def test_hidden_state_is_told_by_events(open_page: OpenPage) -> None:
-    """Of a cache without snapshots the tree has the pages that its events stored."""
+    """Of a cache without snapshots the tree has the pages that its events stored, and no more."""
     page = open_page("hidden", at="#step=7")
     wait_for_run(page)
     assert page.locator("[role=treeitem]").count() == 3
     assert "does not show its state" in page.inner_text("header")
+    assert titles(page) == [
+        "Tree", "Calls", "Over time", "This step", "Node", "Where the data is",
+    ]  # fmt: skip
+    page.locator("[role=treeitem]").first.click()
+    assert "Use" not in page.inner_text(".show-box-node")
+    assert "copied" not in page.inner_text(".show-places")
+
+
+def test_silent_cache_has_calls_and_the_mend(open_page: OpenPage) -> None:
+    """A cache that shows nothing has no empty panels; the page says what would fill them."""
+    page = open_page("silent", "phone")
+    wait_for_run(page)
+    assert titles(page) == ["Calls", "This step"]
+    lacks = page.inner_text("header")
+    assert "there is no tree" in lacks
+    assert "give its adapter take_events" in lacks
+    mend = page.locator("header a").get_attribute("href")
+    assert mend == f"{SITE}adapters.html"
+    assert (DOCS / "adapters.md").is_file()
+    assert "Crash: KeyError" in page.inner_text(".show-breaches")
+    assert page.locator(".show-breaches button").count() == 0, "there is no node to select"
+    assert "No node changed" not in page.inner_text(".show-box-step")
+    assert said(page).count("node 1 has no slots") == 1
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("document.querySelector('.show-breaches').innerText === ''")
+
+
+def test_stream_marks_the_blocks_of_a_violation(open_page: OpenPage) -> None:
+    """A recording is shown batch by batch; the block that breaks a law is a node that is marked."""
+    page = open_page("stream", "desktop", "dark")
+    wait_for_run(page)
+    assert "Breaks EVENT-2" in page.inner_text(".show-breaches")
+    page.locator(".show-breaches").get_by_role("button", name="node 1").press("Enter")
+    assert page.locator(".show-is-broken").count() == 1
+    assert titles(page)[:2] == ["Tree", "Batches"]
+    for law in ("EVENT-2", "EVENT-12", "WIRE-1", "EVENT-1"):
+        page.get_by_role("button", name="Go to the step that breaks a law").press("Enter")
+        page.wait_for_function(
+            "law => document.querySelector('.show-breaches').innerText.includes(`Breaks ${law}`)",
+            arg=law,
+        )
+    assert "1 node that the root does not reach:" in page.inner_text("[role=tree]")
+    assert page.locator(".show-is-broken .show-odd").count() == 1
+
+
+def titles(page: Page) -> list[str]:
+    """The headings of the panels."""
+    return [each for each in page.locator(".show-title").all_inner_texts() if each]

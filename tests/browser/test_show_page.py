@@ -43,6 +43,7 @@ def test_violation_opens_where_it_breaks(open_page: OpenPage) -> None:
     last = label(page).split()[-1]
     assert label(page) == f"{last} of {last}"
     assert "Breaks ALLOC-3 counts_are_true" in page.inner_text(".show-breaches")
+    assert said(page).count("ALLOC-3") == 1, "a break is said once"
     assert "Breaks ALLOC-3" in said(page)
     address = page.locator(".show-breaches a").get_attribute("href")
     assert address == LAWS["ALLOC-3"].address

@@ -102,7 +102,7 @@ def test_entry_says_one_thing(entry: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("_caches")
 def test_command_line_knows_every_option(shown: Shown) -> None:
     """The real command line reads each command of kvcanon, whether or not a test runs it."""
-    command: Any = get_command(cli.app)
+    command: Any = get_command(cli.app_for())
     arguments = shlex.split(shown.command)[1:]
     while hasattr(command, "commands"):
         command, arguments = command.commands[arguments[0]], arguments[1:]

@@ -8,11 +8,24 @@ from pathlib import Path
 
 def is_running(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
+    return _state(pid) not in {"", "Z", "X"}
+
+
+def is_paused(pid: int, seconds: float = 2.0) -> bool:
+    """Whether a process is stopped by a signal, which may take a moment to reach it."""
+    end = time.monotonic() + seconds
+    while _state(pid) != "T" and time.monotonic() < end:
+        time.sleep(0.005)
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The state of a process, as Linux calls it; empty if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return ""
+    return stat.rpartition(")")[2].split()[0]
 
 
 def descendants(pid: int) -> set[int]:

@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from fake_model import EventSender, FakeEngine, FakeRun, config_of
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.reference.engine import InlineEngine
+from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.transfer import Completion, Direction
@@ -218,6 +219,49 @@ def abort_leaves_lock(engine: FakeEngine) -> None:
     _replace(engine, release=lambda run: None if run.aborted else release(run))
 
 
+def lock_forgotten(engine: FakeEngine) -> None:
+    """What a request reads is not locked."""
+    admit = engine.admit
+
+    def admitted(run: FakeRun) -> None:
+        admit(run)
+        engine.release(run)
+
+    _replace(engine, admit=admitted, insert=_dropped_if_cut_off(engine))
+
+
+def _dropped_if_cut_off(engine: FakeEngine) -> Callable[..., None]:
+    """An insert that keeps nothing where the pages before it have left."""
+    insert = engine.insert
+
+    def inserted(key: Key, start_pages: int, slots: Slots) -> None:
+        try:
+            insert(key, start_pages, slots)
+        except PrefixNotCached:
+            engine.cache.free(slots)
+
+    return inserted
+
+
+def lock_is_a_flag(engine: FakeEngine) -> None:
+    """The first request that ends unlocks what others share with it."""
+    admit, release = engine.admit, engine.release
+    running: list[FakeRun] = []
+
+    def admitted(run: FakeRun) -> None:
+        running.append(run)
+        admit(run)
+
+    def released(run: FakeRun) -> None:
+        for each in running:
+            if each.tokens[:1] == run.tokens[:1]:
+                release(each)
+        running.remove(run)
+
+    insert = _dropped_if_cut_off(engine)
+    _replace(engine, admit=admitted, release=released, insert=insert)
+
+
 def removal_lost(engine: FakeEngine) -> None:
     """Of the removals of a step, the last is not sent: that of the page nearest to the root."""
     _replace_events(engine, lambda events: _without_first(events[::-1], BlockRemoved)[::-1])
@@ -248,6 +292,7 @@ def _replace(thing: object, **methods: Callable[..., Any]) -> None:
 
 
 _TOKENS = frozenset({ProbeFault.TOKENS})
+_IN_USE = frozenset({ProbeFault.TOKENS, ProbeFault.IN_USE})
 _SHARED = frozenset({ProbeFault.SHARED})
 
 FAULTS: Mapping[str, EngineFault] = {
@@ -280,6 +325,8 @@ FAULTS: Mapping[str, EngineFault] = {
     "abort leaves a lock": EngineFault(
         abort_leaves_lock, frozenset({ProbeFault.HELD}), round="pressure"
     ),
+    "lock forgotten": EngineFault(lock_forgotten, _IN_USE, round="together", dialects=("sglang",)),
+    "lock is a flag": EngineFault(lock_is_a_flag, _IN_USE, round="together", dialects=("vllm",)),
     "removal lost": EngineFault(
         removal_lost, frozenset({ProbeFault.PROMISED}), round="pressure", needs_events=True
     ),

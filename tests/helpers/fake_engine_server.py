@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ from kvcanon.spec.types import SWA, Namespace
 
 LORA = "tuned"
 MODEL = "fake"
-STEP_SECONDS = 0.002
-"""Between the tokens of a stream, so that a client can leave."""
+STEP_SECONDS = 0.004
+"""Between the tokens of a stream, so that clients can leave, and others send meanwhile."""
 
 
 @frozen
@@ -37,6 +38,14 @@ class ServedAs:
     """Of "metrics", "counts", "salts", "salt field" and "scores": what the server does not have."""
     dies_after: int = 0
     """Requests after which the server ends; 0 for never."""
+    dies_in_reply: int = 0
+    """Streamed tokens of one reply after which it ends; 0 for never."""
+    refuses: tuple[int, int, int] = (0, 0, 0)
+    """A status, after how many requests it is answered, and how often."""
+    prefix: str = ""
+    """What stands before every path."""
+    increments: bool = False
+    """Whether a part of a streamed reply has the new tokens alone."""
 
 
 @define
@@ -47,6 +56,9 @@ class ServerState:
     shown: ServedAs
     running: dict[str, FakeRun] = field(factory=dict)
     served: int = 0
+    posted: int = 0
+    dead: bool = False
+    prompt_tokens: int = 0
 
 
 class FakeHandler(BaseHTTPRequestHandler):
@@ -60,7 +72,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         if not self._allowed():
             return
         answers = {"sglang": self._sglang_facts, "vllm": self._vllm_facts}
-        found = answers[self.state.shown.dialect]().get(self.path)
+        found = answers[self.state.shown.dialect]().get(self._path)
         if found is None:
             self._send(404, {"detail": "Not Found"})
         elif isinstance(found, str):
@@ -71,9 +83,9 @@ class FakeHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request to generate, to abort or to flush."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or b"{}")
-        if not self._allowed():
+        if not self._allowed() or self._refused():
             return
-        path = self.path.partition("?")[0]
+        path = self._path
         sglang = self.state.shown.dialect == "sglang"
         if path == "/generate" and sglang:
             self._generate(body)
@@ -91,6 +103,25 @@ class FakeHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+    @property
+    def _path(self) -> str:
+        """The path behind the prefix; nothing that is known if it is another one."""
+        path, prefix = self.path.partition("?")[0], self.state.shown.prefix
+        return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else "/elsewhere"
+
+    def _refused(self) -> bool:
+        """Whether the server is too busy for this request."""
+        status, after, times = self.state.shown.refuses
+        self.state.posted += 1
+        if not after < self.state.posted <= after + times:
+            return False
+        self.send_response(status)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"busy")
+        return True
 
     # ----------------------------------------------------------------------------------------------
     # SGLang
@@ -122,8 +153,11 @@ class FakeHandler(BaseHTTPRequestHandler):
         prompt = len(run.tokens)
         if body.get("stream"):
             self._begin_stream()
-            for _ in self.state.engine.serve(run):
+            for number, _ in enumerate(self.state.engine.serve(run), 1):
                 self._part(self._sglang_reply(run, prompt, None))
+                if number == self.state.shown.dies_in_reply:
+                    self.close_connection = self.state.dead = True
+                    return
                 time.sleep(STEP_SECONDS)
             self._part(self._sglang_reply(run, prompt, "abort" if run.aborted else "length"))
             self._end_stream()
@@ -148,7 +182,13 @@ class FakeHandler(BaseHTTPRequestHandler):
                 [[each.logprob, each.token, None], [each.second_logprob, each.second, None]]
                 for each in run.scored
             ]
-        return {"output_ids": [each.token for each in run.scored], "meta_info": facts}
+        facts["completion_tokens"] = len(run.scored)
+        first = max(0, len(run.scored) - 1) if self.state.shown.increments and not ending else 0
+        for name in ("output_token_logprobs", "output_top_logprobs"):
+            if name in facts:
+                facts[name] = facts[name][first:]
+        tokens = [each.token for each in run.scored[first:]]
+        return {"output_ids": tokens, "meta_info": facts}
 
     # ----------------------------------------------------------------------------------------------
     # vLLM
@@ -177,6 +217,7 @@ class FakeHandler(BaseHTTPRequestHandler):
                 f'num_gpu_blocks="{config.device_slots.full}"}} 1.0\n'
                 'vllm:num_requests_running{engine="0"} 0.0\n'
                 f'vllm:kv_cache_usage_perc{{engine="0"}} {held}\n'
+                f'vllm:prompt_tokens_total{{engine="0"}} {self.state.prompt_tokens}\n'
             )
         return facts
 
@@ -192,6 +233,7 @@ class FakeHandler(BaseHTTPRequestHandler):
             list(body["prompt"]), body["max_tokens"], Namespace(None, self._salt(body), lora)
         )
         prompt = len(run.tokens)
+        self.state.prompt_tokens += prompt
         if body.get("stream"):
             self._begin_stream()
             for each in self.state.engine.serve(run):
@@ -199,13 +241,18 @@ class FakeHandler(BaseHTTPRequestHandler):
                     self._part({"choices": [self._choice([each])]})
                     time.sleep(STEP_SECONDS)
                     run.aborted = self._client_has_left()
+            self._part({"choices": [], "usage": self._usage(run, prompt)})
             self._end_stream()
         elif self._serve(run):
-            usage: dict[str, Any] = {"prompt_tokens": prompt}
-            if "counts" not in self.state.shown.hides:
-                cached = run.device_tokens + run.host_tokens
-                usage["prompt_tokens_details"] = {"cached_tokens": cached}
-            self._send(200, {"choices": [self._choice(run.scored)], "usage": usage})
+            answer = {"choices": [self._choice(run.scored)], "usage": self._usage(run, prompt)}
+            self._send(200, answer)
+
+    def _usage(self, run: FakeRun, prompt: int) -> dict[str, Any]:
+        usage: dict[str, Any] = {"prompt_tokens": prompt}
+        if "counts" not in self.state.shown.hides:
+            cached = run.device_tokens + run.host_tokens
+            usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        return usage
 
     def _choice(self, scored: list[Scored]) -> dict[str, Any]:
         choice: dict[str, Any] = {"text": "", "token_ids": [each.token for each in scored]}
@@ -231,7 +278,8 @@ class FakeHandler(BaseHTTPRequestHandler):
         """Serve to the end; False if the server ends."""
         state = self.state
         state.served += 1
-        if state.shown.dies_after and state.served > state.shown.dies_after:
+        state.dead |= 0 < state.shown.dies_after < state.served
+        if state.dead:
             self.close_connection = True
             self.connection.close()
             return False
@@ -290,21 +338,28 @@ class QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def engine_at(engine: FakeEngine, shown: ServedAs | None = None) -> Iterator[str]:
+def engine_at(
+    engine: FakeEngine, shown: ServedAs | None = None, secured: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """Serve an engine on the loopback; gives the address."""
     state = ServerState(engine, shown or ServedAs())
-    with served_by(type("Bound", (FakeHandler,), {"state": state})) as url:
+    with served_by(type("Bound", (FakeHandler,), {"state": state}), secured) as url:
         yield url
 
 
 @contextmanager
-def served_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def served_by(
+    handler: type[BaseHTTPRequestHandler], secured: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """Serve with a handler on the loopback; gives the address."""
     server = QuietServer(("127.0.0.1", 0), handler)
+    if secured is not None:
+        server.socket = secured.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        scheme = "http" if secured is None else "https"
+        yield f"{scheme}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

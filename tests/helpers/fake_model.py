@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -35,6 +36,7 @@ from kvcanon.spec.types import (
 
 WORD = 8
 VOCABULARY = 256
+WAIT_SECONDS = 0.001
 
 
 class EventSender(Protocol):
@@ -67,6 +69,7 @@ class FakeRun:
     aborted: bool = False
     receipt: Receipt | None = None
     start_pages: int = 0
+    hit: Slots = field(factory=Slots)
     own: Slots = field(factory=Slots)
 
 
@@ -91,7 +94,7 @@ def config_of(
 
 
 class FakeEngine:
-    """Serves one request at a time. The methods with short docstrings are where faults go."""
+    """Serves requests, a token of each in turn. Methods with short docstrings are for faults."""
 
     def __init__(
         self,
@@ -103,16 +106,18 @@ class FakeEngine:
         self.cache = ReferenceCache(config, transfers)
         self.events = events
         self.lock = threading.Lock()
+        self.admitted = 0
         self.publish()
 
     def serve(self, run: FakeRun) -> Iterator[Scored]:
         """Serve a request token by token; what it computed is cached when it ends."""
-        with self.lock:
-            self.admit(run)
-            model = self._read_hit(run)
-            self._prefill(run, model)
+        while (model := self._begin(run)) is None:
+            time.sleep(WAIT_SECONDS)
+        seen = self.admitted
         while len(run.scored) < run.count and not run.aborted:
             with self.lock:
+                if seen != self.admitted:
+                    model, seen = self._read_again(run), self.admitted
                 run.scored.append(self.adjusted(run, model.next()))
                 if len(run.scored) < run.count:
                     self._append(run, model, run.scored[-1].token)
@@ -120,6 +125,20 @@ class FakeEngine:
         with self.lock:
             self.finish(run)
             self.publish()
+
+    def _begin(self, run: FakeRun) -> FakeModel | None:
+        """Admit a request and compute its prompt; None while others hold the room for it."""
+        with self.lock:
+            try:
+                self.admit(run)
+            except OutOfSlots:
+                self.release(run)
+                run.device_tokens = run.host_tokens = 0
+                return None
+            self.admitted += 1
+            model = self._read_hit(run)
+            self._prefill(run, model)
+            return model
 
     def admit(self, run: FakeRun) -> None:
         """Match, load back, lock, and allocate what is needed to the end."""
@@ -136,7 +155,7 @@ class FakeEngine:
         run.start_pages = found.device_pages
         run.receipt = self.cache.lock(key.prefix(found.device_pages))
         held = found.slots.swa[-self.config.window_pages :] if found.slots.swa else ()
-        self.hit = self.table(key.prefix(found.device_pages), evolve(found.slots, swa=held))
+        run.hit = self.table(key.prefix(found.device_pages), evolve(found.slots, swa=held))
         pages = -(-(len(run.tokens) + run.count) // size) - found.device_pages
         run.own = self.room(pages)
 
@@ -206,8 +225,19 @@ class FakeEngine:
     def _read_hit(self, run: FakeRun) -> FakeModel:
         model = FakeModel(self.config.window_tokens or 0)
         for component in self.config.components:
-            data = [self.cache.read(component, GPU, slot) for slot in self.hit[component]]
+            data = [self.cache.read(component, GPU, slot) for slot in run.hit[component]]
             model.read(component, b"".join(data), run.start_pages * self.config.page_size)
+        return model
+
+    def _read_again(self, run: FakeRun) -> FakeModel:
+        """The model as it is by what the slots of a request have now, which another may use."""
+        model, size = self._read_hit(run), self.config.page_size
+        used = -(-len(run.tokens) // size) - run.start_pages
+        for component in self.config.components:
+            own = run.own[component][:used]
+            data = b"".join(self.cache.read(component, GPU, slot) for slot in own)
+            words = len(run.tokens) - run.start_pages * size
+            model.read(component, data[: words * WORD], len(run.tokens))
         return model
 
     def _prefill(self, run: FakeRun, model: FakeModel) -> None:

@@ -20,6 +20,9 @@ NO_COMPILER = {"CXX": "/bin/false"}
 NO_CORE = "kvcanon.core=off"
 """The setting that leaves the fast cache out."""
 
+QUICK = "cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
+"""The setting that leaves optimizing out, which takes a third of the time of a build."""
+
 
 def run(
     *command: str | Path, cwd: Path, env: Mapping[str, str] | None = None
@@ -76,7 +79,7 @@ class Release:
 
 def build(release: Release) -> None:
     """Build the source distribution, and the wheel from that, as `make wheel` does."""
-    build_both = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
+    build_both = (sys.executable, "-m", "build", "--no-isolation", f"-C{QUICK}", "--outdir")
     run_well(*build_both, release.home / "dist", ROOT, cwd=release.elsewhere)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
-from kvcanon.conformance.serving.mended_core import mended_core
+from kvcanon.conformance.engines.sglang.mended_core import register_mended
 from kvcanon.conformance.serving.server_setup import MENDED
 from kvcanon.sglang_plugin import register
 from kvcanon.spec.config import CacheConfig
@@ -65,8 +65,6 @@ WINDOWED = (
     windowed(12, Counts(full=48, swa=32), Counts(full=80, swa=40), WritePolicy.WRITE_BACK),
 )
 """Windows with a host that has room for all, for part of it, and for few windows."""
-EQUAL_REQUESTS = {7: 90}
-"""In the last shape, the mended core later takes more windows from a host whose leaves would do."""
 HINTS = (
     *("device_prefix_len", "host_hit_length", "swa_host_hit_length", "mamba_host_hit_length"),
     *("full_kv_hit_length", "swa_branching_seqlen", "mamba_branching_seqlen"),
@@ -192,16 +190,14 @@ class Scheduler:
         return self.keys.RadixKey(array("q", prompt))
 
 
-def compared(
-    config: CacheConfig, cores: list[str], seed: int, rounds: int = ROUNDS
-) -> dict[str, object]:
+def compared(config: CacheConfig, cores: list[str], seed: int) -> dict[str, object]:
     """Where the cores differ in one configuration, and the sums of what was found."""
     random, found = Random(seed), []
     sums: dict[str, int] = {}
     sides = [Scheduler(config, core) for core in cores]
     trunk = [random.randrange(50) for _ in range(3 * config.page_size + 5)]
     chats = [trunk + [random.randrange(50) for _ in range(7)] for _ in range(6)]
-    for turn in range(rounds):
+    for turn in range(ROUNDS):
         at = random.randrange(len(chats))
         chats[at] += [random.randrange(50) for _ in range(random.randrange(1, 9))]
         if len(chats[at]) > 18 * config.page_size + 40:
@@ -224,14 +220,10 @@ def compared(
 def main() -> None:
     """Compare two cores in every configuration, and print the differences."""
     register()
-    registry = import_module("sglang.srt.mem_cache.unified_cache.tree_core_registry")
-    registry.register_tree_core_backend(MENDED, mended_core)
+    register_mended()
     cores = sys.argv[1:3]
-    shapes, rounds = (WINDOWED, EQUAL_REQUESTS) if MENDED in cores else (SHAPES, {})
-    report = [
-        compared(config, cores, seed, rounds.get(seed, ROUNDS))
-        for seed, config in enumerate(shapes)
-    ]
+    shapes = WINDOWED if MENDED in cores else SHAPES
+    report = [compared(config, cores, seed) for seed, config in enumerate(shapes)]
     print(json.dumps(report))  # noqa: T201 # The test reads it.
 
 

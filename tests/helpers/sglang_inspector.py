@@ -59,8 +59,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     def get_component_host_value(
         self, node_id: int, component_type: ComponentType
     ) -> torch.Tensor | None:
-        table = self.host_tables.get(component_type)
-        return table.get(node_id) if table is not None and node_id in table else None
+        return self.slots_at(node_id, component_type, 1)
 
     def get_component_device_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
         if component_type not in self.tables:
@@ -130,8 +129,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     ) -> None:
         if value is None or component_type not in self.host_tables:
             self._refuse("a host value that is taken away, or has no host tier")
-        for node, _, _ in self.native.nodes.add_host_copy(node_id, [int(component_type)]):
-            self.host_tables[component_type].put(node, value)
+        for _, _, rows in self.native.nodes.add_host_copy(node_id, [int(component_type)]):
+            self.host_tables[component_type].put(rows, value)
 
     def evict_component(
         self, node_id: int, component_type: ComponentType, target: EvictLayer

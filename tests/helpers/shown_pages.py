@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from attrs import evolve
 
@@ -22,15 +24,25 @@ from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.conformance.show.rows import ROW_LENGTH, Row, StateRows
 from kvcanon.conformance.show.shown_run import Breach, ShownRun, ShownStep
 from kvcanon.conformance.show.step_packer import StepPacker
+from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.live.recording import StreamRecorder, open_recording
+from kvcanon.live.subscriber import BrokenFrame, Frame, Source
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import Counts, Namespace, Slots, WritePolicy
 from sample_reports import faulty
+from sent_events import CLEARED, batch, remove, store, tail
 
 VECTOR = next(each for each in read_vectors() if each.vector_id == "LOAD-1-a")
+VIOLATION = Case(
+    CacheConfig(window_tokens=1, device_slots=Counts(full=2, swa=2)),
+    (Action("admit"), Action("abort")),
+    drain=(),
+)
 REFERENCE = Adapter("reference", ReferenceCache)
+ENDLESS = "Ω\u202e\u05d0\u05d1" * 1000
 HOSTILE = "</script><script>document.title = 'broken out'</script>"
 
 
@@ -42,6 +54,14 @@ class Forgetful(ReferenceCache):
         super().free(Slots(full=slots.full, mamba=slots.mamba))
 
 
+class Fragile(ReferenceCache):
+    """A cache that crashes when slots are freed."""
+
+    def free(self, slots: Slots) -> None:
+        """Crash, with a sentence that a law's could be."""
+        raise KeyError(f"node 1 has no slots {slots.full}")
+
+
 def vector_run() -> ShownRun:
     """The run of a vector."""
     return record_case(VECTOR.case, REFERENCE, ALL_JUDGES, "Vector LOAD-1-a")
@@ -49,9 +69,8 @@ def vector_run() -> ShownRun:
 
 def violation_run() -> ShownRun:
     """The run of a case that breaks a law at its last call."""
-    config = CacheConfig(window_tokens=1, device_slots=Counts(full=2, swa=2))
-    case = Case(config, (Action("admit"), Action("abort")), drain=())
-    return record_case(case, Adapter("forgetful", Forgetful), ALL_JUDGES, "ALLOC-3 counts_are_true")
+    forgetful = Adapter("forgetful", Forgetful)
+    return record_case(VIOLATION, forgetful, ALL_JUDGES, "ALLOC-3 counts_are_true")
 
 
 def hidden_run() -> ShownRun:
@@ -62,7 +81,17 @@ def hidden_run() -> ShownRun:
     )
 
 
-def replay_run(requests: tuple[Request, ...] | None = None, steps: int = 400) -> ShownRun:
+def silent_run() -> ShownRun:
+    """The run of a cache that shows neither its state nor events, and that crashes."""
+    hides = frozenset({Need.SNAPSHOT, Need.EVENTS})
+    return record_case(VIOLATION, Adapter("silent", Fragile, hides=hides), ALL_JUDGES, "Silent")
+
+
+def replay_run(
+    requests: tuple[Request, ...] | None = None,
+    steps: int = 400,
+    adapter: Adapter = REFERENCE,
+) -> ShownRun:
     """The run of a replay with a host tier and a window."""
     config = CacheConfig(
         page_size=8,
@@ -71,11 +100,18 @@ def replay_run(requests: tuple[Request, ...] | None = None, steps: int = 400) ->
         host_slots=Counts(full=128, swa=64),
         write_policy=WritePolicy.WRITE_BACK,
     )
-    subject = make_subject(REFERENCE, config, own_copies=True)
+    subject = make_subject(adapter, config, own_copies=True)
     recorder = ReplayRecorder(subject, most_steps=steps)
     chosen = Chat(conversations=12, seed=1).requests() if requests is None else requests
     replay(subject, chosen, watch=recorder)
     return recorder.run("Replay", (("cache", "reference"),))
+
+
+def endless_run() -> ShownRun:
+    """A run of one step with names that have no end and no place to break."""
+    case = Case(VIOLATION.config, VIOLATION.actions[:1], drain=())
+    run = record_case(case, REFERENCE, ALL_JUDGES, ENDLESS)
+    return evolve(run, facts=(("cache", ENDLESS), *run.facts))
 
 
 def hostile_run() -> ShownRun:
@@ -110,6 +146,34 @@ def empty_run() -> ShownRun:
     return replay_run(())
 
 
+def stream_run(folder: Path, failure: str | None = None) -> ShownRun:
+    """The run of a recording of two publishers, with a violation of each kind of place."""
+    path, prompt = folder / "two.kvstream", store(range(0, 40, 4))
+    hashes = prompt["block_hashes"]
+    batches: list[list[dict[str, Any]]] = [
+        [CLEARED],
+        [prompt, store([0, 400], cache_salt=HOSTILE)],
+        [store([0, 100])],  # Its first block is there.
+        [tail(prompt, 9) | {"medium": "CPU"}],
+        [remove([hashes[5]])],  # Those after it stay.
+        [tail(prompt, 9) | {"block_hashes": [99], "parent_block_hash": 77}],
+        [CLEARED],
+    ]
+    with StreamRecorder(path, [Source("tcp://one:5557"), Source("tcp://two:5557")]) as recorder:
+        for number, events in enumerate(batches):
+            for source, missing in ((0, 0), (1, 3 * (number > 3))):
+                at = number + missing
+                recorder.write(Frame(source, b"kv", at, batch(*events), 5.0 + number))
+        recorder.write(BrokenFrame(0, "has 2 parts", 13.0))
+    return record_stream(open_recording(path), failure)
+
+
+def stream_text() -> str:
+    """The page of a recording."""
+    with TemporaryDirectory() as folder:
+        return show_page(stream_run(Path(folder)))
+
+
 def report_text() -> str:
     """The report of a check with failures, with a run for each."""
     report = faulty()
@@ -125,11 +189,14 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "vector": _shown(vector_run),
     "violation": _shown(violation_run),
     "hidden": _shown(hidden_run),
+    "silent": _shown(silent_run),
     "replay": _shown(replay_run),
     "hostile": _shown(hostile_run),
+    "endless": _shown(endless_run),
     "broken": _shown(broken_tree_run),
     "empty": _shown(empty_run),
     "large": _shown(lambda: LargeRun(12_000).record(60)),
+    "stream": stream_text,
     "report": report_text,
 }
 """The text of each page that is looked at in a browser."""

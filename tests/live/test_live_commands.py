@@ -26,6 +26,7 @@ from kvcanon.live.recording import StreamRecorder, open_recording
 from kvcanon.live.subscriber import Frame, Source
 from kvcanon.live.watch import StreamWatch
 from kvcanon.spec.events import AllBlocksCleared, Event
+from kvcanon.spec.law import LAWS
 from sent_events import CLEARED, batch, remove, removes, store, stores
 
 ANY = "tcp://127.0.0.1:*"
@@ -135,6 +136,7 @@ def test_audit_shows_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "EVENT-2 at source 0 batch 3 event 0" in shown
     assert "Shown by 2 events:" in shown
     assert "Wrongly believed: A router that counts copies" in shown
+    assert f"\nThe law: {LAWS['EVENT-2'].address}\n" in shown
     assert "BROKEN: EVENT-2 3 times" in shown
     result = read_json(capsys, "audit", path, code=1)
     assert result["by_law"] == {"EVENT-2": 3}

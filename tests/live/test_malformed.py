@@ -18,7 +18,7 @@ from kvcanon.spec.hashing import page_hashes
 from sent_events import CLEARED, batch, remove, store
 
 EXAMPLES = max(500, settings().max_examples)
-"""10,000 of each kind in `make test-deep`."""
+"""10,000 of each kind in `make malformed`."""
 GOOD = batch(CLEARED, store([10, 20, 30], cache_salt="s"), remove([1, 2]), rank=3)
 
 FIELDS = [
@@ -64,27 +64,52 @@ def fold(payload: bytes) -> bool:
     return True
 
 
-@settings(max_examples=EXAMPLES)
-@given(VALUES)
-@example([1.0, [{"type": "BlockStored", "block_hashes": [], "token_ids": []}]])
-@example([1.0, [["BlockStored", [1], None, [1], 1]]])
-def test_any_value_is_folded_or_refused(value: object) -> None:
-    """Any MessagePack value is a batch or is refused in words."""
-    fold(msgspec.msgpack.encode(value))
+def plain(value: object) -> bytes:
+    """Any value as MessagePack."""
+    return msgspec.msgpack.encode(value)
 
 
-@settings(max_examples=EXAMPLES)
-@given(st.lists(VALUES, max_size=4))
-def test_any_events_are_folded_or_refused(events: list[object]) -> None:
-    """Any values in the place of events are events or are refused."""
-    fold(msgspec.msgpack.encode([1.0, events, 0]))
+def in_batch(events: object) -> bytes:
+    """Any values in the place of events."""
+    return msgspec.msgpack.encode([1.0, events, 0])
 
 
-@settings(max_examples=EXAMPLES)
-@given(st.binary(max_size=200))
-def test_any_bytes_are_folded_or_refused(payload: bytes) -> None:
-    """Any bytes are a batch or are refused."""
-    fold(payload)
+KINDS: dict[str, st.SearchStrategy[bytes]] = {
+    "values": VALUES.map(plain),
+    "events": st.lists(VALUES, max_size=4).map(in_batch),
+    "bytes": st.binary(max_size=200),
+}
+ODD = [
+    plain([1.0, [{"type": "BlockStored", "block_hashes": [], "token_ids": []}]]),
+    plain([1.0, [["BlockStored", [1], None, [1], 1]]]),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_frame_is_folded_or_counted(kind: str) -> None:
+    """What is no batch is refused, is one finding and one more in the count, and changes nothing.
+
+    `make malformed` prints how many there were.
+    """
+    follower, seen = Follower(), [0, 0]
+
+    @settings(max_examples=EXAMPLES)
+    @given(KINDS[kind])
+    @example(ODD[0])
+    @example(ODD[1])
+    def take(payload: bytes) -> None:
+        before = [book.blocks() for book in follower.books()]
+        found = follower.take(seen[0], payload)
+        refused = Fault.MALFORMED in {each.fault for each in found}
+        seen[0] += 1
+        seen[1] += refused
+        assert refused is not fold(payload)
+        assert follower.counts.malformed == seen[1]
+        assert not refused or [book.blocks() for book in follower.books()] == before
+
+    take()
+    print(f"{kind}: {seen[0]:,} frames, {seen[1]:,} malformed, each counted")
+    assert seen[1] >= EXAMPLES // 10
 
 
 def test_damaged_batches_are_folded_or_refused() -> None:
@@ -109,6 +134,7 @@ def test_damaged_batches_are_folded_or_refused() -> None:
         refused += is_refused
     assert follower.counts.malformed == refused
     assert follower.counts.batches == 10_000
+    print(f"damaged batches: 10,000 frames, {refused:,} malformed, each counted")
     assert 3000 < refused < 10_000
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvcanon.live.against import compare
@@ -129,6 +130,29 @@ def test_excerpts_are_short_and_show_the_fault(
     assert excerpt.shows
     assert len(excerpt.steps) == steps, [step.event for step in excerpt.steps]
     assert fault in {each.finding.fault for each in result.excerpts}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        ["BlockRemoved", 2],
+        ["BlockRemoved", [None]],
+        ["BlockStored", [2.5], None, [1], 1],
+        ["BlockStored", [2], [3], [1], 1],
+        ["BlockStored", [2], None, 7, 1],
+        {"type": "BlockStored", "block_hashes": [5], "medium": ["GPU"]},
+    ],
+)
+def test_an_excerpt_passes_over_what_cannot_be_read(tmp_path: Path, sent: object) -> None:
+    """A batch with fields of wrong types is a finding, and no end of the search for another."""
+    bad = msgspec.msgpack.encode([1.0, [sent]])
+    with StreamRecorder(tmp_path / "a", SOURCES[:1]) as recorder:
+        frames = [batch(CLEARED), batch(LONG), bad, batch(store([5000], size=8))]
+        for number, payload in enumerate(frames):
+            recorder.write(Frame(0, b"kv", number, payload, 1.0))
+    result = audit(open_recording(tmp_path / "a"))
+    assert result.by_law == {"WIRE-2": 1, "EVENT-9": 1}
+    assert [len(each.steps) for each in result.excerpts] == [0, 2]
 
 
 def test_a_chain_of_blocks_is_part_of_the_excerpt(tmp_path: Path) -> None:

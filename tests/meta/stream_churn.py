@@ -20,13 +20,11 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from array_api import insert
+from kvcanon.conformance.bench.event_churn import VOCABULARY, EventChurn, PackedBatch
 from kvcanon.conformance.serving.server_process import free_ports
 from kvcanon.live import Publisher
-from kvcanon.optimized._core import PackedEvents
 from kvcanon.spec.types import Namespace
 from meta.soak import resident_bytes
-from meta.stream_speed import VOCABULARY, Churn
 
 PAGE = 4
 PROMPT_PAGES = 1000
@@ -40,7 +38,7 @@ REPLAYED_BATCHES = 1000
 FAULTS = ("violations", "malformed", "lost", "gaps", "repeated", "restarts")
 
 
-class SharedChurn(Churn):
+class SharedChurn(EventChurn):
     """Prompts that come and go, with beginnings in common, in ever new namespaces."""
 
     def __init__(self, blocks: int) -> None:
@@ -48,11 +46,10 @@ class SharedChurn(Churn):
         self._beginnings = [self.prompt()[: SHARED_PAGES * PAGE] for _ in range(20)]
         self._tenants = 0
 
-    def step(self) -> PackedEvents:
+    def step(self) -> PackedBatch:
         """Insert a prompt, after an eviction where there is no room; the events."""
-        if self.cache.free_slot_counts()[0] < PROMPT_PAGES:
-            self.cache.evict(2 * PROMPT_PAGES)
-        namespace = Namespace()
+        self.make_room()
+        namespace = None
         if self._drawn.random() < 1 / 3:
             self._tenants += 1
             namespace = Namespace(cache_salt=f"tenant {self._tenants}")
@@ -60,8 +57,9 @@ class SharedChurn(Churn):
         own = self._drawn.integers(
             0, VOCABULARY, (PROMPT_PAGES - SHARED_PAGES) * PAGE, dtype=np.uint32
         )
-        insert(self.cache, np.r_[beginning, own], namespace=self.cache.namespace(namespace))
-        return self.cache.take_packed_events()
+        self.insert(np.r_[beginning, own], namespace)
+        events: PackedBatch = self.cache.take_packed_events()
+        return events
 
 
 def resident_of(process: int) -> int:

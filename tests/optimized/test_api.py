@@ -31,7 +31,7 @@ STUB_CLASSES = {
 }
 SHOWN = (
     *("Matched", "Inserted", "LoadedBack", "HostSlots", "Event", "CacheCore", "Tree"),
-    *("Nodes", "NodeMatched", "NodeInserted", "EvictStep"),
+    *("Nodes", "NodeMatched", "NodeInserted", "EvictStep", "Rows", "RowTable"),
 )
 PUBLIC = sorted(name for name in dir(PrefixCache) if not name.startswith("_"))
 NATIVE = sorted(name for name in dir(_core.CacheCore) if not name.startswith("_"))
@@ -41,9 +41,9 @@ SIGNED = [("CacheCore", name) for name in NATIVE] + [
 
 
 def stub_methods(name: str) -> list[ast.FunctionDef]:
-    """The methods that the stub declares for a class, without the constructor."""
+    """The methods that the stub declares for a class, without those of operators."""
     body = STUB_CLASSES[name].body
-    return [e for e in body if isinstance(e, ast.FunctionDef) and e.name != "__init__"]
+    return [e for e in body if isinstance(e, ast.FunctionDef) and not e.name.startswith("__")]
 
 
 def native_doc(owner: str, name: str) -> tuple[str, str]:

@@ -27,6 +27,52 @@ def test_a_step_evicts_one_victim() -> None:
     sound(core)
 
 
+@pytest.mark.parametrize(("asked", "leave"), [(1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (99, 4)])
+def test_a_step_evicts_until_it_is_enough(asked: int, leave: int) -> None:
+    """A step for so many slots frees what as many steps of one victim would, and no more."""
+    cores = [made(), made()]
+    for _, nodes in cores:
+        for tokens in ((1, 2), (3, 4, 5), (6,), (7, 8)):
+            nodes.insert(prompt(*tokens))
+    (core, together), (_, single) = cores
+    freed: list[int] = []
+    for _ in range(leave):
+        step = single.evict_step(FULL)
+        freed += listed(step.device)[FULL] or []
+    at_once = together.evict_step(FULL, asked)
+    assert listed(at_once.device)[FULL] == freed
+    assert (at_once.node, at_once.lost) == (step.node, len(freed))
+    assert together.all() == single.all()
+    with pytest.raises(BadArgument, match="slots: is 0; at least 1"):
+        together.evict_step(FULL, 0)
+    sound(core)
+
+
+def test_a_step_ends_before_a_victim_that_must_be_copied() -> None:
+    """Under write_back the victims before it leave; the next step names it."""
+    core, nodes = made(policy=WritePolicy.WRITE_BACK)
+    copied, plain = (nodes.insert(prompt(*tokens)).end for tokens in ((1, 2), (3, 4)))
+    nodes.add_host_copy(copied, [FULL])
+    step = nodes.evict_step(FULL, 4)
+    assert (step.node, step.copy_first, listed(step.device)[FULL]) == (copied, False, [0, 1])
+    step = nodes.evict_step(FULL, 2)
+    assert (step.node, step.copy_first, step.device[FULL]) == (plain, True, None)
+    sound(core)
+
+
+def test_rows_are_given_in_a_row_where_there_are_enough() -> None:
+    """A node gets consecutive rows before it gets the lowest ones, so that a table is cut once."""
+    core, nodes = made(slots=200)
+    ends = [nodes.insert(prompt(*range(at, at + 20))).end for at in range(0, 200, 20)]
+    for end in (ends[1], ends[4], ends[5], ends[6]):
+        nodes.evict_node(end, FULL)
+    long = nodes.insert(prompt(*range(1000, 1050)))
+    assert nodes.slots(long.end).runs() == [(80, 50)]
+    rest = nodes.insert(prompt(*range(2000, 2030)))
+    assert nodes.slots(rest.end).runs() == [(20, 20), (130, 10)]
+    sound(core)
+
+
 def test_window_slots_that_come_free_are_named_by_their_full_slots() -> None:
     """An engine whose window slots are found through full slots frees them so."""
     core, nodes = made(window=1)
@@ -35,10 +81,7 @@ def test_window_slots_that_come_free_are_named_by_their_full_slots() -> None:
     step = nodes.evict_step(SWA)
     assert not step.whole
     assert step.device[FULL] is None
-    assert step.losses == [(step.node, SWA, 0)]
-    parent = nodes.parent(step.node)
-    assert parent is not None
-    assert listed(step.device)[SWA] == nodes.slots(step.node, parent).tolist()
+    assert listed(step.device)[SWA] == nodes.slots(step.node).tolist()
     sound(core)
 
 
@@ -69,7 +112,6 @@ def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
     nodes.evict_node(lower, FULL)
     step = nodes.evict_node(upper, FULL)
     assert step.lost == 2
-    assert step.losses == [(lower, FULL, 1), (upper, FULL, 0)]
     assert listed(step.host)[FULL] == [0]
     assert nodes.all() == [nodes.root()]
     sound(core)
@@ -136,8 +178,7 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     nodes.add_host_copy(end, [FULL])
     assert nodes.evict_host(FULL, 1)[1][FULL] is None
     nodes.evict_node(end, FULL)
-    device, host, losses = nodes.evict_host(FULL, 1)
-    assert losses == [(end, FULL, 1)]
+    device, host = nodes.evict_host(FULL, 1)
     assert device == (None, None, None)
     assert listed(host)[FULL] == [0, 1]
     assert nodes.all() == [nodes.root()]

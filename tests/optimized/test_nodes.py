@@ -20,7 +20,6 @@ def test_a_prompt_is_inserted_and_matched_by_node() -> None:
     assert done.walked_pages == 0
     ((first, rows),) = done.full
     assert (first, rows.tolist()) == (0, [0, 1, 2])
-    assert done.nodes == [(done.end, 0, 3)]
     found = nodes.match(prompt(1, 2, 3, 4, 5, 6))
     assert (found.prefix_pages, found.device_pages, found.walked_pages) == (3, 3, 3)
     assert found.end == found.device_end == found.last == done.end
@@ -34,15 +33,15 @@ def test_a_cut_leaves_the_handle_to_the_lower_part() -> None:
     end = nodes.insert(prompt(1, 2, 3, 4)).end
     found = nodes.match(prompt(1, 2, 9))
     assert found.cuts == [(found.end, end, 2)]
-    assert nodes.path(end, nodes.root()) == [found.end, end]
-    assert nodes.path(end, end) == []
     with pytest.raises(BadArgument, match="above"):
-        nodes.path(found.end, end)
+        nodes.slots(found.end, end)
     assert found.last == found.end
     assert nodes.parent(end) == found.end
     assert nodes.children(found.end) == [end]
     assert nodes.describe(end)[:2] == (2, 4)
-    assert nodes.slots(end, found.end).tolist() == [2, 3]
+    assert nodes.slots(end, found.end).tolist() == nodes.slots(end).tolist() == [2, 3]
+    assert nodes.slots(end, nodes.root()).runs() == [(0, 4)]
+    assert len(nodes.slots(end, end)) == 0
     assert nodes.all() == [nodes.root(), found.end, end]
     sound(core)
 
@@ -118,7 +117,6 @@ def test_new_window_data_is_cut_into_windows() -> None:
     done = nodes.insert(prompt(1, 2, 3, 4, 5))
     assert [window[1:] for window in done.windows] == [(0, 3, False), (3, 5, False)]
     assert done.cuts == [(done.windows[0][0], done.end, 3)]
-    assert done.nodes == [(node, first, last) for node, first, last, _ in done.windows]
     receipt, newly, below_root = nodes.lock(done.end)
     assert (newly, below_root) == (5, True)
     assert _core.Tree(core).usage(SWA) == (3, 2)

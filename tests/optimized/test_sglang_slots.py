@@ -1,55 +1,135 @@
-"""The tables from nodes of the tree to the token slots of an engine."""
+"""The tables from rows of the tree to the token slots of an engine."""
 
 from __future__ import annotations
 
+import gc
+
+import numpy as np
 import pytest
 import torch
 
-from kvcanon.optimized.sglang.slot_table import MOST_SLOTS, SlotTable
+from kvcanon.optimized._core import Rows, RowTable
+from kvcanon.optimized.sglang.slot_table import (
+    MOST_SLOTS,
+    DeviceSlots,
+    HostSlots,
+    SlotTable,
+    slot_table,
+)
+from kvcanon.spec.errors import BadArgument
+from node_cores import FULL, made, prompt
+
+SIZE = 16
+"""Pages of each pool."""
 
 
-def test_what_is_put_is_found_by_node() -> None:
-    """A node has the slots that were put there, as 64-bit numbers, and a path has them in order."""
-    table = SlotTable(8, 2, "cpu")
-    table.put(7, torch.tensor([4, 5, 10, 11]))
-    table.put(9, torch.tensor([2, 3]))
-    assert table.get(7).tolist() == [4, 5, 10, 11]
-    assert table.get(7).dtype is torch.int64
-    assert table.of_path([9, 7]).tolist() == [2, 3, 4, 5, 10, 11]
-    assert table.of_path([9]).tolist() == [2, 3]
-    assert table.of_path([]).tolist() == []
-    assert table.lengths() == {7: 4, 9: 2}
-    assert table.take(7).tolist() == [4, 5, 10, 11]
-    assert 7 not in table
-    with pytest.raises(KeyError, match="7"):
-        table.get(7)
+def rows_of(*lengths: int, gone: int = 0) -> list[Rows]:
+    """The rows of nodes of so many pages; node `gone`, if any, leaves before the last comes."""
+    _, nodes = made(slots=SIZE)
+    found: list[tuple[int, Rows]] = []
+    for at, length in enumerate(lengths):
+        if gone and at == len(lengths) - 1:
+            nodes.evict_node(found[gone - 1][0], FULL)
+        end = nodes.insert(prompt(*range(100 * at, 100 * at + length))).end
+        found.append((end, nodes.slots(end)))
+    return [rows for _, rows in found]
 
 
+def tables(page_size: int, *, consecutive: bool = True) -> list[SlotTable]:
+    """A table in the memory of the host, and one made of tensors."""
+    return [
+        HostSlots(SIZE, page_size),
+        DeviceSlots(SIZE, page_size, "cpu", consecutive=consecutive),
+    ]
+
+
+@pytest.mark.parametrize(("page_size", "consecutive"), [(1, True), (4, True), (4, False)])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_what_is_put_and_found_are_copies(dtype: torch.dtype) -> None:
-    """Neither the caller's tensor nor an answer shares memory with the table."""
-    table = SlotTable(4, 1, "cpu")
-    given = torch.tensor([1, 2], dtype=dtype)
-    table.put(5, given)
-    given.zero_()
-    found = table.get(5)
-    found.zero_()
-    table.of_path([5]).zero_()
-    assert table.get(5).tolist() == [1, 2]
+def test_what_is_put_is_found_by_row(
+    page_size: int, dtype: torch.dtype, *, consecutive: bool
+) -> None:
+    """Rows have the slots that were put there, as 64-bit numbers of their own, page by page."""
+    first, second, third = rows_of(3, 5, 4)
+    # The last node's rows are in two places.
+    *_, divided = rows_of(3, 5, 6, 5, gone=1)
+    assert [len(rows.runs()) for rows in (first, second, third, divided)] == [1, 1, 1, 2]
+    for table in tables(page_size, consecutive=consecutive):
+        pages = torch.randperm(100)[:, None] * page_size + torch.arange(page_size)
+        if not consecutive:
+            pages = torch.randperm(400).reshape(pages.shape)
+        slots = pages.reshape(-1).to(dtype)
+        table.put(first, slots, 0)
+        table.put(second, slots, 20)
+        table.put(third, slots[: 34 * page_size], 30)
+        expected = slots.clone()
+        slots.zero_()
+        for rows, at in ((first, 0), (second, 20), (third, 30)):
+            found = table.get(rows)
+            wanted = expected[at * page_size : (at + len(rows)) * page_size].tolist()
+            assert (found.dtype, found.tolist()) == (torch.int64, wanted)
+            found.zero_()
+            assert table.get(rows).tolist() == wanted
+        table.put(divided, expected, 50)
+        assert table.get(divided).tolist() == expected[50 * page_size : 55 * page_size].tolist()
 
 
-def test_a_cut_divides_the_slots() -> None:
-    """The upper part has the first pages, and the lower keeps the rest under its own handle."""
-    table = SlotTable(4, 2, "cpu")
-    table.put(5, torch.tensor([2, 3, 6, 7, 4, 5]))
-    table.cut(8, 5, 1)
-    assert table.get(8).tolist() == [2, 3]
-    assert table.get(5).tolist() == [6, 7, 4, 5]
-    table.cut(9, 6, 1)
-    assert 9 not in table
+def test_a_page_that_is_no_run_changes_no_other() -> None:
+    """What the table had before keeps its slots when it begins to keep each."""
+    first, second = rows_of(2, 2)
+    table = RowTable(SIZE, 2)
+    table.put(first, np.array([4, 5, 10, 11]))
+    table.put(second, np.array([8, 9, 3, 1]))
+    assert np.frombuffer(table.get(first), np.int64).tolist() == [4, 5, 10, 11]
+    assert np.frombuffer(table.get(second), np.int64).tolist() == [8, 9, 3, 1]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    """Nothing is read or written beyond the table or the array, and nothing changes."""
+    few, many = rows_of(2, 8)
+    table = RowTable(4, 2)
+    table.put(few, np.array([4, 5, 10, 11]))
+    for rows, slots, first_page, wrong in (
+        (many, np.arange(16), 0, "rows: end at 10; the table has 4 rows"),
+        (few, np.arange(3), 0, "slots: have 1 pages; the rows need 2 from page 0 on"),
+        (few, np.arange(8), 3, "slots: have 4 pages; the rows need 2 from page 3 on"),
+        (few, np.arange(8), -1, "from page -1 on"),
+        (few, np.array([0, 1, 2, -1]), 0, "slots: must be integers in 0 .. 2147483647"),
+        (few, np.array([0, 1, 2, 2**31]), 0, "slots: must be integers in 0 .. 2147483647"),
+        (few, np.arange(8)[::2], 0, "one-dimensional contiguous"),
+        (few, np.arange(4, dtype=np.float32), 0, "int32 or int64"),
+    ):
+        with pytest.raises(BadArgument, match=wrong.replace(".", r"\.")):
+            table.put(rows, slots, first_page)  # type: ignore[arg-type] # One is of floats.
+    with pytest.raises(BadArgument, match="the table has 4 rows"):
+        table.get(many)
+    assert np.frombuffer(table.get(few), np.int64).tolist() == [4, 5, 10, 11]
+    for count, page_size in ((-1, 1), (1, 0), (1 << 30, 2)):
+        with pytest.raises(BadArgument):
+            RowTable(count, page_size)
 
 
 def test_slots_that_need_more_bits_are_refused() -> None:
     """A pool that 31 bits cannot number is refused when the table is made."""
     with pytest.raises(ValueError, match="at most 2147483647"):
-        SlotTable(MOST_SLOTS, 2, "cpu")
+        slot_table(MOST_SLOTS, 2, "cpu")
+
+
+def test_no_rows_are_no_slots() -> None:
+    """The slots of no row are a tensor of SGLang's type."""
+    _, nodes = made()
+    for table in tables(2):
+        found = table.get(nodes.slots(nodes.root(), nodes.root()))
+        assert (found.dtype, found.tolist()) == (torch.int64, [])
+
+
+def test_a_node_is_no_object_of_python() -> None:
+    """However many nodes a table has slots of, the garbage collector visits no more objects."""
+    _, nodes = made(slots=1000)
+    table = slot_table(1000, 1, "cpu")
+    gc.collect()
+    before = len(gc.get_objects())
+    for at in range(300):
+        ((_, rows),) = nodes.insert(prompt(at, at + 1)).full
+        table.put(rows, torch.tensor([at, at + 1]))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 20

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from action_steps import ACTION, StepRun, read_yaml, run_step, step
+from kvcanon.spec.law import SITE
 from paths import DOCS, HELPERS, ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -46,9 +47,11 @@ def test_broken_cache_fails_with_annotation_summary_and_reports(tmp_path: Path) 
     assert line == (
         "::error title=LOCK-8 release_mirrors::few:Forgetful: "
         "receipt 1 is still open after its release"
+        f"%0AThe law: {SITE}laws/LOCK-8/"
     )
     assert done.summary.startswith("## kvcanon: few:Forgetful failed\n\nBROKEN: LOCK-8\n")
-    assert "| few:Forgetful | LOCK-8 release\\_mirrors | receipt 1 is still open" in done.summary
+    row = rf"| few:Forgetful | [LOCK-8 release\_mirrors]({SITE}laws/LOCK-8/) | receipt 1 is"
+    assert row in done.summary
     assert "Failure 1: LOCK-8" in done.summary
     reports = Path(done.outputs["reports"])
     assert json.loads((reports / "report.json").read_text("utf-8"))["verdict"] == "broken"

@@ -44,7 +44,8 @@ RULES = {
     "kvcanon": Rule(frozenset(), frozenset()),
     SPEC: Rule(frozenset({SPEC}), frozenset({"attrs"})),
     REFERENCE: Rule(frozenset({SPEC, REFERENCE})),
-    OPTIMIZED: Rule(frozenset({SPEC, OPTIMIZED})),
+    # What SGLang loads first names its release, and the variable that selects the core.
+    OPTIMIZED: Rule(frozenset({SPEC, OPTIMIZED, "kvcanon.sglang_plugin"})),
     LIVE: Rule(frozenset({SPEC, LIVE})),
     # Reports say which release judged, so the judge may read the version.
     CONFORMANCE: Rule(frozenset({SPEC, REFERENCE, LIVE, CONFORMANCE, "kvcanon.__version__"})),

@@ -26,6 +26,8 @@ class EngineDriver(SGLangDriver):
     def __init__(self, cell: BenchCell, core: str) -> None:
         import_module("kvcanon.sglang_plugin").register()
         super().__init__(cell, core)
+        self._batch = import_module("sglang.srt.disaggregation.kv_events").KVEventBatch
+        self._encode = import_module("msgspec").msgpack.Encoder().encode
 
     def _make_room(self, missing: int, taken: StepTimes) -> None:
         """Evict as an allocation of SGLang does: until the allocator has room."""
@@ -36,6 +38,19 @@ class EngineDriver(SGLangDriver):
             began = perf_counter_ns()
             self._cache.evict_for_alloc(params)
             taken.evict.append(perf_counter_ns() - began)
+
+    def send_events(self, taken: StepTimes) -> None:
+        """Take the events and encode them, as SGLang's scheduler and its publisher do.
+
+        They are not looked at: reading the lists of kvcanon's events decodes them, which nothing in
+        a server does.
+        """
+        began = perf_counter_ns()
+        batch = self._batch(ts=0.0, events=self._cache.take_events())
+        taken.events.append(perf_counter_ns() - began)
+        began = perf_counter_ns()
+        self._encode(batch)
+        taken.send.append(perf_counter_ns() - began)
 
     def available(self) -> int:
         """Tokens that every pool of the device has free."""

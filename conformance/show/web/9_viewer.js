@@ -30,10 +30,16 @@ class Viewer {
     await this.run.open();
     const { about, table } = this.run;
     this.namespaces = table.namespaces;
+    /** From what the tree is drawn, as in `drawn.py`; the panels that would be empty are left out. */
+    this.byState = table.drawn === "state";
+    this.hasTree = table.drawn !== "nothing";
     this.components = COMPONENTS.map((_, at) => at).filter((at) =>
       // Events are about full data alone.
-      about.components.includes(COMPONENTS[at]) && (at === 0 || !table.told));
+      about.components.includes(COMPONENTS[at]) && (at === 0 || this.byState));
     this.select = (id) => this.selectNode(id);
+    /** Whether what a sentence calls "node 7" is a node of the tree that is drawn. */
+    this.namesNodes = this.byState || about.names_nodes;
+    this.selectNamedIn = this.namesNodes ? this.select : null;
     this.tree = new TreeView(this.name, { select: this.select, redraw: () => this.draw() });
     this.build();
     await this.go(this.first());
@@ -55,7 +61,8 @@ class Viewer {
 
   build() {
     this.live = make("p", { class: "show-said", role: "status", "aria-live": "polite" });
-    this.calls = make("ol", { class: "show-calls", "aria-label": "Calls around this step" });
+    const { step_title: stepTitle } = this.run.about;
+    this.calls = make("ol", { class: "show-calls", "aria-label": `${stepTitle} around this step` });
     this.boxes = {};
     const box = (key, title) => {
       const content = make("div", { class: "show-content" });
@@ -69,13 +76,17 @@ class Viewer {
     const page = make("div", { class: "show-page" }, this.controls(), this.live, this.breach,
       make("div", { class: "show-columns" },
         make("div", { class: "show-main" },
-          section(this.level, "Tree", "show-tree-box", this.filters(), this.legend(), this.tree.element),
-          section(this.level, "Calls", "show-calls-box", this.calls),
+          this.hasTree ? section(this.level, "Tree", "show-tree-box", this.filters(),
+            this.legend(), this.tree.element) : null,
+          section(this.level, stepTitle, "show-calls-box", this.calls),
           ...(this.charts.length ? [section(this.level, "Over time", "show-charts",
             ...this.charts.map((chart) => chart.element))] : [])),
-        make("div", { class: "show-side" }, box("step", "This step"), box("node", "Node"),
-          box("pools", "Pools"), box("places", "Where the data is"), box("recency", "Order of use"),
-          box("holds", "Locks"), box("copies", "Copies in flight"))));
+        make("div", { class: "show-side" }, box("step", "This step"),
+          ...(this.hasTree ? [box("node", "Node")] : []),
+          ...(this.byState ? [box("pools", "Pools")] : []),
+          ...(this.hasTree ? [box("places", "Where the data is")] : []),
+          ...(this.byState ? [box("recency", "Order of use"), box("holds", "Locks"),
+            box("copies", "Copies in flight")] : []))));
     this.element.querySelector(".show-wait")?.remove();
     this.element.append(page);
     this.element.addEventListener("keydown", (event) => this.onKey(event));
@@ -129,7 +140,8 @@ class Viewer {
     choice("Component", "component", [["", "all"],
       ...this.components.map((at) => [COMPONENTS[at], COMPONENTS[at]])]),
     choice("Data", "medium", [["", "anywhere"], ["GPU", "on the GPU"], ["CPU", "on the CPU"],
-      ["copy", "copy in flight"], ["lock", "locked"], ["gone", "nowhere"]]),
+      ...(this.byState ? [["copy", "copy in flight"], ["lock", "locked"]] : []),
+      ["gone", "nowhere"]]),
     used.length > 1 ? choice("Namespace", "namespace", [["", "all"], ...used]) : null,
     make("label", {}, "Tokens ", input),
     make("button", { type: "submit" }, "Find"), this.result);
@@ -139,8 +151,10 @@ class Viewer {
     const item = (className, letter, words) => make("span", {},
       make("span", { class: `show-cell ${className}` }, letter), ` ${words}`);
     return make("p", { class: "show-legend soft" }, item("is-on", "G", "on the GPU"),
-      item("is-on", "C", "on the CPU"), item("is-copied", "G", "copy in flight"),
-      item("is-off", "G", "not there"), make("span", {}, "L1 locked once"),
+      item("is-on", "C", "on the CPU"),
+      this.byState ? item("is-copied", "G", "copy in flight") : null,
+      item("is-off", "G", "not there"),
+      this.byState ? make("span", {}, "L1 locked once") : null,
       make("span", {}, "+ new, ~ changed, − removed, ! named by what breaks"));
   }
 
@@ -242,6 +256,7 @@ class Viewer {
 
   /** The nodes that the breaches of a step name. */
   namedAt(step) {
+    if (!this.namesNodes) return new Set();
     const texts = (this.run.breaches.get(step) || []).map((each) => each.text).join(" ");
     return new Set([...texts.matchAll(/\bnode (\d+)\b/g)].map((match) => Number(match[1])));
   }
@@ -258,6 +273,17 @@ class Viewer {
   // Drawing.
 
   draw() {
+    const { run } = this, { step } = run;
+    this.breach.replaceChildren(...breachPanel(run.breaches.get(step) || [], this.selectNamedIn));
+    this.boxes.step.replaceChildren(...stepPanel(run, step, this.hasTree && this.touched, this.select));
+    if (this.hasTree) this.drawTree();
+    this.drawCalls();
+    for (const chart of this.charts) chart.show(step);
+    this.drawControls();
+  }
+
+  /** Draws the tree, and the panels of what is known of the state. */
+  drawTree() {
     const { run, touched } = this, { state, step } = run;
     const filter = filtered(state, this.filter);
     const named = this.namedAt(step);
@@ -277,31 +303,33 @@ class Viewer {
     const matches = (pool) => (!this.filter.component || pool.startsWith(`${this.filter.component} `))
       && (!["GPU", "CPU"].includes(this.filter.medium) || pool.endsWith(this.filter.medium));
     const fill = (key, children) => this.boxes[key].replaceChildren(...children);
-    this.breach.replaceChildren(...breachPanel(run.breaches.get(step) || [], this.select));
-    fill("step", stepPanel(run, step, touched, this.select));
     fill("node", this.selected === null ? [make("p", { class: "soft" }, "Select a node of the tree.")]
-      : nodePanel(state, this.selected, this.components, this.namespaces));
+      : nodePanel(state, this.selected, this.components, this.namespaces, this.byState));
     this.boxes.node.previousSibling.textContent = this.selected === null ? "Node"
       : `Node ${this.selected}`;
-    fill("pools", poolPanel(state, matches));
-    fill("places", placePanel(state, shown));
-    fill("recency", recencyPanel(state, matches, this.select));
-    fill("holds", holdPanel(state, this.select));
-    fill("copies", copyPanel(state, this.select));
-    this.drawCalls();
-    for (const chart of this.charts) chart.show(step);
-    this.slider.value = step;
-    this.slider.setAttribute("aria-valuetext", `step ${step} of ${run.last}`);
-    this.label.textContent = `${step.toLocaleString("en")} of ${run.last.toLocaleString("en")}`;
-    const inert = (button, off) => button.setAttribute("aria-disabled", String(off));
-    inert(this.buttons.first, step === 0);
-    inert(this.buttons.back, step === 0);
-    inert(this.buttons.on, step === run.last);
-    inert(this.buttons.last, step === run.last);
+    fill("places", placePanel(state, shown, this.byState));
+    if (this.byState) {
+      fill("pools", poolPanel(state, matches));
+      fill("recency", recencyPanel(state, matches, this.select));
+      fill("holds", holdPanel(state, this.select));
+      fill("copies", copyPanel(state, this.select));
+    }
     this.filterWords = filter === null ? "" : `${counted(filter.count, "node")} `
       + `${filter.count === 1 ? "is" : "are"} as the filter says`
       + (filter.count > filter.ids.size ? `, of which ${filter.ids.size} are shown` : "") + ".";
     if (filter !== null) this.result.textContent = this.filterWords;
+  }
+
+  drawControls() {
+    const { step, last } = this.run;
+    this.slider.value = step;
+    this.slider.setAttribute("aria-valuetext", `step ${step} of ${last}`);
+    this.label.textContent = `${step.toLocaleString("en")} of ${last.toLocaleString("en")}`;
+    const inert = (button, off) => button.setAttribute("aria-disabled", String(off));
+    inert(this.buttons.first, step === 0);
+    inert(this.buttons.back, step === 0);
+    inert(this.buttons.on, step === last);
+    inert(this.buttons.last, step === last);
   }
 
   drawCalls() {
@@ -315,7 +343,7 @@ class Viewer {
         : `${about.group_word} ${of + 1}${about.groups[of] ? `, ${about.groups[of]}` : ""}`;
       group = of;
       items.push(this.keptCalls.get([at, at === step, heading].join(), () =>
-        this.call(at, heading, at === 0 ? ["", 0, "the new cache", "", 0] : table.steps[at - 1])));
+        this.call(at, heading, at === 0 ? ["", 0, about.start, "", 0] : table.steps[at - 1])));
     }
     this.keptCalls.fill(this.calls, items);
   }
@@ -339,8 +367,11 @@ class Viewer {
     const titles = new Set(found.map((each) => each.title));
     const breaches = found.slice(0, 1).map((each) => `${brokenWords(each)}: ${each.text}`
       + (titles.size > 1 ? `; and ${counted(titles.size - 1, "other law")}.` : "."));
-    const call = run.step === 0 ? "the new cache."
-      : `${clipped(run.table.steps[run.step - 1][2], 120)}: ${clipped(run.table.steps[run.step - 1][3], 120)}.`;
+    const [, , code, answer] = run.step === 0 ? [] : run.table.steps[run.step - 1];
+    // The sentence of a crash is its answer, too; it is said once.
+    const repeated = found.some(({ text }) => text === answer);
+    const call = run.step === 0 ? `${run.about.start}.`
+      : `${clipped(code, 120)}${repeated ? "" : `: ${clipped(answer, 120)}`}.`;
     const news = [[touched.added.size, "added"], [touched.removed.size, "removed"],
       [touched.changed.size, "changed"]].filter(([count]) => count)
       .map(([count, words]) => `${counted(count, "node")} ${words}`).join(", ");

@@ -3,6 +3,8 @@
 // What is no batch must change nothing, and the counts of a book must be those of its blocks.
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -41,6 +43,18 @@ std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> counted(Ledger& ledger)
     return found;
 }
 
+// What was folded and what was refused, printed at the end.
+struct Frames {
+    uint64_t folded = 0;
+    uint64_t malformed = 0;
+    ~Frames() {
+        std::fprintf(stderr, "stat::frames: %" PRIu64 " folded, %" PRIu64 " malformed\n", folded,
+                     malformed);
+    }
+};
+
+Frames frames;
+
 }  // namespace
 
 // The first byte says how hashes are judged; then come batches, each after two bytes of length.
@@ -57,9 +71,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         try {
             ledger.fold(data + at + 2, length, begins);
             begins = false;
+            ++frames.folded;
         } catch (const kvcanon::Malformed&) {
             if (counted(ledger) != before) abort();
             ledger.lose();
+            ++frames.malformed;
         }
         counted(ledger);
         at += 2 + length;

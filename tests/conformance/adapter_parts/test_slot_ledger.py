@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvcanon.conformance.adapter_parts.slot_ledger import PlainFreeList, SlotLedger, TokenAllocator
 from kvcanon.conformance.adapter_parts.token_slots import NotWholePages
+from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheError, OutOfSlots, SlotNotHeld
 from kvcanon.spec.operations import Inserted
@@ -171,3 +174,10 @@ def test_plain_list_gives_and_takes_at_its_end() -> None:
     free.give_back([0])
     assert free.slots == [0, 0]
     assert free.count() == 2
+
+
+def test_free_list_without_a_component_is_refused() -> None:
+    """A free list that is not given by component is refused in one line that says how."""
+    wrong: Any = PlainFreeList(3)
+    with pytest.raises(UsageError, match=r"as \{Component.FULL: free_list\}"):
+        SlotLedger(wrong)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from kvcanon.conformance.bench.case import BenchCell
 from kvcanon.conformance.bench.contest import ContestOutcome, Result
-from kvcanon.conformance.bench.figure import COLORS, draw_figure
+from kvcanon.conformance.bench.figure import COLORS, DARK, draw_figure
 from kvcanon.conformance.bench.panels import Panel, contest_panels
 from kvcanon.conformance.bench.throughput import Throughput
 from kvcanon.conformance.observe.latency import Latency
+from paths import DOCS
 
+FIGURES = sorted((DOCS / "figures").glob("bench_tree*.svg"))
 PREFIX = "{http://www.w3.org/2000/svg}"
 PANELS = (
     Panel("lines", "pages", "us", {"a < b": [(1.0, 2.0), (1000.0, 20.0)], "c & d": [(1.0, 3.0)]}),
@@ -51,6 +54,18 @@ def test_the_same_panels_are_the_same_bytes() -> None:
     assert drawn == draw_figure("caches", "a trace", PANELS)
     assert "date" not in drawn
     assert "matplotlib.org" not in drawn
+
+
+def test_every_neutral_color_has_a_dark_one() -> None:
+    """What is no series follows the reader's colors; the figures of the docs do, too."""
+    styles = " ".join(each.get("style", "") for each in svg().iter())
+    neutral = set(re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", styles))
+    neutral -= {f"{part}: {color}" for color in COLORS[:-1] for part in ("fill", "stroke")}
+    assert neutral
+    assert [each for each in sorted(neutral) if f'"{each}"' not in DARK] == []
+    for figure in (draw_figure("caches", "a trace", PANELS), *map(Path.read_text, FIGURES)):
+        assert figure.count(DARK) == 1
+    assert len(FIGURES) == 3
 
 
 def test_a_figure_of_nothing_is_drawn() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
 from kvcanon.conformance.blackbox.coverage import (
     SHOWN_BY_REQUESTS,
+    can_come_up,
     missing_for,
     why_not_exercised,
 )
@@ -100,3 +103,22 @@ def test_report_says_what_requests_cannot_show() -> None:
     assert evict == "not offered: the cache has no take_events"
     match = why_not_exercised(LAWS["MATCH-6"], lacks, CacheKind.REQUEST)
     assert match.startswith("never came up: ")
+
+
+def test_law_that_no_offered_configuration_can_show_is_not_offered() -> None:
+    """Without windows and states, no effort brings up a law about them; with either, it may."""
+    cascade = LAWS["EVICT-3"]
+    said = why_not_exercised(cascade, ["snapshot"], offer=FULL_ATTENTION)
+    assert said == (
+        "not offered: the Offer has no configuration for an eviction of a node with more than full "
+        "data"
+    )
+    windows = evolve(FULL_ATTENTION, windows_tokens=(None, 2))
+    states = evolve(FULL_ATTENTION, mamba=(False, True))
+    for offer in (windows, states, Offer()):
+        assert why_not_exercised(cascade, ["snapshot"], offer=offer).startswith("never came up: ")
+
+
+def test_every_law_can_come_up_where_everything_is_offered() -> None:
+    """No law is beyond the default offer."""
+    assert [law_id for law_id, law in LAWS.items() if not can_come_up(law, Offer())] == []

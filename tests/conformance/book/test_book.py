@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,17 +14,20 @@ from attrs import evolve
 from jsonschema import Draft202012Validator
 
 from action_steps import read_yaml
+from built_site import BUILD, built_site
 from kvcanon.conformance.book import site_links
 from kvcanon.conformance.book.badges import badges
 from kvcanon.conformance.book.evidence import operations_of, oracle_functions
 from kvcanon.conformance.book.faults import BEGIN, END, read_faults, release_table, with_table
 from kvcanon.conformance.book.figures import figures
+from kvcanon.conformance.book.freshness import is_fresh, sources_digest
 from kvcanon.conformance.book.law_page import Book, code_without_docstring, law_page, retired_page
 from kvcanon.conformance.book.laws_json import SCHEMA, laws_json
-from kvcanon.conformance.book.site import llms_txt, read_book, write_site
+from kvcanon.conformance.book.site import llms_txt, read_book
 from kvcanon.conformance.book.source_pages import SourcePages
 from kvcanon.conformance.book.state_words import describe_state
 from kvcanon.conformance.book.steps import Pictures
+from kvcanon.conformance.book.symptoms import PAGE, symptoms, symptoms_page
 from kvcanon.conformance.book.tree_picture import draw_state
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS, RETIRED, SITE
@@ -67,6 +71,16 @@ def test_page_has_every_part(law_id: str) -> None:
     for name, drawn in pictures.by_name.items():
         assert f'data-kv-picture="{name}"' in page
         assert ET.fromstring(drawn).tag.endswith("svg")  # noqa: S314 # We drew it.
+
+
+def test_page_leads_to_faults_of_other_laws_that_show_there() -> None:
+    """A cut that forgets locks is LOCK-3's fault; without states an eviction shows it first."""
+    fault, page = "cut_forgets_locks", "../LOCK-3/index.md#fault-cut_forgets_locks"
+    hunted = book().evidence.hunted[fault]
+    first = hunted.from_outside.partition(":")[0].partition(" ")[0]
+    assert first != "LOCK-3"
+    assert f"| [LOCK-3]({page}) | from outside |" in law_page(LAWS[first], book(), Pictures())
+    assert page not in law_page(LAWS["NS-3"], book(), Pictures())
 
 
 def test_last_picture_is_of_the_state_that_breaks_the_law() -> None:
@@ -122,10 +136,10 @@ def test_retired_law_keeps_its_address() -> None:
     assert "[RES-9](../RES-9/index.md)" in page
 
 
-def test_site_writes_a_page_for_each_law_and_each_file_that_is_linked(tmp_path: Path) -> None:
+def test_site_has_a_page_for_each_law_and_each_file_that_is_linked() -> None:
     """Addresses are those that the laws print, and laws.json is as its schema says."""
-    write_site(tmp_path / "book", ROOT)
-    pages = tmp_path / "book" / "pages"
+    site, pages = built_site(), BUILD / "book" / "pages"
+    assert (site / "laws" / "RES-4" / "index.html").is_file()
     for law_id in [*LAWS, *RETIRED]:
         assert (pages / "laws" / law_id / "index.md").is_file()
     assert LAWS["RES-4"].address == f"{SITE}laws/RES-4/"
@@ -135,10 +149,32 @@ def test_site_writes_a_page_for_each_law_and_each_file_that_is_linked(tmp_path: 
     assert written == json.loads(json.dumps(laws_json()))
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(written)
     assert "Law: " not in (pages / "index.md").read_text("utf-8")
+    assert ".md`](" not in (pages / "index.md").read_text("utf-8")
     guide = (pages / "ten-minutes.md").read_text("utf-8")
     assert SITE not in guide
     assert "(laws/ALLOC-1/index.md)" in guide
     assert 'data-kv-picture="cache_split"' in guide
+
+
+def test_site_is_fresh_until_a_file_changes(tmp_path: Path) -> None:
+    """A site is built anew if a file changed, came or left, and not for what git ignores."""
+    checkout, book = tmp_path / "checkout", tmp_path / "book"
+    checkout.mkdir()
+    book.mkdir()
+    assert not is_fresh(checkout, book), "this is no checkout"
+    subprocess.run(["git", "init", "--quiet", str(checkout)], check=True)  # noqa: S607
+    (checkout / ".gitignore").write_text("ignored\n")
+    (checkout / "a.md").write_text("one")
+    assert not is_fresh(checkout, book), "nothing is built"
+    (book / "built.txt").write_text(sources_digest(checkout))
+    (checkout / "ignored").write_text("x")
+    assert is_fresh(checkout, book)
+    (checkout / "a.md").write_text("two")
+    assert not is_fresh(checkout, book)
+    (checkout / "a.md").write_text("one")
+    assert is_fresh(checkout, book)
+    (checkout / "b.md").write_text("")
+    assert not is_fresh(checkout, book)
 
 
 def test_config_has_the_address_that_the_laws_print() -> None:
@@ -241,11 +277,31 @@ def test_links_out_of_the_docs_lead_to_pages_of_the_files(tmp_path: Path) -> Non
         writer.write_page("x.md", "[a](../../etc)" if (ROOT / "../../etc").exists() else "[a](..)")
 
 
-def test_symptoms_quote_the_laws_as_they_are() -> None:
-    """Each law below a symptom stands there in its own first sentence."""
-    page = (DOCS / "symptoms.md").read_text("utf-8")
-    quoted = re.findall(r"^- \[([A-Z]+-\d+)\]\(.*?\): (.+)$", page, re.MULTILINE)
-    assert len(quoted) > 50
-    for law_id, words in quoted:
-        sentence = " ".join(LAWS[law_id].statement.split("\n\n")[0].split())
-        assert words == sentence.replace("<", "&lt;"), law_id
+def test_files_beside_the_checkout_do_not_matter(tmp_path: Path) -> None:
+    """A generated page's link to a page above it stays, also if a file beside the checkout fits."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (tmp_path / "laws.json").write_text("{}", "utf-8")
+    SourcePages(checkout, tmp_path / "out").write_page("", "[a](../laws.json)", "laws/index.md")
+    assert (tmp_path / "out/laws/index.md").read_text("utf-8") == "[a](../laws.json)"
+
+
+def test_links_that_show_a_path_show_the_title_of_the_page(tmp_path: Path) -> None:
+    """A link whose words are a page's path has its title; other words stay."""
+    writer = SourcePages(ROOT, tmp_path)
+    text = (
+        "[`docs/show.md`](docs/show.md) [check.md](docs/check.md#in-ci) [limits](docs/limits.md) "
+        "[check.md](docs/show.md) [`spec/law.py`](spec/law.py)"
+    )
+    writer.write_page("README.md", text)
+    assert (tmp_path / "index.md").read_text("utf-8") == (
+        "[*kvcanon show*](show.md) [*kvcanon check*](check.md#in-ci) "
+        "[limits](limits.md) [check.md](show.md) [`spec/law.py`](source/spec/law.py.md)"
+    )
+
+
+def test_symptoms_page_is_written_from_the_table() -> None:
+    """The page has today's table, with each law in its own first sentence."""
+    assert (ROOT / PAGE).read_text("utf-8") == symptoms_page()
+    assert {law_id for each in symptoms() for law_id in each.laws} <= LAWS.keys()
+    assert len({each.seen for each in symptoms()}) == len(symptoms())

@@ -32,6 +32,33 @@ def test_an_unknown_core_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "no core 'rusty'" in usage_error(capsys, "bench", "engine", "rusty")
 
 
+def answered(job: BenchJob, cores: list[str]) -> Json:
+    """What a process that measures might answer."""
+    if job.what == "engine_memory":
+        each = 8.0 if cores == ["kvcanon"] else 16.0
+        return {
+            "core": cores[0],
+            "tree_bytes": 1 << 20,
+            "cached_tokens": 9,
+            "bytes_per_token": each,
+        }
+    if job.what == "engine_stalls":
+        longest = {"evict": 1.25, "collect": 170.5}
+        return {"core": cores[0], "cached_prompts": 7, "longest_ms": longest}
+    return {
+        "cores": [
+            {
+                "core": core,
+                "request_us": 30.0 + 10 * at,
+                "sent_us": 50.0 + 40 * at,
+                "hit_rate": 0.5,
+                "steps_us": {"match": 3} | ({"send": 20} if job.cell.events else {}),
+            }
+            for at, core in enumerate(cores)
+        ]
+    }
+
+
 def test_it_measures_every_case_and_prints_shares(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,30 +69,10 @@ def test_it_measures_every_case_and_prints_shares(
         assert contestant.driver == "sglang_engine"
         jobs.append(job)
         cores = job.options["cores"].split(",")
-        if job.what == "engine_memory":
-            each = 8.0 if cores == ["kvcanon"] else 16.0
-            return {
-                "core": cores[0],
-                "tree_bytes": 1 << 20,
-                "cached_tokens": 9,
-                "bytes_per_token": each,
-            }
-        if job.what == "engine_stalls":
-            return {"core": cores[0], "cached_prompts": 7, "longest_ms": {"evict": 1.25}}
-        return {
-            "cores": [
-                {
-                    "core": core,
-                    "request_us": 30.0 + 10 * at,
-                    "hit_rate": 0.5,
-                    "steps_us": {"match": 3},
-                }
-                for at, core in enumerate(cores)
-            ]
-        }
+        return answered(job, cores)
 
     here = Contestant("bench engine", "sglang_engine")
-    monkeypatch.setattr(bench_engine, "_runner", lambda _: (fill, here))
+    monkeypatch.setattr(bench_engine, "_runner", lambda _, **__: (fill, here))
     found = tmp_path / "found.json"
     printed = read(
         capsys,
@@ -97,6 +104,10 @@ def test_it_measures_every_case_and_prints_shares(
     assert "0.75" in printed
     assert "0.50" in printed
     assert "1.25" in printed
+    assert "170.50" in printed
+    assert printed.count("us, sent") == sum(job.cell.events for job in jobs) == 4
+    assert "90.0" in printed
+    assert "0.56" in printed
     assert len(json.loads(found.read_text("utf-8"))["measured"]) == len(jobs)
 
 
@@ -126,4 +137,6 @@ def test_it_runs_in_sglangs_environment(capsys: pytest.CaptureFixture[str], tmp_
         rows = {row["core"]: SimpleNamespace(**row) for row in each["found"]["cores"]}
         assert set(rows) == {"kvcanon", "rust", "floor"}
         assert 0 < rows["floor"].request_us < rows["kvcanon"].request_us
+        for row in rows.values():
+            assert (row.sent_us > row.request_us) == ("events" in each["cell"])
         assert rows["floor"].hit_rate == rows["kvcanon"].hit_rate > 0

@@ -74,6 +74,7 @@ def test_a_broken_law_exits_with_1_and_every_report(
     options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
     printed = read(capsys, *FORGETFUL, *options, code=1)
     assert "Failure 1: LOCK-8" in printed
+    assert [line for line in printed.splitlines() if line != line.rstrip()] == []
     assert "    cache.unlock(receipt_1)  # 5: done <- breaks LOCK-8\n" in printed
     report = value(files["json"])
     Draft202012Validator(value(SCHEMA)).validate(report)
@@ -142,6 +143,23 @@ def test_a_black_box_shows_no_state(tmp_path: Path, capsys: pytest.CaptureFixtur
     laws = {law["id"]: law for law in value(path)["caches"][0]["laws"]}
     assert laws["TREE-1"]["remark"] == "not offered: the cache has no snapshot"
     assert laws["MATCH-1"]["standing"] == "held"
+
+
+@pytest.mark.parametrize("stage", ["vectors", "walker"])
+def test_a_failure_of_a_black_box_is_replayed_as_one(
+    stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --black-box, report and script of a cache that has snapshots judge without them, too.
+
+    Judged by its states this cache breaks other laws first.
+    """
+    fault = "reported:ancestors_are_copied_again"
+    options = ("--only", f"{stage},EVENT-12", "--black-box", "--scripts", str(tmp_path))
+    printed = read(capsys, "check", fault, *options, code=1)
+    assert "did not show it" not in printed
+    assert "Answers and events alone show it." in printed
+    (script,) = tmp_path.iterdir()
+    assert "black_box=True" in script.read_text(encoding="utf-8")
 
 
 def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from command_line import KVCANON, read, read_json, usage_error
 from kvcanon.conformance.book.laws_json import SCHEMA
-from kvcanon.spec.law import LAWS, RETIRED
+from kvcanon.spec.law import LAWS, RETIRED, SITE
 from kvcanon.spec.laws.emission import EMISSIONS, cells, table
 from kvcanon.spec.refusals import cells as refusals
 
@@ -31,6 +31,37 @@ def test_laws_groups_by_area(capsys: pytest.CaptureFixture[str]) -> None:
     printed = read(capsys, "laws")
     for area in {law.area for law in LAWS.values()}:
         assert len(re.findall(rf"^{area}: ", printed, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("area", ["LOCK", "lock"])
+def test_laws_area_lists_its_laws(capsys: pytest.CaptureFixture[str], area: str) -> None:
+    """The name of an area lists its laws and no others, in words and as JSON."""
+    wanted = [law.law_id for law in LAWS.values() if law.area == "LOCK"]
+    printed = read(capsys, "laws", area)
+    assert re.findall(r"^  ([A-Z]+-\d+) ", printed, re.MULTILINE) == wanted
+    assert f"{len(wanted)} laws." in printed
+    assert [law["id"] for law in read_json(capsys, "laws", area)] == wanted
+
+
+def test_laws_about_prints_symptoms_and_laws(capsys: pytest.CaptureFixture[str]) -> None:
+    """A search prints the symptom first, its laws each in a sentence, then other laws."""
+    words = ("laws", "--about", "window data is gone after a split")
+    printed = read(capsys, *words)
+    assert printed.startswith("My window data is gone after a split\n  MATCH-5  must  A match")
+    assert "\nLaws with these words\n" in printed
+    assert f"{SITE}symptoms.html" in printed
+    found = read_json(capsys, *words)
+    assert found["symptoms"][0]["laws"] == ["MATCH-5", "MATCH-6", "TREE-5"]
+    assert set(found["laws"]) <= LAWS.keys()
+
+
+def test_laws_about_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words that no law has are answered, and no words are refused."""
+    assert read(capsys, "laws", "--about", "xyzzy") == (
+        "No symptom and no law has any of these words.\n"
+    )
+    assert "no word to look for" in usage_error(capsys, "laws", "--about", "the")
+    assert "drop RES-4 or --about" in usage_error(capsys, "laws", "RES-4", "--about", "lock")
 
 
 def test_laws_json_has_every_law_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +110,7 @@ def test_laws_retired_id_says_what_became_of_it(
 def test_laws_unknown_id_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown id is refused, with similar ids."""
     assert "no law RES-44; near it are RES-4, " in usage_error(capsys, "laws", "RES-44")
-    assert "no law quux; near it are TREE-1, " in usage_error(capsys, "laws", "quux")
+    assert "`kvcanon laws --about 'quux'` searches" in usage_error(capsys, "laws", "quux")
 
 
 def test_laws_emissions_prints_the_table_of_events(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "hash_ids": [1]}\n{}\n')
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "later.json").write_text('{"format": "kvcanon-check/99"}')
-    (tmp_path / "damaged.json").write_text('{"format": "kvcanon-check/3"}')
+    (tmp_path / "damaged.json").write_text('{"format": "kvcanon-check/4"}')
     (tmp_path / "other.py").write_text("CASE = open('x')\n")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\x00")
     return tmp_path
@@ -61,7 +61,7 @@ def test_page_is_written(
         (("gone.json",), "gone.json cannot be read: No such file"),
         (("bytes.bin",), "bytes.bin cannot be read: it is no text"),
         (("list.json",), "list.json is nothing to show; give a report"),
-        (("later.json",), "has the format kvcanon-check/99; this kvcanon shows kvcanon-check/3"),
+        (("later.json",), "has the format kvcanon-check/99; this kvcanon shows kvcanon-check/4"),
         (("damaged.json",), "damaged.json is a damaged report"),
         (("sound.json",), "sound.json has no failure to show: its verdict is holds"),
         (("faulty.json", "--failure", "9"), "has no failure 9; give --failure one of 1,"),
@@ -79,6 +79,17 @@ def test_bad_input_is_one_line(
     """What cannot be shown ends with 2 and one line that says what to give."""
     assert says in usage_error(capsys, "show", *arguments)
     assert not list(reports.glob("*.html"))
+
+
+def test_half_characters_are_written(
+    reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no file can hold is escaped; no page is lost for it."""
+    (reports / "half.py").write_text(
+        (reports / "script.py").read_text().replace("LOCK", "\\ud800", 1)
+    )
+    read(capsys, "show", "half.py")
+    assert "<h1>\\ud800" in (reports / "half.show.html").read_text()
 
 
 def test_replay_writes_a_page(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:

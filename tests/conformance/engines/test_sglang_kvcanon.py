@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from in_peer import run_in
+from kvcanon.sglang_plugin import SELECTS, register
 
 RELEASE = "sglang==0.5.23"
 HELPERS = Path(__file__).parents[2] / "helpers"
@@ -99,13 +101,36 @@ def test_the_scheduler_matches_no_more_than_with_sglangs_own_cores() -> None:
     assert said("print(core.supports_fast_match_prefix())") == "False"
 
 
+def test_a_release_without_tree_cores_does_not_serve_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SGLang only logs what a plugin raises; where the core is not selected it does not matter."""
+    monkeypatch.delenv(SELECTS, raising=False)
+    monkeypatch.setitem(sys.modules, "sglang", None)
+    register()
+    monkeypatch.setenv(SELECTS, "kvcanon")
+    with pytest.raises(SystemExit, match=rf"made for sglang==0\.5\.23 .*or unset {SELECTS}"):
+        register()
+
+
+def test_an_older_sglang_ends_with_one_line() -> None:
+    """SGLang 0.5.14 has plugins and no tree cores, and knows nothing of the variable."""
+    code = "from kvcanon.sglang_plugin import register; register()"
+    environment = f"import os; os.environ['{SELECTS}'] = 'kvcanon'; "
+    assert run_in("sglang==0.5.14", "-W", "ignore", "-c", code).returncode == 0
+    done = run_in("sglang==0.5.14", "-W", "ignore", "-c", environment + code)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "made for sglang==0.5.23 and this is 0.5.14, which has no tree cores" in line
+
+
 CHANGES = {
     "enable_session_radix_cache=True": "--enable-session-radix-cache",
     "component_registry_override={1: 2}": "component_registry_override",
     "tree_components=[*kinds, Made(name='C128')]": "components C128",
     "tree_components=[Made(name='SWA')]": "tree_components",
     "eviction_policy='tlru'": "--radix-eviction-policy tlru",
-    "eviction_policy_config={'threshold': 2}": "--radix-eviction-policy",
+    "eviction_policy_config={'threshold': 2}": "--radix-eviction-policy-config",
     "swa_gates_prefix_match=False": "windows that do not belong to the tree",
     "decoder_swa_bounded_replay=True": "--enable-decoder-swa-bounded-replay",
     "req_to_token_pool=Made(mamba_ckpt_pool=1)": "--enable-int8-mamba-checkpoint",

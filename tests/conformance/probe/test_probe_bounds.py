@@ -82,7 +82,7 @@ def test_least_is_what_nothing_can_have_evicted(
     facts: EngineFacts, tokens: Tokens, least: int
 ) -> None:
     """Each premise that is not met lowers it."""
-    assert least_shared(asked(tokens), [sent(prompt(1))], facts, PAGE) == least
+    assert least_shared(asked(tokens), [sent(prompt(1))], facts, PAGE)[0] == least
 
 
 def test_least_ends_where_others_may_have_evicted() -> None:
@@ -90,11 +90,11 @@ def test_least_ends_where_others_may_have_evicted() -> None:
     before = [sent(prompt(1))]
     for first in range(2, 12):
         before.append(sent(prompt(first)))
-        must = least_shared(asked(prompt(1)), before, FACTS, PAGE)
+        must, _ = least_shared(asked(prompt(1)), before, FACTS, PAGE)
         assert must == (40 if first <= 7 else 0), first
     unknown = evolve(FACTS, pool_tokens=None)
-    assert least_shared(asked(prompt(1)), before[:2], unknown, PAGE) == 0
-    assert least_shared(asked(prompt(2)), before[:2], unknown, PAGE) == 40
+    assert least_shared(asked(prompt(1)), before[:2], unknown, PAGE) == (0, -1)
+    assert least_shared(asked(prompt(2)), before[:2], unknown, PAGE) == (40, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from fake_engine_faults import FAULTS
 from fake_engine_server import ServedAs, engine_at
 from fake_model import FakeEngine, config_of
-from kvcanon.conformance.probe import beside
+from kvcanon.conformance.probe import beside, session
 from kvcanon.live import Publisher
 from probing import ANY, ENGINES, fault_at, kinds, options_for, probe_json
 
@@ -25,9 +25,11 @@ IN_EVENTS = [name for name, fault in FAULTS.items() if fault.needs_events]
 
 
 @pytest.fixture(autouse=True)
-def _soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The publisher is in this process, and its events come at once."""
+def _soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The publisher is in this process, and its events come at once; few requests are enough."""
     monkeypatch.setattr(beside, "QUIET_SECONDS", 0.004)
+    for name in ("REDUCE_SECONDS", "KEPT_FOR_REDUCTION"):
+        monkeypatch.setattr(session, name, 1.0)
 
 
 @pytest.mark.parametrize(("name", "dialect"), PLANTED)

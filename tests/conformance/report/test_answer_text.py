@@ -9,6 +9,7 @@ from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.finding import Grounds
+from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import Evicted, Settled
 from kvcanon.spec.types import Counts, Slots
 from reported import failure_of
@@ -36,6 +37,14 @@ def test_answers_in_words() -> None:
     assert answer_in_words(None) == "done"
     assert answer_in_words(Slots(full=(3, 4, 5, 6, 9, 8))) == "full 3 4 5 6 9 8"
     assert answer_in_words(Slots(full=(2, *range(7, 90)), mamba=(1,))) == "full 2 7-89, mamba 1"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, CacheError])
+def test_messages_can_be_written_and_printed(error: type[Exception]) -> None:
+    """Half characters, commands to terminals and reversed text in a message are escaped."""
+    words = answer_in_words(error("a \ud800 \x1b[31m \u202e é"))
+    assert words.endswith(": a \\ud800 \\x1b[31m \\u202e é")
+    words.encode()
 
 
 def test_long_lines_are_shortened() -> None:

@@ -10,6 +10,7 @@ from kvcanon.conformance.report import github
 from kvcanon.conformance.report.github import error_line, error_lines, step_summary
 from kvcanon.conformance.report.named_tests import named_tests
 from kvcanon.conformance.report.report import CheckReport, report_of
+from kvcanon.spec.law import LAWS
 from reported import check_of, result_of
 from sample_reports import KNOWN, sound
 
@@ -20,7 +21,11 @@ def test_each_failing_test_is_annotated(report: CheckReport) -> None:
     failing = [test for cache in report.caches for test in named_tests(report, cache) if test.fails]
     assert len(lines) == len(failing) > 2
     assert lines[0].startswith("::error title=LOCK-8 ")
-    assert lines[0].endswith("::reported:Forgetful: receipt 1 is still open after its release")
+    assert lines[0].endswith(
+        "::reported:Forgetful: receipt 1 is still open after its release"
+        f"%0AThe law: {LAWS['LOCK-8'].address}"
+    )
+    assert [line for line in lines if "LOCK-8" not in line and "The law:" in line] == []
     assert list(error_lines(sound())) == []
 
 
@@ -46,8 +51,9 @@ def test_summary_has_verdict_table_and_report(report: CheckReport) -> None:
     text = step_summary(report, "all of it\n")
     assert text.startswith("## kvcanon: reported:Forgetful, ")
     assert "failed\n\nBROKEN: LOCK-8" in text
-    assert "| reported:Forgetful | LOCK-8 " in text
-    assert f", known | {KNOWN.reason} ({KNOWN.link}) |" in text
+    assert "| reported:Forgetful | [LOCK-8 " in text
+    assert f"]({LAWS['LOCK-8'].address}) | receipt 1 is still open" in text
+    assert f"]({LAWS['EVICT-3'].address}), known | {KNOWN.reason} ({KNOWN.link}) |" in text
     assert "\n```text\nall of it\n```\n" in text
     assert "passed\n\nNo law is broken" in step_summary(sound(), "all of it\n")
 

@@ -10,13 +10,16 @@ from kvcanon.conformance.report.report import CheckReport
 from kvcanon.spec.law import LAWS
 from sample_reports import page, sound
 
-EXTERNAL = re.compile(r"""(?:src|href)=["'](?!#|https://example\.org)|@import|url\(""")
+EXTERNAL = re.compile(r"""\ssrc=|<(?!a )[^>]*href=|@import|url\(""")
 
 
 def test_page_needs_nothing_but_itself(report: CheckReport) -> None:
-    """The page refers to no other file, and has no script."""
+    """The page loads no other file, and has no script; it links pages of laws alone."""
     html = check_html(report)
     assert not EXTERNAL.search(html)
+    links = {attributes["href"] for tag, attributes in page(report).seen if tag == "a"}
+    pages = {each for each in links if each is not None and not each.startswith("#")}
+    assert pages == {law.address for law in LAWS.values()}
     assert {tag for tag, _ in page(report).seen}.isdisjoint({"script", "link", "img", "iframe"})
 
 
@@ -29,6 +32,11 @@ def test_page_says_what_the_text_says(report: CheckReport) -> None:
             assert replay.script in said
             assert all(line.code in said for line in replay.lines)
     assert "A law is broken" in said
+    of_law = re.search(
+        r'<p class="soft">[^<]+<a href="([^"]+)">Its page\.</a></p>', check_html(report)
+    )
+    assert of_law is not None
+    assert of_law[1] == LAWS["LOCK-8"].address
     assert "No law is broken" in "".join(page(sound()).said)
     assert f"All {len(LAWS)} laws" in said
 
@@ -38,7 +46,7 @@ def test_page_has_how_often_each_law_was_exercised(report: CheckReport) -> None:
     html = check_html(report)
     for heading in ("Exercised", "Vectors", "Walker"):
         assert f'<th scope="col" class="number">{heading}</th>' in html
-    row = re.search(r"<tr><th scope=\"row\">TREE-1</th>.*?</tr>", html)
+    row = re.search(r"<tr><th scope=\"row\"><a [^>]*>TREE-1</a></th>.*?</tr>", html)
     assert row is not None
     assert re.findall(r'<td class="number">(\d+)</td>', row[0]) == ["9", "2", "7"]
 
@@ -66,7 +74,8 @@ def test_page_can_be_read_aloud_and_by_keyboard(report: CheckReport) -> None:
             assert attributes["aria-label"]
     targets = {attributes["id"] for _, attributes in seen if "id" in attributes}
     links = {attributes["href"] for tag, attributes in seen if tag == "a"}
-    assert links == {f"#{each}" for each in targets}
+    inside = {each for each in links if each is not None and each.startswith("#")}
+    assert inside == {f"#{each}" for each in targets}
 
 
 def test_page_is_made_for_the_dark_for_phones_and_for_all_to_see(report: CheckReport) -> None:

@@ -21,6 +21,13 @@ def test_junit_has_a_test_for_each_law_and_the_rest(report: CheckReport) -> None
             assert {case.get("classname") for case in suite.iter("testcase")} == {cache.name}
 
 
+def test_junit_has_the_page_of_each_law(report: CheckReport) -> None:
+    """Every test of a law has its address, whatever the outcome; the others have none."""
+    for suite in junit(report):
+        pages = [each.get("value") for each in suite.iterfind(".//property[@name='address']")]
+        assert pages == [law.address for law in LAWS.values()]
+
+
 def test_junit_tells_broken_from_skipped(report: CheckReport) -> None:
     """Broken laws fail, laws that are known or not exercised are skipped, and held laws pass."""
     forgetful, wordy, crashing = junit(report)
@@ -29,6 +36,7 @@ def test_junit_tells_broken_from_skipped(report: CheckReport) -> None:
     assert failure is not None
     assert failure.get("message") == "receipt 1 is still open after its release"
     assert "judged(" in (failure.text or "")
+    assert (failure.text or "").startswith(f"The page of the law: {LAWS['LOCK-8'].address}\n\n")
     skipped = {name: each.find("skipped") for name, each in case.items()}
     messages = {name: each.get("message") for name, each in skipped.items() if each is not None}
     assert messages == {

@@ -247,7 +247,7 @@ def test_one_case_for_two_laws_is_one_failure_named_after_the_more_frequent() ->
 
 def test_every_law_that_was_broken_is_broken_by_a_reduced_case() -> None:
     """Each law that the search saw broken has a failure with a sentence for it."""
-    search = SearchSpec("reported:copies_release_twice")
+    search = SearchSpec("reported:evicted_window_slots_leak")
     report, _ = searched(search)
     seen = {name for group in (report.found, report.beside) for _, _, name in group}
     assert len(seen) > 4

@@ -17,7 +17,7 @@ from kvcanon.reference import ReferenceCache
 REFERENCE = Adapter("reference", ReferenceCache)
 
 
-@pytest.mark.parametrize("hundred", range(12))
+@pytest.mark.parametrize("hundred", range(4))
 def test_random_cases_keep_every_law(hundred: int) -> None:
     """Random cases break no law on the reference, judged by states."""
     for seed in range(100 * hundred, 100 * hundred + 100):
@@ -25,7 +25,7 @@ def test_random_cases_keep_every_law(hundred: int) -> None:
         assert not found, f"seed {seed}: {found[0].words}"
 
 
-@pytest.mark.parametrize("hundred", range(10))
+@pytest.mark.parametrize("hundred", range(4))
 def test_random_cases_are_accepted_from_outside(hundred: int) -> None:
     """Random cases break no law on the reference in black-box mode."""
     for seed in range(100 * hundred, 100 * hundred + 100):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import distributions
@@ -13,6 +14,7 @@ import pytest
 from fake_engine_faults import FAULTS, WINDOW, faulty_engine
 from fake_engine_server import ServedAs, engine_at
 from fake_model import FakeEngine, config_of
+from kvcanon.conformance.probe import beside
 from kvcanon.conformance.serving import __main__ as command
 from kvcanon.conformance.serving import probed, vllm_plugin
 from kvcanon.conformance.serving.core_faults import FAULTS as CORE_FAULTS
@@ -21,6 +23,8 @@ from kvcanon.conformance.serving.server_process import plugin_folder
 from kvcanon.conformance.serving.server_setup import FAULT, PLUGIN, ServerSetup
 from kvcanon.conformance.serving.vllm_faults import FAULTS as THEIR_FAULTS
 from kvcanon.conformance.serving.vllm_server import vllm_variables
+from kvcanon.live import Publisher
+from probing import ANY
 
 PLANTED = {"wrong-slot-after-split": "wrong slot after a split", "parent-ignored": "parent ignored"}
 
@@ -31,28 +35,33 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     faults: list[str] = []
 
     @contextmanager
-    def port_of(fault: str, dialect: str) -> Iterator[int]:
+    def port_of(fault: str, dialect: str) -> Iterator[list[int]]:
         faults.append(fault)
         name, sound = PLANTED.get(fault), WINDOW if dialect == "sglang" else {}
-        engine = faulty_engine(FAULTS[name]) if name else FakeEngine(config_of(**sound))
-        with engine_at(engine, ServedAs(dialect)) as url:
-            yield int(url.rpartition(":")[2])
+        with Publisher(ANY, dialect=dialect, binds_endpoint=True) as sender:
+            engine = (
+                faulty_engine(FAULTS[name], sender)
+                if name
+                else FakeEngine(config_of(**sound), None, sender)
+            )
+            with engine_at(engine, ServedAs(dialect)) as url:
+                yield [int(each.rpartition(":")[2]) for each in (url, sender.endpoint)]
 
     @contextmanager
-    def running(setup: ServerSetup, *_: Path) -> Iterator[SimpleNamespace]:
-        with port_of(setup.fault, "sglang") as port:
+    def running(setup: ServerSetup, *_given: Path) -> Iterator[SimpleNamespace]:
+        with port_of(setup.fault, "sglang") as (port, _):
             yield SimpleNamespace(ports=SimpleNamespace(http=port))
 
     monkeypatch.setattr(probed, "running", running)
     monkeypatch.setattr(probed, "running_vllm", lambda fault, *_: port_of(fault, "vllm"))
     monkeypatch.setattr(probed, "make_model", lambda *_: SimpleNamespace(save_pretrained=id))
-    monkeypatch.setattr(probed, "SOUND_SEEDS", 2)
+    monkeypatch.setattr(beside, "QUIET_SECONDS", 0.004)
     return faults
 
 
 def status(folder: Path, *given: str, core: str = "kvcanon") -> int:
     """Run the command in the environment of servers."""
-    return command.run(command.arguments(["--probe", core, *given]), folder)
+    return command.run(command.arguments(["--probe", core, "--seeds", "2", *given]), folder)
 
 
 def test_sound_server_is_probed_with_each_seed(
@@ -84,7 +93,9 @@ def test_vllm_is_probed_in_its_own_dialect(
     assert status(tmp_path, "--only", "parent-ignored", core="vllm") == 0
     assert "; too many cached tokens, shown by 2 requests: mixed" in capsys.readouterr().out
     assert status(tmp_path, "--only", "sound", core="vllm") == 0
-    assert "sound-vllm, seed 1: nothing was found (" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "sound-vllm, seed 1: nothing was found (" in printed
+    assert re.search(r"requests compared; tokens promised: (\d+) device; served: \1 any", printed)
     assert started == ["parent-ignored", ""]
 
 

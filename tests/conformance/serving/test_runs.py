@@ -1,5 +1,6 @@
 """Runs play to every server, Rust's first, and say what was wrong, missing or not found."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,8 +11,9 @@ from kvcanon.conformance.engines.releases.catalogue import release_named
 from kvcanon.conformance.engines.releases.environment import MANIFEST, Peer
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving import __main__ as command
-from kvcanon.conformance.serving import runs, server_environment
+from kvcanon.conformance.serving import kept_runs, runs, server_environment
 from kvcanon.conformance.serving.core_faults import FAULTS
+from kvcanon.conformance.serving.kept_runs import PortionOverError
 from kvcanon.conformance.serving.runs import EngineRuns, run_faults
 from kvcanon.conformance.serving.script import (
     EngineScript,
@@ -136,6 +138,15 @@ def test_only_that_leaves_no_server_is_refused(tmp_path: Path) -> None:
     """A typing error does not pass for a run."""
     with pytest.raises(UsageError, match="--only 'tp3' leaves no server of 50"):
         status(tmp_path, "--only", "tp3")
+    with pytest.raises(UsageError, match="--only 'tp3' leaves no fault of 12"):
+        status(tmp_path, "--faults", "rust", "--only", "tp3")
+
+
+def test_only_some_faults_can_be_planted(played: list[ServerSetup], tmp_path: Path) -> None:
+    """With the sound core beside them."""
+    assert status(tmp_path, "--faults", "rust", "--only", "page-off") == 1
+    faults = [each.fault for each in played]
+    assert faults == ["", "load-back-one-page-off", "backup-one-page-off"]
 
 
 def test_server_that_does_not_start_is_a_finding(
@@ -224,5 +235,137 @@ def test_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [" ".join(command[1:3]) for command in commands] == ["-m pip", "-W ignore"]
     assert server_environment.server_environment(tmp_path).folder == folder
     (folder / STAMP).unlink()
-    with pytest.raises(UsageError, match="make it with `make engine`"):
+    with pytest.raises(UsageError, match=r"make it with `python -m .* --environment --peers"):
         server_environment.server_environment(tmp_path)
+
+
+def portion(folder: Path, minutes: str = "4", *more: str) -> int:
+    """Play a portion of the whole run."""
+    return status(folder, "--small", "--into", str(folder), "--portion", minutes, *more)
+
+
+def test_run_in_portions_comes_to_the_same(
+    played: list[ServerSetup],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No server is played to twice, and the last portion judges those of all portions."""
+    clock = iter(range(0, 60 * 1000, 60))  # A minute a look: two servers a portion.
+    monkeypatch.setattr(kept_runs, "monotonic", lambda: next(clock))
+    for done in (2, 4):
+        with pytest.raises(PortionOverError):
+            portion(tmp_path, "2")
+        assert len(played) == done
+    capsys.readouterr()
+    assert portion(tmp_path, "2") == 0
+    assert len(played) == len(set(played)) == 5
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.count("played before") for line in lines] == [
+        1,
+        1,
+        1,
+        1,
+        0,
+        *[0] * (len(lines) - 5),
+    ]
+    assert lines[-1] == "5 servers, 0 with findings"
+
+
+def test_what_an_earlier_portion_found_still_fails(
+    played: list[ServerSetup],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its transcripts are judged again, beside the same references."""
+
+    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
+        told = answer(setup)
+        return evolve(told, event_faults=("a gap",)) if setup.core == "kvcanon" else told
+
+    monkeypatch.setattr(runs, "play", play)
+    for _ in range(2):
+        assert portion(tmp_path) == 1
+        assert capsys.readouterr().out.endswith("5 servers, 1 with findings\n")
+
+
+def test_portions_of_different_runs_are_not_mixed(
+    played: list[ServerSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another seed, another script, other code, or a run that was not in portions."""
+    assert portion(tmp_path) == 0
+    with pytest.raises(UsageError, match="of other code, of another seed or of another script"):
+        portion(tmp_path, "4", "--seed", "1")
+    monkeypatch.setattr(kept_runs, "_digest", lambda: "other")
+    with pytest.raises(UsageError, match="name an empty folder"):
+        portion(tmp_path)
+    (tmp_path / kept_runs.MARK).unlink()
+    with pytest.raises(UsageError, match="files of a run without --portion"):
+        portion(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--portion", "4"], "needs --into"),
+        (["--portion", "0", "--into", "x"], "leaves no time"),
+        (["--portion", "nan", "--into", "x"], "leaves no time"),
+        (["--portion", "4", "--into", "x", "--probe", "rust"], "a probe is played as a whole"),
+    ],
+)
+def test_portion_that_cannot_go_on_is_refused(tmp_path: Path, given: list[str], words: str) -> None:
+    """Before a server is started."""
+    with pytest.raises(UsageError, match=words):
+        status(tmp_path, *given)
+
+
+def test_portion_that_is_over_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit status differs from those of a run that found something, or could not begin."""
+
+    def run(*_given: object) -> int:
+        raise PortionOverError
+
+    monkeypatch.setattr(command, "find_spec", lambda _: True)
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(sys, "argv", ["serving", "--into", str(tmp_path)])
+    assert command.main() == 3
+    assert capsys.readouterr().out == "this portion is over; the same command goes on\n"
+
+
+def test_environment_alone_is_made_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is played, also where SGLang is not installed yet."""
+    made = Peer(release_named(RELEASE), tmp_path / "made")
+    monkeypatch.setattr(command, "make_server_environment", lambda folder, _: made)
+    given = ["serving", "--environment", "--peers", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", given)
+    assert command.main() == 0
+    assert capsys.readouterr().out == f"servers run in {made.folder}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "right"),
+    [
+        ("--refusals", "every start was refused"),
+        ("--kills=rust", "every server started again, and answered right"),
+    ],
+)
+def test_starts_and_kills_fail_by_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    right: str,
+) -> None:
+    """What was wrong is printed, and the status is 1."""
+    function = "run_" + option.strip("-").partition("=")[0]
+    monkeypatch.setattr(command, function, lambda *_: [])
+    assert status(tmp_path, option) == 0
+    assert capsys.readouterr().out == f"{right}\n"
+    monkeypatch.setattr(command, function, lambda *_: ["older-sglang"])
+    assert status(tmp_path, option) == 1
+    assert "older-sglang" in capsys.readouterr().out

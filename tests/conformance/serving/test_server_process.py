@@ -1,6 +1,7 @@
 """Servers are started, found out when they do not answer, and ended with all that they started."""
 
 import os
+import signal
 import textwrap
 import tomllib
 from configparser import ConfigParser
@@ -10,9 +11,11 @@ from time import monotonic, sleep
 
 import pytest
 
+from descendants import is_paused, is_running
+from fake_release import release_in, write_killed
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving import server_process
-from kvcanon.conformance.serving.server_process import last_words, running
+from kvcanon.conformance.serving.server_process import SCHEDULERS, last_words, running, session
 from kvcanon.conformance.serving.server_setup import FAULT, PLUGIN, ServerSetup
 from paths import ROOT
 
@@ -49,20 +52,7 @@ SILENT = """
 @pytest.fixture
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for a release whose launcher is a script of the test."""
-    package = tmp_path / "release" / "sglang"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    return package / "launch_server.py"
-
-
-def is_running(process: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+    return release_in(tmp_path, monkeypatch)
 
 
 def ends(process: int) -> bool:
@@ -85,6 +75,24 @@ def test_server_runs_with_plugin_and_ends_with_its_children(release: Path, tmp_p
         raise RuntimeError("the caller")
     assert server.process.poll() is not None
     assert ends(int(child))
+
+
+def test_server_that_is_paused_ends_all_the_same(release: Path, tmp_path: Path) -> None:
+    """Its scheduler alone is stopped, and ends with it; also where the launcher is killed."""
+    write_killed(release)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with running(SETUP, tmp_path / "model", tmp_path) as server:
+            processes = session(server.process.pid)
+            (scheduler,) = (each for each, name in processes.items() if name.startswith(SCHEDULERS))
+            server.pause()
+            assert is_paused(scheduler)
+            assert not is_paused(server.process.pid, seconds=0)
+            server.resume()
+            assert not is_paused(scheduler, seconds=0)
+            server.pause()
+            server.process.send_signal(number)
+        assert server.process.poll() is not None
+        assert ends(scheduler)
 
 
 def test_server_that_fails_to_start_is_told_with_its_reason(release: Path, tmp_path: Path) -> None:

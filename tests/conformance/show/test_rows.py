@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.rows import StateRows, moved, runs
 from kvcanon.conformance.show.shown_run import ShownRun, ShownStep
@@ -19,6 +20,7 @@ from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvcanon.spec.law import SITE, Need
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, GPU, Counts, Key
 from shown_pages import broken_tree_run, hidden_run, replay_run, vector_run, violation_run
@@ -135,10 +137,25 @@ def test_violation_is_at_its_step() -> None:
 def test_hidden_state_is_noted() -> None:
     """A cache without snapshots is shown by its events, and the page says so."""
     run = hidden_run()
-    assert unpacked(run, "steps")["told"]
+    assert unpacked(run, "steps")["drawn"] == "events"
     assert any("does not show its state" in note for note in run.notes)
     changes = unpacked(run, "changes-0")
     assert sum(len(each.get("d", {}).get("n", ())) for each in changes) == 3
+
+
+@pytest.mark.parametrize(
+    ("hides", "drawn", "says"),
+    [
+        ({Need.SNAPSHOT}, "events", "does not show its state"),
+        ({Need.SNAPSHOT, Need.EVENTS}, "nothing", "there is no tree"),
+    ],
+)
+def test_replay_of_a_hidden_state_is_noted(hides: set[Need], drawn: str, says: str) -> None:
+    """A replay says what its cache does not show, and what would show it."""
+    adapter = Adapter("secretive", ReferenceCache, hides=frozenset(hides))
+    run = replay_run(steps=30, adapter=adapter)
+    assert unpacked(run, "steps")["drawn"] == drawn
+    assert any(says in note and f"{SITE}adapters.html" in note for note in run.notes)
 
 
 def test_replay_is_bounded() -> None:

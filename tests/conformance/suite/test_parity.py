@@ -38,27 +38,20 @@ class Pair:
 
 
 BY_TREE = (
-    Pair("reported:duplicates_leak", 1, "ALLOC-8"),
-    Pair("reported:evict_takes_more", 1, "EVICT-2"),
-    Pair("reported:demotion_is_silent", 1, "EVENT-10"),
+    Pair("reported:slots_are_dealt_backwards", 1, "ALLOC-11"),
     Pair("reported:copy_moves_nothing", 1, "DATA-1", ("--black-box",)),
     Pair("reported:load_makes_recent", 1, "REC-7", ("--seed", "3")),
-    Pair("reported:Forgetful", 1, "LOCK-8"),
-    Pair("reported:duplicates_leak", 1, "ALLOC-9", known="ALLOC-8"),
-    Pair("reported:host_leaves_go_before_duplicates", 1, "REC-3"),
+    Pair("reported:slots_are_dealt_backwards", 1, "MATCH-3", known="ALLOC-11"),
     Pair("reported:host_leaves_go_before_duplicates", 1, "EVICT-7", ("--strict",)),
     Pair("reported:Crashing", 1),
     Pair("reported:Nonsense", 1),
     Pair("reported:Blind", 1, "MATCH-1"),
     Pair("reported:Wordy", 1, "", ("--against", "reference")),
     Pair("reference", 1, "", ("--against", "reported:Forgetful")),
-    Pair("docs_caches:LEAKING", 1, "ALLOC-1"),
     Pair("docs_caches:FORGETS_WINDOWS", 1, "ALLOC-3"),
 )
 BY_REQUEST = (
     Pair("block_manager:of_KeepsShared", 1, "REFUSE-1"),
-    Pair("block_manager:of_HashesPagesAlone", 1, "MATCH-3"),
-    Pair("block_manager:of_ForgetsNothing", 1, "MATCH-3"),
     Pair("block_manager:of_NoNamespaces", 1, "MATCH-1"),
     Pair("block_manager:of_FallsAtAbort", 1),
     Pair("block_manager:of_RefusesAll", 1),

@@ -30,6 +30,15 @@ SLOTS = ("new_slots_heal",)
 OUTSIDE = JudgeConfig(black_box=True)
 CASES_AT_MOST = 400
 
+SHOWN_IN = {
+    "slots_are_checked_first": 187,
+    "locks_of_the_device": 156,
+    "independent_copies_settle_early": 122,
+    "states_on_the_path": 52,
+    "impossible_loads_declined_first": 50,
+}
+"""The case in which a variation that few cases show makes a difference; it is tried first."""
+
 
 def findings(
     seed: int, adapter: Adapter, judges: JudgeConfig = ALL_JUDGES, against: Adapter | None = None
@@ -63,7 +72,8 @@ def test_variation_makes_a_difference(name: str) -> None:
     """Each variation differs from the plain cache in some case."""
     one_law = JudgeConfig(laws=(LAWS["TREE-1"],))
     alone = varied(name, [name])
-    assert any(findings(seed, alone, one_law, REFERENCE) for seed in range(CASES_AT_MOST))
+    seeds = (SHOWN_IN.get(name, 0), *range(CASES_AT_MOST))
+    assert any(findings(seed, alone, one_law, REFERENCE) for seed in seeds)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -121,7 +121,7 @@ def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     found = explored(FULL)
     assert "LOAD-1 full_only_pre_evict" in text
     assert "beyond the scope" in text
-    assert re.search(rf"TREE-1 .* a node +{found.laws_exercised['TREE-1']} ", text)
+    assert re.search(rf"TREE-1 .* a node +{found.laws_exercised['TREE-1']}\n", text)
     value = json.loads(said(capsys, "--scope", "tiny_full", "--json", code=0))[0]
     assert value["laws_exercised"] == found.laws_exercised
     assert value["not_exercised"] == list(found.not_exercised)

@@ -12,7 +12,7 @@ from meta.mutants.entry import mutant
 
 @mutant("REC-7")
 def load_makes_recent(patch: Overrides) -> None:
-    """A load-back counts as a use of what it loads."""
+    """A load-back makes the nodes that it loads recent."""
 
     def using(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
         loaded = load.load_back(state, key, quota_pages)
@@ -26,7 +26,7 @@ def load_makes_recent(patch: Overrides) -> None:
 
 @mutant("REC-7", "A3 sgl#26615")
 def lock_makes_windows_recent(patch: Overrides) -> None:
-    """A lock moves all window data of its path to the most recent end."""
+    """A lock makes all window data of its path the most recent."""
 
     def using(state: State, key: Key) -> Receipt:
         receipt = lock.lock(state, key)

@@ -32,7 +32,7 @@ from meta.mutants.entry import mutant
 
 @mutant("ALLOC-8", "A28 sgl#7130")
 def evicted_window_slots_leak(patch: Overrides) -> None:
-    """Window slots of victims never come back."""
+    """The window slots of victims never return to the free list."""
 
     def leaking(state: State, node: Node, component: Component, medium: Medium) -> None:
         if component is SWA:
@@ -45,7 +45,7 @@ def evicted_window_slots_leak(patch: Overrides) -> None:
 
 @mutant("ALLOC-8", "A31 sgl#38355")
 def duplicates_leak(patch: Overrides) -> None:
-    """Slots of what the tree has already are counted as freed, and are not."""
+    """An insert reports the slots of present pages as freed, and does not free them."""
 
     def leaking(
         state: State, component: Component, some: tuple[Slot, ...], incoming: insert._Incoming
@@ -57,7 +57,7 @@ def duplicates_leak(patch: Overrides) -> None:
 
 @mutant("ALLOC-4", "A14 sgl#27586")
 def healing_keeps_the_old_mapping(patch: Overrides) -> None:
-    """A node takes a window slot, and the mapping does not lead to it."""
+    """A tombstone gets a window slot, and the mapping does not lead to it."""
     place = slots.place
 
     def unpaired(
@@ -78,7 +78,7 @@ def healing_keeps_the_old_mapping(patch: Overrides) -> None:
 
 @mutant("ALLOC-6")
 def refusal_evicts(patch: Overrides) -> None:
-    """A call that is refused has made room before."""
+    """A call evicts before it is refused."""
     allocate = slots.allocate
 
     def eager(state: State, counts: Counts) -> object:
@@ -91,7 +91,7 @@ def refusal_evicts(patch: Overrides) -> None:
 
 @mutant("ALLOC-6")
 def refused_free_frees_what_precedes(patch: Overrides) -> None:
-    """Slots are given back one by one, up to one that is not held, at which the call is refused."""
+    """A free with a slot that is not held frees the slots before it, and is refused."""
     free = slots.free
 
     def one_by_one(state: State, given: Slots) -> None:
@@ -104,7 +104,7 @@ def refused_free_frees_what_precedes(patch: Overrides) -> None:
 
 @mutant("ALLOC-6")
 def refused_insert_frees_what_precedes(patch: Overrides) -> None:
-    """An insert that meets a slot that is not held gives back those before it, and is refused."""
+    """An insert with a slot that is not held frees the slots before it, and is refused."""
     require_held = slots.require_held
 
     def one_by_one(state: State, given: Slots) -> None:
@@ -121,7 +121,7 @@ def refused_insert_frees_what_precedes(patch: Overrides) -> None:
 
 @mutant("ALLOC-6")
 def refused_insert_takes_its_slots(patch: Overrides) -> None:
-    """The slots of a refused insert are not the request's any more, and nobody else's."""
+    """After a refused insert its slots have no owner: the request holds them no more."""
     require_held = slots.require_held
 
     def taking(state: State, given: Slots) -> None:
@@ -136,7 +136,7 @@ def refused_insert_takes_its_slots(patch: Overrides) -> None:
 
 @mutant("ALLOC-1", "A15 sgl#38269")
 def window_segment_is_freed_with_its_first_slot_twice(patch: Overrides) -> None:
-    """The first slot of a stretch of window data comes free two times."""
+    """When several window slots are freed, the first one is freed twice."""
     release = slots.release
 
     def doubling(
@@ -151,7 +151,7 @@ def window_segment_is_freed_with_its_first_slot_twice(patch: Overrides) -> None:
 
 @mutant("ALLOC-1", "B11 sgl#13483")
 def fetched_pages_come_free_too(patch: Overrides) -> None:
-    """Slots that fetched pages were placed in are given back, as if they had been dropped."""
+    """A host insert also frees the host slots in which it placed pages."""
     fill = host_insert._fill
 
     def freeing(
@@ -166,7 +166,7 @@ def fetched_pages_come_free_too(patch: Overrides) -> None:
 
 @mutant("ALLOC-2", "A26 sgl#35270")
 def shared_pages_count_twice(patch: Overrides) -> None:
-    """Pages that two prompts share are counted as evictable for each of them."""
+    """A page that two prompts share counts twice as evictable."""
     usage = snapshot._usage
 
     def twice(state: State, component: Component) -> Usage:
@@ -183,7 +183,7 @@ def shared_pages_count_twice(patch: Overrides) -> None:
 
 @mutant("ALLOC-2", "D16 trt#12834")
 def demoted_pages_count_as_evictable(patch: Overrides) -> None:
-    """What has left the device for the host is still counted as room that can be made."""
+    """Pages that are on the host alone still count as evictable on the device."""
     usage = snapshot._usage
 
     def stale(state: State, component: Component) -> Usage:
@@ -200,7 +200,7 @@ def demoted_pages_count_as_evictable(patch: Overrides) -> None:
 
 @mutant("ALLOC-3", "B13 sgl#4987")
 def host_eviction_counts_nothing(patch: Overrides) -> None:
-    """What an eviction from the host freed is never added up."""
+    """An eviction from the host reports that it freed nothing."""
 
     def uncounted(state: State, counts: Counts) -> Counts:
         host.evict_host(state, counts)
@@ -211,7 +211,7 @@ def host_eviction_counts_nothing(patch: Overrides) -> None:
 
 @mutant("ALLOC-5", "D21 trt#13124")
 def window_slots_are_taken_for_full_slots(patch: Overrides) -> None:
-    """The mapping of what is allocated leads to the window slot with the full slot's number."""
+    """An allocation maps each full slot to the window slot with the same number."""
     allocate = slots.allocate
 
     def confused(state: State, counts: Counts) -> Slots:
@@ -226,7 +226,7 @@ def window_slots_are_taken_for_full_slots(patch: Overrides) -> None:
 
 @mutant("ALLOC-7")
 def reset_frees_what_requests_hold(patch: Overrides) -> None:
-    """A reset takes the slots of running requests along."""
+    """A reset frees slots that running requests hold."""
     free_tree = slots.free_tree
 
     def all_of_it(state: State) -> None:
@@ -241,7 +241,7 @@ def reset_frees_what_requests_hold(patch: Overrides) -> None:
 
 @mutant("ALLOC-9", "A14 sgl#25834")
 def tombstones_keep_their_mapping(patch: Overrides) -> None:
-    """Window data leaves a page, and the mapping still leads to its slot."""
+    """When a page loses its window data, the mapping still leads to the old window slot."""
     release = slots.release
 
     def forgetful(
@@ -257,7 +257,7 @@ def tombstones_keep_their_mapping(patch: Overrides) -> None:
 
 @mutant("ALLOC-10", "A16 sgl#36457")
 def freeing_a_neighbour_parts_a_pair(patch: Overrides) -> None:
-    """With a full slot goes the mapping of the next one, which is another's."""
+    """When a full slot is freed, the mapping of the slot after it is removed too."""
     release = slots.release
 
     def wide(state: State, component: Component, medium: Medium, some: tuple[Slot, ...]) -> None:
@@ -270,7 +270,7 @@ def freeing_a_neighbour_parts_a_pair(patch: Overrides) -> None:
 
 @mutant("ALLOC-10")
 def reset_forgets_the_mapping_of_requests(patch: Overrides) -> None:
-    """A reset clears the whole mapping, and running requests find no window data any more."""
+    """A reset clears the whole mapping, also for slots that running requests hold."""
     free_tree = slots.free_tree
 
     def clearing(state: State) -> None:
@@ -283,7 +283,7 @@ def reset_forgets_the_mapping_of_requests(patch: Overrides) -> None:
 
 @mutant("ALLOC-11", "B26 sgl#25991")
 def slots_are_dealt_backwards(patch: Overrides) -> None:
-    """A new leaf takes its full and window slots from the last page to the first."""
+    """A new leaf assigns its slots to its pages in reverse order."""
     fill_leaf = insert._fill_leaf
 
     def backwards(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:

@@ -28,7 +28,7 @@ from meta.mutants.entry import mutant
 
 @mutant("ASYNC-3", "B3 sgl#16946")
 def cut_forgets_copies_in_flight(patch: Overrides) -> None:
-    """The upper part of a node that is being copied is not a part of the copy."""
+    """When a node is cut during its copy, the upper part is no longer part of the copy."""
 
     def careless(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
         for medium in (GPU, CPU):
@@ -40,7 +40,7 @@ def cut_forgets_copies_in_flight(patch: Overrides) -> None:
 
 @mutant("ASYNC-1")
 def settle_as_they_come(patch: Overrides) -> None:
-    """Acknowledgements are taken in the order in which they arrive."""
+    """Copies settle in the order in which they end, even before copies that they build on."""
 
     def hasty(
         state: State, direction: Direction | None = None
@@ -57,19 +57,19 @@ def settle_as_they_come(patch: Overrides) -> None:
 
 @mutant("ASYNC-5", "B2 sgl#27108")
 def failure_cancels_nothing(patch: Overrides) -> None:
-    """Copies that build on a failed one go on."""
+    """When a copy fails, the copies that build on it are not cancelled."""
     patch.setattr(transfer, "_builds_on", lambda later, failed: False)
 
 
 @mutant("ASYNC-2", "D11 vllm#49829")
 def ended_copies_keep_their_receipts(patch: Overrides) -> None:
-    """What a copy held is not given back when it ends."""
+    """When a copy ends, its receipt stays open, and its lock refs stay."""
     patch.setattr(transfer, "release_hold", lambda *_: None)
 
 
 @mutant("ASYNC-4", "B3 sgl#27072")
 def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
-    """Of a node that was cut while its copy was in flight only the lower part is told of."""
+    """When a node is cut during its copy, stores are emitted for its lower part only."""
 
     def of_the_end_only(state: State, node: Node, medium: Medium) -> None:
         waits = (
@@ -84,7 +84,7 @@ def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
 
 @mutant("ASYNC-5", "B2 sgl#27108")
 def failed_backup_counts_as_one(patch: Overrides) -> None:
-    """The nodes of a backup that failed keep its slots, as if it had succeeded."""
+    """The nodes of a failed backup keep its host slots, as if it had succeeded."""
     undo = transfer._undo
 
     def of_loads_only(state: State, failed: Transfer) -> None:
@@ -99,13 +99,13 @@ def failed_backup_counts_as_one(patch: Overrides) -> None:
 
 @mutant("ASYNC-6")
 def flush_is_a_poll(patch: Overrides) -> None:
-    """A flush takes what has come, and waits for nothing."""
+    """A flush settles the copies that have ended, and does not wait for the others."""
     patch.setattr(cache, "flush", transfer.settle)
 
 
 @mutant("ASYNC-7")
 def inserts_do_not_tell_their_backups(patch: Overrides) -> None:
-    """An insert enqueues copies and names none."""
+    """An insert enqueues backups, and does not report them."""
 
     def untold(state: State, node: Node) -> tuple[TransferId, ...]:
         backup.back_up(state, node)
@@ -116,7 +116,7 @@ def inserts_do_not_tell_their_backups(patch: Overrides) -> None:
 
 @mutant("ASYNC-7", "D11 vllm#49829")
 def inserts_name_backups_that_are_none(patch: Overrides) -> None:
-    """A backup is told of that nobody enqueued: whoever waits for it waits for ever."""
+    """An insert reports a backup that was never enqueued, so that its caller waits for ever."""
 
     def promised(state: State, node: Node) -> tuple[TransferId, ...]:
         enqueued = backup.back_up(state, node)
@@ -127,13 +127,13 @@ def inserts_name_backups_that_are_none(patch: Overrides) -> None:
 
 @mutant("ASYNC-8", "dynamo#15079")
 def failure_cancels_everything(patch: Overrides) -> None:
-    """One copy that fails takes all others of its direction along."""
+    """When a copy fails, all other copies of its direction are cancelled."""
     patch.setattr(transfer, "_builds_on", lambda later, failed: True)
 
 
 @mutant("ASYNC-8")
 def done_loads_are_forgotten(patch: Overrides) -> None:
-    """What a load brought is dropped when it ends."""
+    """When a load-back is done, the last part of what it loaded is dropped."""
     settle_one = transfer._settle_one
 
     def dropping(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
@@ -149,7 +149,7 @@ def done_loads_are_forgotten(patch: Overrides) -> None:
 
 @mutant("ASYNC-9", "D13 lmc#4133")
 def copies_release_twice(patch: Overrides) -> None:
-    """The lock of a copy that ended is taken off two times, once from somebody else."""
+    """When a copy ends its lock is released twice, once at the expense of another lock."""
     release_hold = lock.release_hold
 
     def twice(state: State, held: Hold) -> None:
@@ -162,7 +162,7 @@ def copies_release_twice(patch: Overrides) -> None:
 
 @mutant("ASYNC-9")
 def done_backups_leave_the_device(patch: Overrides) -> None:
-    """A copy to the host is taken for a move: its source comes free when it ends."""
+    """When a backup is done, the window data and the state that it copied leave the device."""
     settle_one = transfer._settle_one
 
     def moving(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
@@ -179,13 +179,13 @@ def done_backups_leave_the_device(patch: Overrides) -> None:
 
 @mutant("ASYNC-10", "D11 vllm#49829")
 def polls_settle_nothing(patch: Overrides) -> None:
-    """A poll takes no acknowledgement: copies stay in flight until a flush."""
+    """A poll settles nothing: copies stay in flight until a flush."""
     patch.setattr(cache, "settle", lambda _: ())
 
 
 @mutant("ASYNC-10")
 def good_copies_are_reported_failed(patch: Overrides) -> None:
-    """Every other copy that ends well is taken for one that failed."""
+    """Every other copy that succeeds is reported as failed."""
     settle_one = transfer._settle_one
 
     def doubting(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
@@ -196,7 +196,7 @@ def good_copies_are_reported_failed(patch: Overrides) -> None:
 
 @mutant("ASYNC-10", "dynamo#15079")
 def failed_backups_are_reported_done(patch: Overrides) -> None:
-    """What a copy to the host did not bring is taken for brought, as nobody has asked for it."""
+    """A backup that failed is settled as done."""
     settle_one = transfer._settle_one
 
     def hopeful(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:

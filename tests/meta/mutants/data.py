@@ -26,7 +26,7 @@ from meta.mutants.entry import mutant
 
 @mutant("DATA-2", "B1 sgl#27444")
 def load_holds_nothing(patch: Overrides) -> None:
-    """What a copy reads and writes may be evicted while it is in flight."""
+    """A load-back holds no lock: its source and target may be evicted while it is in flight."""
 
     def elsewhere(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
         if window_from is not None:
@@ -38,7 +38,7 @@ def load_holds_nothing(patch: Overrides) -> None:
 
 @mutant("DATA-1", "dynamo#15079")
 def failure_counts_as_done(patch: Overrides) -> None:
-    """A failed copy is taken for a good one."""
+    """A copy that failed is settled as done."""
     settle_one = transfer._settle_one
 
     def blind(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
@@ -49,13 +49,13 @@ def failure_counts_as_done(patch: Overrides) -> None:
 
 @mutant("DATA-1", "D20 trt#8830")
 def copy_moves_nothing(patch: Overrides) -> None:
-    """A copy is acknowledged and no byte has moved."""
+    """A copy is acknowledged, and has moved no bytes."""
     patch.setattr(transfer, "_copy_slot", lambda *_: None)
 
 
 @mutant("DATA-1", "D12 lmc#4385")
 def fetched_pages_are_one_off(patch: Overrides) -> None:
-    """Bytes from storage are placed one page behind their own."""
+    """A host insert places the bytes of the fetched pages in reverse order."""
     full = host_insert._Fetched.full
 
     def shifted(fetched: host_insert._Fetched, begin: int, end: int) -> tuple[bytes, ...]:
@@ -66,7 +66,7 @@ def fetched_pages_are_one_off(patch: Overrides) -> None:
 
 @mutant("DATA-1", "D4 vllm#56525")
 def states_are_not_copied(patch: Overrides) -> None:
-    """A recurrent state is said to be there, and was never written."""
+    """A mamba state counts as copied, and its bytes were never copied."""
 
     def stateless(
         transfer_id: int,
@@ -88,7 +88,7 @@ def states_are_not_copied(patch: Overrides) -> None:
 
 @mutant("DATA-2", "B12 sgl#35769")
 def cancelled_targets_come_free_at_once(patch: Overrides) -> None:
-    """What a cancelled copy still writes to is given out again before the copy ends."""
+    """The target slots of a cancelled copy are freed before the copy has ended."""
 
     def forget(state: State, cancelled: Transfer) -> None:
         for node, component in reversed(cancelled.parts):
@@ -102,7 +102,7 @@ def cancelled_targets_come_free_at_once(patch: Overrides) -> None:
 
 @mutant("DATA-2", "D6 vllm#47282")
 def backup_holds_nothing(patch: Overrides) -> None:
-    """What a backup reads may be evicted, and overwritten, while it is in flight."""
+    """A backup holds no lock: its source may be evicted and overwritten while it is in flight."""
 
     def elsewhere(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
         if window_from is not None:
@@ -114,7 +114,7 @@ def backup_holds_nothing(patch: Overrides) -> None:
 
 @mutant("DATA-2", "D17 trt#12667")
 def taken_slots_stay_in_the_free_list(patch: Overrides) -> None:
-    """A slot that was taken is given out again, to somebody else."""
+    """A slot that was taken stays in the free list, and is given out again."""
     take = Pool.take
 
     def lent(pool: Pool, count: int) -> tuple[Slot, ...]:

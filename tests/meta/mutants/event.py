@@ -34,7 +34,7 @@ from meta.mutants.entry import mutant
 
 @mutant("EVENT-10", "C2 sgl#22894")
 def demotion_is_silent(patch: Overrides) -> None:
-    """Routers are not told that a page left the device."""
+    """No remove is emitted for a page that leaves the device and stays on the host."""
     emit_removed = events.emit_removed
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
@@ -46,7 +46,7 @@ def demotion_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-10", "C19 lmc#3532")
 def host_eviction_is_silent(patch: Overrides) -> None:
-    """Routers are not told that a page left the host."""
+    """No remove is emitted for a page that leaves the host."""
     emit_removed = events.emit_removed
 
     def of_the_device_only(state: State, node: Node, medium: Medium) -> None:
@@ -58,7 +58,7 @@ def host_eviction_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-10", "C3 sgl#38486")
 def host_insert_is_silent(patch: Overrides) -> None:
-    """Routers are not told of pages that were fetched."""
+    """No store is emitted for pages that a host insert places."""
     patch.setattr(host_insert, "emit_stored", lambda *_: None)
 
 
@@ -78,13 +78,13 @@ def told_otherwise(patch: Overrides, tell: Callable[[list[BlockStored]], list[Ev
 
 @mutant("EVENT-1", "C14 vllm#58119")
 def last_page_is_stored_first(patch: Overrides) -> None:
-    """The pages of a node are told of from its end, each before the one that it hangs on."""
+    """The stores of a node are emitted from its last page to its first, children before parents."""
     told_otherwise(patch, lambda stores: list(reversed(stores)))
 
 
 @mutant("EVENT-2", "D1 vllm#49125")
 def pages_are_stored_again(patch: Overrides) -> None:
-    """A page whose duplicate is freed is told of once more."""
+    """When an insert frees a duplicate, a store is emitted for a page that was stored before."""
     free = insert._free
 
     def loud(
@@ -101,7 +101,7 @@ def pages_are_stored_again(patch: Overrides) -> None:
 
 @mutant("EVENT-10", "C2 sgl#22894", founding=True)
 def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
-    """The host copy is said to be there when it is asked for."""
+    """The store of a backup is emitted when the copy is enqueued, not when it is done."""
 
     def eager(
         state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
@@ -117,7 +117,7 @@ def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
 
 @mutant("EVENT-4", "C4 sgl#32537")
 def return_to_the_device_is_silent(patch: Overrides) -> None:
-    """A page that was demoted, and is computed again, is not told of."""
+    """No store is emitted for a page that is on the host and is computed again."""
     emit_stored = events.emit_stored
 
     def of_new_nodes(state: State, node: Node, medium: Medium) -> None:
@@ -129,7 +129,7 @@ def return_to_the_device_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-4", "C5 sgl#29750")
 def deletion_is_silent(patch: Overrides) -> None:
-    """What leaves the tree with its node is not told of; only demotions are."""
+    """No remove is emitted for a page that leaves the tree; only demotions emit one."""
     emit_removed = events.emit_removed
 
     def demoted(state: State, node: Node, medium: Medium) -> None:
@@ -141,7 +141,7 @@ def deletion_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-10", "sgl#24718", founding=True)
 def tombstone_is_announced(patch: Overrides) -> None:
-    """A node that loses its window data is said to be gone."""
+    """A remove is emitted for a node that loses its window data only."""
     evict_inside = evict._evict_inside
 
     def loud(state: State, node: Node, component: Component) -> None:
@@ -153,7 +153,7 @@ def tombstone_is_announced(patch: Overrides) -> None:
 
 @mutant("EVENT-5")
 def cut_is_announced(patch: Overrides) -> None:
-    """A match that cuts a node tells routers of the upper part as if it were new."""
+    """A match that cuts a node emits stores for the upper part."""
     cut = tree.cut
 
     def loud(state: State, node: Node, at: int) -> Node:
@@ -166,7 +166,7 @@ def cut_is_announced(patch: Overrides) -> None:
 
 @mutant("EVENT-6", "C17 vllm#44103")
 def pages_are_told_under_other_names(patch: Overrides) -> None:
-    """A store carries a name that is not that of its page in the chain."""
+    """A store has a page hash that is not the hash of its page."""
     told_otherwise(
         patch,
         lambda stores: [evolve(event, block_hash=b"?" + event.block_hash[1:]) for event in stores],
@@ -175,7 +175,7 @@ def pages_are_told_under_other_names(patch: Overrides) -> None:
 
 @mutant("EVENT-7", "C16 vllm-ascend#12252")
 def parent_chain_skips_a_page(patch: Overrides) -> None:
-    """A page is said to hang on the page before the one that it hangs on."""
+    """A store names the page before the parent as the parent."""
 
     def skipping(stores: list[BlockStored]) -> list[Event]:
         earlier = [None, None, *(event.parent_hash for event in stores)]
@@ -189,7 +189,7 @@ def parent_chain_skips_a_page(patch: Overrides) -> None:
 
 @mutant("EVENT-8")
 def reset_is_silent(patch: Overrides) -> None:
-    """A reset says nothing, and nobody can tell that all has gone."""
+    """A reset emits no event."""
     emit_cleared = events.emit_cleared
 
     def at_first_only(state: State) -> None:
@@ -201,7 +201,7 @@ def reset_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-9", "C15 vllm#44451")
 def tokens_and_names_do_not_line_up(patch: Overrides) -> None:
-    """A store carries the tokens of all pages that it was sent with."""
+    """Each store has the tokens of all pages that were stored in the same call."""
 
     def together(stores: list[BlockStored]) -> list[Event]:
         units = tuple(unit for event in stores for unit in event.page)
@@ -212,7 +212,7 @@ def tokens_and_names_do_not_line_up(patch: Overrides) -> None:
 
 @mutant("EVENT-9", "A29 sgl#10846")
 def bigrams_are_told_as_tokens(patch: Overrides) -> None:
-    """Of each pair of tokens in a bigram key the store carries the first."""
+    """A store of a bigram page has only the first token of each pair."""
 
     def firsts(stores: list[BlockStored]) -> list[Event]:
         return [
@@ -228,7 +228,7 @@ def bigrams_are_told_as_tokens(patch: Overrides) -> None:
 
 @mutant("EVENT-10", "C13 vllm#45261")
 def load_back_is_silent(patch: Overrides) -> None:
-    """Routers are not told of what came back to the device."""
+    """No store is emitted for pages that a load-back brings to the device."""
     emit_stored = events.emit_stored
 
     def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
@@ -240,7 +240,7 @@ def load_back_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-11")
 def only_the_latest_events_wait(patch: Overrides) -> None:
-    """Where nobody takes events for a while, the oldest are dropped."""
+    """When too many events wait, the oldest are dropped."""
     emit_removed = events.emit_removed
 
     def bounded(state: State, node: Node, medium: Medium) -> None:
@@ -252,7 +252,7 @@ def only_the_latest_events_wait(patch: Overrides) -> None:
 
 @mutant("EVENT-12", "D18 trt#4596")
 def beginning_is_removed_first(patch: Overrides) -> None:
-    """A node's pages are said to leave from its first on, under those that hang on it."""
+    """The removes of a node are emitted from its first page to its last."""
     emit_removed = events.emit_removed
 
     def from_the_top(state: State, node: Node, medium: Medium) -> None:
@@ -265,7 +265,7 @@ def beginning_is_removed_first(patch: Overrides) -> None:
 
 @mutant("EVENT-13")
 def beginning_is_silent(patch: Overrides) -> None:
-    """Who begins sends nothing: routers go on with what the one before had."""
+    """A new cache emits no AllBlocksCleared: routers keep what its predecessor had."""
     begin = cache.ReferenceCache.__init__
 
     def quietly(
@@ -282,7 +282,7 @@ def beginning_is_silent(patch: Overrides) -> None:
 
 @mutant("EVENT-14", "C2 sgl#22894")
 def demoted_pages_are_removed_first(patch: Overrides) -> None:
-    """Under write_back a page is said to be gone before it is said to be on the host."""
+    """Under write_back the remove of a page on the device precedes its store on the host."""
     end_departures = departures.end_departures
 
     def removes_first(state: State) -> None:

@@ -30,7 +30,7 @@ from meta.mutants.entry import mutant
 
 @mutant("EVICT-2", "B13 sgl#4987")
 def evict_takes_more(patch: Overrides) -> None:
-    """More full data leaves than was asked for."""
+    """An eviction frees more full slots than were asked for."""
     evict_rightly = evict.evict
 
     def greedy(state: State, counts: Counts) -> Counts:
@@ -41,7 +41,7 @@ def evict_takes_more(patch: Overrides) -> None:
 
 @mutant("EVICT-3", "A11 sgl#28161")
 def window_leaves_its_state_behind(patch: Overrides) -> None:
-    """A recurrent state stays where its window data went."""
+    """A mamba state stays when the window data of its node is evicted."""
 
     def alone(state: State, node: Node, component: Component) -> None:
         slots.drop(state, node, component, GPU)
@@ -51,7 +51,7 @@ def window_leaves_its_state_behind(patch: Overrides) -> None:
 
 @mutant("EVICT-5", "B24 sgl#33713")
 def backed_leaf_is_deleted(patch: Overrides) -> None:
-    """A leaf with a host copy leaves the tree instead of the device."""
+    """An evicted leaf with a host copy leaves the tree, and not only the device."""
     vacate = departures.vacate
 
     def deleting(state: State, node: Node, medium: Medium) -> None:
@@ -64,7 +64,7 @@ def backed_leaf_is_deleted(patch: Overrides) -> None:
 
 @mutant("EVICT-1", "B14 sgl#22592")
 def children_on_the_host_keep_a_leaf(patch: Overrides) -> None:
-    """A node whose children are on the host alone is not taken for a leaf of the device."""
+    """A node whose children are on the host alone does not count as a device leaf."""
     is_device_leaf = victims.is_device_leaf
 
     def childless(node: Node) -> bool:
@@ -76,7 +76,7 @@ def children_on_the_host_keep_a_leaf(patch: Overrides) -> None:
 
 @mutant("EVICT-1")
 def recurrent_states_never_leave(patch: Overrides) -> None:
-    """States are evicted with their leaves only: their own pool fills up."""
+    """A mamba state is evicted only with its leaf, so that the pool of states fills up."""
     evict_auxiliary = evict._evict_auxiliary
 
     def windows_only(state: State, component: Component, enough: int) -> None:
@@ -88,7 +88,7 @@ def recurrent_states_never_leave(patch: Overrides) -> None:
 
 @mutant("EVICT-2")
 def windows_leave_with_every_eviction(patch: Overrides) -> None:
-    """Whatever room is asked for, the oldest window data goes, too."""
+    """Every eviction also evicts the oldest window data, whatever was asked for."""
 
     def eager(state: State, counts: Counts) -> Counts:
         swa = counts.swa + int(SWA in state.config.components and bool(counts))
@@ -99,7 +99,7 @@ def windows_leave_with_every_eviction(patch: Overrides) -> None:
 
 @mutant("EVICT-4", "B24 sgl#33713")
 def duplicate_leaves_with_its_node(patch: Overrides) -> None:
-    """The host copy of what is on the device is given up, and its node with it."""
+    """When the host copy of a leaf that is on the device is evicted, the leaf is deleted too."""
 
     def thorough(state: State, node: Node, medium: Medium) -> None:
         departures.vacate(state, node, medium)
@@ -112,7 +112,7 @@ def duplicate_leaves_with_its_node(patch: Overrides) -> None:
 
 @mutant("EVICT-6")
 def victims_reset_the_hits_above_them(patch: Overrides) -> None:
-    """An eviction reaches into the node that its victim hung on."""
+    """An eviction sets the hit count of its victim's parent to 0."""
     vacate = departures.vacate
 
     def reaching(state: State, node: Node, medium: Medium) -> None:
@@ -126,7 +126,7 @@ def victims_reset_the_hits_above_them(patch: Overrides) -> None:
 
 @mutant("EVICT-7")
 def host_leaves_go_before_duplicates(patch: Overrides) -> None:
-    """What is on the host only is given up while copies of what is on the device stay."""
+    """Under write_back the host evicts data that is nowhere else before it evicts duplicates."""
     evict_duplicates = host._evict_duplicates
 
     def last(state: State, enough: int) -> None:
@@ -138,7 +138,7 @@ def host_leaves_go_before_duplicates(patch: Overrides) -> None:
 
 @mutant("EVICT-8", "A27 sgl#29204")
 def tombstones_are_made_without_a_backup(patch: Overrides) -> None:
-    """Under write_back, window data and states leave from inside the tree, and nobody copies."""
+    """Under write_back, window data and states leave inner nodes without a copy to the host."""
 
     def drop(state: State, node: Node, component: Component) -> None:
         slots.drop(state, node, component, GPU)
@@ -150,13 +150,13 @@ def tombstones_are_made_without_a_backup(patch: Overrides) -> None:
 
 @mutant("EVICT-8")
 def write_back_never_writes(patch: Overrides) -> None:
-    """Under write_back, victims are dropped as if there were no host."""
+    """Under write_back, victims are dropped without a copy to the host."""
     patch.setattr(evict, "back_up_victim", lambda *_: None)
 
 
 @mutant("ALLOC-8")
 def what_hangs_below_a_deleted_node_is_forgotten(patch: Overrides) -> None:
-    """Under write_back a leaf of the device is deleted, and its children on the host leak."""
+    """Under write_back a leaf is deleted with its children on the host, whose slots leak."""
 
     def delete_alone(state: State, node: Node) -> None:
         departures.vacate(state, node, GPU)

@@ -29,7 +29,7 @@ from meta.mutants.entry import mutant
 
 @mutant("RES-9", "B26 sgl#25991")
 def short_fetch_places_its_state_all_the_same(patch: Overrides) -> None:
-    """Where the host had room for a part of the pages, the state goes to the end of that part."""
+    """If not all fetched pages fit, the mamba state is placed at the end of those that fit."""
     place_full = host_insert._place_full
 
     def careless(state: State, key: Key, last: Node, fetched: host_insert._Fetched) -> Node:
@@ -43,7 +43,7 @@ def short_fetch_places_its_state_all_the_same(patch: Overrides) -> None:
 
 @mutant("RES-9")
 def refilled_pages_are_told_as_placed(patch: Overrides) -> None:
-    """What was on the device all the time is said to be new."""
+    """A host insert reports refilled pages as placed, though they were on the device already."""
     refill = host_insert._refill
 
     def confused(state: State, node: Node, fetched: host_insert._Fetched) -> Node | None:
@@ -56,7 +56,7 @@ def refilled_pages_are_told_as_placed(patch: Overrides) -> None:
 
 @mutant("RES-10", "B25 sgl#30057")
 def backup_leaves_the_window_behind(patch: Overrides) -> None:
-    """Full data is copied to the host, and nothing of what stands on it."""
+    """A backup copies full data only: neither window data nor the mamba state."""
     missing = backup._missing
 
     def full_first(node: Node) -> tuple[Component, ...]:
@@ -68,7 +68,7 @@ def backup_leaves_the_window_behind(patch: Overrides) -> None:
 
 @mutant("RES-5")
 def healed_windows_stay_on_the_device(patch: Overrides) -> None:
-    """Window data that came after its node was backed up never gets to the host."""
+    """Window data that came after the backup of its node is never backed up."""
     missing = backup._missing
 
     def at_first_only(node: Node) -> tuple[Component, ...]:
@@ -80,7 +80,7 @@ def healed_windows_stay_on_the_device(patch: Overrides) -> None:
 
 @mutant("RES-10")
 def first_hit_is_enough(patch: Overrides) -> None:
-    """Where the second hit is to be waited for, the first is backed up already."""
+    """Under write_through_selective a node is backed up at its first hit."""
 
     def eager(state: State, end: Node) -> tuple[TransferId, ...]:
         due = state.config.backup_hits is not None and end.parent is not None
@@ -91,7 +91,7 @@ def first_hit_is_enough(patch: Overrides) -> None:
 
 @mutant("RES-5")
 def backup_is_all_or_nothing(patch: Overrides) -> None:
-    """Where the host has no room for a whole path, nothing of the path is backed up."""
+    """If not all nodes of a path fit on the host, none of them is backed up."""
 
     def whole(state: State, node: Node) -> tuple[TransferId, ...]:
         chain = [each for each in path_to(node) if each.data[FULL].host is None]
@@ -110,7 +110,7 @@ def backup_is_all_or_nothing(patch: Overrides) -> None:
 
 @mutant("RES-10")
 def write_back_inserts_back_up(patch: Overrides) -> None:
-    """Under write_back an insert copies its path to the host, as if hits decided."""
+    """Under write_back an insert backs up its path, as under write_through."""
     back_up_hit_nodes = insert._back_up_hit_nodes
 
     def eager(state: State, end: Node) -> tuple[TransferId, ...]:
@@ -122,7 +122,7 @@ def write_back_inserts_back_up(patch: Overrides) -> None:
 
 @mutant("RES-10")
 def ancestors_are_copied_again(patch: Overrides) -> None:
-    """A backup gives up the host copies that its path has already, and makes them anew."""
+    """A backup drops the host copies that its path has, and copies the path anew."""
 
     def anew(state: State, node: Node) -> tuple[TransferId, ...]:
         for each in path_to(node)[:-1]:
@@ -135,7 +135,7 @@ def ancestors_are_copied_again(patch: Overrides) -> None:
 
 @mutant("RES-10")
 def copies_are_made_anew(patch: Overrides) -> None:
-    """What is backed up already, and ends on the host where it does, is copied once more."""
+    """An insert backs up again the end of its path that is backed up already."""
 
     def anew(state: State, node: Node) -> tuple[TransferId, ...]:
         for each in upwards(node):
@@ -159,11 +159,11 @@ def _is_spare(node: Node) -> bool:
 
 @mutant("RES-11")
 def fetched_pages_make_no_leaf(patch: Overrides) -> None:
-    """What was fetched is dropped, unless its pages are in the tree."""
+    """A host insert drops the pages that are not in the tree, though they fit."""
     patch.setattr(host_insert, "_new_host_leaf", lambda _state, _key, parent, _fetched: parent)
 
 
 @mutant("RES-11")
 def fetched_windows_are_dropped(patch: Overrides) -> None:
-    """Window data that was fetched is never placed."""
+    """A host insert never places window data."""
     patch.setattr(host_insert, "_place_window", lambda *_: None)

@@ -36,7 +36,7 @@ from meta.mutants.entry import mutant
 
 @mutant("LOAD-1", "A4 sgl#26302", founding=True)
 def short_of_either_is_short_of_full(patch: Overrides) -> None:
-    """The smaller of two free rooms is taken for the room for full data."""
+    """A load-back takes the lower of two free counts for the free full slots."""
     turns = cycle((True, False))
 
     def confused(needed: Counts, free: Counts) -> Counts:
@@ -51,7 +51,7 @@ def short_of_either_is_short_of_full(patch: Overrides) -> None:
 
 @mutant("LOAD-2", "D7 vllm#39702")
 def load_evicts_its_own_path(patch: Overrides) -> None:
-    """The path of a load is not held while room is made for it, and room is made amply."""
+    """A load-back does not lock its path while it evicts, and evicts more than it needs."""
 
     def unheld(state: State, counts: Counts) -> Counts:
         held = next(reversed(state.holds.values()))
@@ -65,7 +65,7 @@ def load_evicts_its_own_path(patch: Overrides) -> None:
 
 @mutant("LOAD-5", "B1 sgl#27444")
 def load_gives_up_the_host_copy(patch: Overrides) -> None:
-    """The host slots that a load reads come free when it is enqueued."""
+    """A load-back frees the host slots that it reads when it is enqueued."""
     enqueue = transfer.enqueue
 
     def moving(
@@ -81,13 +81,13 @@ def load_gives_up_the_host_copy(patch: Overrides) -> None:
 
 @mutant("LOAD-3", "B9 sgl#30986")
 def failed_load_keeps_its_lock(patch: Overrides) -> None:
-    """A load that found no room never gives back what it held meanwhile."""
+    """A load-back that does not fit never releases the lock that it took."""
     patch.setattr(load, "release_hold", lambda *_: None)
 
 
 @mutant("LOAD-4", "B7 sgl#25088")
 def load_starts_one_node_too_low(patch: Overrides) -> None:
-    """The first node that has to come is taken for the one to load below."""
+    """A load-back leaves out the first of the parts that it has to load."""
     parts_of = load._parts
 
     def lower(state: State, end: Node) -> list[tuple[Node, Component]]:
@@ -99,7 +99,7 @@ def load_starts_one_node_too_low(patch: Overrides) -> None:
 
 @mutant("LOAD-4", "B19 sgl#27291")
 def load_leaves_the_window_behind(patch: Overrides) -> None:
-    """Full data comes to the device, and the window that its end needs does not."""
+    """A load-back brings full data, and not the window data that its end needs."""
     parts_of = load._parts
 
     def windowless(state: State, end: Node) -> list[tuple[Node, Component]]:
@@ -111,7 +111,7 @@ def load_leaves_the_window_behind(patch: Overrides) -> None:
 
 @mutant("LOAD-4", "B25 sgl#30057")
 def load_leaves_the_state_behind(patch: Overrides) -> None:
-    """Pages come to the device without the recurrent state that belongs to them."""
+    """A load-back brings pages without the mamba state at their end."""
     parts_of = load._parts
 
     def stateless(state: State, end: Node) -> list[tuple[Node, Component]]:
@@ -123,7 +123,7 @@ def load_leaves_the_state_behind(patch: Overrides) -> None:
 
 @mutant("LOAD-6")
 def quota_is_no_quota_at_its_limit(patch: Overrides) -> None:
-    """A load of exactly as many pages as were allowed is refused."""
+    """A load-back of exactly as many pages as the quota allows is refused."""
     decide = load._decide
 
     def strict(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
@@ -135,7 +135,7 @@ def quota_is_no_quota_at_its_limit(patch: Overrides) -> None:
 
 @mutant("LOAD-6")
 def what_is_worth_a_copy_is_counted_in_full_pages(patch: Overrides) -> None:
-    """Window data alone is never loaded: it is below a threshold of full pages."""
+    """A load-back of window data alone counts as below the threshold of full pages."""
     decide = load._decide
 
     def full_only(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
@@ -148,7 +148,7 @@ def what_is_worth_a_copy_is_counted_in_full_pages(patch: Overrides) -> None:
 
 @mutant("LOAD-7")
 def load_counts_as_a_hit(patch: Overrides) -> None:
-    """To load a prefix back makes it look more popular."""
+    """A load-back counts a hit at the nodes that it loads."""
 
     def counting(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
         loaded = load.load_back(state, key, quota_pages)
@@ -162,7 +162,7 @@ def load_counts_as_a_hit(patch: Overrides) -> None:
 
 @mutant("LOAD-4")
 def windows_come_from_far_away(patch: Overrides) -> None:
-    """Where there are slots for it, all window data of the path is loaded, far from its end too."""
+    """If slots are free, a load-back loads all window data of its path, beyond the last window."""
     all_of_it, begin, held_from = Calls(), load._begin, lock.held_window_start
 
     def from_the_first(state: State, component: Component, end_pages: int) -> int:

@@ -15,7 +15,7 @@ from meta.mutants.entry import mutant
 
 @mutant("LOCK-1", "A7 sgl#27038")
 def release_walks_to_the_root(patch: Overrides) -> None:
-    """A release does not know where its window began, and takes window locks all the way up."""
+    """A release lowers window lock refs up to the root, beyond the window that its lock covered."""
     release_window = lock._release_window
 
     def walking(held: Hold) -> None:
@@ -28,7 +28,7 @@ def release_walks_to_the_root(patch: Overrides) -> None:
 
 @mutant("LOCK-2", "A11 sgl#28161")
 def early_release_keeps_the_state(patch: Overrides) -> None:
-    """The window of a lock is given back early, and its recurrent state is not."""
+    """unlock_window releases the window data, and not the mamba state."""
 
     def keeping(state: State, receipt: Receipt) -> None:
         held = lock._open_hold(state, receipt)
@@ -41,7 +41,7 @@ def early_release_keeps_the_state(patch: Overrides) -> None:
 
 @mutant("LOCK-3", "A6 sgl#24153")
 def cut_forgets_locks(patch: Overrides) -> None:
-    """The upper part of a locked node is not locked."""
+    """When a locked node is cut, its upper part is not locked."""
     cut_data = tree._cut_data
 
     def forgetting(node: Node, component: Component, at: int) -> Data:
@@ -54,7 +54,7 @@ def cut_forgets_locks(patch: Overrides) -> None:
 
 @mutant("LOCK-4", "D17 trt#12667")
 def evict_locked_leaves(patch: Overrides) -> None:
-    """A leaf is evicted under a running request."""
+    """An eviction takes leaves that a running request has locked."""
 
     def careless(node: Node) -> bool:
         full = node.data[FULL]
@@ -73,7 +73,7 @@ def evict_locked_leaves(patch: Overrides) -> None:
 
 @mutant("LOCK-4", "A13 sgl#29352")
 def healing_replaces_full_slots(patch: Overrides) -> None:
-    """Who brings window data for a tombstone brings full data, too, which takes the old's place."""
+    """An insert that brings window data for a tombstone also replaces its full slots."""
     merge = insert._merge
 
     def replacing(state: State, node: Node, incoming: insert._Incoming, tick: int) -> None:
@@ -98,7 +98,7 @@ def _exchange_full(state: State, node: Node, incoming: insert._Incoming) -> None
 
 @mutant("LOCK-5", "B4 sgl#38480")
 def cut_takes_the_copys_lock_down(patch: Overrides) -> None:
-    """Where a node that is being copied is cut, the copy's lock stays with the lower part alone."""
+    """When a node is cut during its copy, only the lower part keeps the copy's lock."""
     cut_data = tree._cut_data
 
     def forgetting(node: Node, component: Component, at: int) -> Data:
@@ -111,13 +111,13 @@ def cut_takes_the_copys_lock_down(patch: Overrides) -> None:
 
 @mutant("LOCK-6", "A21 sgl#26919")
 def lock_does_not_cut(patch: Overrides) -> None:
-    """The node in which the window begins is not cut: less than the window is held."""
+    """A lock does not cut the node where its window begins, and locks only the nodes after it."""
     patch.setattr(lock, "cut_path_at", lambda *_: None)
 
 
 @mutant("LOCK-6", "A8 sgl#24972")
 def lock_skips_tombstones(patch: Overrides) -> None:
-    """Only window data that is there is locked, and a release decides again what is there."""
+    """A lock skips tombstones, and so does its release, though some may be healed by then."""
     count_window = lock._count_window
 
     def skipping(held: Hold, change: int) -> None:
@@ -132,7 +132,7 @@ def lock_skips_tombstones(patch: Overrides) -> None:
 
 @mutant("LOCK-3", "D14 lmc#1756")
 def last_release_leaves_a_lock(patch: Overrides) -> None:
-    """A release gives back the window and not the full data."""
+    """An unlock releases the window data and the state, and not the full data."""
 
     def leaking(state: State, held: Hold) -> None:
         lock._release_window(held)
@@ -143,19 +143,19 @@ def last_release_leaves_a_lock(patch: Overrides) -> None:
 
 @mutant("LOCK-8")
 def unlock_keeps_the_window(patch: Overrides) -> None:
-    """A release gives back full data only."""
+    """An unlock releases the full data only."""
     patch.setattr(lock, "_release_window", lambda held: None)
 
 
 @mutant("LOCK-8", "A9 sgl#36350")
 def early_release_is_not_noted(patch: Overrides) -> None:
-    """Window data that was given back early is given back again, for whoever holds it now."""
+    """After unlock_window, unlock releases the window data again, which others may have locked."""
     patch.setattr(lock, "_release_window", lambda held: lock._count_window(held, -1))
 
 
 @mutant("LOCK-8", "D13 lmc#4133")
 def any_receipt_will_do(patch: Overrides) -> None:
-    """A receipt that was spent releases the newest hold instead."""
+    """An unlock with a receipt that is closed releases the newest lock instead."""
     open_hold = lock._open_hold
 
     def lenient(state: State, receipt: Receipt) -> Hold:
@@ -168,7 +168,7 @@ def any_receipt_will_do(patch: Overrides) -> None:
 
 @mutant("LOCK-9", "A10 sgl#27147")
 def lock_skips_a_lost_state(patch: Overrides) -> None:
-    """A recurrent state that is not there is not locked: one that comes may go at once."""
+    """A lock of a node without a mamba state does not lock the state that may come later."""
     count_window = lock._count_window
 
     def skipping(held: Hold, change: int) -> None:
@@ -181,7 +181,7 @@ def lock_skips_a_lost_state(patch: Overrides) -> None:
 
 @mutant("LOCK-10", "A8 sgl#36848")
 def copy_releases_whoever_holds_its_node(patch: Overrides) -> None:
-    """When a copy is done the oldest lock on its node is released, whose ever that is."""
+    """When a copy is done, the oldest lock on its node is released, whose ever it is."""
     release_hold = lock.release_hold
 
     def by_node(state: State, held: Hold) -> None:

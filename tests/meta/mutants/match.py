@@ -22,7 +22,7 @@ Bools = tuple[bool, ...]
 
 @mutant("MATCH-1", "A1 sgl#17061")
 def match_ignores_tombstones(patch: Overrides) -> None:
-    """A prefix is used though window data before its end is gone."""
+    """A match finds a prefix although window data before its end is gone."""
 
     def careless(
         lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
@@ -34,7 +34,7 @@ def match_ignores_tombstones(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "D10 vllm#48959")
 def match_window_is_one_short(patch: Overrides) -> None:
-    """A window of all tokens but one is taken for enough."""
+    """A match accepts a window that lacks one token."""
 
     def short(lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int) -> int:
         return usable_prefix(lengths, full, swa, state, max(1, window - 1))
@@ -44,7 +44,7 @@ def match_window_is_one_short(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "D3 vllm#43559")
 def match_ends_where_no_state_is(patch: Overrides) -> None:
-    """A prefix is found beyond the last recurrent state on its path."""
+    """A match finds a prefix beyond the last mamba state on its path."""
 
     def careless(
         lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
@@ -56,7 +56,7 @@ def match_ends_where_no_state_is(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "B6 sgl#24943")
 def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
-    """A prefix that ends inside a node which is on the host is found only up to that node."""
+    """A prefix that ends inside a node on the host is found only up to that node."""
     walk = tree.walk
 
     def coarse(state: State, key: Key) -> list[tree.PathNode]:
@@ -69,7 +69,7 @@ def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "A29 sgl#10846")
 def bigrams_are_compared_as_tokens(patch: Overrides) -> None:
-    """Of each bigram the first token is compared alone: the last one's second may differ."""
+    """Bigrams are compared by their first token only."""
 
     def firsts(pages: tuple[Page, ...]) -> tuple[Page, ...]:
         return tuple(
@@ -83,13 +83,13 @@ def bigrams_are_compared_as_tokens(patch: Overrides) -> None:
 
 @mutant("MATCH-2", "D5 vllm#45704")
 def load_in_flight_counts_as_there(patch: Overrides) -> None:
-    """Slots are handed out before the bytes are in them."""
+    """A match returns slots of a load-back in flight, before their bytes are there."""
     patch.setattr(match, "on_device", lambda data: data.device is not None)
 
 
 @mutant("MATCH-2", "B8 sgl#25085")
 def device_prefix_stands_on_host_data(patch: Overrides) -> None:
-    """The device prefix is the usable one as far as full data goes, wherever its window is."""
+    """The device prefix counts window data and states on the host as if on the device."""
     usable_pages = match._usable_pages
 
     def mixed(state: State, stops: list[tree.PathNode], present: Callable[[Data], bool]) -> int:
@@ -103,7 +103,7 @@ def device_prefix_stands_on_host_data(patch: Overrides) -> None:
 
 @mutant("MATCH-3", "D21 trt#13124")
 def window_slots_are_numbered_as_full_ones(patch: Overrides) -> None:
-    """The number of a page in one pool is used for its place in another."""
+    """A match returns the numbers of full slots as its window slots."""
     device_slots = match._device_slots
 
     def confused(path: list[Node]) -> Slots:
@@ -115,14 +115,14 @@ def window_slots_are_numbered_as_full_ones(patch: Overrides) -> None:
 
 @mutant("MATCH-3", "B23 sgl#30339")
 def window_is_not_handed_out(patch: Overrides) -> None:
-    """A hit gives back the full data, and its window stays as it was."""
+    """A match returns full slots, and no window slots."""
     device_slots = match._device_slots
     patch.setattr(match, "_device_slots", lambda path: evolve(device_slots(path), swa=()))
 
 
 @mutant("MATCH-3", "D23 openvino.genai#3722")
 def pages_are_compared_by_a_weak_hash(patch: Overrides) -> None:
-    """Two pages with one hash are taken for the same."""
+    """Two pages with the same weak hash count as the same page."""
 
     def weak(page: Page) -> int:
         return sum(unit if isinstance(unit, int) else sum(unit) for unit in page)
@@ -146,7 +146,7 @@ def _merge_at_the_root(patch: Overrides, seen: Callable[[Namespace], Namespace])
 
 @mutant("MATCH-1", "B22 sgl#24638")
 def extra_key_and_adapter_are_joined(patch: Overrides) -> None:
-    """("a", "bc") and ("ab", "c") are one namespace."""
+    """Namespaces are joined without a separator: ("a", "bc") and ("ab", "c") are the same."""
     _merge_at_the_root(
         patch,
         lambda seen: evolve(seen, extra_key=(seen.extra_key or "") + (seen.lora or ""), lora=None),
@@ -155,7 +155,7 @@ def extra_key_and_adapter_are_joined(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "D2 vllm#44701")
 def adapter_and_salt_share_one_field(patch: Overrides) -> None:
-    """An adapter and a salt of one name are one namespace."""
+    """A LoRA adapter and a salt with the same name are the same namespace."""
     _merge_at_the_root(
         patch, lambda seen: evolve(seen, lora=seen.lora or seen.cache_salt, cache_salt=None)
     )
@@ -163,13 +163,13 @@ def adapter_and_salt_share_one_field(patch: Overrides) -> None:
 
 @mutant("MATCH-1", "B20 sgl#26747")
 def salt_is_ignored(patch: Overrides) -> None:
-    """A tenant's salt does not keep others from its pages."""
+    """The salt is not part of the namespace: tenants find each other's pages."""
     _merge_at_the_root(patch, lambda seen: evolve(seen, cache_salt=None))
 
 
 @mutant("MATCH-5", "D13 lmc#4133")
 def lookup_pins_what_it_finds(patch: Overrides) -> None:
-    """A match locks the path that it walked, for whoever comes to fetch it."""
+    """A match locks the path that it walked, and nobody releases the lock."""
 
     def pinning(state: State, key: Key) -> Matched:
         matched = match.match(state, key)
@@ -182,7 +182,7 @@ def lookup_pins_what_it_finds(patch: Overrides) -> None:
 
 @mutant("MATCH-6", "A18 sgl#29351")
 def leaf_without_window_is_refused(patch: Overrides) -> None:
-    """A leaf whose window data is gone is not kept, though its full data is good."""
+    """A new leaf without window data is dropped, though its full data is good."""
     fill_leaf = insert._fill_leaf
 
     def vetoing(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
@@ -197,7 +197,7 @@ def leaf_without_window_is_refused(patch: Overrides) -> None:
 
 @mutant("MATCH-6", "A19 sgl#29860")
 def window_inside_a_page_is_no_window(patch: Overrides) -> None:
-    """Where a page is longer than the window the last page's window slot is given back."""
+    """If the window is shorter than a page, the last page's window slot is freed."""
     fill_leaf = insert._fill_leaf
 
     def flooring(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
@@ -213,7 +213,7 @@ def window_inside_a_page_is_no_window(patch: Overrides) -> None:
 
 @mutant("MATCH-7")
 def loads_in_flight_are_not_named(patch: Overrides) -> None:
-    """Who matches what is being loaded is not told to wait."""
+    """A match leaves out the first of the load-backs that its prefix waits for."""
 
     def mute(
         prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...]

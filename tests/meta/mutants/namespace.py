@@ -14,13 +14,13 @@ from meta.mutants.entry import mutant
 
 @mutant("NS-3", "C1 sgl#24568")
 def names_ignore_the_namespace(patch: Overrides) -> None:
-    """Equal tokens of two tenants have one name."""
+    """Page hashes do not depend on the namespace."""
     patch.setattr(events, "namespace_seed", lambda _: namespace_seed(DEFAULT_NAMESPACE))
 
 
 @mutant("NS-3", "B20 sgl#37058")
 def names_ignore_the_salt(patch: Overrides) -> None:
-    """Equal tokens under two salts have one name."""
+    """Page hashes do not depend on the salt."""
     patch.setattr(
         events, "namespace_seed", lambda named: namespace_seed(evolve(named, cache_salt=None))
     )
@@ -28,7 +28,7 @@ def names_ignore_the_salt(patch: Overrides) -> None:
 
 @mutant("NS-3", "sgl#24718", founding=True)
 def cut_leaves_all_names_above(patch: Overrides) -> None:
-    """The upper part of a cut keeps the names of the lower part's pages."""
+    """After a cut the upper part also has the page hashes of the lower part."""
     cut = tree.cut
 
     def careless(state: State, node: Node, at: int) -> Node:
@@ -43,5 +43,5 @@ def cut_leaves_all_names_above(patch: Overrides) -> None:
 
 @mutant("NS-3", "D15 lmc#1842")
 def names_differ_between_processes(patch: Overrides) -> None:
-    """The chain begins with a number that each process draws for itself."""
+    """The seed of the page hashes has a number in it that differs between processes."""
     patch.setattr(events, "namespace_seed", lambda named: b"1" + namespace_seed(named)[1:])

@@ -19,7 +19,7 @@ Settled = tuple[tuple[TransferId, TransferStatus], ...]
 
 @mutant("ASYNC-11", "sgl#28429")
 def ranks_settle_what_ended_here(patch: Overrides) -> None:
-    """A poll, a flush or an eviction settles what has ended on its rank, and asks no other."""
+    """A poll, a flush or an eviction settles what has ended on its own rank, and asks no other."""
 
     def alone(state: State, flying: Sequence[TransferId]) -> dict[TransferId, bool]:
         return {each: state.arrived[each] for each in flying if each in state.arrived}
@@ -29,7 +29,7 @@ def ranks_settle_what_ended_here(patch: Overrides) -> None:
 
 @mutant("ASYNC-11", "sgl#33442")
 def ranks_keep_what_failed_elsewhere(patch: Overrides) -> None:
-    """A copy that failed on another rank is settled as done where it succeeded."""
+    """A copy that failed on another rank is settled as done on this one."""
     agreed = transfer._arrived_on_all_ranks
 
     def as_here(state: State, flying: Sequence[TransferId]) -> dict[TransferId, bool]:
@@ -40,7 +40,7 @@ def ranks_keep_what_failed_elsewhere(patch: Overrides) -> None:
 
 @mutant("ASYNC-11")
 def settle_counts_outcomes_of_its_own(patch: Overrides) -> None:
-    """A settle call settles the copies that it names, with the outcomes of its own rank."""
+    """A settle call settles the copies that it names with the results of its own rank."""
 
     def as_here(state: State, completions: Sequence[Completion]) -> Settled:
         ids = {each.transfer_id for each in completions}
@@ -52,7 +52,7 @@ def settle_counts_outcomes_of_its_own(patch: Overrides) -> None:
 
 @mutant("ASYNC-11")
 def settle_settles_all_that_arrived(patch: Overrides) -> None:
-    """A settle call settles whatever has ended on its rank, named or not."""
+    """A settle call also settles copies that have ended on its rank and were not named."""
 
     def everything(state: State, completions: Sequence[Completion]) -> Settled:
         named = {each.transfer_id: each for each in completions}

@@ -17,7 +17,7 @@ from meta.mutants.entry import mutant
 
 @mutant("LOCK-11", "A7 sgl#27038")
 def holders_share_a_receipt(patch: Overrides) -> None:
-    """A second lock of a prefix is answered with the receipt of the first."""
+    """A second lock of a prefix returns the receipt of the first."""
 
     def shared(state: State, key: Key) -> Receipt:
         for held in state.holds.values():
@@ -30,7 +30,7 @@ def holders_share_a_receipt(patch: Overrides) -> None:
 
 @mutant("LOCK-11", "A9 sgl#36350")
 def lowest_number_is_given_again(patch: Overrides) -> None:
-    """A lock gets the lowest number that no open receipt has."""
+    """A lock gets the lowest receipt number that is not open."""
 
     def lowest(state: State, key: Key) -> Receipt:
         given = lock.lock(state, key)
@@ -45,7 +45,7 @@ def lowest_number_is_given_again(patch: Overrides) -> None:
 
 @mutant("LOCK-11", "A9 sgl#36350")
 def closed_receipts_are_given_again(patch: Overrides) -> None:
-    """A prefix that was locked before is locked with its old receipt, once that is closed."""
+    """A lock of a prefix that was locked before gets the old receipt, if that is closed."""
     old: dict[Key, Receipt] = {}
 
     def again(state: State, key: Key) -> Receipt:

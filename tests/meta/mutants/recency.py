@@ -16,19 +16,19 @@ from meta.mutants.entry import mutant
 
 @mutant("REC-1", "A3 sgl#26615", founding=True)
 def refresh_whole_path(patch: Overrides) -> None:
-    """Window data far before the end is made recent."""
+    """A use makes window data recent that is far before its end."""
     patch.setattr(match, "window_nodes", lambda lengths, *_: len(lengths))
 
 
 @mutant("REC-1")
 def refresh_last_node_only(patch: Overrides) -> None:
-    """Window data that can still be reached is not made recent."""
+    """A use makes only the window data of its last node recent, not all of the window."""
     patch.setattr(match, "window_nodes", lambda *args: min(1, window_nodes(*args)))
 
 
 @mutant("REC-1", "A3 sgl#26615")
 def cushion_stays_behind(patch: Overrides) -> None:
-    """The page before the window, which the next token may need, is not made recent."""
+    """A use does not refresh the page before the window, which the next token may need."""
     patch.setattr(
         match, "window_nodes", lambda lengths, window, _: window_nodes(lengths, window, 0)
     )
@@ -36,19 +36,19 @@ def cushion_stays_behind(patch: Overrides) -> None:
 
 @mutant("REC-2", "A30 sgl#8931")
 def match_refreshes_nothing(patch: Overrides) -> None:
-    """A match leaves no trace in recency."""
+    """A match makes nothing recent."""
     patch.setattr(match, "touch", lambda *_: None)
 
 
 @mutant("REC-3")
 def evict_most_recent_first(patch: Overrides) -> None:
-    """The policy is not asked."""
+    """An eviction takes the most recent leaf first, whatever the policy."""
     patch.setattr(victims, "rank", lambda state, node: (0, -node.last_access))
 
 
 @mutant("REC-4", "B16 tokenspeed#248")
 def two_uses_share_a_moment(patch: Overrides) -> None:
-    """The clock is coarse: who was used first of two leaves is left to chance."""
+    """Two uses can have the same tick, so that chance decides which leaf is older."""
 
     def coarse(state: State) -> int:
         state.clock += 1
@@ -59,7 +59,7 @@ def two_uses_share_a_moment(patch: Overrides) -> None:
 
 @mutant("REC-5", "A25 sgl#31643")
 def refresh_every_state_above(patch: Overrides) -> None:
-    """All recurrent states of a path are made recent, not only the one that was found."""
+    """A use makes all mamba states of its path recent, not only the one at its end."""
     touch = match.touch
 
     def wide(state: State, end: Node, tick: int) -> None:
@@ -74,7 +74,7 @@ def refresh_every_state_above(patch: Overrides) -> None:
 
 @mutant("REC-6", "vllm#47802")
 def insert_ignores_priority(patch: Overrides) -> None:
-    """What was asked to stay longer is ranked like anything else."""
+    """An insert ignores its priority."""
 
     def plain(
         state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
@@ -86,7 +86,7 @@ def insert_ignores_priority(patch: Overrides) -> None:
 
 @mutant("REC-6")
 def healed_windows_are_old(patch: Overrides) -> None:
-    """Window data that an insert brings to a page that had lost it is as old as the page."""
+    """Window data that heals a tombstone is as old as its node."""
     merge = insert._merge_window
 
     def as_old_as_it_was(
@@ -100,7 +100,7 @@ def healed_windows_are_old(patch: Overrides) -> None:
 
 @mutant("REC-6")
 def fetched_data_is_old(patch: Overrides) -> None:
-    """What is fetched to the host for pages that are there is as old as they are."""
+    """Fetched window data and states at present pages are as old as those pages."""
     fill = host_insert._fill
 
     def as_old_as_it_was(
@@ -113,7 +113,7 @@ def fetched_data_is_old(patch: Overrides) -> None:
 
 @mutant("REC-6")
 def cut_leaf_has_two_ages(patch: Overrides) -> None:
-    """What an insert adds is cut at its window, and the upper part is made a moment later."""
+    """A new leaf that is cut at its window has two ages, one for each part."""
     fill_leaf = insert._fill_leaf
 
     def later(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:

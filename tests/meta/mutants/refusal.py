@@ -48,7 +48,7 @@ def insert_waits_for_backups(patch: Overrides) -> None:
 
 @mutant("REFUSE-1")
 def last_slot_is_never_given(patch: Overrides) -> None:
-    """A pool with as many free slots as are asked is said to have too few."""
+    """An allocation of exactly as many slots as are free is refused."""
     allocate = slots.allocate
 
     def short(state: State, counts: Counts) -> Slots:
@@ -62,7 +62,7 @@ def last_slot_is_never_given(patch: Overrides) -> None:
 
 @mutant("REFUSE-1", "B8 sgl#25277")
 def host_data_cannot_be_locked(patch: Overrides) -> None:
-    """A key that is on the host in part is said not to be cached."""
+    """A lock of a key that is on the host in part is refused as not cached."""
     require = tree.require
 
     def on_device_only(state: State, key: Key) -> list[tree.PathNode]:
@@ -77,7 +77,7 @@ def host_data_cannot_be_locked(patch: Overrides) -> None:
 
 @mutant("REFUSE-2")
 def early_release_spends_the_receipt(patch: Overrides) -> None:
-    """A lock whose window was given back cannot be given back."""
+    """After unlock_window, unlock is refused."""
     open_hold = lock._open_hold
 
     def spent(state: State, receipt: Receipt) -> Hold:
@@ -91,7 +91,7 @@ def early_release_spends_the_receipt(patch: Overrides) -> None:
 
 @mutant("REFUSE-2")
 def reset_waits_for_slots(patch: Overrides) -> None:
-    """A reset is refused while slots are in use, though nobody holds a lock."""
+    """A reset is refused while slots are in use, though no receipt is open."""
     free_tree = slots.free_tree
 
     def waiting(state: State) -> None:
@@ -105,7 +105,7 @@ def reset_waits_for_slots(patch: Overrides) -> None:
 
 @mutant("REFUSE-1")
 def keys_of_three_pages_are_refused(patch: Overrides) -> None:
-    """An insert of three pages is refused, and nothing is the matter with them."""
+    """An insert of three pages is refused without a reason."""
 
     def fastidious(
         state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
@@ -133,7 +133,7 @@ def loads_wait_for_all_copies(patch: Overrides) -> None:
 
 @mutant("REFUSE-1")
 def full_pool_finds_nothing(patch: Overrides) -> None:
-    """A match is refused for want of slots, though it takes none."""
+    """A match is refused when no slots are free, though it takes none."""
 
     def short(state: State, key: Key) -> Matched:
         if not state.pools[FULL, GPU].free_slots:
@@ -145,7 +145,7 @@ def full_pool_finds_nothing(patch: Overrides) -> None:
 
 @mutant("REFUSE-3")
 def what_is_not_cached_needs_no_load(patch: Overrides) -> None:
-    """A load-back of a key that is not cached says that there is nothing to load."""
+    """A load-back of a key that is not cached answers "nothing to load"."""
 
     def content(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
         stops = tree.walk(state, key)
@@ -158,7 +158,7 @@ def what_is_not_cached_needs_no_load(patch: Overrides) -> None:
 
 @mutant("REFUSE-3", "D13 lmc#4133")
 def strange_slots_are_freed_in_silence(patch: Overrides) -> None:
-    """Slots that nobody holds may be given back; it is only a no-op."""
+    """A free of slots that nobody holds does nothing, and is not refused."""
     free = slots.free
 
     def lenient(state: State, some: Slots) -> None:
@@ -170,5 +170,5 @@ def strange_slots_are_freed_in_silence(patch: Overrides) -> None:
 
 @mutant("REFUSE-4", "D11 vllm#49829")
 def idle_polls_answer_nothing(patch: Overrides) -> None:
-    """A poll that settles nothing is answered with nothing, instead of with an empty list."""
+    """A poll that settles nothing returns None, not an empty answer."""
     patch.setattr(cache, "Settled", lambda transfers: Settled(transfers) if transfers else None)

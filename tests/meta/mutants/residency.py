@@ -38,13 +38,13 @@ from meta.mutants.entry import mutant
 
 @mutant("RES-1", "D24 kvcached#362")
 def evicted_leaf_stays_in_the_tree(patch: Overrides) -> None:
-    """The entry of what was evicted outlives it."""
+    """A leaf that was evicted stays in the tree without data."""
     patch.setattr(departures, "remove_leaf", lambda *_: None)
 
 
 @mutant("RES-2", "A12 sgl#25068")
 def leaf_leaves_its_window_behind(patch: Overrides) -> None:
-    """A leaf is taken for an inner node, of which one component goes and the others stay."""
+    """An evicted leaf keeps its window data and its mamba state."""
     vacate = departures.vacate
 
     def vacate_full(state: State, node: Node, medium: Medium) -> None:
@@ -59,7 +59,7 @@ def leaf_leaves_its_window_behind(patch: Overrides) -> None:
 
 @mutant("RES-3", "D18 trt#4596")
 def backed_nodes_leave_before_their_children(patch: Overrides) -> None:
-    """A node with a host copy is a victim though a child of it is on the device."""
+    """A node with a host copy is evicted though a child of it is on the device."""
     is_device_leaf = victims.is_device_leaf
 
     def careless(node: Node) -> bool:
@@ -72,7 +72,7 @@ def backed_nodes_leave_before_their_children(patch: Overrides) -> None:
 
 @mutant("RES-3", "B7 sgl#25088")
 def load_starts_below_its_anchor(patch: Overrides) -> None:
-    """The uppermost node that is to be loaded is taken for one that is there."""
+    """A load-back leaves out the uppermost node that it has to load."""
     parts_of = load._parts
 
     def below(state: State, end: Node) -> list[tuple[Node, Component]]:
@@ -85,7 +85,7 @@ def load_starts_below_its_anchor(patch: Overrides) -> None:
 
 @mutant("RES-4", "B5 sgl#31902")
 def fetched_pages_hang_on_anything(patch: Overrides) -> None:
-    """Fetched pages are attached below a node that has no host copy."""
+    """A host insert adds pages below a node that has no host copy."""
     refill = host_insert._refill
 
     def attaching(state: State, node: Node, fetched: host_insert._Fetched) -> Node | None:
@@ -97,7 +97,7 @@ def fetched_pages_hang_on_anything(patch: Overrides) -> None:
 
 @mutant("RES-5", "A2 sgl#25065", founding=True)
 def backup_skips_what_has_an_unbacked_parent(patch: Overrides) -> None:
-    """A node whose parent has no host copy gets none, and nobody is told."""
+    """A node whose parent has no host copy is not backed up, and no answer reports it."""
 
     def chain(backed: tuple[bool, ...], needs_backed_parents: bool) -> tuple[int, ...]:
         last = len(backed) - 1
@@ -109,13 +109,13 @@ def backup_skips_what_has_an_unbacked_parent(patch: Overrides) -> None:
 
 @mutant("RES-5", "B2 sgl#27108")
 def backup_without_room_is_a_backup(patch: Overrides) -> None:
-    """That the host had no room for a copy is not told."""
+    """An insert does not report pages that found no host slots as declined."""
     patch.setattr(insert, "unbacked_pages", lambda *_: 0)
 
 
 @mutant("RES-6", "A17 sgl#29350")
 def freed_window_slots_are_taken_for_there(patch: Overrides) -> None:
-    """An insert forgets that the request's window has moved on: all its pages have a slot."""
+    """An insert takes the window slots of its last pages for slots of all its pages."""
     incoming_of = insert._Incoming
 
     def pair(state: State, full: tuple[Slot, ...], swa: tuple[Slot, ...]) -> None:
@@ -138,7 +138,7 @@ def freed_window_slots_are_taken_for_there(patch: Overrides) -> None:
 
 @mutant("RES-6", "B26 sgl#25991")
 def fetched_key_is_not_shortened(patch: Overrides) -> None:
-    """There is room for a part of what was fetched, and the node is made for all of it."""
+    """If only a part of the fetched pages fits, the new node has all of them."""
     new_host_leaf = host_insert._new_host_leaf
 
     def whole(state: State, key: Key, parent: Node, fetched: host_insert._Fetched) -> Node:
@@ -152,7 +152,7 @@ def fetched_key_is_not_shortened(patch: Overrides) -> None:
 
 @mutant("RES-7", "B17 sgl#36647")
 def parts_of_a_request_count_no_hit(patch: Overrides) -> None:
-    """An insert that goes on from an earlier one counts no hit, not even of what is new."""
+    """An insert that continues an earlier one counts no hit, not even at new nodes."""
 
     def uncounted(
         state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
@@ -180,7 +180,7 @@ def hits_count_twice(patch: Overrides) -> None:
 
 @mutant("RES-9", "B11 sgl#13483")
 def present_pages_are_dropped_pages_too(patch: Overrides) -> None:
-    """Fetched pages that were there already are given back twice."""
+    """A host insert reports present pages also as dropped."""
 
     def telling(state: State, key: Key, start: int, payload: HostPayload) -> HostInserted:
         told = host_insert.insert_host(state, key, start, payload)
@@ -191,7 +191,7 @@ def present_pages_are_dropped_pages_too(patch: Overrides) -> None:
 
 @mutant("RES-9", "B18 sgl#39444")
 def some_pages_placed_are_all_pages_placed(patch: Overrides) -> None:
-    """What found no room is said to be placed with the rest."""
+    """A host insert reports dropped pages as placed if it placed any."""
 
     def telling(state: State, key: Key, start: int, payload: HostPayload) -> HostInserted:
         told = host_insert.insert_host(state, key, start, payload)
@@ -207,7 +207,7 @@ def some_pages_placed_are_all_pages_placed(patch: Overrides) -> None:
 
 @mutant("RES-9", "B10 sgl#36382")
 def fetched_pages_are_of_their_anchors_namespace(patch: Overrides) -> None:
-    """A new leaf is of the namespace of what it hangs on, and the root is of the default one."""
+    """A new host leaf gets the namespace of its parent, which for the root is the default."""
     add_leaf = tree.add_leaf
 
     def anchored(state: State, parent: Node, key: Key, tick: int) -> Node:
@@ -218,7 +218,7 @@ def fetched_pages_are_of_their_anchors_namespace(patch: Overrides) -> None:
 
 @mutant("RES-9", "D9 vllm#53498")
 def fetched_pages_are_not_registered(patch: Overrides) -> None:
-    """Pages are placed on the host, and no walk finds them."""
+    """A host insert places pages that no walk of the tree finds."""
     new_host_leaf = host_insert._new_host_leaf
 
     def lost(state: State, key: Key, parent: Node, fetched: host_insert._Fetched) -> Node:

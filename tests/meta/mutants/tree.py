@@ -14,7 +14,7 @@ from meta.mutants.entry import mutant
 
 @mutant("TREE-1", "B14 sgl#22592")
 def node_is_deleted_from_above_its_children(patch: Overrides) -> None:
-    """A node on the host alone leaves the tree, and what hangs below it stays."""
+    """A node on the host alone is deleted while it has children."""
 
     def childless_or_not(node: Node) -> bool:
         full = node.data[FULL]
@@ -31,7 +31,7 @@ def node_is_deleted_from_above_its_children(patch: Overrides) -> None:
 
 @mutant("TREE-2", "D22 trt#17926")
 def host_insert_holds_nothing(patch: Overrides) -> None:
-    """Making room for fetched pages removes the node that they are to hang on."""
+    """A host insert evicts the node below which it adds its pages."""
     hold = lock.hold
 
     def elsewhere(
@@ -44,7 +44,7 @@ def host_insert_holds_nothing(patch: Overrides) -> None:
 
 @mutant("TREE-3", "A20 sgl#34823")
 def last_page_lacks_a_unit(patch: Overrides) -> None:
-    """An edge is measured in tokens where its units are bigrams, of which there is one less."""
+    """The last page of a bigram edge lacks one unit, as if its length were counted in tokens."""
     add_leaf = tree.add_leaf
 
     def measuring(state: State, parent: Node, key: Key, tick: int, priority: int = 0) -> Node:
@@ -58,7 +58,7 @@ def last_page_lacks_a_unit(patch: Overrides) -> None:
 
 @mutant("TREE-3", "A32 sgl#10637")
 def nothing_new_becomes_a_leaf(patch: Overrides) -> None:
-    """An insert that brings no page that is new adds a node all the same, with none."""
+    """An insert without new pages adds an empty node."""
     attach_state = insert._attach_state
 
     def adding(state: State, end: Node, incoming: insert._Incoming) -> None:
@@ -74,7 +74,7 @@ def nothing_new_becomes_a_leaf(patch: Overrides) -> None:
 
 @mutant("TREE-4", "A23 sgl#36696")
 def cut_registers_the_lower_part_wrongly(patch: Overrides) -> None:
-    """The lower part of a cut is entered under the first page of the upper."""
+    """After a cut the lower part is registered under the first page of the upper part."""
     cut = tree.cut
 
     def misnaming(state: State, node: Node, at: int) -> Node:
@@ -88,7 +88,7 @@ def cut_registers_the_lower_part_wrongly(patch: Overrides) -> None:
 
 @mutant("REC-7", "A5 sgl#38482")
 def cut_makes_the_lower_part_recent(patch: Overrides) -> None:
-    """What did not match moves to the most recent end when its node is cut."""
+    """A cut makes the lower part recent, though the match did not use it."""
     cut_data = tree._cut_data
 
     def refreshing(node: Node, component: Component, at: int) -> Data:
@@ -101,7 +101,7 @@ def cut_makes_the_lower_part_recent(patch: Overrides) -> None:
 
 @mutant("TREE-5", "A24 sgl#22935")
 def cut_moves_the_state_up(patch: Overrides) -> None:
-    """A recurrent state goes to the upper part, at whose end it was never true."""
+    """A cut gives the mamba state to the upper part, at whose end it is not valid."""
     follow_cut = tree._follow_cut
 
     def moving(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
@@ -116,7 +116,7 @@ def cut_moves_the_state_up(patch: Overrides) -> None:
 
 @mutant("TREE-6")
 def free_refreshes(patch: Overrides) -> None:
-    """Giving slots back makes some node recent."""
+    """A free of slots makes a node recent."""
     free = slots.free
 
     def touching(state: State, some: Slots) -> None:

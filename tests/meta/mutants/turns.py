@@ -63,26 +63,26 @@ def backwards(patch: Overrides) -> Calls:
 
 @mutant("REC-3")
 def load_evicts_newest_first(patch: Overrides) -> None:
-    """A load-back makes room with what was used last."""
+    """A load-back evicts the most recent data first."""
     patch.setattr(load, "evict", backwards(patch).during(evict.evict))
 
 
 @mutant("REC-3")
 def host_room_is_made_newest_first(patch: Overrides) -> None:
-    """Backups and fetched pages take the place of what was used last on the host."""
+    """Backups and host inserts evict the most recent host data first."""
     patch.setattr(host, "evict_host", backwards(patch).during(host.evict_host))
 
 
 @mutant("RES-11")
 def fetched_pages_replace_the_newest(patch: Overrides) -> None:
-    """Fetched pages take the place of what was used last on the host."""
+    """A host insert evicts the most recent host data first."""
     made = backwards(patch).during(host.ensure_host_slots)
     patch.setattr(host_insert, "ensure_host_slots", made)
 
 
 @mutant("REC-3")
 def two_shortages_are_served_newest_first(patch: Overrides) -> None:
-    """Where more than one component is short, the order of victims is turned round."""
+    """An eviction for more than one component takes the most recent data first."""
     reversed_evict = backwards(patch).during(evict.evict)
 
     def by_shortage(state: State, counts: Counts) -> Counts:
@@ -94,7 +94,7 @@ def two_shortages_are_served_newest_first(patch: Overrides) -> None:
 
 @mutant("REC-3")
 def parents_wait_for_all_leaves(patch: Overrides) -> None:
-    """A parent that has become a leaf takes its turn only when no other leaf is left."""
+    """A parent that became a leaf is evicted only when no other leaf is left."""
 
     def leaves_first(state: State, medium: Medium, enough: int) -> Iterator[Node]:
         pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
@@ -112,7 +112,7 @@ def parents_wait_for_all_leaves(patch: Overrides) -> None:
 
 @mutant("REC-3", "B13 sgl#4987")
 def small_leaf_goes_along(patch: Overrides) -> None:
-    """One leaf more leaves where the sizes of victims hide that it was not needed."""
+    """An eviction takes one leaf too many where the sizes of the leaves hide it."""
     leaves_in_turn = victims.leaves_in_turn
 
     def one_more(state: State, medium: Medium, enough: int) -> Iterator[Node]:
@@ -129,7 +129,7 @@ def small_leaf_goes_along(patch: Overrides) -> None:
 
 @mutant("REC-3", "A11 sgl#28161")
 def loads_leave_states_without_their_window(patch: Overrides) -> None:
-    """Window data that makes room for a load leaves the recurrent state at its end behind."""
+    """Window data that a load-back evicts leaves the mamba state of its node behind."""
     loading, evict_inside = Calls(), evict._evict_inside
 
     def alone(state: State, node: Node, component: Component) -> None:
@@ -147,7 +147,7 @@ def loads_leave_states_without_their_window(patch: Overrides) -> None:
 
 @mutant("REC-3")
 def backup_empties_the_host(patch: Overrides) -> None:
-    """An insert that backs something up evicts all that may leave the host, room or not."""
+    """An insert that backs up evicts all that may leave the host, needed or not."""
 
     def amply(state: State, needed: Counts) -> bool:
         if state.config.backup_hits is not None:
@@ -159,7 +159,7 @@ def backup_empties_the_host(patch: Overrides) -> None:
 
 @mutant("RES-11")
 def fetch_empties_the_host(patch: Overrides) -> None:
-    """A host insert evicts all that may leave the host, room or not."""
+    """A host insert evicts all that may leave the host, needed or not."""
     place_full = host_insert._place_full
 
     def amply(state: State, key: Key, last: Node, fetched: host_insert._Fetched) -> Node:
@@ -171,7 +171,7 @@ def fetch_empties_the_host(patch: Overrides) -> None:
 
 @mutant("REC-3")
 def insert_gives_up_host_copies_of_its_path(patch: Overrides) -> None:
-    """Under write_back, what an insert finds on both media loses its host copy, room or not."""
+    """Under write_back an insert frees the host copies of its path, needed or not."""
     back_up_hit_nodes = insert._back_up_hit_nodes
 
     def on_the_device_is_enough(state: State, end: Node) -> tuple[TransferId, ...]:
@@ -186,7 +186,7 @@ def insert_gives_up_host_copies_of_its_path(patch: Overrides) -> None:
 
 @mutant("REC-3")
 def insert_drops_windows_of_others_on_the_host(patch: Overrides) -> None:
-    """An insert frees what window data others have on the host, room or not."""
+    """An insert frees the window data of other prompts on the host, needed or not."""
     back_up_hit_nodes = insert._back_up_hit_nodes
 
     def tidy(state: State, end: Node) -> tuple[TransferId, ...]:
@@ -206,7 +206,7 @@ def insert_drops_windows_of_others_on_the_host(patch: Overrides) -> None:
 
 @mutant("REC-3")
 def only_the_first_victim_makes_room(patch: Overrides) -> None:
-    """Of the victims of one eviction only the first makes room on the host for its copy."""
+    """Only the first victim of an eviction may evict host data for its copy."""
     copied = False
 
     def once(state: State, needed: Counts) -> bool:
@@ -228,7 +228,7 @@ def only_the_first_victim_makes_room(patch: Overrides) -> None:
 
 @mutant("REC-3", "B24 sgl#33713")
 def copies_are_thrown_away_once_one_was_made(patch: Overrides) -> None:
-    """Once an eviction has copied a victim, further ones are deleted with the copies they have."""
+    """After an eviction copied one victim, it deletes later victims with their host copies."""
     copied, evict_leaf = False, evict._evict_leaf
 
     def forgetting(state: State, node: Node) -> None:

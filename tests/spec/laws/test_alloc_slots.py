@@ -90,7 +90,7 @@ def test_alloc_5_free_slots_are_given() -> None:
         (
             with_pool(ALLOCATED, FULL, held={4, 5}),
             GIVEN,
-            "and [4, 5, 6, 7] are held in one state only",
+            "and [4, 5, 6, 7] are held only before or only after the call",
         ),
         (evolve(ALLOCATED, nodes=state(TOP).nodes), GIVEN, "page 2 in node 2 (tokens 2..4) van"),
     ],

@@ -189,7 +189,7 @@ def test_evict_6_slots_of_requests_are_kept() -> None:
     held: dict[Component, set[Slot]] = {FULL: {9}}
     holding = state_of(THROUGH, *ALL, held=held)
     (said,) = ask("EVICT-6", evolve(lawful, before=holding))
-    assert said == "full slots [9] on GPU are held in one state only"
+    assert said == "full slots [9] on GPU are held only before or only after the call"
 
 
 def test_evict_6_write_back_copies_victims() -> None:

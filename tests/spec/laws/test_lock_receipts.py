@@ -132,7 +132,7 @@ def test_lock_8_and_9_other_things_stay() -> None:
     another = evolve(HOLD, receipt_id=101)
     two, one = parted(Refs(2, 0, 0), Refs(2, 2, 2), HOLD, another), parted(UP, END)
     (said,) = ask("LOCK-8", step(two, Unlock(RECEIPT), one))
-    assert said == "receipts [101] are open in one state only"
+    assert said == "receipts [101] are open only before or only after the call"
 
 
 def test_lock_9_counts_the_whole_path() -> None:

@@ -145,9 +145,9 @@ def test_lock_4_locked_data_stays(
     )
     said = ask("LOCK-4", step(before, EVICT, after))
     assert len(said) == 2
-    now = "none" if slots is None else str(slots[0])
+    now = "no slot" if slots is None else f"slot {slots[0]}"
     assert said[0] == (
-        f"page 3 in node 1 (tokens 3..5) was in {component} slot 3 on {medium}, with 1 lock_refs, "
+        f"page 3 in node 1 (tokens 3..5) was in {component} slot 3 on {medium}, with lock_refs 1, "
         f"and is now in {now}"
     )
 

@@ -282,7 +282,15 @@ def test_tree_5_page_that_appears_is_named() -> None:
     """A new page that is not of the key is reported."""
     stranger = node(5, ROOT, [9], full=on([9]), last_access=1)
     (said,) = ask("TREE-5", step(uncut(), Match(KEY), cut(TAIL, LEAF, stranger)))
-    assert "page 0 (tokens 0..1) of node 5 is not on the key's path, but appeared" in said
+    assert said.endswith("page 0 (tokens 0..1) of node 5 is not on the key's path, but appeared")
+
+
+def test_tree_5_page_in_another_namespace_than_the_key_names_both() -> None:
+    """Of a new page in another namespace the sentence says in which, and which the key's is."""
+    other = Namespace(extra_key="a")
+    stranger = evolve(node(5, ROOT, [9], full=on([9]), last_access=1), namespace=other)
+    (said,) = ask("TREE-5", step(uncut(), Match(KEY), cut(TAIL, LEAF, stranger)))
+    assert said.endswith(f"but appeared in {other}; the key is in {KEY.namespace}")
 
 
 def test_tree_5_refused_call_and_eviction_are_not_its_matter() -> None:

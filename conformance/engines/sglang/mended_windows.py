@@ -50,6 +50,47 @@ def evict_what_lacks(core: Core) -> None:
     core.drive_host_eviction = drive_host_eviction
 
 
+def make_room_for_a_node(core: Core) -> None:
+    """Free to all: the host makes room for a node's full data first, and then for its window data.
+
+    SGLang does it the other way round where a window leaves the device under write_back, and
+    evicts windows of nodes that leave the host anyway.
+    """
+    for windows in windows_of(core):
+        _full_first(core, windows)
+
+
+def _full_first(core: Core, windows: Windows) -> None:
+    kind, full = windows.component_type, core.components[0]
+    following, evict = core.evict_device_next_node, core.drive_host_eviction
+    named: list[int] = []
+
+    def evict_device_next_node(*given: object) -> Any:  # noqa: ANN401
+        result = following(*given)
+        named[:] = [each for each in (result.swa_backup_node_id,) if each is not None]
+        return result
+
+    def drive_host_eviction(given: Kind, tokens: int) -> Any:  # noqa: ANN401
+        node = core.node_by_id(named.pop()) if named and given == kind else None
+        if node is None or node.backuped:
+            return evict(given, tokens)
+        lacking = len(node.key) - full.cache.cache_controller.mem_pool_host.available_size()
+        if lacking <= 0:
+            return evict(given, tokens)
+        first = evict(full.component_type, lacking)
+        then = evict(given, tokens - first.tracker.get(given, 0))
+        for freed in ("device_frees", "host_frees", "tracker"):
+            for part, more in getattr(then, freed).items():
+                getattr(first, freed)[part] += more
+            getattr(then, freed).clear()
+        first.cache_actions += then.cache_actions
+        then.cache_actions.clear()
+        return first
+
+    core.evict_device_next_node = evict_device_next_node
+    core.drive_host_eviction = drive_host_eviction
+
+
 def evict_windows_by_use(core: Core) -> None:
     """REC-3, LOCK-4: window data leaves the host by its last use, and stays while it is locked.
 
@@ -62,9 +103,9 @@ def evict_windows_by_use(core: Core) -> None:
 
 
 def copy_own_windows(core: Core) -> None:
-    """RES-2: under write_back a node goes to the host as a whole, and no node's window data alone.
+    """RES-2: a node goes to the host as a whole, and with it no other node's window data.
 
-    SGLang copies the windows of the nodes above, too, without their full data
+    SGLang copies the windows of the nodes above, too, under write_back without their full data
     (`Profile.whole_nodes_on_host`).
     """
     for windows in windows_of(core):
@@ -141,13 +182,9 @@ def _order_host(core: Core, kind: Kind, used: dict[int, int]) -> None:
 
 
 def _copy_own(core: Core, windows: Windows) -> None:
-    collect = windows._collect_unbacked_swa_nodes  # noqa: SLF001
-
     def collect_own(node: TreeNode) -> list[TreeNode]:
-        if not core.is_write_back:
-            nodes: list[TreeNode] = collect(node)
-            return nodes
-        return [node] if _lacks_copy(node, windows.component_type) else []
+        is_due = core.has_swa_host_pool and _lacks_copy(node, windows.component_type)
+        return [node] if is_due else []
 
     windows._collect_unbacked_swa_nodes = collect_own  # noqa: SLF001
 

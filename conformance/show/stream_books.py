@@ -1,0 +1,109 @@
+"""The books of a recording: what its batches store and remove, by publisher, rank and group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from attrs import define, field, frozen
+
+from kvcanon.conformance.show.event_rows import BookHash
+from kvcanon.conformance.show.sent_pages import pages_sent
+from kvcanon.live.audit import Fold
+from kvcanon.live.decode import SentBatch, UnreadableBatch, decode_batch
+from kvcanon.live.faults import Fault, StreamFinding
+from kvcanon.live.recording import Arrived
+from kvcanon.live.subscriber import Frame
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+
+
+@frozen
+class FoldedBatch:
+    """What came of a batch."""
+
+    found: tuple[StreamFinding, ...]
+    events: tuple[tuple[str, Event], ...]
+    """Each with its book; none if the batch does not count, as one that is repeated."""
+    rank: int
+    counts: bool
+
+
+@define
+class StreamBooks:
+    """Follows the publishers of a recording, as an audit does."""
+
+    fold: Fold
+    several: bool
+    """Whether there are several publishers, so that books are called by theirs."""
+    _known: dict[tuple[int, int, int], str] = field(factory=dict)
+    """The name of each book, by publisher, rank and group of layers; "" if it has no other."""
+
+    def take(self, arrived: Arrived) -> FoldedBatch:
+        """Fold a batch."""
+        source = arrived.source
+        batches, restarts = self._counts(source)
+        found = tuple(self.fold.take(arrived))
+        now_batches, now_restarts = self._counts(source)
+        events: list[tuple[str, Event]] = []
+        if now_restarts > restarts:
+            events += self._cleared(source, None)
+        is_malformed = any(each.fault is Fault.MALFORMED for each in found)
+        batch = None if is_malformed or now_batches == batches else _decoded(arrived)
+        if batch is None:
+            return FoldedBatch(found, tuple(events), 0, counts=False)
+        events += self._events(source, batch)
+        return FoldedBatch(found, tuple(events), batch.rank, counts=True)
+
+    def blocks_of(self, arrived: Arrived) -> Iterator[BookHash]:
+        """The blocks that a batch speaks of, with those before them; folds nothing."""
+        batch = _decoded(arrived)
+        for book, event in () if batch is None else self._events(arrived.source, batch):
+            if isinstance(event, AllBlocksCleared):
+                continue
+            yield book, event.block_hash
+            if isinstance(event, BlockStored) and event.parent_hash is not None:
+                yield book, event.parent_hash
+
+    def of(self, source: int) -> list[str]:
+        """The books of a publisher."""
+        return [name for place, name in self._known.items() if place[0] == source]
+
+    def _events(self, source: int, batch: SentBatch) -> Iterator[tuple[str, Event]]:
+        for sent in batch.events:
+            if sent.kind == "AllBlocksCleared":
+                yield from self._cleared(source, batch.rank)
+            else:
+                book = self._book(source, batch.rank, sent.group)
+                yield from ((book, each) for each in pages_sent(sent))
+
+    def _counts(self, source: int) -> tuple[int, int]:
+        """Batches that were folded, and how often another publisher took the place of one."""
+        if source >= len(self.fold.followers):
+            return 0, 0
+        counts = self.fold.followers[source].counts
+        return counts.batches, counts.restarts
+
+    def _cleared(self, source: int, rank: int | None) -> list[tuple[str, Event]]:
+        """A clear of all books of a publisher, or of one of its ranks."""
+        if rank is not None:
+            self._book(source, rank, 0)
+        places = (each for each in self._known if each[0] == source and rank in (None, each[1]))
+        return [(self._known[each], AllBlocksCleared()) for each in places]
+
+    def _book(self, source: int, rank: int, group: int) -> str:
+        place = source, rank, group
+        if place not in self._known:
+            publisher = [f"publisher {source}"] if self.several else []
+            below = [f"rank {rank}"] * bool(rank) + [f"group {group} of layers"] * bool(group)
+            self._known[place] = ", ".join(chain(publisher, below))
+        return self._known[place]
+
+
+def _decoded(arrived: Arrived) -> SentBatch | None:
+    """A batch; None if it cannot be read."""
+    if not isinstance(arrived, Frame):
+        return None
+    try:
+        return decode_batch(arrived.payload)
+    except UnreadableBatch:
+        return None

@@ -1,0 +1,239 @@
+"""Records a stream of events for a page: a recording of `kvcanon watch`, batch by batch.
+
+The recording is folded as `kvcanon audit` does, and each violation is marked at its batch. What is
+shown is bounded: so many batches around the violation. Batches before them are folded into the
+first state; if that is large, it has only what the batches that are shown speak of.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.report.text import times
+from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.sent_pages import wire_hash
+from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownStep, breach_of_law
+from kvcanon.conformance.show.snapshot_rows import Namespaces
+from kvcanon.conformance.show.step_packer import StepPacker
+from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks
+from kvcanon.live.audit import Fold
+from kvcanon.live.faults import StreamFinding, shown_key
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.recording import Arrived, Recording
+from kvcanon.live.subscriber import Frame
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.types import Medium, NodeId
+from kvcanon.spec.wire import WIRE_LAWS
+
+MOST_BATCHES = 10_000
+MOST_BLOCKS = 100_000
+"""Stores and removes of one block in the batches that are shown, and blocks before them."""
+BEFORE = 3 / 4
+"""The share of them that is before the violation."""
+
+_HEX_BLOCK = re.compile(r"\b[0-9a-f]{16}\b")
+
+
+@frozen
+class StreamSurvey:
+    """What a recording has, batch by batch."""
+
+    pages: array[int]
+    """Stores and removes of one block in each batch."""
+    finds: tuple[tuple[int, StreamFinding], ...]
+    """The violations, each with the index of its batch; so many as an audit keeps."""
+    by_law: Counter[str]
+    """How often each law is broken, in all."""
+
+    def window(self, at: int | None) -> range:
+        """The batches to show: those around one, or the first."""
+        count = len(self.pages)
+        begin = 0 if at is None else at + 1 - self._fitting(range(at, -1, -1), BEFORE)
+        return range(begin, begin + self._fitting(range(begin, count), 1.0))
+
+    def _fitting(self, indices: Iterable[int], share: float) -> int:
+        """How many batches fit, one after another; the first in any case."""
+        batches = pages = 0
+        for index in indices:
+            pages += self.pages[index]
+            if batches and (batches >= share * MOST_BATCHES or pages > share * MOST_BLOCKS):
+                break
+            batches += 1
+        return batches
+
+
+def record_stream(recording: Recording, failure: str | None = None) -> ShownRun:
+    """Record a recording, around its first violation or that of number `failure`.
+
+    Raises: UsageError: there is no such violation, or no batch. BadRecording.
+    """
+    survey = _survey(recording)
+    at = _chosen(survey, recording, failure)
+    window = survey.window(at)
+    books = StreamBooks(Fold(FollowerConfig()), several=len(recording.sources) > 1)
+    rows, left_out = _first_rows(recording, window, books)
+    packer = StepPacker(None, folded=rows)
+    blocks = {medium: [float(rows.blocks[medium])] for medium in Medium}
+    began: float | None = None
+    for arrived in islice(recording.frames(), window.start, window.stop):
+        began = arrived.received if began is None else began
+        _add(packer, rows, arrived, books, began)
+        for medium, line in blocks.items():
+            line.append(float(rows.blocks[medium]))
+    used = {medium.value: line for medium, line in blocks.items() if any(line)}
+    return ShownRun(
+        title=recording.path.name,
+        facts=_facts(recording, survey),
+        config=CacheConfig(),
+        group_word="publisher",
+        groups=tuple(each.endpoint for each in recording.sources),
+        charts=(Chart("Blocks", "", used),) if used else (),
+        notes=tuple(_notes(recording, survey, window, left_out)),
+        opens_at=None if at is None else at - window.start + 1,
+        steps=packer.steps,
+        breaks_at=packer.breaks_at,
+        parts=packer.parts(),
+        step_title="Batches",
+        start_words="what is known before the first batch",
+        names_nodes=True,
+    )
+
+
+def _survey(recording: Recording) -> StreamSurvey:
+    fold, pages = Fold(FollowerConfig()), array("Q")
+    finds: list[tuple[int, StreamFinding]] = []
+    before = 0
+    for index, arrived in enumerate(recording.frames()):
+        kept = len(fold.findings)
+        fold.take(arrived)
+        finds += [(index, each) for each in fold.findings[kept:]]
+        so_far = sum(each.counts.pages for each in fold.followers)
+        pages.append(so_far - before)
+        before = so_far
+    return StreamSurvey(pages, tuple(finds), fold.by_law())
+
+
+def _chosen(survey: StreamSurvey, recording: Recording, failure: str | None) -> int | None:
+    """The batch to open at; None for the start. Raises: UsageError."""
+    name = recording.path
+    if not survey.pages:
+        raise UsageError(f"{name} has no batch to show: nothing arrived while it was recorded")
+    if failure is None:
+        return survey.finds[0][0] if survey.finds else None
+    count = len(survey.finds)
+    if not failure.isdecimal() or not 1 <= int(failure) <= count:
+        give = f"give --failure 1 to {count}" if count else "no law is broken; leave --failure out"
+        raise UsageError(f"{name} has no violation {failure}; {give}")
+    return survey.finds[int(failure) - 1][0]
+
+
+def _first_rows(recording: Recording, window: range, books: StreamBooks) -> tuple[EventRows, int]:
+    """What is known before the batches that are shown, and how many blocks of it are left out."""
+    rows = EventRows(Namespaces())
+    for arrived in islice(recording.frames(), window.start):
+        rows.move_books(books.take(arrived).events)
+    if len(rows.now.rows) <= MOST_BLOCKS:
+        return rows, 0
+    shown = islice(recording.frames(), window.start, window.stop)
+    return rows, rows.leave_out_all_but({each for one in shown for each in books.blocks_of(one)})
+
+
+def _add(
+    packer: StepPacker, rows: EventRows, arrived: Arrived, books: StreamBooks, began: float
+) -> None:
+    """Add a batch as a step."""
+    folded = books.take(arrived)
+    names = books.of(arrived.source)
+    # A block may be there before the batch alone, or after it alone.
+    nodes = _nodes(folded, rows, names)
+    delta = rows.move_books(folded.events)
+    nodes |= _nodes(folded, rows, names)
+    step = ShownStep(
+        group=arrived.source,
+        number=None,
+        code=_code(arrived, folded, arrived.received - began),
+        answer=_in_short(folded),
+        refused=not folded.counts,
+        events=tuple(event for _, event in folded.events),
+        breaches=tuple(_breach(each, nodes) for each in folded.found),
+    )
+    packer.add_delta(step, delta)
+
+
+def _nodes(folded: FoldedBatch, rows: EventRows, books: list[str]) -> dict[str, NodeId]:
+    """The nodes of the blocks that violations name, by the words for them."""
+    keys = {key for each in folded.found for key in (each.key, each.other)}
+    found = {shown_key(key): rows.node_of(wire_hash(key), books) for key in keys}
+    return {words: node_id for words, node_id in found.items() if node_id is not None}
+
+
+def _breach(finding: StreamFinding, nodes: Mapping[str, NodeId]) -> Breach:
+    """A violation, in which blocks that are in the tree are also called by their nodes."""
+
+    def named(block: re.Match[str]) -> str:
+        node_id = nodes.get(block[0])
+        return block[0] if node_id is None else f"{block[0]} (node {node_id})"
+
+    text = f"{_HEX_BLOCK.sub(named, finding.what)}. {finding.belief}".removesuffix(".")
+    if finding.law_id in LAWS:
+        return breach_of_law(finding.law_id, text)
+    return Breach(finding.law_id, text, WIRE_LAWS[finding.law_id].statement)
+
+
+def _code(arrived: Arrived, folded: FoldedBatch, seconds: float) -> str:
+    """Which batch it is, and when it arrived."""
+    what = f"batch {arrived.sequence}" if isinstance(arrived, Frame) else "no batch"
+    rank = f", rank {folded.rank}" if folded.rank else ""
+    replay = ", by a replay" if isinstance(arrived, Frame) and arrived.replayed else ""
+    return f"{what}{rank}{replay}, at {seconds:.3f} s"
+
+
+def _in_short(folded: FoldedBatch) -> str:
+    """What a batch did, in a few words."""
+    if not folded.counts:
+        why = folded.found[0].what if folded.found else "it repeats one, or cannot be read"
+        return f"not counted: {why}"
+    kinds = Counter(type(event) for _, event in folded.events)
+    words = {AllBlocksCleared: "cleared", BlockStored: "stored", BlockRemoved: "removed"}
+    done = [f"{kinds[kind]:,} {word}" for kind, word in words.items() if kinds[kind]]
+    return ", ".join(done) or "no events"
+
+
+def _facts(recording: Recording, survey: StreamSurvey) -> tuple[tuple[str, str], ...]:
+    laws = ", ".join(f"{law} {times(count)}" for law, count in sorted(survey.by_law.items()))
+    return (
+        ("recording", str(recording.path)),
+        ("publishers", ", ".join(each.endpoint for each in recording.sources)),
+        ("batches", f"{len(survey.pages):,}, with {sum(survey.pages):,} blocks stored or removed"),
+        ("broken", laws or "no law"),
+    )
+
+
+def _notes(
+    recording: Recording, survey: StreamSurvey, window: range, left_out: int
+) -> Iterator[str]:
+    yield (
+        "The tree has what the events say: each block as a node, by publisher, rank and namespace, "
+        "without slots, locks and windows."
+    )
+    if len(window) < len(survey.pages):
+        yield (
+            f"Batches {window.start + 1:,} to {window.stop:,} of {len(survey.pages):,} are shown; "
+            "what those before left is in the first state."
+        )
+    if left_out:
+        yield f"{left_out:,} blocks of the first state are left out: no batch here speaks of them."
+    if len(survey.finds) > 1:
+        count = f"{len(survey.finds):,}"
+        yield f"There are {count} violations; --failure N opens the page at another one."
+    if recording.cut_off:
+        yield f"The recording was cut off: {recording.cut_off} bytes at its end are no block."

@@ -1,0 +1,79 @@
+#include "bind_rows.hpp"
+
+#include <string>
+#include <vector>
+
+#include "bind_arrays.hpp"
+#include "bind_numbers.hpp"
+#include "docstrings_nodes.hpp"
+#include "errors.hpp"
+#include "row_table.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace kvcanon {
+
+namespace {
+
+nb::list runs_in(const Runs& rows) {
+    nb::list listed;
+    for (const Run& run : rows) listed.append(nb::make_tuple(run.begin, run.size));
+    return listed;
+}
+
+nb::list listed(const Runs& rows) {
+    std::vector<Slot> each(static_cast<size_t>(rows.slots()));
+    expand(rows, each.data());
+    nb::list numbers;
+    for (const Slot slot : each) numbers.append(slot);
+    return numbers;
+}
+
+void do_put(RowTable& table, const Runs& rows, nb::handle slots, nb::handle first_page) {
+    const SlotsIn given(slots);
+    const int64_t first = whole_number(first_page, "first_page");
+    const int64_t pages = static_cast<int64_t>(given.size) / table.page_size();
+    if (first < 0 || first > pages || pages - first < rows.slots()) {
+        throw BadArgument("slots", "have " + std::to_string(pages) + " pages; the rows need " +
+                                       std::to_string(rows.slots()) + " from page " +
+                                       std::to_string(first) + " on");
+    }
+    const int64_t at = first * table.page_size();
+    if (given.is_wide) {
+        table.put(rows, static_cast<const int64_t*>(given.data) + at);
+    } else {
+        table.put(rows, static_cast<const int32_t*>(given.data) + at);
+    }
+}
+
+nb::object do_get(const RowTable& table, const Runs& rows) {
+    const int64_t bytes = rows.slots() * table.page_size() * static_cast<int64_t>(sizeof(int64_t));
+    const nb::object found = nb::steal(PyByteArray_FromStringAndSize(nullptr, bytes));
+    if (!found.is_valid()) nb::raise_python_error();
+    table.get(rows, reinterpret_cast<int64_t*>(PyByteArray_AsString(found.ptr())));
+    return found;
+}
+
+}  // namespace
+
+nb::object rows_or_none(const Runs& rows) { return rows ? nb::cast(rows) : nb::object(nb::none()); }
+
+void bind_rows(nb::module_& m) {
+    nb::class_<Runs>(m, "Rows", docs::ROWS)
+        .def("__len__", [](const Runs& self) { return self.slots(); })
+        .def("runs", &runs_in, nb::sig("def runs(self) -> list[tuple[int, int]]"),
+             "Return stretches of consecutive rows: the first row, and how many.")
+        .def("tolist", &listed, nb::sig("def tolist(self) -> list[int]"),
+             "Return each row, the first page first.")
+        .def("array", &array_of, nb::sig("def array(self) -> NDArray[np.int32]"),
+             "Return each row as an array, the first page first.");
+    nb::class_<RowTable>(m, "RowTable", docs::ROW_TABLE)
+        .def(nb::init<int64_t, int64_t>(), "rows"_a, "page_size"_a)
+        .def("put", &do_put, "rows"_a, "slots"_a, "first_page"_a = 0,
+             nb::sig(docs::ROW_TABLE_PUT.signature), docs::ROW_TABLE_PUT.text)
+        .def("get", &do_get, "rows"_a, nb::sig(docs::ROW_TABLE_GET.signature),
+             docs::ROW_TABLE_GET.text);
+}
+
+}  // namespace kvcanon

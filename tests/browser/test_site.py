@@ -1,0 +1,109 @@
+"""The site of the docs and the laws in a browser: sound pages, a search by keyboard, dark plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Page
+
+from built_site import built_site
+from opened_pages import OpenPage, scrolls_sideways, violations_of
+
+PAGES = (
+    "index.html",
+    "laws/LOCK-4/index.html",
+    "findings.html",
+    "ten-minutes.html",
+    "performance.html",
+)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing of it."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # As its base.
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module", name="site")
+def site_of_all() -> Path:
+    """The site, built once for all tests, also of other processes."""
+    return built_site()
+
+
+@pytest.fixture(scope="module")
+def ways(site: Path) -> Iterator[Mapping[str, str]]:
+    """The addresses of the site: as files, and on a server of this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        server_at = f"http://127.0.0.1:{server.server_port}/"
+        yield {"files": f"{site.as_uri()}/", "server": server_at}
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [
+        *((name, "phone", "dark") for name in PAGES),
+        *((name, "desktop", "light") for name in PAGES[:2]),
+    ],
+)
+def test_page_of_the_site_is_sound(
+    open_page: OpenPage, site: Path, name: str, size: str, scheme: str
+) -> None:
+    """A page has no accessibility violation, fits into its window, and loads nothing outside."""
+    page = open_page(site / name, size, scheme)
+    page.wait_for_selector("h1")
+    assert violations_of(page) == []
+    assert not scrolls_sideways(page)
+
+
+@pytest.mark.parametrize(
+    ("way", "size", "scheme"), [("files", "phone", "light"), ("server", "desktop", "dark")]
+)
+def test_search_leads_from_a_symptom_to_its_law(
+    open_page: OpenPage, ways: Mapping[str, str], way: str, size: str, scheme: str
+) -> None:
+    """A symptom that is typed into the search finds the page that names its laws, by keyboard."""
+    page = open_page(f"{ways[way]}index.html", size, scheme)
+    page.wait_for_selector("h1")
+    page.keyboard.press("f")
+    page.wait_for_function("document.activeElement.matches('.md-search__input')")
+    page.keyboard.type("window data gone after a split")
+    page.locator(".md-search-result__link").first.wait_for()
+    assert violations_of(page) == []
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/symptoms.html*")
+    page.locator("article a", has_text="MATCH-5").first.click()
+    page.wait_for_url("**/laws/MATCH-5/index.html")
+
+
+def test_plots_follow_the_colours_of_the_page(open_page: OpenPage, site: Path) -> None:
+    """A plot is dark on a dark page, also where the reader chose the page's colours."""
+    page = open_page(site / "performance.html", "desktop", "light")
+    assert paper_of_plot(page) > 200
+    page.locator("label[title='Use dark colours']").click()
+    page.wait_for_selector("[data-md-color-scheme=slate]")
+    assert paper_of_plot(page) < 60
+
+
+def paper_of_plot(page: Page) -> int:
+    """How light the corner of the first plot is, from 0 to 255."""
+    plot = page.locator("img[src*=bench_tree]").first
+    plot.scroll_into_view_if_needed()
+    shot = plot.screenshot(type="png")
+    return int(page.evaluate(LIGHT, list(shot)))
+
+
+LIGHT = """async (bytes) => {
+  const picture = await createImageBitmap(new Blob([new Uint8Array(bytes)], {type: "image/png"}));
+  const canvas = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+  canvas.drawImage(picture, 0, 0);
+  return canvas.getImageData(3, 3, 1, 1).data[1];
+}"""

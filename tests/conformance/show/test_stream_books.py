@@ -1,0 +1,70 @@
+"""The tree that is drawn of a stream has what the ledger holds that judges it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.snapshot_rows import Namespaces
+from kvcanon.conformance.show.stream_books import StreamBooks
+from kvcanon.live.audit import Fold
+from kvcanon.live.dialects import MEDIA
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.subscriber import Frame
+from sent_events import CLEARED, store
+
+WRONG_MEDIUM = "tape"
+NAMES = ("GPU", "CPU", "CPU_PINNED", "DISK", "EXTERNAL", WRONG_MEDIUM, None)
+
+
+def drawn_event(random: Random) -> dict[str, Any]:
+    """An event of a few prompts that share pages, sound or not."""
+    if random.random() < 0.08:
+        return CLEARED
+    salt = random.choice([None, None, "tenant"])
+    firsts = [4 * random.randrange(6) for _ in range(random.randrange(1, 5))]
+    event = store(firsts, medium=random.choice(NAMES), group_idx=random.choice([0, 0, 1, None]))
+    if salt is not None:
+        event["cache_salt"] = salt
+    if random.random() < 0.45:
+        gone = random.sample(event["block_hashes"], random.randrange(1, len(firsts) + 1))
+        return {
+            "type": "BlockRemoved",
+            "block_hashes": gone,
+            "medium": event["medium"],
+            "group_idx": event["group_idx"],
+        }
+    return event | ({"token_ids": []} if random.random() < 0.1 else {})
+
+
+def held(fold: Fold) -> Counter[str]:
+    """Blocks on each medium that has a name, by the ledgers."""
+    counts: Counter[str] = Counter()
+    for follower in fold.followers:
+        for book in follower.books():
+            counts.update(dict(zip(MEDIA[:-1], book.counts["blocks"], strict=False)))
+    return +counts
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_tree_has_what_the_ledger_holds(seed: int) -> None:
+    """After each batch, whatever was lost, repeated, cleared, or begun by another publisher."""
+    random = Random(seed)
+    books = StreamBooks(Fold(FollowerConfig()), several=True)
+    rows = EventRows(Namespaces())
+    following = [0, 0]
+    for _ in range(60):
+        source = random.randrange(2)
+        events = [drawn_event(random) for _ in range(random.randrange(3))]
+        payload = msgspec.msgpack.encode([1.0, events, random.choice([0, 0, 1])])
+        number = following[source] + random.choice([0] * 17 + [3, -1, -following[source]])
+        following[source] = max(number, 0) + 1
+        anew = random.random() < 0.03
+        frame = Frame(source, b"kv", max(number, 0), payload, 1.0, anew=anew)
+        rows.move_books(books.take(frame).events)
+        assert +Counter({medium.value: n for medium, n in rows.blocks.items()}) == held(books.fold)
