@@ -6,6 +6,7 @@ import json
 import select
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -328,13 +329,20 @@ class FakeHandler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-class QuietServer(ThreadingHTTPServer):
-    """A server whose clients may leave."""
+class StrictServer(ThreadingHTTPServer):
+    """A server whose clients may leave; `failed` has every other error of a handler."""
 
     daemon_threads = True
 
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.failed: list[BaseException] = []
+
     def handle_error(self, *_: object) -> None:
-        """Say nothing."""
+        """Keep the error of a handler, unless its client left."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.failed.append(error)
 
 
 @contextmanager
@@ -351,8 +359,8 @@ def engine_at(
 def served_by(
     handler: type[BaseHTTPRequestHandler], secured: ssl.SSLContext | None = None
 ) -> Iterator[str]:
-    """Serve with a handler on the loopback; gives the address."""
-    server = QuietServer(("127.0.0.1", 0), handler)
+    """Serve with a handler on the loopback; gives the address. Raises what a handler raised."""
+    server = StrictServer(handler)
     if secured is not None:
         server.socket = secured.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -364,3 +372,5 @@ def served_by(
         server.shutdown()
         server.server_close()
         thread.join()
+    if server.failed:
+        raise server.failed[0]

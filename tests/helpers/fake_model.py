@@ -218,9 +218,9 @@ class FakeEngine:
 
     def held_pages(self) -> int:
         """Pages that are neither free nor evictable."""
-        return sum(
-            len(node.pages) for node in self.cache.snapshot().nodes.values() if _is_locked(node)
-        )
+        with self.lock:
+            nodes = self.cache.snapshot().nodes.values()
+        return sum(len(node.pages) for node in nodes if _is_locked(node))
 
     def _read_hit(self, run: FakeRun) -> FakeModel:
         model = FakeModel(self.config.window_tokens or 0)
