@@ -85,7 +85,8 @@ import urllib.request
 '''
 
 _BODY = '''
-TRIES = 3  # What is cached besides can hide some faults once.
+# What is cached besides can hide some faults once, and the timing of requests at once more often.
+TRIES = 10 if any(request[5] for request in REQUESTS) else 3
 
 
 def post(path, body):
