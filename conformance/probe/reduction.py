@@ -59,8 +59,9 @@ class Reducer:
         kept = left[0] - MOST_REPLAYED
         whole = ShownFinding(finding, tuple(first), repeated=False)
         player, began = self.player, self.player.clock()
-        tries = range(CONFIRMATIONS if _by_luck(shown) else 1)
-        again = next(filter(None, (self._shows(shown, finding, left) for _ in tries)), None)
+        by_luck = any(request.overlaps for request in shown)
+        tries = CONFIRMATIONS if by_luck else 1
+        again = next(filter(None, (self._shows(shown, finding, left) for _ in range(tries))), None)
         if again is None:
             return whole
         took = player.clock() - began
@@ -77,18 +78,21 @@ class Reducer:
                     smaller.append(found)
             size //= 2
         player.deadline = player.clock() + 2 * (CONFIRMATIONS + 1) * took + 1
-        return self._steady(smaller, left) or (whole if finding.fault in BY_OTHERS else smaller[0])
+        steady = self._steady(smaller, left, by_luck=by_luck)
+        return steady or (whole if finding.fault in BY_OTHERS else smaller[0])
 
-    def _steady(self, smaller: list[ShownFinding], left: list[int]) -> ShownFinding | None:
+    def _steady(
+        self, smaller: list[ShownFinding], left: list[int], *, by_luck: bool
+    ) -> ShownFinding | None:
         """The smallest that shows the finding again: some depend on what is cached besides.
 
         What another client can cause must come again each time, while none is seen. So must what
-        depends on timing: with fewer requests it can be a matter of luck.
+        was found while a request went on during others: with fewer of them it can be luck.
         """
         doubted = smaller[0].finding.fault in BY_OTHERS
         for each in reversed(smaller):
             requests = [sent.request for sent in each.requests]
-            times = range(CONFIRMATIONS if doubted or _by_luck(requests) else 1)
+            times = range(CONFIRMATIONS if doubted or by_luck else 1)
             if all(self._shows(requests, each.finding, left, alone=doubted) for _ in times):
                 return each
         return None
@@ -130,8 +134,3 @@ class Reducer:
             if each.fault is finding.fault and each.last == last:
                 return ShownFinding(each, tuple(sent), repeated=True)
         return None
-
-
-def _by_luck(requests: Sequence[ProbeRequest]) -> bool:
-    """Whether timing matters, since some requests go on during others."""
-    return any(request.overlaps for request in requests)

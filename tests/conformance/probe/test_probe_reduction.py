@@ -1,0 +1,118 @@
+"""The requests that a report shows: they show what they tell of each time, not by luck."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from attrs import evolve, mutable
+
+from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
+from kvcanon.conformance.probe.judge import JudgedAgainst
+from kvcanon.conformance.probe.player import ProbePlayer
+from kvcanon.conformance.probe.reduction import CONFIRMATIONS, Reducer, ShownFinding
+from kvcanon.conformance.probe.sharing import PageRange, SentRequest
+from kvcanon.conformance.probe.talk import (
+    EngineApi,
+    EngineFacts,
+    Leaves,
+    ProbeReply,
+    ProbeRequest,
+    PromptSpace,
+    TokenScore,
+)
+
+FACTS = EngineFacts("sglang", page_size=4, pool_tokens=400, window=0, has_host=False)
+SPACE = PromptSpace("s")
+GOES_ON = ProbeRequest("goes on", tuple(range(40)), 4, SPACE, overlaps=5)
+FILLERS = [
+    ProbeRequest(f"filler {at}", tuple(range(100 * at, 100 * at + 40)), 1, SPACE)
+    for at in range(1, 5)
+]
+LAST = ProbeRequest("last", tuple(range(900, 940)), 1, SPACE)
+RIGHT, WRONG = (
+    ProbeReply((token,), 0, scores=(TokenScore(token, -0.1, {1: -0.1, 2: -9.0, token: -0.1}),))
+    for token in (1, 2)
+)
+
+
+@mutable
+class LuckyApi:
+    """Answers the last request wrongly after all fillers, and after fewer every second time."""
+
+    first_shows: int = 0
+    """Plays of all requests before one of them shows it."""
+    plays: int = 0
+    fillers: int = 0
+    few: int = 0
+
+    def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
+        """The reply."""
+        if leaves is not None and request.name == GOES_ON.name:
+            for came in range(1, request.count + 1):
+                leaves(came)
+            return ProbeReply((1,) * request.count, 0)
+        if request.name != LAST.name:
+            self.fillers += 1
+            return RIGHT
+        fillers, self.fillers = self.fillers, 0
+        if fillers == len(FILLERS):
+            self.plays += 1
+            return WRONG if self.plays > self.first_shows else RIGHT
+        self.few += 1
+        return WRONG if self.few % 2 else RIGHT
+
+    def patient(self, _seconds: float) -> EngineApi:
+        """The same."""
+        return self
+
+    def facts(self) -> EngineFacts:
+        """What is known."""
+        return FACTS
+
+    def flush(self) -> None:
+        """Nothing is cached."""
+
+    def prompt_tokens(self) -> float | None:
+        """Not said."""
+
+    def held_share(self) -> float | None:
+        """Not said."""
+
+
+def reduced(api: LuckyApi, goes_on: ProbeRequest = GOES_ON) -> ShownFinding:
+    """What is shown of a wrong reply to the last request."""
+    player = ProbePlayer(api, FACTS, "run", time.monotonic() + 60, 10_000)
+    by = JudgedAgainst(FACTS, PageRange(4, 4), 1.0, truths={(LAST.tokens, ""): RIGHT})
+    sent = [SentRequest(each, RIGHT, "together") for each in (goes_on, *FILLERS)]
+    sent.append(SentRequest(LAST, WRONG, "together"))
+    finding = ProbeFinding(ProbeFault.TOKENS, "other tokens", "together", at=len(sent) - 1)
+    return Reducer(player, by).reduce(sent, finding)
+
+
+def test_fewer_requests_must_show_a_matter_of_timing_each_time() -> None:
+    """What shows every second time is not what is reported."""
+    api = LuckyApi()
+    shown = reduced(api)
+    assert shown.repeated
+    assert [each.request.name for each in shown.requests] == [
+        "goes on",
+        *(each.name for each in FILLERS),
+        "last",
+    ]
+    assert api.few > 1
+
+
+def test_requests_that_do_not_overlap_are_confirmed_once() -> None:
+    """Nothing is left to timing, and the fewest requests are shown."""
+    shown = reduced(LuckyApi(), evolve(GOES_ON, overlaps=0))
+    assert shown.repeated
+    assert len(shown.requests) < 2 + len(FILLERS)
+
+
+@pytest.mark.parametrize(
+    ("misses", "repeated"), [(CONFIRMATIONS - 1, True), (CONFIRMATIONS, False)]
+)
+def test_matter_of_timing_is_tried_again(misses: int, repeated: bool) -> None:
+    """A finding that does not come again at once is tried a few times."""
+    assert reduced(LuckyApi(first_shows=misses)).repeated is repeated
