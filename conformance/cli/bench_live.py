@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from attrs import asdict
@@ -23,7 +24,11 @@ from kvcanon.conformance.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from kvcanon.conformance.bench.live_speed import LedgerMemory, MatchBeside, StreamRate
+
+    LiveFigure = StreamRate | MatchBeside | LedgerMemory
 
 PAGE_SIZES = (16, 64)
 SMALL_BATCH_PAGE = 16
@@ -72,29 +77,29 @@ def bench_live(
 
     chosen = list(dict.fromkeys(parts or LivePart))
     sizes = list(dict.fromkeys(page_size or PAGE_SIZES))
-    jobs: list[tuple[LivePart, Callable[[], Any]]] = []
+    jobs: list[tuple[LivePart, Callable[[], LiveFigure]]] = []
     for part in chosen:
         for size in sizes if part not in {LivePart.MATCH, LivePart.MEMORY} else sizes[:1]:
             jobs += [
                 (part, job) for job in _jobs(live, part, size, (seconds, events, rate, blocks))
             ]
-    found: dict[LivePart, list[Any]] = {part: [] for part in chosen}
+    found: list[tuple[LivePart, LiveFigure]] = []
     with progress(jobs, "bench live") as shown:
         for part, job in shown:
-            found[part].append(job())
+            found.append((part, job()))
     if as_json:
-        measured = {part.value: [asdict(each) for each in found[part]] for part in chosen}
+        measured = {
+            part.value: [asdict(figure) for of, figure in found if of is part] for part in chosen
+        }
         print_json({"kvcanon": __version__, "measured": measured})
     else:
-        _print(found)
+        _print(live, found)
 
 
 def _jobs(
-    live: Any,  # noqa: ANN401  # The module, which may not be imported before.
-    part: LivePart,
-    size: int,
-    numbers: tuple[float, int, int, int],
-) -> list[Callable[[], Any]]:
+    live: ModuleType, part: LivePart, size: int, numbers: tuple[float, int, int, int]
+) -> list[Callable[[], LiveFigure]]:
+    """What is timed; the module is given, since it may not be imported before."""
     seconds, events, rate, blocks = numbers
     match part:
         case LivePart.ENCODE:
@@ -114,29 +119,29 @@ def _jobs(
             return [partial(live.audit_rate, size, tokens, events) for tokens in prompts]
 
 
-def _print(found: dict[LivePart, list[Any]]) -> None:
+def _print(live: ModuleType, found: Sequence[tuple[LivePart, LiveFigure]]) -> None:
     out = ReportConsole()
     print_title(out, "bench live", "page events, stores and removes of one block; one core")
-    rates = [part for part in found if part not in {LivePart.MATCH, LivePart.MEMORY}]
+    rates = [(part, each) for part, each in found if isinstance(each, live.StreamRate)]
     if rates:
-        out.print(_rates({part: found[part] for part in rates}))
-    for each in found.get(LivePart.MATCH, ()):
-        out.print(_match_words(each), soft_wrap=True)
-    for each in found.get(LivePart.MEMORY, ()):
-        out.print(_memory_words(each), soft_wrap=True)
+        out.print(_rates(rates))
+    for _, each in found:
+        if isinstance(each, live.MatchBeside):
+            out.print(_match_words(each), soft_wrap=True)
+        elif isinstance(each, live.LedgerMemory):
+            out.print(_memory_words(each), soft_wrap=True)
 
 
-def _rates(found: dict[LivePart, Sequence[StreamRate]]) -> Any:  # noqa: ANN401  # A table.
+def _rates(found: Sequence[tuple[LivePart, StreamRate]]) -> Table:
     table = figures_table("", "page size", "a batch", "page events/s", "bytes of file each")
-    for part, rows in found.items():
-        for row in rows:
-            table.add_row(
-                part.value,
-                str(row.page_size),
-                f"{row.batch_pages:,.0f}",
-                f"{row.per_second:,.0f}",
-                f"{row.file_bytes:.0f}" if row.file_bytes else "",
-            )
+    for part, row in found:
+        table.add_row(
+            part.value,
+            str(row.page_size),
+            f"{row.batch_pages:,.0f}",
+            f"{row.per_second:,.0f}",
+            f"{row.file_bytes:.0f}" if row.file_bytes else "",
+        )
     return table
 
 
