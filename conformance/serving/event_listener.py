@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, cast
@@ -13,6 +14,14 @@ from kvcanon.conformance.serving.folded_events import FoldedEvents
 
 QUIET_MS = 60
 """How long nothing must come before all events of an idle server have come."""
+ROUND_QUIET_MS = 300
+"""The same after many requests at once."""
+LATE_SECONDS = 1.0
+"""How long a page is waited for that was cached, before it is taken to have left again.
+
+SGLang publishes in a thread beside its scheduler, which never sleeps: on a loaded machine events
+come later than the quiet time.
+"""
 MOST_BATCHES = 10_000
 """Batches that are read at one time; a server that never gets quiet is left after them."""
 
@@ -34,12 +43,20 @@ class EventListener:
     socket: EventSocket
     folded: FoldedEvents
 
-    def settle(self) -> FoldedEvents:
-        """Fold what has come and what still comes, until nothing does."""
+    def settle(self, cached: Sequence[int] = (), quiet_ms: int = QUIET_MS) -> FoldedEvents:
+        """Fold what has come and what still comes, until nothing does and `cached` is there.
+
+        Args:
+            cached: Tokens of no namespace that were cached last, if they are known.
+            quiet_ms: How long nothing must come.
+        """
         decode = import_module("msgspec.msgpack").decode
+        deadline = time.monotonic() + LATE_SECONDS
         for _ in range(MOST_BATCHES):
-            if not self.socket.poll(QUIET_MS):
-                break
+            if not self.socket.poll(quiet_ms):
+                if self.folded.has_pages(cached) or time.monotonic() >= deadline:
+                    break
+                continue
             _, number, payload = self.socket.recv_multipart()
             _, events, *_ = decode(payload)
             self.folded.fold(int.from_bytes(number, "big"), events)

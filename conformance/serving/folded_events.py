@@ -54,6 +54,15 @@ class FoldedEvents:
         """The number of pages by medium."""
         return tuple(len(self.pages[medium]) for medium in MEDIA)
 
+    def has_pages(self, tokens: Sequence[int]) -> bool:
+        """Whether all whole pages of a prompt of no namespace are cached.
+
+        A stream that says nothing at all is not asked for more.
+        """
+        if self.next_batch is None:
+            return True
+        return self.overlap(tokens)[1] == len(tokens) // self.page_size
+
     def overlap(self, tokens: Sequence[int]) -> Tokens:
         """The leading pages of a prompt of no namespace on the device, and on either medium."""
         size = self.page_size
