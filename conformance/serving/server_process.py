@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 from time import monotonic, sleep
 
 from attrs import frozen
@@ -37,6 +38,10 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 """The end of a traceback: the name of an error, which stands at the beginning of the line."""
 _REFUSED = "Connection"
 """SGLang calls itself at its start before it listens, and its log has that error in every run."""
+_TAKEN = "address already in use"
+"""What is said of a port that another program took; SGLang then ends after another error."""
+_PORTS = range(20_000, 30_000)
+"""Below those that Linux gives to connections: one of them could take a port before its server."""
 _ENTRY_POINTS = f"""[sglang.srt.plugins]
 {PLUGIN} = kvcanon.conformance.serving.server_plugin:register
 kvcanon = kvcanon.sglang_plugin:register
@@ -162,15 +167,17 @@ def plugin_folder(folder: Path) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
+    """Ports of the loopback that nobody listens on. Raises: OSError, if there are too few."""
+    with ExitStack() as held:
+        found = list[int]()
+        for port in SystemRandom().sample(_PORTS, len(_PORTS)):
+            if len(found) == count:
+                return found
+            each = held.enter_context(socket.socket())
+            with suppress(OSError):
+                each.bind(("127.0.0.1", port))
+                found.append(port)
+    raise OSError(f"no {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def last_words(log: Path) -> str:
@@ -185,7 +192,8 @@ def last_words(log: Path) -> str:
         for before, line in zip(["", *lines], lines, strict=False)
         if before.startswith("  ") and _ERROR.match(line)
     ]
-    return (errors or lines or ["it said nothing"])[-1].strip()
+    taken = [line for line in lines if _TAKEN in line]
+    return (taken or errors or lines or ["it said nothing"])[-1].strip()
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import textwrap
 import tomllib
 from configparser import ConfigParser
@@ -15,7 +16,13 @@ from descendants import is_paused, is_running
 from fake_release import release_in, write_killed
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving import server_process
-from kvcanon.conformance.serving.server_process import SCHEDULERS, last_words, running, session
+from kvcanon.conformance.serving.server_process import (
+    SCHEDULERS,
+    free_ports,
+    last_words,
+    running,
+    session,
+)
 from kvcanon.conformance.serving.server_setup import FAULT, PLUGIN, ServerSetup
 from paths import ROOT
 
@@ -138,3 +145,24 @@ def test_last_words_are_the_last_error_that_ended_it(tmp_path: Path) -> None:
     assert last_words(log) == "Loading"
     log.write_text("", encoding="utf-8")
     assert last_words(log) == "it said nothing"
+
+
+def test_port_that_another_program_took_is_why_a_server_ended(tmp_path: Path) -> None:
+    """SGLang says so, and ends ten seconds later after another error."""
+    log = tmp_path / "log"
+    later = "  raise\nTimeoutError: timed out\n[12:00] killed\n"
+    taken = "[12:00] ERROR: [Errno 98] error while attempting to bind: address already in use"
+    log.write_text(f"Loading\n{taken}\n{later}", encoding="utf-8")
+    assert last_words(log) == taken
+
+
+def test_free_ports_are_none_that_a_connection_can_get() -> None:
+    """Linux takes the ports of connections from a range of its own."""
+    with socket.socket() as held:
+        (first,) = free_ports(1)
+        held.bind(("127.0.0.1", first))
+        ports = free_ports(200)
+    lowest = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0]
+    assert len(set(ports)) == 200
+    assert first not in ports
+    assert max(ports) < int(lowest)
