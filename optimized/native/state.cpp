@@ -77,7 +77,10 @@ void Arena::clear() {
 }
 
 State::State(const Config& asked, Engine* performer)
-    : config(asked), engine(performer), arena(components_besides_full(asked)), children(asked.tag_bits) {
+    : config(asked),
+      engine(performer),
+      arena(components_besides_full(asked)),
+      children(asked.tag_bits) {
     for (const Component component : {FULL, SWA, MAMBA}) {
         for (const Medium medium : {GPU, CPU}) {
             const auto capacity = static_cast<int32_t>(config.capacity(component, medium));
