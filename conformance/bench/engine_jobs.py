@@ -21,6 +21,8 @@ from kvcanon.conformance.serving.server_environment import make_servers
 
 Options = Mapping[str, str]
 SERVER = "engine_server"
+MEMORY, SHORT_MEMORY = "engine_memory", "engine_memory_short"
+"""Trees of prompts of 1,200 to 3,000 tokens, and of 40 to 80."""
 SERVER_PACKAGES = ("torch", "transformers", "xgrammar", "uvicorn")
 
 
@@ -50,6 +52,14 @@ def _speed(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
 
 def _memory(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
     workload = SharedPrefixes(cell.pool_tokens // 1000 + 1000, seed)
+    return measure_memory(cell, options["cores"], workload).to_json()
+
+
+def _short_memory(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
+    half = (20, 40)
+    workload = SharedPrefixes(
+        cell.pool_tokens // half[0], seed, prefix_tokens=half, own_tokens=half
+    )
     return measure_memory(cell, options["cores"], workload).to_json()
 
 
@@ -85,7 +95,8 @@ def _server(cell: BenchCell, options: Options, seed: int) -> dict[str, object]:
 
 JOBS: Mapping[str, Callable[[BenchCell, Options, int], dict[str, object]]] = {
     "engine_speed": _speed,
-    "engine_memory": _memory,
+    MEMORY: _memory,
+    SHORT_MEMORY: _short_memory,
     "engine_stalls": _stalls,
     SERVER: _server,
 }

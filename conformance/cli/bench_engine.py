@@ -15,7 +15,7 @@ from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, Wo
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
-from kvcanon.conformance.bench.engine_jobs import SERVER
+from kvcanon.conformance.bench.engine_jobs import MEMORY, SERVER, SHORT_MEMORY
 from kvcanon.conformance.cli.bench_engine_server import (
     SERVER_CORES,
     SERVER_PAGE,
@@ -79,7 +79,10 @@ def bench_engine(
     ] = 300,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often they are served.")] = 3,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Also measure the memory of the trees.")
+        bool,
+        typer.Option(
+            "--memory", help="Also measure the memory of trees of long and of short prompts."
+        ),
     ] = False,
     stalls: Annotated[
         bool,
@@ -174,8 +177,9 @@ def _jobs(
         ("engine_speed", cell, alone if cell.window_tokens else cores)
         for cell in cells
     ]
-    for size in memory:
-        jobs += [("engine_memory", BenchCell(size, MEMORY_TOKENS), (core,)) for core in alone]
+    for what in (MEMORY, SHORT_MEMORY):
+        for size in memory:
+            jobs += [(what, BenchCell(size, MEMORY_TOKENS), (core,)) for core in alone]
     if stalls:
         full = BenchCell(STALL_PAGE, STALL_TOKENS)
         jobs += [("engine_stalls", full, (core,)) for core in alone]
@@ -211,7 +215,8 @@ def _print(found: Sequence[tuple[BenchJob, Json]], requests: int, rounds: int) -
     for what, title, print_rows in (
         (SERVER, "Whole servers under load", print_servers),
         ("engine_speed", "Microseconds a request, by step", _speed_rows),
-        ("engine_memory", "Memory of the tree", _memory_rows),
+        (MEMORY, "Memory of the tree, prompts of 1,200 to 3,000 tokens", _memory_rows),
+        (SHORT_MEMORY, "Memory of the tree, prompts of 40 to 80 tokens", _memory_rows),
         ("engine_stalls", "Longest call in a full tree, in milliseconds", _stall_rows),
     ):
         results = [(job, each) for job, each in found if job.what == what]

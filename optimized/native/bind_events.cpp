@@ -60,9 +60,7 @@ nb::bytes hashes(const TakenEvent& self) {
 nb::object parent_hash(const TakenEvent& self) {
     const Event& event = self.event;
     if (!event.span) return nb::none();
-    const uint8_t* hash = event.offset != 0        ? hash_of(event.span.get(), event.offset - 1)
-                          : event.span->has_parent ? event.span->parent_hash
-                                                   : nullptr;
+    const uint8_t* hash = hash_before(event.span.get(), event.offset);
     if (hash == nullptr) return nb::none();
     return nb::bytes(reinterpret_cast<const char*>(hash), HASH_BYTES);
 }

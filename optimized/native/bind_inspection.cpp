@@ -74,7 +74,7 @@ nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
                              static_cast<size_t>(state.config.page_words) * sizeof(uint32_t);
         words = nb::bytes(reinterpret_cast<const char*>(state.words(node)), bytes);
         parent = nb::cast(node->parent->node_id);
-        if (node->span->hashed >= node->offset + node->pages) {
+        if (node->span->hashed() >= node->offset + node->pages) {
             hashes =
                 nb::bytes(reinterpret_cast<const char*>(hash_of(node->span.get(), node->offset)),
                           static_cast<size_t>(node->pages) * HASH_BYTES);

@@ -32,7 +32,10 @@ class ChunkedArray {
 
     // Allocate now what so many items need.
     void reserve(size_t size) {
-        while (size > chunks_.size() * CHUNK) chunks_.emplace_back(new Item[CHUNK]);
+        while (size > chunks_.size() * CHUNK) {
+            // Owned before the list grows, which may fail.
+            chunks_.push_back(std::unique_ptr<Item[]>(new Item[CHUNK]));
+        }
     }
 
     // Its chunk stays, to be used again.

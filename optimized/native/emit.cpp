@@ -100,7 +100,7 @@ std::vector<Event> pending_events(State& state) {
     for (const Event& event : events) {
         const int32_t end = event.offset + event.pages;
         TokenSpan* span = event.span.get();
-        if (span == nullptr || span->hashed >= end) continue;
+        if (span == nullptr || span->hashed() >= end) continue;
         const Namespaces::Entry& owner = state.namespaces->at(span->namespace_id);
         unhashed.push_back({span, end, owner.seed, owner.seed_bytes});
     }

@@ -122,8 +122,9 @@ int32_t present_pages(const Path& path) {
 void check_path(const Path& path, int64_t start, int32_t present) {
     if (present < start) throw PrefixNotCached(start, present);
     for (const Stop& stop : path) {
-        for (const Data& data : stop.node->data) {
-            if (data.filling[GPU] != nullptr) throw TransferPending(data.filling[GPU]->transfer_id);
+        for (const Component component : ALL_COMPONENTS) {
+            const Transfer* filling = stop.node->data[component].filling[GPU];
+            if (filling != nullptr) throw TransferPending(filling->transfer_id);
         }
     }
 }

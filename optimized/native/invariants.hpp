@@ -18,7 +18,8 @@ inline int32_t slots_due(const Node* node, Component component) {
 
 // Whether a node owns no slot, no lock holds it, and no queue has it, so that it may be released.
 inline bool is_bare(const Node* node) {
-    for (const Data& data : node->data) {
+    for (const Component component : ALL_COMPONENTS) {
+        const Data& data = node->data[component];
         if (data.on(GPU) || data.on(CPU) || data.lock_refs != 0) return false;
     }
     return node->queued == 0 && !node->departing && node->device_children == 0;

@@ -60,9 +60,9 @@ Matched match(State& state, const Key& key, bool with_slots) {
     found.serial = state.serial;
     std::vector<Node*> on_device = path_to(end);
     for (const Node* node : on_device) {
-        for (const Data& data : node->data) {
-            if (data.filling[GPU] != nullptr)
-                found.pending.push_back(data.filling[GPU]->transfer_id);
+        for (const Component component : ALL_COMPONENTS) {
+            const Transfer* filling = node->data[component].filling[GPU];
+            if (filling != nullptr) found.pending.push_back(filling->transfer_id);
         }
     }
     std::sort(found.pending.begin(), found.pending.end());

@@ -326,12 +326,9 @@ PackedEvents pack_events(State& state) {
                 packed.hashes.insert(packed.hashes.end(), hash, hash + HASH_BYTES);
             };
             if (event.kind == EventKind::STORED) {
-                item.has_parent = event.offset != 0 || span->has_parent;
-                if (event.offset != 0) {
-                    add_hash(hash_of(span, event.offset - 1));
-                } else if (item.has_parent) {
-                    add_hash(span->parent_hash);
-                }
+                const uint8_t* before = hash_before(span, event.offset);
+                item.has_parent = before != nullptr;
+                if (item.has_parent) add_hash(before);
                 const uint8_t* first = hash_of(span, event.offset);
                 packed.hashes.insert(packed.hashes.end(), first,
                                      first + static_cast<size_t>(event.pages) * HASH_BYTES);

@@ -40,9 +40,12 @@ class Runs {
     Runs& operator=(Runs&& other) noexcept {
         if (this != &other) {
             clear();
-            only_ = other.only_;
-            first_ = std::exchange(other.first_, 0);
-            more_ = std::exchange(other.more_, nullptr);
+            if (other.many()) {
+                more_ = other.more_;
+            } else {
+                only_ = other.only_;
+            }
+            first_ = std::exchange(other.first_, ONE);
             slots_ = std::exchange(other.slots_, 0);
         }
         return *this;
@@ -52,9 +55,9 @@ class Runs {
     int32_t slots() const { return slots_; }
     explicit operator bool() const { return slots_ != 0; }
 
-    const Run* begin() const { return more_ != nullptr ? more_->data() + first_ : &only_; }
+    const Run* begin() const { return many() ? more_->data() + first_ : &only_; }
     const Run* end() const {
-        return more_ != nullptr ? more_->data() + more_->size() : &only_ + (slots_ != 0 ? 1 : 0);
+        return many() ? more_->data() + more_->size() : &only_ + (slots_ != 0 ? 1 : 0);
     }
 
     void append(Run run) {
@@ -63,13 +66,13 @@ class Runs {
         if (slots_ == 0) {
             only_ = run;
         } else {
-            Run& last = more_ != nullptr ? more_->back() : only_;
+            Run& last = many() ? more_->back() : only_;
             // Unsigned: what a caller hands over may be any number.
             if (static_cast<uint32_t>(last.begin) + static_cast<uint32_t>(last.size) ==
                 static_cast<uint32_t>(run.begin)) {
                 last.size += run.size;
             } else {
-                if (more_ == nullptr) more_ = new std::vector<Run>{only_};
+                if (!many()) keep_many(new std::vector<Run>{only_});
                 more_->push_back(run);
             }
         }
@@ -86,7 +89,7 @@ class Runs {
         assert(0 < at && at < slots_);
         Runs upper;
         while (upper.slots_ < at) {
-            Run& run = more_ != nullptr ? (*more_)[first_] : only_;
+            Run& run = many() ? (*more_)[first_] : only_;
             const int32_t here = run.size < at - upper.slots_ ? run.size : at - upper.slots_;
             upper.append({run.begin, here});
             run.begin += here;
@@ -94,35 +97,47 @@ class Runs {
             if (run.size == 0) ++first_;
         }
         slots_ -= at;
-        if (more_ != nullptr) drop_skipped();
+        if (many()) drop_skipped();
         assert(upper.slots_ == at && begin() != end());
         return upper;
     }
 
     void clear() {
-        delete more_;
-        more_ = nullptr;
-        first_ = 0;
+        if (many()) delete more_;
+        first_ = ONE;
         slots_ = 0;
     }
 
   private:
+    // `first_` of a list that has at most one run.
+    static constexpr uint32_t ONE = 0xffffffff;
+
+    bool many() const { return first_ != ONE; }
+
+    void keep_many(std::vector<Run>* runs) {
+        more_ = runs;
+        first_ = 0;
+    }
+
     // Give the memory of skipped runs back once they are more than the others.
     void drop_skipped() {
         if (first_ + 1 == more_->size()) {
-            only_ = more_->back();
-            delete std::exchange(more_, nullptr);
-            first_ = 0;
+            const std::vector<Run>* former = more_;
+            only_ = former->back();
+            first_ = ONE;
+            delete former;
         } else if (first_ > more_->size() / 2) {
             *more_ = std::vector<Run>(more_->begin() + first_, more_->end());
             first_ = 0;
         }
     }
 
-    Run only_{0, 0};
+    union {
+        Run only_{0, 0};
+        std::vector<Run>* more_;
+    };
     // Runs of `more_` before this one are no longer of this list.
-    uint32_t first_ = 0;
-    std::vector<Run>* more_ = nullptr;
+    uint32_t first_ = ONE;
     int32_t slots_ = 0;
 };
 

@@ -271,9 +271,9 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
 
 Runs take(State& state, Node* node, Component component, Medium medium) {
     Data& data = node->data[component];
-    Runs slots = std::move(data.slots[medium]);
-    if (!slots) return slots;
+    if (!data.on(medium)) return Runs();
     state.changed = true;
+    Runs slots = std::move(data.slots[medium]);
     data.filling[medium] = nullptr;
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();

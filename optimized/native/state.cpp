@@ -7,6 +7,35 @@
 
 namespace kvcanon {
 
+namespace {
+
+// Nodes are most of what a tree of short prompts takes. On 64 bits a node without its window data
+// and state is 208 bytes.
+static_assert(sizeof(void*) != 8 || (sizeof(Node) <= 208 && sizeof(Data) <= 64));
+
+std::vector<Component> components_besides_full(const Config& config) {
+    std::vector<Component> found;
+    for (const Component component : {SWA, MAMBA}) {
+        if (config.has(component)) found.push_back(component);
+    }
+    return found;
+}
+
+}  // namespace
+
+void Arena::add_chunk() {
+    // Reserved, so that releasing a node never allocates.
+    free_.reserve((chunks_.size() + 1) * CHUNK);
+    Chunk chunk;
+    chunk.nodes = std::make_unique<Node[]>(CHUNK);
+    if (!others_.empty()) chunk.others = std::make_unique<Data[]>(CHUNK * others_.size());
+    Data* next = chunk.others.get();
+    for (const Component component : others_) {
+        for (uint32_t at = 0; at < CHUNK; ++at) chunk.nodes[at].data.give(component, next++);
+    }
+    chunks_.push_back(std::move(chunk));
+}
+
 Node* Arena::make() {
     uint32_t index;
     if (!free_.empty()) {
@@ -14,11 +43,7 @@ Node* Arena::make() {
         free_.pop_back();
     } else {
         index = used_;
-        if (index / CHUNK == chunks_.size()) {
-            // Reserved, so that releasing a node never allocates.
-            free_.reserve((chunks_.size() + 1) * CHUNK);
-            chunks_.push_back(std::make_unique<Node[]>(CHUNK));
-        }
+        if (index / CHUNK == chunks_.size()) add_chunk();
         ++used_;
     }
     Node* node = at(index);
@@ -33,7 +58,11 @@ void Arena::release(Node* node) {
     const uint32_t index = node->index;
     assert(index < used_ && at(index) == node);
     const uint64_t generation = node->generation + 1;
+    NodeData data = std::move(node->data);
+    data[FULL] = Data();
+    for (const Component component : others_) data[component] = Data();
     *node = Node();
+    node->data = std::move(data);
     node->generation = generation;
     last_generation_ = std::max(last_generation_, generation);
     free_.push_back(index);
@@ -48,7 +77,10 @@ void Arena::clear() {
 }
 
 State::State(const Config& asked, Engine* performer)
-    : config(asked), engine(performer), children(asked.tag_bits) {
+    : config(asked),
+      engine(performer),
+      arena(components_besides_full(asked)),
+      children(asked.tag_bits) {
     for (const Component component : {FULL, SWA, MAMBA}) {
         for (const Medium medium : {GPU, CPU}) {
             const auto capacity = static_cast<int32_t>(config.capacity(component, medium));

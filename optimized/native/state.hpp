@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "child_table.hpp"
@@ -46,6 +47,24 @@ struct Data {
     bool resident(Medium medium) const { return on(medium) && filling[medium] == nullptr; }
 };
 
+// A node's data of all components. Only those that the cache has take memory.
+class NodeData {
+  public:
+    Data& operator[](int component) { return component == FULL ? full_ : *others_[component - 1]; }
+    const Data& operator[](int component) const {
+        return component == FULL ? full_ : *others_[component - 1];
+    }
+    // Use `data` for a component besides `FULL`.
+    void give(Component component, Data* data) { others_[component - 1] = data; }
+
+  private:
+    // What every node has of a component that its cache lacks; nobody writes to it.
+    static inline Data absent;
+
+    Data full_;
+    Data* others_[COMPONENTS - 1] = {&absent, &absent};
+};
+
 struct Node {
     uint64_t node_id = 0;
     Node* parent = nullptr;
@@ -75,7 +94,7 @@ struct Node {
     uint64_t last_access = 0;
     int64_t hit_count = 0;
     int64_t priority = 0;
-    Data data[COMPONENTS];
+    NodeData data;
 
     int32_t end() const { return start + pages; }
     bool locked() const {
@@ -93,12 +112,14 @@ inline uint64_t handle_of(const Node* node) {
 // Nodes at fixed addresses, reused.
 class Arena {
   public:
+    // The components of the cache besides `FULL`.
+    explicit Arena(std::vector<Component> others) : others_(std::move(others)) {}
     // If memory runs out, nothing has changed.
     Node* make();
     void release(Node* node);
     // Drop all nodes without a look at them. Their handles are never given out again.
     void clear();
-    Node* at(uint32_t index) const { return &chunks_[index / CHUNK][index % CHUNK]; }
+    Node* at(uint32_t index) const { return &chunks_[index / CHUNK].nodes[index % CHUNK]; }
     // The node with a handle; null if it is gone, or was never here.
     Node* find(uint64_t handle) const {
         const auto index = static_cast<uint32_t>(handle & ((uint64_t{1} << HANDLE_INDEX_BITS) - 1));
@@ -110,7 +131,15 @@ class Arena {
   private:
     // Few, since a call that needs a new chunk pays for the page faults of all of it.
     static constexpr uint32_t CHUNK = 16;
-    std::vector<std::unique_ptr<Node[]>> chunks_;
+    struct Chunk {
+        std::unique_ptr<Node[]> nodes;
+        // What the nodes have of the components besides `FULL`, one component after the other.
+        std::unique_ptr<Data[]> others;
+    };
+    void add_chunk();
+
+    const std::vector<Component> others_;
+    std::vector<Chunk> chunks_;
     ChunkedArray<uint32_t> free_;
     uint32_t used_ = 0;
     // The smallest generation that a node may have, and the largest that one has had.

@@ -7,49 +7,55 @@ namespace kvcanon {
 
 namespace {
 
+// Each leaf has one. An allocation of the C library adds 8 bytes and rounds up to 16.
+static_assert(sizeof(void*) != 8 || sizeof(TokenSpan) <= 56);
+
 void shrink(TokenSpan* span, size_t words_per_page) {
     const size_t pages = static_cast<size_t>(span->needed);
     if (span->needed == span->pages || pages == 0) return;
     span->words.resize(pages * words_per_page);
     span->pages = span->needed;
-    if (span->hashed > span->pages) span->hashed = span->pages;
-    if (span->hashes != nullptr) span->hashes.resize(pages * HASH_BYTES);
+    if (span->hashes == nullptr) return;
+    span->hashes->hashed = std::min(span->hashes->hashed, span->pages);
+    if (span->hashes->of_pages != nullptr) span->hashes->of_pages.resize(pages * HASH_BYTES);
 }
 
 // Whether the hash before the next page of a span is known.
 bool is_next(const HashRequest& wanted) {
-    const TokenSpan* span = wanted.span;
-    return span->hashed != 0 || span->above == nullptr || span->above->hashed >= span->above_end;
+    const TokenSpan* above = wanted.span->above();
+    return above == nullptr || above->hashed() >= wanted.span->hashes->above_end;
 }
 
 // The request for the hashes that must be known first.
 HashRequest above(const HashRequest& wanted) {
-    return {wanted.span->above, wanted.span->above_end, wanted.seed, wanted.seed_bytes};
+    const SpanHashes& hashes = *wanted.span->hashes;
+    return {hashes.above, hashes.above_end, wanted.seed, wanted.seed_bytes};
 }
 
 // The job for a span whose previous hash is known.
 HashJob begin(const HashRequest& wanted, size_t words_per_page) {
-    TokenSpan* span = wanted.span;
+    const TokenSpan* span = wanted.span;
+    SpanHashes& hashes = *span->hashes;
     // Events pin their spans, so all pages above are still there.
     assert(wanted.pages <= span->pages);
-    if (span->hashes == nullptr) {
-        span->hashes.resize(static_cast<size_t>(span->pages) * HASH_BYTES);
+    if (hashes.of_pages == nullptr) {
+        hashes.of_pages.resize(static_cast<size_t>(span->pages) * HASH_BYTES);
     }
-    if (span->hashed == 0 && span->above != nullptr) {
-        span->has_parent = true;
-        std::memcpy(span->parent_hash, hash_of(span->above, span->above_end - 1), HASH_BYTES);
+    if (hashes.above != nullptr) {
+        hashes.has_parent = true;
+        std::memcpy(hashes.parent, hash_of(hashes.above, hashes.above_end - 1), HASH_BYTES);
     }
-    const auto hashed = static_cast<size_t>(span->hashed);
-    const bool follows_page = hashed != 0 || span->has_parent;
-    const uint8_t* before = hashed != 0        ? hash_of(span, span->hashed - 1)
-                            : span->has_parent ? span->parent_hash
-                                               : wanted.seed;
+    const auto hashed = static_cast<size_t>(hashes.hashed);
+    const bool follows_page = hashed != 0 || hashes.has_parent;
+    const uint8_t* before = hashed != 0         ? hash_of(span, hashes.hashed - 1)
+                            : hashes.has_parent ? hashes.parent
+                                                : wanted.seed;
     return {before,
             follows_page ? HASH_BYTES : wanted.seed_bytes,
             span->words + hashed * words_per_page,
             words_per_page,
             static_cast<size_t>(wanted.pages) - hashed,
-            span->hashes + hashed * HASH_BYTES};
+            hashes.of_pages + hashed * HASH_BYTES};
 }
 
 // Requests whose spans know their place in it, until their hashes are there or the batch is given
@@ -61,7 +67,7 @@ class Batch : public std::vector<HashRequest> {
     Batch& operator=(const Batch&) = delete;
     ~Batch() {
         for (const HashRequest& each : *this) {
-            if (each.span != nullptr) each.span->batch_index = -1;
+            if (each.span != nullptr) each.span->hashes->batch_index = -1;
         }
     }
 };
@@ -69,15 +75,16 @@ class Batch : public std::vector<HashRequest> {
 // Add a request to a batch, and requests for the spans above that must be hashed before it. A batch
 // has one request for each span, for the most pages that are wanted of it.
 void add_with_above(Batch& batch, HashRequest wanted) {
-    while (wanted.span->hashed < wanted.pages) {
-        TokenSpan* span = wanted.span;
-        if (span->batch_index >= 0) {
-            int32_t& pages = batch[static_cast<size_t>(span->batch_index)].pages;
+    while (wanted.span->hashed() < wanted.pages) {
+        std::unique_ptr<SpanHashes>& hashes = wanted.span->hashes;
+        if (hashes == nullptr) hashes = std::make_unique<SpanHashes>();
+        if (hashes->batch_index >= 0) {
+            int32_t& pages = batch[static_cast<size_t>(hashes->batch_index)].pages;
             pages = std::max(pages, wanted.pages);
             return;
         }
         batch.push_back(wanted);
-        span->batch_index = static_cast<int32_t>(batch.size()) - 1;
+        hashes->batch_index = static_cast<int32_t>(batch.size()) - 1;
         if (is_next(wanted)) return;
         wanted = above(wanted);
     }
@@ -91,11 +98,12 @@ std::vector<std::vector<HashRequest>> by_level(const Batch& batch) {
     std::vector<size_t> chain;
     for (size_t each = 0; each < batch.size(); ++each) {
         int32_t level = -1;
-        for (size_t at = each;; at = static_cast<size_t>(batch[at].span->above->batch_index)) {
+        for (size_t at = each;;) {
             level = levels[at];
             if (level >= 0) break;
             chain.push_back(at);
             if (is_next(batch[at])) break;
+            at = static_cast<size_t>(batch[at].span->above()->hashes->batch_index);
         }
         for (; !chain.empty(); chain.pop_back()) {
             levels[chain.back()] = ++level;
@@ -107,12 +115,13 @@ std::vector<std::vector<HashRequest>> by_level(const Batch& batch) {
 }
 
 void end(Batch& batch, const HashRequest& wanted) {
-    const auto place = static_cast<size_t>(std::exchange(wanted.span->batch_index, -1));
+    SpanHashes& hashes = *wanted.span->hashes;
+    const auto place = static_cast<size_t>(std::exchange(hashes.batch_index, -1));
     // The span may be deleted below, once the last span that follows it has its hashes.
     batch[place].span = nullptr;
     assert(wanted.pages <= wanted.span->pages);
-    wanted.span->hashed = wanted.pages;
-    SpanRef::drop(std::exchange(wanted.span->above, nullptr));
+    hashes.hashed = wanted.pages;
+    SpanRef::drop(std::exchange(hashes.above, nullptr));
 }
 
 }  // namespace
@@ -125,9 +134,12 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
     made->words.resize(count);
     std::memcpy(made->words, words, count * sizeof(uint32_t));
     made->pages = made->needed = pages;
-    made->above = above;
-    made->above_end = above_end;
-    if (above != nullptr) ++above->refs;
+    if (above != nullptr) {
+        made->hashes = std::make_unique<SpanHashes>();
+        made->hashes->above = above;
+        made->hashes->above_end = above_end;
+        ++above->refs;
+    }
     assert(is_sound(*made.get()));
     return made;
 }

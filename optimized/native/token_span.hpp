@@ -6,7 +6,7 @@
 //
 // A hash depends on all pages before, but a span does not need its ancestors once its first page
 // has a hash. Hashes are computed when an event or a snapshot needs them, and continue after the
-// last computed one.
+// last computed one. A cache without events has no memory for them.
 //
 // What keeps a span alive (`refs`): each node that is a slice of it, each event about its pages,
 // and each span below whose first page has no hash yet (`above`). What keeps its pages: the first
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
 #include <vector>
@@ -61,6 +62,24 @@ class Block {
     size_t bytes_ = 0;
 };
 
+struct TokenSpan;
+
+// The page hashes of a span, and what they continue.
+struct SpanHashes {
+    // What the first page follows, until its hash is known: the page before `above_end` of `above`,
+    // or the seed of the namespace.
+    TokenSpan* above = nullptr;
+    int32_t above_end = 0;
+    // Pages that have hashes, from the first on; `of_pages` is nullptr while there are none.
+    int32_t hashed = 0;
+    Block<uint8_t> of_pages;
+    // Its place in the batch of `hash_spans` that is being computed; -1 outside one.
+    int32_t batch_index = -1;
+    // The hash before the first page, for events; valid once `hashed` is not 0.
+    bool has_parent = false;
+    uint8_t parent[HASH_BYTES] = {};
+};
+
 struct TokenSpan {
     TokenSpan(Namespaces& all, uint32_t namespace_index)
         : namespaces(all), namespace_id(namespace_index) {
@@ -70,28 +89,23 @@ struct TokenSpan {
     TokenSpan& operator=(const TokenSpan&) = delete;
     ~TokenSpan() { namespaces.release(namespace_id); }
 
+    // Pages that have hashes.
+    int32_t hashed() const { return hashes == nullptr ? 0 : hashes->hashed; }
+    // The span that its first page follows, as long as that page has no hash.
+    TokenSpan* above() const { return hashes == nullptr ? nullptr : hashes->above; }
+
     // Counts the spans of each namespace; whoever keeps a span keeps these, too.
     Namespaces& namespaces;
     const uint32_t namespace_id;
-    Block<uint32_t> words;
-    // Hashes of the first `hashed` pages; nullptr while there are none.
-    Block<uint8_t> hashes;
-    int32_t pages = 0;
-    int32_t hashed = 0;
     uint32_t refs = 0;
-    // Pending events that refer to the span; while there are any, no page of it may go.
-    uint32_t pins = 0;
+    Block<uint32_t> words;
+    // nullptr while nothing asked for any, and no span is above.
+    std::unique_ptr<SpanHashes> hashes;
+    int32_t pages = 0;
     // Pages that are still in the tree; pins may keep more.
     int32_t needed = 0;
-    // Its place in the batch of `hash_spans` that is being computed; -1 outside one.
-    int32_t batch_index = -1;
-    // What the first page follows, until its hash is known: the page before `above_end` of `above`,
-    // or the seed of the namespace.
-    TokenSpan* above = nullptr;
-    int32_t above_end = 0;
-    // The hash before the first page, for events; valid once `hashed` is not 0.
-    uint8_t parent_hash[HASH_BYTES] = {};
-    bool has_parent = false;
+    // Pending events that refer to the span; while there are any, no page of it may go.
+    uint32_t pins = 0;
 };
 
 // Shared ownership of a span, for one thread.
@@ -117,8 +131,8 @@ class SpanRef {
     static void drop(TokenSpan* span) {
         assert(span == nullptr || span->refs > 0);
         while (span != nullptr && --span->refs == 0) {
-            TokenSpan* above = span->above;
-            assert(span->batch_index == -1);
+            TokenSpan* above = span->above();
+            assert(span->hashes == nullptr || span->hashes->batch_index == -1);
             delete span;
             span = above;
         }
@@ -154,14 +168,21 @@ void unpin(TokenSpan* span, size_t words_per_page);
 
 // Whether what a span says of itself is possible.
 inline bool is_sound(const TokenSpan& span) {
-    return 0 <= span.needed && span.needed <= span.pages && 0 <= span.hashed &&
-           span.hashed <= span.pages && (span.hashed == 0 || span.above == nullptr) &&
-           span.batch_index == -1;
+    return 0 <= span.needed && span.needed <= span.pages && 0 <= span.hashed() &&
+           span.hashed() <= span.pages && (span.hashed() == 0 || span.above() == nullptr) &&
+           (span.hashes == nullptr || span.hashes->batch_index == -1);
 }
 
 inline const uint8_t* hash_of(const TokenSpan* span, int32_t page) {
-    assert(0 <= page && page < span->hashed);
-    return span->hashes + static_cast<size_t>(page) * HASH_BYTES;
+    assert(0 <= page && page < span->hashed());
+    return span->hashes->of_pages + static_cast<size_t>(page) * HASH_BYTES;
+}
+
+// The hash before a page that has one itself; nullptr where no page is before.
+inline const uint8_t* hash_before(const TokenSpan* span, int32_t page) {
+    assert(0 <= page && page < span->hashed());
+    if (page != 0) return hash_of(span, page - 1);
+    return span->hashes->has_parent ? span->hashes->parent : nullptr;
 }
 
 }  // namespace kvcanon

@@ -28,8 +28,10 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
 // Whether the device has all of a node's host copy, so that the copy is not needed now.
 bool is_duplicate(const Node* node) {
     return node->data[FULL].on(CPU) && !node->locked() &&
-           std::all_of(std::begin(node->data), std::end(node->data),
-                       [](const Data& data) { return !data.on(CPU) || data.on(GPU); });
+           std::all_of(std::begin(ALL_COMPONENTS), std::end(ALL_COMPONENTS), [&](int component) {
+               const Data& data = node->data[component];
+               return !data.on(CPU) || data.on(GPU);
+           });
 }
 
 bool may_leave(const Node* node, Queue queue) {

@@ -27,7 +27,8 @@ void add_node(Digest& digest, const Node* node) {
     }
     digest.add(node->created);
     digest.add(node->last_access);
-    for (const Data& data : node->data) {
+    for (const Component component : ALL_COMPONENTS) {
+        const Data& data = node->data[component];
         digest.add(static_cast<uint64_t>(data.lock_refs));
         digest.add(data.used);
         for (const Medium medium : {GPU, CPU}) {

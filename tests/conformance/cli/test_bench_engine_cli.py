@@ -34,7 +34,7 @@ def test_an_unknown_core_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def answered(job: BenchJob, cores: list[str]) -> Json:
     """What a process that measures might answer."""
-    if job.what == "engine_memory":
+    if job.what in {"engine_memory", "engine_memory_short"}:
         each = 8.0 if cores == ["kvcanon"] else 16.0
         return {
             "core": cores[0],
@@ -100,7 +100,9 @@ def test_it_measures_every_case_and_prints_shares(
         for components in ("full", "full + swa")
     ]
     alone = [job.options["cores"] for job in jobs if job.what != "engine_speed"]
-    assert alone == ["kvcanon", "rust"] * 2
+    assert alone == ["kvcanon", "rust"] * 3
+    assert "prompts of 1,200 to 3,000 tokens" in printed
+    assert "prompts of 40 to 80 tokens" in printed
     assert "0.75" in printed
     assert "0.50" in printed
     assert "1.25" in printed
