@@ -107,7 +107,8 @@ void ChildTable::remove(const Node* child, const uint32_t* words, size_t page_wo
 
 void ChildTable::clear() {
     segments_.clear();
-    segments_.emplace_back(new Segment{std::vector<Entry>(64, Entry{0, NOBODY}), 0, 0});
+    segments_.push_back(
+        std::make_unique<Segment>(Segment{std::vector<Entry>(64, Entry{0, NOBODY}), 0, 0}));
     directory_ = {segments_.back().get()};
     depth_ = 0;
     size_ = 0;
