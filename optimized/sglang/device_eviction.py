@@ -28,6 +28,10 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
 
 
+NOTHING = (None, None, None)
+"""What leaves the host where there is no host tier."""
+
+
 class Left(NamedTuple):
     """Token slots of data that left the tree, by component, and how many."""
 
@@ -72,10 +76,11 @@ class DeviceEviction(CoreState):
             step = nodes.evict_node(step.node, int(component_type))
         unbacked = step.lost * self.page_size
         left = step.device
-        if self._has_parts or self._hicache or left[0] is None:
-            device, host, tokens, _ = self._left(left, step.host)
+        on_host = step.host if self._hicache else NOTHING
+        if self._has_parts or left[0] is None or on_host[0] is not None:
+            device, host, tokens, _ = self._left(left, on_host)
         else:
-            # Full data on the device is all there is.
+            # Full data on the device is all that left.
             slots = self._full.get(left[0])
             device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.shape[0]}
         # In the order of SGLang's fields: no action, no node to evict, and progress.

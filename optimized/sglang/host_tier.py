@@ -59,11 +59,11 @@ class HostTier(CoreState):
         """What a copy named by a node reads on the device: full slots, and other components."""
         self._copy = self._joined or (node_id,)
         full, *others = (self._nodes or self.native.nodes).slots_to_back_up(self._copy)
-        slots, tokens = self._full.nothing, {}
-        if full is not None:
-            slots = self._full.get(full)
-            tokens[FULL] = slots.shape[0]
+        slots = self._full.nothing if full is None else self._full.get(full)
         transfers: Transfers = {}
+        if not self._has_parts and not self._joined:
+            return slots, transfers  # The controller asks for room in the one pool that there is.
+        tokens = {FULL: slots.shape[0]}
         for kind, rows in zip(PARTS, others, strict=True):
             if rows is not None and kind in self.host_tables:
                 part = self.tables[kind].get(rows)
@@ -201,18 +201,19 @@ class HostTier(CoreState):
 
     # Helpers.
 
-    def _copies_of(self, done: _core.NodeInserted) -> list[object]:
+    def _copies_of(self, wanted: list[int], done: _core.NodeInserted) -> list[object]:
         """The action for the copies that an insert wants.
 
         SGLang plans, allocates and acknowledges each copy on its own, so that nodes of one path are
         copied as one, named by the lowest. Where the host lacks room for all of it, `end_insert`
         asks for a copy of each. A state is locked only at the end of a path.
         """
-        wanted = [node for node in done.wanted if node not in self.pending]
-        if len(wanted) == 1 or len(wanted) < len(done.wanted) or MAMBA in self.tables:
-            return [BackupKV(wanted)] if wanted else []
-        self._joined = tuple(wanted)
-        return [BackupKV([done.wanted_end])]
+        if not self.pending.keys().isdisjoint(wanted):
+            wanted = [node for node in wanted if node not in self.pending]
+        elif len(wanted) > 1 and MAMBA not in self.tables:
+            self._joined = tuple(wanted)
+            return [BackupKV([done.wanted_end])]
+        return [BackupKV(wanted)] if wanted else []
 
     def _forget_host_tier(self) -> None:
         self.pending.clear()

@@ -332,8 +332,10 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if self._has_parts:
             nodes = self._nodes or self.native.nodes
             self._windows_below = inserts.add_window_actions(actions, done, tokens, nodes, full)
-        if self._hicache and done.wanted:
-            actions += self._copies_of(done)
+        if self._hicache:
+            wanted = done.wanted
+            if wanted:
+                actions += self._copies_of(wanted, done)
         if self._has_parts and MAMBA in self.tables and done.state is not None:
             rows = nodes.slots(done.end, None, int(MAMBA))
             self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
