@@ -187,3 +187,17 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     assert listed(host)[FULL] == [0, 1]
     assert nodes.all() == [nodes.root()]
     sound(core)
+
+
+def test_a_lock_of_several_nodes_holds_their_windows() -> None:
+    """A copy of a path reads window data above the last window: its lock holds that as well."""
+    _, nodes = made(window=1, policy=WritePolicy.WRITE_THROUGH)
+    done = nodes.insert(prompt(1, 2, 3))
+    upper = nodes.parent(done.end)
+    assert upper is not None
+    assert sorted(done.wanted) == sorted([upper, done.wanted_end])
+    receipt, _, _ = nodes.lock(done.wanted_end, windows_of=done.wanted)
+    assert nodes.evict_step(SWA).node == 0
+    nodes.unlock(done.wanted_end, receipt)
+    nodes.lock(done.wanted_end)
+    assert nodes.evict_step(SWA).node == upper
