@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from kvcanon.optimized._core_nodes import EvictStep as EvictStep
-from kvcanon.optimized._core_nodes import FreedSlots as FreedSlots
 from kvcanon.optimized._core_nodes import NodeInserted as NodeInserted
 from kvcanon.optimized._core_nodes import NodeMatched as NodeMatched
 from kvcanon.optimized._core_nodes import Nodes as Nodes
 from kvcanon.optimized._core_nodes import Rows as Rows
+from kvcanon.optimized._core_nodes import RowsByComponent as RowsByComponent
 from kvcanon.optimized._core_nodes import RowTable as RowTable
 from kvcanon.optimized._core_results import Event as Event
 from kvcanon.optimized._core_results import HostSlots as HostSlots

@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 
 from kvcanon.optimized._core import CacheCore, Tokens
 
-FreedSlots: TypeAlias = tuple[Rows | None, Rows | None, Rows | None]
-"""Slots of full data, window data and states; None where none came free."""
+RowsByComponent: TypeAlias = tuple[Rows | None, Rows | None, Rows | None]
+"""Slots of full data, window data and states; None for none."""
 Presence: TypeAlias = tuple[bool, bool, bool]
-NodePart: TypeAlias = tuple[int, int, Rows]
-"""A node, a component and slots."""
 
 class Rows:
     """Rows of a pool, the first page first, as stretches of consecutive numbers."""
@@ -71,14 +69,19 @@ class Nodes:
         Raises:
             BadArgument: the tokens or the namespace are not valid.
         """
-    def lock(self, node: int, window: bool = True, state: bool = True) -> tuple[int, int, bool]:
+    def lock(
+        self, node: int, window: bool = True, state: bool = True, windows_of: Iterable[int] = ()
+    ) -> tuple[int, int, bool]:
         """Lock a node: full data up to the root, the nodes of its last window, and its state.
+
+        With the window, `windows_of` are nodes above whose windows are held as well, and all window
+        data below them.
 
         Returns the receipt, the full slots that were evictable before, and whether the window
         begins below the first page. It holds whole nodes and never cuts one.
 
         Raises:
-            BadArgument: the node is gone.
+            BadArgument: a node is gone.
         """
     def unlock(self, node: int, receipt: int) -> None:
         """Release what a receipt still holds.
@@ -147,32 +150,42 @@ class Nodes:
         Raises:
             BadArgument: the node is gone or locked, or has no such data.
         """
-    def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]:
+    def evict_host(self, component: int, slots: int) -> tuple[RowsByComponent, RowsByComponent]:
         """Evict from the host until so many slots of a component came free, if they can.
 
         Returns the slots that came free on the device and on the host, by component, or None.
         """
-    def parts_to_back_up(self, node: int) -> list[NodePart]:
-        """Return what a node has on the device alone: node, component and device slots."""
-    def add_host_copy(self, node: int, components: Iterable[int]) -> list[NodePart]:
-        """Give a node host slots for the components that it lacks there; returns them as parts.
+    def slots_to_back_up(self, nodes: Iterable[int]) -> RowsByComponent:
+        """Return the device slots of what nodes have on the device alone, by component.
 
-        The data counts as being on the host at once: keep the node locked until it is.
+        They are in the order of the nodes.
+        """
+    def add_host_copy(
+        self, nodes: Iterable[int], components: Iterable[int]
+    ) -> tuple[RowsByComponent, list[int]]:
+        """Give nodes host slots for the components that they lack there, all or none.
+
+        Returns the slots by component, in the order of the nodes, and the nodes that had no full
+        data on the host. The data counts as being on the host at once: keep the nodes locked until
+        it is.
 
         Raises:
             OutOfSlots: the host has too few slots; call `evict_host` first.
         """
     def emit_host_store(self, node: int) -> None:
         """Emit that the pages of a node are on the host, once their bytes are."""
-    def parts_to_load(self, end: int) -> list[NodePart]:
-        """Return what the path to a node has on the host alone and its end needs, root first.
+    def slots_to_load(self, end: int) -> RowsByComponent:
+        """Return the host slots that a load of the path to a node reads, by component, root first.
 
-        A part is a node, a component and host slots.
+        They are what the path has on the host alone and its end needs.
         """
-    def add_device_copy(self, end: int, components: Iterable[int]) -> list[NodePart]:
-        """Give these parts of the path to a node device slots, and emit the stores of full data.
+    def add_device_copy(
+        self, end: int, components: Iterable[int]
+    ) -> tuple[RowsByComponent, Rows | None]:
+        """Give this data of the path to a node device slots, and emit the stores of full data.
 
-        The data counts as being on the device at once: keep the node locked until it is.
+        Returns the slots by component, root first, and the full slots of the pages that got window
+        slots. The data counts as being on the device at once: keep the node locked until it is.
 
         Raises:
             OutOfSlots: a pool has too few rows.
@@ -251,6 +264,9 @@ class NodeInserted:
     def wanted(self) -> list[int]:
         """The nodes to copy to the host, in this order, where the caller copies."""
     @property
+    def wanted_end(self) -> int:
+        """The lowest of them, which the others are above; 0 for none."""
+    @property
     def cuts(self) -> list[tuple[int, int, int]]:
         """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
@@ -273,8 +289,8 @@ class EvictStep:
     def lacks(self) -> list[int]:
         """Slots that the victim needs on the host, by component."""
     @property
-    def device(self) -> FreedSlots:
+    def device(self) -> RowsByComponent:
         """Device slots that came free; window slots by the full slots of their pages."""
     @property
-    def host(self) -> FreedSlots:
+    def host(self) -> RowsByComponent:
         """Host slots that came free, by component, or None."""

@@ -21,6 +21,7 @@ from kvcanon.conformance.processes.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
     BadArgument,
+    CacheBusy,
     CacheError,
     ReceiptSpent,
     SlotNotHeld,
@@ -100,7 +101,7 @@ class Recorder(WrappedCache):
         except CacheError as refusal:
             self.service.note(operation, refused=True)
             if self._recording:
-                self._note(operation, _refusal(refusal))
+                self._note(operation, self._refusal(refusal))
             raise
         self.service.note(operation, refused=False)
         if self._recording:
@@ -132,6 +133,17 @@ class Recorder(WrappedCache):
                 ids = self._numbered(tuple(transfer_id for transfer_id, _ in answer.transfers))
                 fact = () if self._folding else tuple(zip(ids, statuses, strict=True))
         return fact
+
+    def _refusal(self, refusal: CacheError) -> Fact:
+        """Return the kind of a refusal, without the argument, slot, receipt or transfer it names.
+
+        Every copy has a receipt, so that a count of them says how copies are divided.
+        """
+        counts_copies = self._folding and isinstance(refusal, CacheBusy)
+        names = isinstance(refusal, BadArgument | ReceiptSpent | SlotNotHeld | TransferPending)
+        if counts_copies or names:
+            return type(refusal).__name__
+        return type(refusal).__name__, str(refusal)
 
     def _numbered(self, transfer_ids: tuple[TransferId, ...]) -> tuple[int, ...]:
         if self._folding:
@@ -235,13 +247,6 @@ def _question(operation: Operation) -> Fact:
             return operation.slots.counts()
         case _:
             return operation
-
-
-def _refusal(refusal: CacheError) -> Fact:
-    """Return the kind of a refusal, without the argument, slot, receipt or transfer it names."""
-    if isinstance(refusal, BadArgument | ReceiptSpent | SlotNotHeld | TransferPending):
-        return type(refusal).__name__
-    return type(refusal).__name__, str(refusal)
 
 
 def _different_answer(

@@ -96,6 +96,8 @@ void bind_node_results(nb::module_& m) {
             "Pages of the caller that the tree had: first, and one past the last.")
         .def_ro("wanted", &NodeInserted::wanted,
                 "The nodes to copy to the host, in this order, where the caller copies.")
+        .def_ro("wanted_end", &NodeInserted::wanted_end,
+                "The lowest of them, which the others are above; 0 for none.")
         .def_prop_ro(
             "cuts", [](const NodeInserted& self) { return cuts_of(self.cuts); },
             "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");

@@ -46,13 +46,15 @@ GivenKey prompt_key(CacheCore& core, nb::handle tokens, nb::handle namespace_num
     return bigrams_of(core.state, tokens, number, core.words);
 }
 
-nb::list parts_of(const std::vector<NodePart>& parts) {
-    nb::list listed;
-    for (const NodePart& part : parts) {
-        listed.append(
-            nb::make_tuple(part.node, static_cast<int>(part.component), nb::cast(part.slots)));
-    }
-    return listed;
+nb::tuple rows_by_component(const NodeSlots& slots) {
+    return nb::make_tuple(rows_or_none(slots.of[FULL]), rows_or_none(slots.of[SWA]),
+                          rows_or_none(slots.of[MAMBA]));
+}
+
+std::vector<Node*> nodes_at(const State& state, nb::handle handles) {
+    std::vector<Node*> found;
+    for (nb::handle each : handles) found.push_back(node_at(state, nb::cast<uint64_t>(each)));
+    return found;
 }
 
 void which(nb::handle components, bool (&wanted)[COMPONENTS]) {
@@ -66,10 +68,11 @@ NodeMatched do_match(NodesView& self, nb::handle tokens, nb::handle namespace_nu
     });
 }
 
-nb::tuple do_lock(NodesView& self, uint64_t node, bool window, bool mamba) {
+nb::tuple do_lock(NodesView& self, uint64_t node, bool window, bool mamba, nb::handle windows_of) {
     return self.core.operate(Operation::LOCK, [&] {
         State& state = self.core.state;
-        const NodeLocked locked = lock_node(state, node_at(state, node), window, mamba);
+        const NodeLocked locked =
+            lock_node(state, node_at(state, node), window, mamba, nodes_at(state, windows_of));
         return nb::make_tuple(locked.receipt, locked.protected_slots, locked.window_below_root);
     });
 }
@@ -133,35 +136,37 @@ nb::tuple do_evict_host(NodesView& self, nb::handle component, nb::handle slots)
     });
 }
 
-nb::list do_parts_to_back_up(NodesView& self, uint64_t node) {
+nb::tuple do_slots_to_back_up(NodesView& self, nb::handle nodes) {
     return self.core.look([&] {
-        State& state = self.core.state;
-        return parts_of(parts_to_back_up(state, node_at(state, node)));
+        const State& state = self.core.state;
+        return rows_by_component(slots_to_back_up(state, nodes_at(state, nodes)));
     });
 }
 
-nb::list do_parts_to_load(NodesView& self, uint64_t end) {
+nb::tuple do_slots_to_load(NodesView& self, uint64_t end) {
     return self.core.look([&] {
-        State& state = self.core.state;
-        return parts_of(parts_to_load(state, node_at(state, end)));
+        const State& state = self.core.state;
+        return rows_by_component(slots_to_load(state, node_at(state, end)));
     });
 }
 
-nb::list do_add_host_copy(NodesView& self, uint64_t node, nb::handle components) {
+nb::tuple do_add_host_copy(NodesView& self, nb::handle nodes, nb::handle components) {
     return self.core.operate(Operation::COMMIT_HOST, [&] {
         State& state = self.core.state;
         bool wanted[COMPONENTS] = {false, false, false};
         which(components, wanted);
-        return parts_of(add_host_copy(state, node_at(state, node), wanted));
+        const HostCopied copied = add_host_copy(state, nodes_at(state, nodes), wanted);
+        return nb::make_tuple(rows_by_component(copied.slots), copied.stored);
     });
 }
 
-nb::list do_add_device_copy(NodesView& self, uint64_t end, nb::handle components) {
+nb::tuple do_add_device_copy(NodesView& self, uint64_t end, nb::handle components) {
     return self.core.operate(Operation::LOAD_BACK, [&] {
         State& state = self.core.state;
         bool wanted[COMPONENTS] = {false, false, false};
         which(components, wanted);
-        return parts_of(add_device_copy(state, node_at(state, end), wanted));
+        const DeviceCopied copied = add_device_copy(state, node_at(state, end), wanted);
+        return nb::make_tuple(rows_by_component(copied.slots), rows_or_none(copied.paired));
     });
 }
 
@@ -253,7 +258,8 @@ void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     };
     add("root", &do_root, docs::NODES_ROOT);
     add("match", &do_match, docs::NODES_MATCH, "tokens"_a, "namespace"_a = 0);
-    add("lock", &do_lock, docs::NODES_LOCK, "node"_a, "window"_a = true, "state"_a = true);
+    add("lock", &do_lock, docs::NODES_LOCK, "node"_a, "window"_a = true, "state"_a = true,
+        "windows_of"_a = nb::make_tuple());
     add("unlock", releasing(Operation::UNLOCK, &unlock), docs::NODES_UNLOCK, "node"_a, "receipt"_a);
     add("unlock_window", releasing(Operation::UNLOCK_WINDOW, &unlock_window),
         docs::NODES_UNLOCK_WINDOW, "node"_a, "receipt"_a);
@@ -267,10 +273,10 @@ void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     add("evict_step", &do_evict_step, docs::NODES_EVICT_STEP, "component"_a, "slots"_a = 1);
     add("evict_node", &do_evict_node, docs::NODES_EVICT_NODE, "node"_a, "component"_a);
     add("evict_host", &do_evict_host, docs::NODES_EVICT_HOST, "component"_a, "slots"_a);
-    add("parts_to_back_up", &do_parts_to_back_up, docs::NODES_TO_BACK_UP, "node"_a);
-    add("add_host_copy", &do_add_host_copy, docs::NODES_ADD_HOST, "node"_a, "components"_a);
+    add("slots_to_back_up", &do_slots_to_back_up, docs::NODES_TO_BACK_UP, "nodes"_a);
+    add("add_host_copy", &do_add_host_copy, docs::NODES_ADD_HOST, "nodes"_a, "components"_a);
     add("emit_host_store", &do_emit_host_store, docs::NODES_EMIT_HOST, "node"_a);
-    add("parts_to_load", &do_parts_to_load, docs::NODES_TO_LOAD, "end"_a);
+    add("slots_to_load", &do_slots_to_load, docs::NODES_TO_LOAD, "end"_a);
     add("add_device_copy", &do_add_device_copy, docs::NODES_ADD_DEVICE, "end"_a, "components"_a);
     add("add_device_data", &do_add_device_data, docs::NODES_ADD_DATA, "node"_a, "component"_a);
     add("parent", &do_parent, docs::NODES_PARENT, "node"_a);

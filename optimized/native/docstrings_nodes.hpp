@@ -59,15 +59,18 @@ Raises:
     BadArgument: the tokens or the namespace are not valid.)"};
 
 constexpr Docstring NODES_LOCK{
-    "def lock(self, node: int, window: bool = True, state: bool = True) -> tuple[int, "
-    "int, bool]",
+    "def lock(self, node: int, window: bool = True, state: bool = True, windows_of: "
+    "Iterable[int] = ()) -> tuple[int, int, bool]",
     R"(Lock a node: full data up to the root, the nodes of its last window, and its state.
+
+With the window, `windows_of` are nodes above whose windows are held as well, and all window
+data below them.
 
 Returns the receipt, the full slots that were evictable before, and whether the window
 begins below the first page. It holds whole nodes and never cuts one.
 
 Raises:
-    BadArgument: the node is gone.)"};
+    BadArgument: a node is gone.)"};
 
 constexpr Docstring NODES_UNLOCK{"def unlock(self, node: int, receipt: int) -> None",
                                  R"(Release what a receipt still holds.
@@ -134,20 +137,25 @@ Raises:
     BadArgument: the node is gone or locked, or has no such data.)"};
 
 constexpr Docstring NODES_EVICT_HOST{
-    "def evict_host(self, component: int, slots: int) -> tuple[FreedSlots, FreedSlots]",
+    "def evict_host(self, component: int, slots: int) -> tuple[RowsByComponent, RowsByComponent]",
     R"(Evict from the host until so many slots of a component came free, if they can.
 
 Returns the slots that came free on the device and on the host, by component, or None.)"};
 
 constexpr Docstring NODES_TO_BACK_UP{
-    "def parts_to_back_up(self, node: int) -> list[NodePart]",
-    R"(Return what a node has on the device alone: node, component and device slots.)"};
+    "def slots_to_back_up(self, nodes: Iterable[int]) -> RowsByComponent",
+    R"(Return the device slots of what nodes have on the device alone, by component.
+
+They are in the order of the nodes.)"};
 
 constexpr Docstring NODES_ADD_HOST{
-    "def add_host_copy(self, node: int, components: Iterable[int]) -> list[NodePart]",
-    R"(Give a node host slots for the components that it lacks there; returns them as parts.
+    "def add_host_copy(self, nodes: Iterable[int], components: Iterable[int]) -> "
+    "tuple[RowsByComponent, list[int]]",
+    R"(Give nodes host slots for the components that they lack there, all or none.
 
-The data counts as being on the host at once: keep the node locked until it is.
+Returns the slots by component, in the order of the nodes, and the nodes that had no full
+data on the host. The data counts as being on the host at once: keep the nodes locked until
+it is.
 
 Raises:
     OutOfSlots: the host has too few slots; call `evict_host` first.)"};
@@ -157,16 +165,18 @@ constexpr Docstring NODES_EMIT_HOST{
     R"(Emit that the pages of a node are on the host, once their bytes are.)"};
 
 constexpr Docstring NODES_TO_LOAD{
-    "def parts_to_load(self, end: int) -> list[NodePart]",
-    R"(Return what the path to a node has on the host alone and its end needs, root first.
+    "def slots_to_load(self, end: int) -> RowsByComponent",
+    R"(Return the host slots that a load of the path to a node reads, by component, root first.
 
-A part is a node, a component and host slots.)"};
+They are what the path has on the host alone and its end needs.)"};
 
 constexpr Docstring NODES_ADD_DEVICE{
-    "def add_device_copy(self, end: int, components: Iterable[int]) -> list[NodePart]",
-    R"(Give these parts of the path to a node device slots, and emit the stores of full data.
+    "def add_device_copy(self, end: int, components: Iterable[int]) -> tuple[RowsByComponent, "
+    "Rows | None]",
+    R"(Give this data of the path to a node device slots, and emit the stores of full data.
 
-The data counts as being on the device at once: keep the node locked until it is.
+Returns the slots by component, root first, and the full slots of the pages that got window
+slots. The data counts as being on the device at once: keep the node locked until it is.
 
 Raises:
     OutOfSlots: a pool has too few rows.)"};

@@ -21,10 +21,10 @@ bool lacks_copy(const Counts& lacks, bool whole, Component component) {
     return whole ? static_cast<bool>(lacks) : lacks[component] != 0;
 }
 
-Counts counted(const std::vector<Part>& parts) {
+Counts counted(const std::vector<Part>& parts, Medium medium) {
     Counts counts;
     for (const Part& part : parts) {
-        counts[part.component] += part.node->data[part.component].slots[GPU].slots();
+        counts[part.component] += part.node->data[part.component].slots[medium].slots();
     }
     return counts;
 }
@@ -34,8 +34,38 @@ void require_free(const State& state, Component component, Medium medium, int64_
     if (free < slots) throw OutOfSlots(pool_name(component, medium), slots, free);
 }
 
-NodePart part_of(Node* node, Component component, Medium medium) {
-    return {handle_of(node), component, node->pages, node->data[component].slots[medium]};
+// Leave parts of other components out.
+void keep_wanted(std::vector<Part>& parts, const bool (&wanted)[COMPONENTS]) {
+    parts.erase(std::remove_if(parts.begin(), parts.end(),
+                               [&](const Part& part) { return !wanted[part.component]; }),
+                parts.end());
+}
+
+NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
+    NodeSlots slots;
+    for (const Part& part : parts) {
+        slots.of[part.component].append(part.node->data[part.component].slots[medium]);
+    }
+    return slots;
+}
+
+std::vector<Part> all_missing(const State& state, const std::vector<Node*>& nodes) {
+    std::vector<Part> parts;
+    for (Node* node : nodes) {
+        for (const Part& part : missing(state, node)) parts.push_back(part);
+    }
+    return parts;
+}
+
+// Give parts slots on a medium, as many as they have on the other. Throws: OutOfSlots.
+void place_all(State& state, const std::vector<Part>& parts, Medium from, Medium to) {
+    const Counts counts = counted(parts, from);
+    for (const Component each : ALL_COMPONENTS) require_free(state, each, to, counts[each]);
+    for (const Part& part : parts) {
+        const int32_t slots = part.node->data[part.component].slots[from].slots();
+        place(state, part.node, part.component, to,
+              state.pool(part.component, to).free.take(slots));
+    }
 }
 
 bool waits_on_host(const Data& data) { return data.on(CPU) && !data.on(GPU); }
@@ -92,7 +122,7 @@ EvictStep evict_step(State& state, Component component, int64_t enough) {
         if (node == nullptr) break;
         const bool whole = is_device_leaf(node);
         if (state.config.writes_back()) {
-            const Counts lacks = counted(missing(state, node));
+            const Counts lacks = counted(missing(state, node), GPU);
             if (lacks_copy(lacks, whole, component)) {
                 if (step.node != 0) break;
                 step.node = handle_of(node);
@@ -129,57 +159,38 @@ Journal evict_host_nodes(State& state, Component component, int64_t slots) {
     return std::move(journaled.journal);
 }
 
-std::vector<NodePart> parts_to_back_up(const State& state, Node* node) {
-    std::vector<NodePart> parts;
-    for (const Part& part : missing(state, node)) {
-        parts.push_back(part_of(part.node, part.component, GPU));
-    }
-    return parts;
+NodeSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes) {
+    return slots_of(all_missing(state, nodes), GPU);
 }
 
-std::vector<NodePart> add_host_copy(State& state, Node* node, const bool (&wanted)[COMPONENTS]) {
-    std::vector<Part> parts = missing(state, node);
-    parts.erase(std::remove_if(parts.begin(), parts.end(),
-                               [&](const Part& part) { return !wanted[part.component]; }),
-                parts.end());
-    const Counts counts = counted(parts);
-    for (const Component each : ALL_COMPONENTS) require_free(state, each, CPU, counts[each]);
-    std::vector<NodePart> placed;
+HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
+                         const bool (&wanted)[COMPONENTS]) {
+    std::vector<Part> parts = all_missing(state, nodes);
+    keep_wanted(parts, wanted);
+    place_all(state, parts, GPU, CPU);
+    HostCopied copied;
+    copied.slots = slots_of(parts, CPU);
     for (const Part& part : parts) {
-        const int32_t slots = node->data[part.component].slots[GPU].slots();
-        place(state, node, part.component, CPU, state.pool(part.component, CPU).free.take(slots));
-        placed.push_back(part_of(node, part.component, CPU));
+        if (part.component == FULL) copied.stored.push_back(handle_of(part.node));
     }
-    return placed;
+    return copied;
 }
 
-std::vector<NodePart> parts_to_load(const State& state, Node* end) {
-    std::vector<NodePart> parts;
-    for (const Part& part : host_only_parts(state, end)) {
-        parts.push_back(part_of(part.node, part.component, CPU));
-    }
-    return parts;
+NodeSlots slots_to_load(const State& state, Node* end) {
+    return slots_of(host_only_parts(state, end), CPU);
 }
 
-std::vector<NodePart> add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
+DeviceCopied add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
     std::vector<Part> parts = host_only_parts(state, end);
-    parts.erase(std::remove_if(parts.begin(), parts.end(),
-                               [&](const Part& part) { return !wanted[part.component]; }),
-                parts.end());
-    Counts counts;
+    keep_wanted(parts, wanted);
+    place_all(state, parts, CPU, GPU);
+    DeviceCopied copied;
+    copied.slots = slots_of(parts, GPU);
     for (const Part& part : parts) {
-        counts[part.component] += part.node->data[part.component].slots[CPU].slots();
-    }
-    for (const Component each : ALL_COMPONENTS) require_free(state, each, GPU, counts[each]);
-    std::vector<NodePart> placed;
-    for (const Part& part : parts) {
-        const int32_t slots = part.node->data[part.component].slots[CPU].slots();
-        place(state, part.node, part.component, GPU,
-              state.pool(part.component, GPU).free.take(slots));
         if (part.component == FULL) emit_stored(state, part.node, GPU);
-        placed.push_back(part_of(part.node, part.component, GPU));
+        if (part.component == SWA) copied.paired.append(part.node->data[FULL].slots[GPU]);
     }
-    return placed;
+    return copied;
 }
 
 Runs add_device_data(State& state, Node* node, Component component) {

@@ -34,26 +34,37 @@ EvictStep evict_node(State& state, Node* node, Component component);
 // Evict from the host until so many slots of a component came free; returns what did.
 Journal evict_host_nodes(State& state, Component component, int64_t slots);
 
-// Data of one node.
-struct NodePart {
-    uint64_t node = 0;
-    Component component = FULL;
-    int32_t pages = 0;
-    Runs slots;
+// Slots of some nodes, by component, in the order of the nodes.
+struct NodeSlots {
+    Runs of[COMPONENTS];
 };
 
-// What a node has on the device and not on the host, with its device slots.
-std::vector<NodePart> parts_to_back_up(const State& state, Node* node);
+// The device slots of what nodes have there and not on the host.
+NodeSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes);
 
-// Give a node host slots for the components that it lacks there. Throws: BadArgument, OutOfSlots.
-std::vector<NodePart> add_host_copy(State& state, Node* node, const bool (&wanted)[COMPONENTS]);
+struct HostCopied {
+    NodeSlots slots;
+    // The nodes that had no full data on the host.
+    std::vector<uint64_t> stored;
+};
 
-// What a load of the path to a node reads, root first, with the host slots.
-std::vector<NodePart> parts_to_load(const State& state, Node* end);
+// Give nodes host slots for the components that they lack there, all or none.
+// Throws: BadArgument, OutOfSlots.
+HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
+                         const bool (&wanted)[COMPONENTS]);
+
+// The host slots that a load of the path to a node reads, root first.
+NodeSlots slots_to_load(const State& state, Node* end);
+
+struct DeviceCopied {
+    NodeSlots slots;
+    // The full slots of the pages that got window slots.
+    Runs paired;
+};
 
 // Give the nodes device slots for these parts, and emit the stores of full data.
 // Throws: OutOfSlots.
-std::vector<NodePart> add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
+DeviceCopied add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
 
 // Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
 Runs add_device_data(State& state, Node* node, Component component);

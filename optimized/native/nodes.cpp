@@ -51,6 +51,13 @@ void check_offered(const Key& key, const Offered& offered) {
     check("counted_pages", offered.counted_pages);
 }
 
+// The first page of the node in which the window before a node's end begins.
+int64_t whole_window_start(const State& state, const Node* node) {
+    const int64_t start = window_start(state, node->end());
+    while (node->parent != nullptr && node->start > start) node = node->parent;
+    return node->start;
+}
+
 bool within(const Pages& pages, const std::vector<Pages>& ranges) {
     return std::any_of(ranges.begin(), ranges.end(), [&](const Pages& range) {
         return range.begin <= pages.begin && pages.end <= range.end;
@@ -124,13 +131,14 @@ NodeMatched match_nodes(State& state, const Key& key) {
     return outcome;
 }
 
-NodeLocked lock_node(State& state, Node* node, bool window, bool mamba) {
+NodeLocked lock_node(State& state, Node* node, bool window, bool mamba,
+                     const std::vector<Node*>& windows_of) {
     int64_t window_from = -1;
     if (window && state.config.swa()) {
-        const int64_t start = window_start(state, node->end());
-        const Node* first = node;
-        while (first->parent != nullptr && first->start > start) first = first->parent;
-        window_from = first->start;
+        window_from = whole_window_start(state, node);
+        for (const Node* each : windows_of) {
+            window_from = std::min(window_from, whole_window_start(state, each));
+        }
     }
     const int64_t before = state.pool(FULL, GPU).protected_slots;
     NodeLocked locked;
@@ -189,7 +197,12 @@ NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) 
         throw;
     }
     outcome.end = handle_of(done.end);
-    for (const Node* each : done.wanted) outcome.wanted.push_back(handle_of(each));
+    const Node* lowest = nullptr;
+    for (const Node* each : done.wanted) {
+        outcome.wanted.push_back(handle_of(each));
+        if (lowest == nullptr || each->start > lowest->start) lowest = each;
+    }
+    if (lowest != nullptr) outcome.wanted_end = handle_of(lowest);
     add_taken(done.end, offered, journaled.journal, outcome);
     outcome.cuts = std::move(journaled.journal.cuts);
     return outcome;

@@ -61,8 +61,10 @@ struct NodeLocked {
     bool window_below_root = false;
 };
 
-// Hold a node: full data up to the root, the nodes of the last window, its state.
-NodeLocked lock_node(State& state, Node* node, bool window, bool mamba);
+// Hold a node: full data up to the root, the nodes of the last window, its state. With the window
+// also those of nodes above it, and all window data below them.
+NodeLocked lock_node(State& state, Node* node, bool window, bool mamba,
+                     const std::vector<Node*>& windows_of);
 
 // The hold of a receipt that was given for this node. Throws: ReceiptSpent, BadArgument.
 Hold& hold_of(State& state, Node* node, uint64_t receipt);
@@ -103,8 +105,9 @@ struct NodeInserted {
     Runs state;
     // Pages of the caller that the tree had.
     std::vector<Pages> duplicates;
-    // Nodes to copy to the host, in this order.
+    // Nodes to copy to the host, in this order; and the lowest of them, which the others are above.
     std::vector<uint64_t> wanted;
+    uint64_t wanted_end = 0;
     std::vector<NodeCut> cuts;
 };
 

@@ -53,6 +53,11 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # The node that each open lock of host copies is for.
         self.host_locks: dict[int, int] = {}
         self._host_receipts = 0
+        # The nodes of the copy to the host that the controller makes; those of a copy of several
+        # nodes that it has not made yet; and those of one that it has made and will lock next.
+        self._copy: tuple[int, ...] = ()
+        self._joined: tuple[int, ...] = ()
+        self._locking: tuple[int, ...] = ()
         # Tokens that the controller is about to copy to the host, by component; and what was free
         # there before it took slots for them.
         self._copying: dict[ComponentType, int] = {}

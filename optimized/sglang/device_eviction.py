@@ -28,6 +28,10 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
 
 
+NOTHING = (None, None, None)
+"""What leaves the host where there is no host tier."""
+
+
 class Left(NamedTuple):
     """Token slots of data that left the tree, by component, and how many."""
 
@@ -72,10 +76,11 @@ class DeviceEviction(CoreState):
             step = nodes.evict_node(step.node, int(component_type))
         unbacked = step.lost * self.page_size
         left = step.device
-        if self._has_parts or self._hicache or left[0] is None:
-            device, host, tokens, _ = self._left(left, step.host)
+        on_host = step.host if self._hicache else NOTHING
+        if self._has_parts or left[0] is None or on_host[0] is not None:
+            device, host, tokens, _ = self._left(left, on_host)
         else:
-            # Full data on the device is all there is.
+            # Full data on the device is all that left.
             slots = self._full.get(left[0])
             device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.shape[0]}
         # In the order of SGLang's fields: no action, no node to evict, and progress.
@@ -131,30 +136,18 @@ class DeviceEviction(CoreState):
     ) -> DriveHostEvictionResult:
         """Free host slots of a component."""
         result = DriveHostEvictionResult()
-        wanted = {component_type: num_tokens}
-        if self._is_part_of_copy(component_type, num_tokens):
-            # The controller makes room pool by pool, for the whole of a copy. Room for all of it is
-            # made here, in the order of the components, as far as it lacks. What the controller
-            # has taken from a pool since is room that was there.
-            wanted = {
-                kind: tokens - max(self._room(kind), self._rooms[kind])
-                for kind, tokens in self._copying.items()
-            }
-        for kind in KINDS:
-            table = self.host_tables.get(kind)
-            short = wanted.get(kind, 0) - result.tracker.get(kind, 0)
-            if table is None or short <= 0:
-                continue
-            pages = -(-short // table.page_size)
-            device, host = self.native.nodes.evict_host(int(kind), pages)
-            left = self._add_slots(result, self._left(device, host))
-            for freed, tokens in left.host_tokens.items():
-                result.tracker[freed] += tokens
-                if freed in self._rooms:
-                    self._rooms[freed] += tokens
-            if self.is_write_back and host[0] is not None:
-                self._fold(host[0].runs()[0][0])
-                self._fold(len(host[0]))
+        if not self._is_part_of_copy(component_type, num_tokens):
+            if component_type in self.host_tables:
+                self._make_room(result, {component_type: num_tokens}, {component_type: 0})
+            return result
+        # The controller makes room pool by pool, for the whole of a copy. Room for all of it is
+        # made here. What the controller has taken from a pool since is room that was there.
+        rooms = {kind: max(self._room(kind), had) for kind, had in self._rooms.items()}
+        if self._joined:
+            self._make_room_for_each(result, rooms)
+        else:
+            self._make_room(result, self._copying, rooms)
+        self._rooms = {kind: had + result.tracker[kind] for kind, had in self._rooms.items()}
         return result
 
     def evict_excess_path_states(
@@ -193,6 +186,52 @@ class DeviceEviction(CoreState):
                 excess -= 1
 
     # Helpers.
+
+    def _make_room_for_each(
+        self, result: DriveHostEvictionResult, rooms: dict[ComponentType, int]
+    ) -> None:
+        """Make room for a copy of several nodes: for one after the other, as for copies of each.
+
+        A node that has room is locked meanwhile, as it is while it is copied.
+        """
+        nodes, receipts = self.native.nodes, []
+        for node in self._joined:
+            parts = zip(KINDS, nodes.slots_to_back_up((node,)), strict=True)
+            tokens = {
+                kind: len(rows) * self.host_tables[kind].page_size
+                for kind, rows in parts
+                if rows is not None and kind in rooms
+            }
+            if not self._make_room(result, tokens, rooms):
+                break
+            for kind, count in tokens.items():
+                rooms[kind] -= count
+            receipts.append((node, nodes.lock(node)[0]))
+        for node, receipt in receipts:
+            nodes.unlock(node, receipt)
+
+    def _make_room(
+        self,
+        result: DriveHostEvictionResult,
+        wanted: dict[ComponentType, int],
+        rooms: dict[ComponentType, int],
+    ) -> bool:
+        """Evict from the host what its rooms lack for so many tokens; whether they suffice then."""
+        for kind, tokens in wanted.items():
+            table, short = self.host_tables[kind], tokens - rooms[kind]
+            if short <= 0:
+                continue
+            pages = -(-short // table.page_size)
+            device, host = self.native.nodes.evict_host(int(kind), pages)
+            left = self._add_slots(result, self._left(device, host))
+            for freed, count in left.host_tokens.items():
+                result.tracker[freed] += count
+                if freed in rooms:
+                    rooms[freed] += count
+            if self.is_write_back and host[0] is not None:
+                self._fold(host[0].runs()[0][0])
+                self._fold(len(host[0]))
+        return all(tokens <= rooms[kind] for kind, tokens in wanted.items())
 
     def _is_part_of_copy(self, kind: ComponentType, num_tokens: int) -> bool:
         """Whether the controller asks for room for the copy that it is about to make."""
@@ -250,7 +289,7 @@ class DeviceEviction(CoreState):
             result.host_frees[kind] += slots
         return left
 
-    def _left(self, device: _core.FreedSlots, host: _core.FreedSlots) -> Left:
+    def _left(self, device: _core.RowsByComponent, host: _core.RowsByComponent) -> Left:
         """The token slots of rows that came free."""
         left = Left({}, {}, {}, {})
         full, swa, states = device

@@ -17,9 +17,12 @@ from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFullToSWAMapping
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-from kvcanon.optimized.sglang.core_state import FULL, KINDS, MAMBA, SWA, CoreState
+from kvcanon.optimized import _core
+from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
 
 HOST = 1
+PARTS = (SWA, MAMBA)
+"""The components besides full data, in the order of the native numbers."""
 POOLS = {SWA: PoolName.SWA, MAMBA: PoolName.MAMBA}
 Transfers = dict[ComponentType, list[PoolTransfer]]
 
@@ -53,49 +56,51 @@ class HostTier(CoreState):
         return BackupKV(chain[::-1])
 
     def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
-        """What a node has on the device alone: its full token slots, and the other components."""
-        full = self._full.nothing
+        """What a copy named by a node reads on the device: full slots, and other components."""
+        self._copy = self._joined or (node_id,)
+        full, *others = (self._nodes or self.native.nodes).slots_to_back_up(self._copy)
+        slots = self._full.nothing if full is None else self._full.get(full)
         transfers: Transfers = {}
-        copied: dict[ComponentType, int] = {}
-        for _, number, rows in self.native.nodes.parts_to_back_up(node_id):
-            kind = KINDS[number]
-            slots = self.tables[kind].get(rows)
-            if kind in self.host_tables:
-                copied[kind] = len(slots)
-            if kind is FULL:
-                full = slots
-            elif kind in self.host_tables:
-                transfers[kind] = [
-                    PoolTransfer(name=POOLS[kind], device_indices=slots, nodes_to_load=[node_id])
-                ]
-        self._expect_copy(copied)
-        return full, transfers
+        if not self._has_parts and not self._joined:
+            return slots, transfers  # The controller asks for room in the one pool that there is.
+        tokens = {FULL: slots.shape[0]}
+        for kind, rows in zip(PARTS, others, strict=True):
+            if rows is not None and kind in self.host_tables:
+                part = self.tables[kind].get(rows)
+                tokens[kind] = part.shape[0]
+                transfers[kind] = [PoolTransfer(POOLS[kind], None, part)]
+        self._expect_copy(tokens)
+        return slots, transfers
 
     def commit_backup(
         self, node_id: int, host_indices: torch.Tensor, comp_xfers: Transfers
     ) -> None:
-        """Record that a node's data is on its way to these host slots."""
-        self._copying = {}
-        given = {
-            kind: transfers[0].host_indices
-            for kind, transfers in comp_xfers.items()
-            if transfers and transfers[0].host_indices is not None
-        }
-        if host_indices.numel():
-            given[FULL] = host_indices
-        kinds = [int(kind) for kind in given]
-        for _, number, rows in self.native.nodes.add_host_copy(node_id, kinds):
-            kind = KINDS[number]
-            self.host_tables[kind].put(rows, given[kind])
-            if kind is FULL:
-                self.unannounced.add(node_id)
+        """Record that the data of a copy is on its way to these host slots."""
+        del node_id
+        self._copying, self._joined = {}, ()
+        given = {FULL: host_indices} if host_indices.numel() else {}
+        for kind, transfers in comp_xfers.items():
+            if transfers and transfers[0].host_indices is not None:
+                given[kind] = transfers[0].host_indices
+        nodes = self._nodes or self.native.nodes
+        placed, stored = nodes.add_host_copy(self._copy, given)
+        for kind, slots in given.items():
+            rows = placed[kind]
+            if rows is not None:
+                self.host_tables[kind].put(rows, slots)
+        self.unannounced.update(stored)
+        # The controller locks the node that names the copy now: for all of them.
+        self._locking = self._copy
 
     def mark_write_through_pending(self, node_ids: list[int], ack_id: int) -> list[int]:
         """Record which acknowledgement ends the copies of nodes; returns them upper first."""
-        for node_id in node_ids:
+        copied, self._locking = list(self._locking or node_ids), ()
+        for node_id in copied:
             self.pending[node_id] = ack_id
-        nodes = self.native.nodes
-        return sorted(node_ids, key=lambda node_id: nodes.describe(node_id)[0])
+        if len(copied) > 1:
+            nodes = self.native.nodes
+            copied.sort(key=lambda node_id: nodes.describe(node_id)[0])
+        return copied
 
     def finish_write_through(self, node_ids: list[int], ack_id: int) -> None:
         """End copies to the host, and announce full data that is there now."""
@@ -148,24 +153,13 @@ class HostTier(CoreState):
         self, node_id: int, req: object = None
     ) -> tuple[PoolTransfer, Transfers]:
         """What a load of the path to a node reads on the host."""
-        nodes_of: dict[ComponentType, list[int]] = {kind: [] for kind in self.tables}
-        slots: dict[ComponentType, list[torch.Tensor]] = {kind: [] for kind in self.tables}
-        for node, number, rows in self.native.nodes.parts_to_load(node_id):
-            kind = KINDS[number]
-            nodes_of[kind].append(node)
-            slots[kind].append(self.host_tables[kind].get(rows))
-        full = torch.cat(slots[FULL]) if slots[FULL] else self.host_tables[FULL].nothing
-        kv = PoolTransfer(name=PoolName.KV, host_indices=full, nodes_to_load=nodes_of[FULL])
+        full, *others = (self._nodes or self.native.nodes).slots_to_load(node_id)
+        table = self.host_tables[FULL]
+        kv = PoolTransfer(PoolName.KV, table.nothing if full is None else table.get(full))
         transfers = {
-            kind: [
-                PoolTransfer(
-                    name=POOLS[kind],
-                    host_indices=torch.cat(slots[kind]),
-                    nodes_to_load=nodes_of[kind],
-                )
-            ]
-            for kind in (SWA, MAMBA)
-            if nodes_of.get(kind)
+            kind: [PoolTransfer(POOLS[kind], self.host_tables[kind].get(rows))]
+            for kind, rows in zip(PARTS, others, strict=True)
+            if rows is not None
         }
         own = None if req is None else req.kv.mamba_pool_idx  # type: ignore[attr-defined]
         if MAMBA in transfers and own is not None:
@@ -190,27 +184,36 @@ class HostTier(CoreState):
         """Record that data is on its way to these device slots; returns the pairs to map."""
         kv_xfer.device_indices = device_indices
         given = {kind: transfers[0].device_indices for kind, transfers in comp_xfers.items()}
-        if kv_xfer.nodes_to_load:
+        if device_indices.numel():
             given[FULL] = device_indices
-        taken = dict.fromkeys(given, 0)
-        full_of: list[torch.Tensor] = []
-        window_of: list[torch.Tensor] = []
-        nodes = self.native.nodes
-        for node, number, rows in nodes.add_device_copy(node_id, [int(kind) for kind in given]):
-            kind = KINDS[number]
-            table = self.tables[kind]
-            begin = taken[kind]
-            taken[kind] = end = begin + len(rows)
-            table.put(rows, given[kind], begin)
-            if kind is SWA:
-                full_of.append(self._full.get(nodes.slots(node)))
-                window_of.append(given[kind][begin * table.page_size : end * table.page_size])
-        return [RebuildFullToSWAMapping(full_of, window_of)] if full_of else []
+        nodes = self._nodes or self.native.nodes
+        placed, paired = nodes.add_device_copy(node_id, given)
+        for kind, slots in given.items():
+            rows = placed[kind]
+            if rows is not None:
+                self.tables[kind].put(rows, slots)
+        if paired is None:
+            return []
+        return [RebuildFullToSWAMapping([self._full.get(paired)], [given[SWA]])]
 
     def finish_load_back(self, anchor_node_id: int) -> None:
         """Do nothing: the controller's locks protect what a load reads until now."""
 
     # Helpers.
+
+    def _copies_of(self, wanted: list[int], done: _core.NodeInserted) -> list[object]:
+        """The action for the copies that an insert wants.
+
+        SGLang plans, allocates and acknowledges each copy on its own, so that nodes of one path are
+        copied as one, named by the lowest. Where the host lacks room for all of it, `end_insert`
+        asks for a copy of each. A state is locked only at the end of a path.
+        """
+        if not self.pending.keys().isdisjoint(wanted):
+            wanted = [node for node in wanted if node not in self.pending]
+        elif len(wanted) > 1 and MAMBA not in self.tables:
+            self._joined = tuple(wanted)
+            return [BackupKV([done.wanted_end])]
+        return [BackupKV(wanted)] if wanted else []
 
     def _forget_host_tier(self) -> None:
         self.pending.clear()

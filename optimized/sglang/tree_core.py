@@ -151,9 +151,12 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         return False
 
     def end_insert(self) -> list[object]:
-        """Return the actions of a suspended insert: none."""
+        """Return what is left to do: copies, each on its own, that could not be made as one."""
         self._copying = {}
-        return []
+        if not self._joined:
+            return []
+        left, self._joined = BackupKV(list(self._joined)), ()
+        return [left]
 
     # Locks.
 
@@ -167,7 +170,9 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         nodes = self._nodes or self.native.nodes
         if node_id == self._root:
             return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
-        receipt, newly, below_root = nodes.lock(node_id, SWA not in skipped, MAMBA not in skipped)
+        receipt, newly, below_root = nodes.lock(
+            node_id, SWA not in skipped, MAMBA not in skipped, self._locking
+        )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.tables and SWA not in skipped:
             receipts[SWA] = receipt if below_root else None
@@ -328,9 +333,9 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             nodes = self._nodes or self.native.nodes
             self._windows_below = inserts.add_window_actions(actions, done, tokens, nodes, full)
         if self._hicache:
-            wanted = [node for node in done.wanted if node not in self.pending]
+            wanted = done.wanted
             if wanted:
-                actions.append(BackupKV(wanted))
+                actions += self._copies_of(wanted, done)
         if self._has_parts and MAMBA in self.tables and done.state is not None:
             rows = nodes.slots(done.end, None, int(MAMBA))
             self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])

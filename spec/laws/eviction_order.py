@@ -25,7 +25,12 @@ from kvcanon.spec.operations import (
     InsertHost,
     LoadDecision,
 )
-from kvcanon.spec.replay.backup import due_backups, enqueued_parts, replay_backups
+from kvcanon.spec.replay.backup import (
+    copies_several,
+    due_backups,
+    enqueued_parts,
+    replay_backups,
+)
 from kvcanon.spec.replay.board import Board, board_of
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device
@@ -238,3 +243,5 @@ def _backups(step: Step, seen: ObservedChanges) -> Iterator[Board]:
         return
     for choices in _choices(step, seen):
         yield replay_backups(step, choices)
+        if copies_several(step):
+            yield replay_backups(step, choices, node_by_node=True)

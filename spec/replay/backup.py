@@ -6,6 +6,8 @@ copy; and window data and mamba states that came back since their node was copie
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from attrs import frozen
 
 from kvcanon.spec.operations import Insert, Inserted
@@ -87,21 +89,42 @@ def _window_from(state: Snapshot, end: NodeState) -> int:
     return window_start(state.end(end), config.window_tokens, config.page_size)
 
 
-def replay_backups(step: Step, choices: HostChoices) -> Board:
-    """The board after an insert; only its host side is replayed."""
+def copies_several(step: Step) -> bool:
+    """Whether an insert enqueued a transfer of several nodes."""
+    return any(len({node_id for node_id, _ in each.parts}) > 1 for each in _made(step))
+
+
+def replay_backups(step: Step, choices: HostChoices, *, node_by_node: bool = False) -> Board:
+    """The board after an insert; only its host side is replayed.
+
+    Room is made for one transfer after the other. A transfer of several nodes may also get its room
+    as if each node had one of its own.
+    """
     board, path = _inserted(step)
-    for transfer in _made(step):
-        needed = Counts.of({c: len(slots) for c, slots in transfer.targets.items()})
+    for needed, parts in _by_node(step) if node_by_node else _by_transfer(step):
         ensure_host_slots(board, needed, choices)
-        for component, slots in transfer.targets.items():
-            board.free[component, CPU] -= len(slots)
-        for node_id, component in transfer.parts:
+        for component in board.config.components:
+            board.free[component, CPU] -= needed[component]
+        for node_id, component in parts:
             _copy(step.after, path, step.after.nodes.get(node_id), component)
     if choices.tries_in_vain:
         left = next((due for due in due_backups(step) if not due.done()), None)
         if left is not None:
             ensure_host_slots(board, left.counts(), choices)
     return board
+
+
+def _by_transfer(step: Step) -> Iterator[tuple[Counts, Iterable[Part]]]:
+    for transfer in _made(step):
+        yield Counts.of({c: len(slots) for c, slots in transfer.targets.items()}), transfer.parts
+
+
+def _by_node(step: Step) -> Iterator[tuple[Counts, Iterable[Part]]]:
+    copied = enqueued_parts(step)
+    for due in due_backups(step):
+        parts = [(due.node.node_id, c) for c in due.components]
+        if all(part in copied for part in parts):
+            yield due.counts(), parts
 
 
 def _inserted(step: Step) -> tuple[Board, list[Piece]]:

@@ -45,7 +45,7 @@ def prompt(*tokens: int) -> array[int]:
     return array("q", tokens)
 
 
-def listed(freed: _core.FreedSlots) -> list[list[int] | None]:
+def listed(freed: _core.RowsByComponent) -> list[list[int] | None]:
     """The slots that came free, as lists by component."""
     return [None if slots is None else slots.tolist() for slots in freed]
 

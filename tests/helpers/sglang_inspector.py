@@ -129,7 +129,9 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     ) -> None:
         if value is None or component_type not in self.host_tables:
             self._refuse("a host value that is taken away, or has no host tier")
-        for _, _, rows in self.native.nodes.add_host_copy(node_id, [int(component_type)]):
+        placed, _ = self.native.nodes.add_host_copy([node_id], [int(component_type)])
+        rows = placed[component_type]
+        if rows is not None:
             self.host_tables[component_type].put(rows, value)
 
     def evict_component(

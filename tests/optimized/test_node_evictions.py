@@ -52,7 +52,7 @@ def test_a_step_ends_before_a_victim_that_must_be_copied() -> None:
     """Under write_back the victims before it leave; the next step names it."""
     core, nodes = made(policy=WritePolicy.WRITE_BACK)
     copied, plain = (nodes.insert(prompt(*tokens)).end for tokens in ((1, 2), (3, 4)))
-    nodes.add_host_copy(copied, [FULL])
+    nodes.add_host_copy([copied], [FULL])
     step = nodes.evict_step(FULL, 4)
     assert (step.node, step.copy_first, listed(step.device)[FULL]) == (copied, False, [0, 1])
     step = nodes.evict_step(FULL, 2)
@@ -93,8 +93,8 @@ def test_write_back_names_a_victim_that_has_no_copy() -> None:
     assert (step.node, step.copy_first, step.whole) == (end, True, True)
     assert list(step.lacks) == [2, 0, 0]
     assert nodes.has(end, FULL)
-    ((node, kind, slots),) = nodes.add_host_copy(end, [FULL])
-    assert (node, kind, slots.tolist()) == (end, FULL, [0, 1])
+    placed, stored = nodes.add_host_copy([end], [FULL])
+    assert (listed(placed), stored) == ([[0, 1], None, None], [end])
     left = nodes.evict_node(end, FULL)
     assert (left.lost, left.whole) == (0, True)
     assert nodes.describe(end)[2:] == ((False, False, False), (True, False, False))
@@ -108,7 +108,7 @@ def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
     core, nodes = made(policy=WritePolicy.WRITE_BACK)
     upper = nodes.insert(prompt(1, 2)).end
     lower = nodes.insert(prompt(1, 2, 3)).end
-    nodes.add_host_copy(lower, [FULL])
+    nodes.add_host_copy([lower], [FULL])
     nodes.evict_node(lower, FULL)
     step = nodes.evict_node(upper, FULL)
     assert step.lost == 2
@@ -122,13 +122,14 @@ def test_an_insert_says_what_to_copy() -> None:
     core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
     nodes.set_wanted_hits(2)
     one = nodes.insert(prompt(1, 2))
-    assert one.wanted == []
+    assert (one.wanted, one.wanted_end) == ([], 0)
     two = nodes.insert(prompt(1, 2, 3))
     assert two.wanted == [one.end]
     nodes.set_wanted_hits(1)
     three = nodes.insert(prompt(1, 2, 3, 4), counted_pages=3)
     assert three.wanted == [one.end, two.end, three.end]
-    nodes.add_host_copy(one.end, [FULL])
+    assert three.wanted_end == three.end
+    nodes.add_host_copy([one.end], [FULL])
     assert nodes.insert(prompt(1, 2, 3, 4)).wanted == [two.end, three.end]
     sound(core)
 
@@ -138,9 +139,9 @@ def test_a_copy_to_the_host_is_announced_when_the_caller_says_so() -> None:
     core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
     end = nodes.insert(prompt(1, 2)).end
     core.take_events()
-    assert [(part[0], part[1]) for part in nodes.parts_to_back_up(end)] == [(end, FULL)]
-    nodes.add_host_copy(end, [FULL])
-    assert nodes.parts_to_back_up(end) == []
+    assert listed(nodes.slots_to_back_up([end])) == [[0, 1], None, None]
+    nodes.add_host_copy([end], [FULL])
+    assert listed(nodes.slots_to_back_up([end])) == [None, None, None]
     assert core.take_events() == []
     nodes.emit_host_store(end)
     (event,) = core.take_events()
@@ -153,16 +154,19 @@ def test_what_the_host_has_is_loaded_by_its_end() -> None:
     end = nodes.insert(prompt(1, 2, 3), state=True).end
     upper = nodes.parent(end)
     assert upper is not None
-    for node in (upper, end):
-        nodes.add_host_copy(node, [FULL, SWA, MAMBA])
+    on_host, stored = nodes.add_host_copy([upper, end], [FULL, SWA, MAMBA])
+    assert stored == [upper, end]
     for node in (end, upper):
         nodes.evict_node(node, FULL)
     core.take_events()
-    wanted = [(upper, FULL), (end, FULL), (end, SWA), (end, MAMBA)]
-    assert [part[:2] for part in nodes.parts_to_load(end)] == wanted
-    placed = nodes.add_device_copy(end, [FULL, SWA, MAMBA])
-    assert [part[:2] for part in placed] == wanted
-    assert nodes.parts_to_load(end) == []
+    full, swa, states = listed(nodes.slots_to_load(end))
+    # The window of the upper node was copied as well, and its end does not need it.
+    assert [full, (swa or [])[-1:], states] == [*listed(on_host)[:1], swa, listed(on_host)[2]]
+    placed, paired = nodes.add_device_copy(end, [FULL, SWA, MAMBA])
+    assert [len(rows or []) for rows in listed(placed)] == [3, 1, 1]
+    assert paired is not None
+    assert paired.tolist() == (listed(placed)[FULL] or [])[-1:]
+    assert listed(nodes.slots_to_load(end)) == [None, None, None]
     assert nodes.match(prompt(1, 2, 3)).device_pages == 3
     assert [(event.kind, event.pages) for event in core.take_events()] == [
         ("stored", 2),
@@ -175,7 +179,7 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     """An eviction from the host names the host slots, also of a node that leaves the tree."""
     core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
     end = nodes.insert(prompt(1, 2)).end
-    nodes.add_host_copy(end, [FULL])
+    nodes.add_host_copy([end], [FULL])
     assert nodes.evict_host(FULL, 1)[1][FULL] is None
     nodes.evict_node(end, FULL)
     device, host = nodes.evict_host(FULL, 1)
@@ -183,3 +187,17 @@ def test_the_host_gives_up_what_it_has_for_longest() -> None:
     assert listed(host)[FULL] == [0, 1]
     assert nodes.all() == [nodes.root()]
     sound(core)
+
+
+def test_a_lock_of_several_nodes_holds_their_windows() -> None:
+    """A copy of a path reads window data above the last window: its lock holds that as well."""
+    _, nodes = made(window=1, policy=WritePolicy.WRITE_THROUGH)
+    done = nodes.insert(prompt(1, 2, 3))
+    upper = nodes.parent(done.end)
+    assert upper is not None
+    assert sorted(done.wanted) == sorted([upper, done.wanted_end])
+    receipt, _, _ = nodes.lock(done.wanted_end, windows_of=done.wanted)
+    assert nodes.evict_step(SWA).node == 0
+    nodes.unlock(done.wanted_end, receipt)
+    nodes.lock(done.wanted_end)
+    assert nodes.evict_step(SWA).node == upper
