@@ -78,10 +78,18 @@ class AnswerError(Exception):
 class ViolationError(SpecViolation):
     """An operation after which laws do not hold."""
 
-    def __init__(self, words: str, violations: Sequence[Violation], after: str = "") -> None:
+    def __init__(
+        self,
+        words: str,
+        violations: Sequence[Violation],
+        after: str = "",
+        outcome: object = None,
+    ) -> None:
         super().__init__(words)
         self.after = after
         """The operation and its outcome, as "Insert" or "Insert, refused"."""
+        self.outcome = outcome
+        """What the cache answered; None if that is not known."""
         self.violations = tuple(sorted(violations, key=lambda each: each.law.level is Level.SHOULD))
         """Violations of MUST laws come first."""
 

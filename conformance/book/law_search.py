@@ -95,7 +95,10 @@ def search_laws(words: str) -> Found:
         for at, each in enumerate(symptoms())
     }
     of_laws = {law_id: _text_of(law) for law_id, law in LAWS.items()}
-    asked = {stem: _worth(stem, [*of_symptoms.values(), *of_laws.values()]) for stem in stems}
+    texts = [*of_symptoms.values(), *of_laws.values()]
+    # A word that no text has, as in "CUDA OOM after hours", says nothing about which is meant.
+    known = stems & frozenset().union(*(each.head | each.faults | each.rest for each in texts))
+    asked = {stem: _worth(stem, texts) for stem in known}
     least = HALF * 2 * sum(asked.values())
     seen = [symptoms()[at] for at in _ranked(of_symptoms, asked, least)[:MOST_SYMPTOMS]]
     named = {law_id for each in seen for law_id in each.laws}

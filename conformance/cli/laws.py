@@ -150,6 +150,7 @@ def _print_found(found: Found, *, as_json: bool) -> None:
         _print_rows(out, "Laws with these words", found.laws)
     if not (found.symptoms or found.laws):
         out.print("No symptom and no law has any of these words.")
+        out.print(f"Try the words of your logs, or read all symptoms: {SITE}symptoms.html")
         return
     out.print(f"`kvcanon laws ID` prints a law whole; all symptoms: {SITE}symptoms.html")
 

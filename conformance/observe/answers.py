@@ -20,7 +20,9 @@ from attrs import fields, has
 from kvcanon.conformance.errors import AnswerError, ViolationError, shown
 from kvcanon.conformance.observe.explain import sentence
 from kvcanon.conformance.protocol.calls import CALLS
+from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Violation
+from kvcanon.spec.operations import Done, Refused
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot
 
@@ -74,6 +76,13 @@ def typed_read(read: Read) -> Read:
         return data
 
     return read_bytes
+
+
+def outcome_of(answer: object) -> object:
+    """What a call returned or refused, as an outcome that reports have words for."""
+    if isinstance(answer, CacheError):
+        return Refused(answer)
+    return Done() if answer is None else answer
 
 
 def answer_violation(wrong: AnswerError, number: int, asked: str) -> ViolationError:

@@ -57,7 +57,7 @@ class StepViolation(ViolationError):
     """A step broke laws."""
 
     def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
-        super().__init__(words, violations, _in_short(step))
+        super().__init__(words, violations, _in_short(step), step.outcome)
         self.step = step
 
 

@@ -87,7 +87,7 @@ def _(answer: ViolationError) -> str:
 
 def outcome_in_words(broken: ViolationError) -> str:
     """The answer of the call that broke a law; empty if it is not known."""
-    outcome = getattr(getattr(broken, "step", None), "outcome", None)
+    outcome = broken.outcome
     # An answer of a wrong type is no outcome of a step; the sentence above the calls shows it.
     is_wrong = any(each.law.law_id == LAW_ID for each in broken.violations)
     return "" if outcome is None or is_wrong else answer_in_words(outcome)

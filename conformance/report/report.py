@@ -72,7 +72,7 @@ DEPARTURES = {
     "uncovered_tombstones_stay": "a node without window data leaves with the last of what is below "
     "it",
     "cushion_refreshed": "a use leaves the window data of the page before its window as it was",
-    "limits": "calls are refused that the table of grounds has no ground against",
+    "limits": "calls may be refused for reasons that the table of refusals does not have",
 }
 """The meaning of each field of a profile that differs from the canon."""
 
@@ -342,8 +342,15 @@ def _offered(offer: Offer) -> Iterator[str]:
             yield f"{each.name.replace('_', ' ')}: {words}"
 
 
+def _listed(value: object) -> str:
+    """A value of a profile; the members of a set one by one."""
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(literal(each) for each in value)) or "none"
+    return literal(value)
+
+
 def _departures(profile: Profile) -> Iterator[Departure]:
     for each in fields(Profile):
         value, canon = getattr(profile, each.name), getattr(CANON, each.name)
         if value != canon:
-            yield Departure(each.name, literal(value), literal(canon), DEPARTURES[each.name])
+            yield Departure(each.name, _listed(value), _listed(canon), DEPARTURES[each.name])

@@ -155,3 +155,11 @@ def test_report_has_runs(open_page: OpenPage) -> None:
         "text => document.querySelector('.show-label').innerText !== text", arg=here
     )
     assert "#" not in page.url, "a report does not keep a step in its address"
+
+
+def test_long_keys_leave_the_answers_in_sight(open_page: OpenPage) -> None:
+    """A long prompt is wrapped in a report's calls, and does not push the answers out."""
+    page = open_page("report", "desktop")
+    calls = page.locator("table.calls").first
+    calls.locator("td.code").first.evaluate("(cell, text) => cell.innerText = text", "(0,), " * 60)
+    assert calls.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")

@@ -93,6 +93,14 @@ def test_plots_follow_the_colours_of_the_page(open_page: OpenPage, site: Path) -
     assert paper_of_plot(page) < 60
 
 
+def test_names_of_faults_are_not_cut_up(open_page: OpenPage, site: Path) -> None:
+    """On a phone the name of a mutant is one line of its table, which scrolls."""
+    page = open_page(site / "laws/MATCH-5/index.html", "phone")
+    name = page.locator("td code", has_text="lookup_pins_what_it_finds").first
+    assert name.evaluate("code => code.getClientRects().length") == 1
+    assert not scrolls_sideways(page)
+
+
 def paper_of_plot(page: Page) -> int:
     """How light the corner of the first plot is, from 0 to 255."""
     plot = page.locator("img[src*=bench_tree]").first

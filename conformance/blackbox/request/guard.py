@@ -23,7 +23,12 @@ from kvcanon.conformance.blackbox.request.checks import (
 from kvcanon.conformance.blackbox.request.events import EventChecker
 from kvcanon.conformance.blackbox.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
-from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer
+from kvcanon.conformance.observe.answers import (
+    LAW_ID,
+    answer_violation,
+    outcome_of,
+    require_answer,
+)
 from kvcanon.conformance.observe.evidence import Service
 from kvcanon.conformance.observe.explain import explain_violations
 from kvcanon.conformance.observe.key_text import key_in_words
@@ -361,4 +366,4 @@ class RequestBlackboxGuard:
             words = explain_violations(found, self.steps, call, repr(answer))
             refused = ", refused" if isinstance(answer, CacheError) else ""
             after = f"{call.partition(' ')[0]}{refused}"
-            self._report(ViolationError(words, found, after))
+            self._report(ViolationError(words, found, after, outcome_of(answer)))

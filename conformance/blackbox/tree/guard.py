@@ -35,7 +35,13 @@ from kvcanon.conformance.errors import (
     ViolationError,
     raise_violations,
 )
-from kvcanon.conformance.observe.answers import LAW_ID, answer_violation, require_answer, typed_read
+from kvcanon.conformance.observe.answers import (
+    LAW_ID,
+    answer_violation,
+    outcome_of,
+    require_answer,
+    typed_read,
+)
 from kvcanon.conformance.observe.capture import CallResult, call_cache
 from kvcanon.conformance.observe.explain import explain_violations, in_words
 from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
@@ -147,7 +153,7 @@ class BlackboxGuard(WrappedCache):
             super().write(component, slot, data)
         except CacheError as error:
             after_refusal(state, operation, error)
-            self._raise_violations(operation, f"refused: {error}")
+            self._raise_violations(operation, error)
             raise
         state.written[COLUMN[component]][slot] = data
         state.compared.clear()
@@ -189,7 +195,7 @@ class BlackboxGuard(WrappedCache):
         if result.refusal is not None:
             self._check_events(operation, refused=True)
             after_refusal(self._state, operation, result.refusal)
-            self._raise_violations(operation, f"refused: {result.refusal}")
+            self._raise_violations(operation, result.refusal)
             return
         answer = result.unwrap()
         require_answer(method_of(type(operation)), answer)
@@ -276,8 +282,9 @@ class BlackboxGuard(WrappedCache):
         violations = self._state.checks.close()
         if not violations:
             return
-        answered = in_words(Refused(answer)) if isinstance(answer, CacheError) else str(answer)
+        outcome = outcome_of(answer)
+        answered = f"refused: {answer}" if isinstance(outcome, Refused) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        refused = ", refused" if answered.startswith("refused: ") else ""
+        refused = ", refused" if isinstance(outcome, Refused) else ""
         after = f"{type(operation).__name__}{refused}"
-        self._report(ViolationError(words, violations, after))
+        self._report(ViolationError(words, violations, after, outcome))

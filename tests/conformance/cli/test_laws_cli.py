@@ -59,7 +59,9 @@ def test_laws_about_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """Words that no law has are answered, and no words are refused."""
     assert read(capsys, "laws", "--about", "xyzzy") == (
         "No symptom and no law has any of these words.\n"
+        f"Try the words of your logs, or read all symptoms: {SITE}symptoms.html\n"
     )
+    assert read(capsys, "laws", "--about", "CUDA OOM after hours").startswith("The pool leaks")
     assert "no word to look for" in usage_error(capsys, "laws", "--about", "the")
     assert "drop RES-4 or --about" in usage_error(capsys, "laws", "RES-4", "--about", "lock")
 

@@ -9,6 +9,9 @@ from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
 from kvcanon.conformance.search.campaign import adapter_as
 from kvcanon.conformance.search.finding import Grounds
+from kvcanon.conformance.search.result import Failure
+from kvcanon.conformance.search.trial import Trial
+from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import Evicted, Settled
 from kvcanon.spec.types import Counts, Slots
@@ -56,6 +59,19 @@ def test_long_lines_are_shortened() -> None:
     assert short.endswith(f"# {len(line):,} characters; the script has all")
     assert len(short) < 500
     assert shortened("cache.poll()") == "cache.poll()"
+
+
+def test_answer_that_breaks_a_law_is_told_without_states() -> None:
+    """Judged by answers alone, the call that breaks a law is listed with what it answered."""
+    asked = Trial(adapter_as("reported:Forgetful")).from_outside()
+    drawn = (draw_case(seed, asked.adapter.offer) for seed in range(400))
+    played = ((case, asked.play(case)[0]) for case in drawn)
+    case, finding = next((case, found) for case, found in played if found is not None)
+    failure = Failure(finding, case, "walker", 1, black_box=True)
+    replay = replay_failure(failure, asked.adapter, judges_of(failure, ()))
+    answer, _, law_ids = code_lines(replay.calls)[-1].answer.partition("<- breaks ")
+    assert answer
+    assert law_ids == ", ".join(finding.broken)
 
 
 def test_nonsense_is_told_to_its_end() -> None:
