@@ -20,6 +20,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self, TypeAlias
 
@@ -75,18 +76,27 @@ class StreamRecorder:
 
     def flush(self) -> None:
         """Write what waits as a block of its own."""
-        if self._waiting:
-            deflated = zlib.compress(self._waiting, _LEVEL)
-            checksum = zlib.crc32(self._waiting)
-            self._file.write(_BLOCK.pack(len(deflated), len(self._waiting), checksum) + deflated)
-            self._waiting = bytearray()
-        self._file.flush()
+        with self._named_errors():
+            if self._waiting:
+                waiting, self._waiting = self._waiting, bytearray()
+                deflated = zlib.compress(waiting, _LEVEL)
+                block = _BLOCK.pack(len(deflated), len(waiting), zlib.crc32(waiting))
+                self._file.write(block + deflated)
+            self._file.flush()
 
     def close(self) -> None:
         """Write what waits, and close the file."""
         if not self._file.closed:
-            self.flush()
-            self._file.close()
+            with self._named_errors(), closing(self._file):
+                self.flush()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Let errors of writing say which file it is."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from error
 
     def __enter__(self) -> Self:
         return self
