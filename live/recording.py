@@ -129,13 +129,45 @@ class Recording:
         """All frames, in the order in which they arrived. Raises: BadRecording."""
         with self.path.open("rb") as file:
             for block in self.blocks:
-                yield from _frames_of(self.path, _inflate(self.path, file, block))
+                yield from self._frames_of(_inflate(self.path, file, block))
 
     def frames_backwards(self) -> Iterator[Arrived]:
         """All frames, the last first. Raises: BadRecording."""
         with self.path.open("rb") as file:
             for block in reversed(self.blocks):
-                yield from reversed(list(_frames_of(self.path, _inflate(self.path, file, block))))
+                yield from reversed(list(self._frames_of(_inflate(self.path, file, block))))
+
+    def _frames_of(self, block: bytes) -> Iterator[Arrived]:
+        at = 0
+        while at < len(block):
+            try:
+                source, flags, topic_bytes, payload_bytes, sequence, micros = _FRAME.unpack_from(
+                    block, at
+                )
+            except struct.error as error:
+                raise BadRecording(f"{self.path} has a frame that is cut off") from error
+            if source >= len(self.sources):
+                raise BadRecording(
+                    f"{self.path} has a frame of publisher {source}, which it does not name"
+                )
+            at += _FRAME.size
+            topic = block[at : at + topic_bytes]
+            at += topic_bytes
+            payload = block[at : at + payload_bytes]
+            at += payload_bytes
+            received = micros / _MICRO
+            if flags & BROKEN:
+                yield BrokenFrame(source, payload.decode(errors="replace"), received)
+            else:
+                yield Frame(
+                    source,
+                    topic,
+                    sequence,
+                    payload,
+                    received,
+                    replayed=bool(flags & REPLAYED),
+                    anew=bool(flags & ANEW),
+                )
 
 
 def open_recording(path: Path) -> Recording:
@@ -178,32 +210,3 @@ def _inflate(path: Path, file: BinaryIO, block: RecordedBlock) -> bytes:
     if len(inflated) != block.inflated or zlib.crc32(inflated) != block.checksum:
         raise BadRecording(f"{path} is damaged at byte {block.offset}: its checksum differs")
     return inflated
-
-
-def _frames_of(path: Path, block: bytes) -> Iterator[Arrived]:
-    at = 0
-    while at < len(block):
-        try:
-            source, flags, topic_bytes, payload_bytes, sequence, micros = _FRAME.unpack_from(
-                block, at
-            )
-        except struct.error as error:
-            raise BadRecording(f"{path} has a frame that is cut off") from error
-        at += _FRAME.size
-        topic = block[at : at + topic_bytes]
-        at += topic_bytes
-        payload = block[at : at + payload_bytes]
-        at += payload_bytes
-        received = micros / _MICRO
-        if flags & BROKEN:
-            yield BrokenFrame(source, payload.decode(errors="replace"), received)
-        else:
-            yield Frame(
-                source,
-                topic,
-                sequence,
-                payload,
-                received,
-                replayed=bool(flags & REPLAYED),
-                anew=bool(flags & ANEW),
-            )
