@@ -312,3 +312,14 @@ def test_log_and_recording_give_the_same_comparison(
         assert {each["kind"] for each in served["mismatches"]} == (
             {"served and not promised"} if name else set()
         )
+
+
+def test_full_disk_takes_no_report_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log that cannot be written ends the probe at once; a script is written after the report."""
+    with fault_at(FAULTS["hit one page short"], "sglang") as (url, options):
+        words = usage_error(capsys, "probe", url, "--log", "/dev/full")
+        assert words.endswith("No space left on device: '/dev/full'")
+        assert main(["probe", url, *options, "--script", "/dev/full"]) == 2
+    printed = capsys.readouterr()
+    assert "BROKEN: MATCH-1" in printed.out
+    assert "/dev/full cannot be written: No space left on device" in printed.err
