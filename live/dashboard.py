@@ -64,12 +64,12 @@ def _streams(watch: StreamWatch) -> Table:
     )
     for number, source in enumerate(watch.subscriber.sources):
         if number >= len(watch.fold.followers):
-            table.add_row(f"{number} {source.endpoint}", "waiting", *[""] * 6)
+            table.add_row(Text(f"{number} {source.endpoint}"), "waiting", *[""] * 6)
             continue
         counts = watch.fold.followers[number].counts
         events, pages = watch.rates(number)
         table.add_row(
-            f"{number} {source.endpoint}",
+            Text(f"{number} {source.endpoint}"),
             str(counts.last_sequence),
             amount(events),
             amount(pages),

@@ -54,8 +54,28 @@ def binds(endpoint: str) -> bool:
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
     """Bind a socket, and return where it is bound. Raises: BadEndpoint."""
+    _allow_ipv6(socket, endpoint)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         raise BadEndpoint(f"{endpoint} cannot be bound: {error.strerror}") from error
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Connect a socket to where another is bound, now or later. Raises: BadEndpoint."""
+    _allow_ipv6(socket, endpoint)
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        why = "" if "*" in endpoint else f": {error.strerror}"
+        raise BadEndpoint(
+            f"{endpoint!r} is no address to connect to{why}; name the machine and the port of the "
+            "publisher, as tcp://127.0.0.1:5557"
+        ) from error
+
+
+def _allow_ipv6(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    """Without it ZeroMQ takes no address in brackets, or never connects to it."""
+    if "[" in endpoint:
+        socket.setsockopt(zmq.IPV6, 1)

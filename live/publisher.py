@@ -27,7 +27,7 @@ from attrs import frozen
 
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
-from kvcanon.live.endpoints import bind, binds, endpoint_of_rank
+from kvcanon.live.endpoints import bind, binds, connect, endpoint_of_rank
 from kvcanon.live.replay_server import ReplayServer
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import Event
@@ -199,7 +199,7 @@ class Publisher:
     def _open(self, endpoint: str, binds_endpoint: bool | None) -> str:
         if binds(endpoint) if binds_endpoint is None else binds_endpoint:
             return bind(self._socket, endpoint)
-        self._socket.connect(endpoint)
+        connect(self._socket, endpoint)
         return endpoint
 
     def _has_room(self, pages: int) -> bool:

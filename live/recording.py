@@ -20,6 +20,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self, TypeAlias
 
@@ -75,18 +76,27 @@ class StreamRecorder:
 
     def flush(self) -> None:
         """Write what waits as a block of its own."""
-        if self._waiting:
-            deflated = zlib.compress(self._waiting, _LEVEL)
-            checksum = zlib.crc32(self._waiting)
-            self._file.write(_BLOCK.pack(len(deflated), len(self._waiting), checksum) + deflated)
-            self._waiting = bytearray()
-        self._file.flush()
+        with self._named_errors():
+            if self._waiting:
+                waiting, self._waiting = self._waiting, bytearray()
+                deflated = zlib.compress(waiting, _LEVEL)
+                block = _BLOCK.pack(len(deflated), len(waiting), zlib.crc32(waiting))
+                self._file.write(block + deflated)
+            self._file.flush()
 
     def close(self) -> None:
         """Write what waits, and close the file."""
         if not self._file.closed:
-            self.flush()
-            self._file.close()
+            with self._named_errors(), closing(self._file):
+                self.flush()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Let errors of writing say which file it is."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from error
 
     def __enter__(self) -> Self:
         return self
@@ -119,13 +129,45 @@ class Recording:
         """All frames, in the order in which they arrived. Raises: BadRecording."""
         with self.path.open("rb") as file:
             for block in self.blocks:
-                yield from _frames_of(self.path, _inflate(self.path, file, block))
+                yield from self._frames_of(_inflate(self.path, file, block))
 
     def frames_backwards(self) -> Iterator[Arrived]:
         """All frames, the last first. Raises: BadRecording."""
         with self.path.open("rb") as file:
             for block in reversed(self.blocks):
-                yield from reversed(list(_frames_of(self.path, _inflate(self.path, file, block))))
+                yield from reversed(list(self._frames_of(_inflate(self.path, file, block))))
+
+    def _frames_of(self, block: bytes) -> Iterator[Arrived]:
+        at = 0
+        while at < len(block):
+            try:
+                source, flags, topic_bytes, payload_bytes, sequence, micros = _FRAME.unpack_from(
+                    block, at
+                )
+            except struct.error as error:
+                raise BadRecording(f"{self.path} has a frame that is cut off") from error
+            if source >= len(self.sources):
+                raise BadRecording(
+                    f"{self.path} has a frame of publisher {source}, which it does not name"
+                )
+            at += _FRAME.size
+            topic = block[at : at + topic_bytes]
+            at += topic_bytes
+            payload = block[at : at + payload_bytes]
+            at += payload_bytes
+            received = micros / _MICRO
+            if flags & BROKEN:
+                yield BrokenFrame(source, payload.decode(errors="replace"), received)
+            else:
+                yield Frame(
+                    source,
+                    topic,
+                    sequence,
+                    payload,
+                    received,
+                    replayed=bool(flags & REPLAYED),
+                    anew=bool(flags & ANEW),
+                )
 
 
 def open_recording(path: Path) -> Recording:
@@ -168,32 +210,3 @@ def _inflate(path: Path, file: BinaryIO, block: RecordedBlock) -> bytes:
     if len(inflated) != block.inflated or zlib.crc32(inflated) != block.checksum:
         raise BadRecording(f"{path} is damaged at byte {block.offset}: its checksum differs")
     return inflated
-
-
-def _frames_of(path: Path, block: bytes) -> Iterator[Arrived]:
-    at = 0
-    while at < len(block):
-        try:
-            source, flags, topic_bytes, payload_bytes, sequence, micros = _FRAME.unpack_from(
-                block, at
-            )
-        except struct.error as error:
-            raise BadRecording(f"{path} has a frame that is cut off") from error
-        at += _FRAME.size
-        topic = block[at : at + topic_bytes]
-        at += topic_bytes
-        payload = block[at : at + payload_bytes]
-        at += payload_bytes
-        received = micros / _MICRO
-        if flags & BROKEN:
-            yield BrokenFrame(source, payload.decode(errors="replace"), received)
-        else:
-            yield Frame(
-                source,
-                topic,
-                sequence,
-                payload,
-                received,
-                replayed=bool(flags & REPLAYED),
-                anew=bool(flags & ANEW),
-            )

@@ -15,7 +15,7 @@ import zmq
 from attrs import define, evolve, field, frozen
 from zmq.utils.monitor import recv_monitor_message
 
-from kvcanon.live.endpoints import check_endpoint
+from kvcanon.live.endpoints import BadEndpoint, check_endpoint, connect
 from kvcanon.live.replay_server import END
 from kvcanon.live.sequence import BatchPlace, SequenceTracker
 
@@ -26,6 +26,11 @@ WAITING_FRAMES = 100_000
 """Of a publisher, before ZeroMQ drops more."""
 
 FRAMES_AT_ONCE = 1000
+
+MOST_TOPIC_BYTES = 0xFFFF
+"""A recording has room for so many."""
+MOST_SOURCES = 256
+"""A recording numbers so many, and ZeroMQ has sockets for them."""
 
 _ANY_NUMBER = 1 << 63
 
@@ -86,10 +91,21 @@ class Subscriber:
             check_endpoint(source.endpoint)
             if source.replay_endpoint is not None:
                 check_endpoint(source.replay_endpoint)
+        if len(given) > MOST_SOURCES:
+            raise BadEndpoint(
+                f"{len(given)} publishers are too many; follow {MOST_SOURCES} at most"
+            )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._poller = zmq.Poller()
-        self._publishers = [self._connect(source, topic) for source in given]
         self._closed = False
+        try:
+            self._publishers = [self._connect(source, topic) for source in given]
+        except zmq.ZMQError as error:
+            self.close()
+            raise BadEndpoint(f"{len(given)} publishers take too much: {error.strerror}") from error
+        except BadEndpoint:
+            self.close()
+            raise
 
     @property
     def sources(self) -> list[Source]:
@@ -122,6 +138,10 @@ class Subscriber:
         self.close()
 
     def _connect(self, source: Source, topic: str) -> _Publisher:
+        if source.replay_endpoint is not None:
+            # It is asked when a batch is missed: too late to say that nobody can be there.
+            with self._context.socket(zmq.DEALER) as tried:
+                connect(tried, source.replay_endpoint)
         socket = self._context.socket(zmq.SUB)
         # Frames wait here while a gap is filled; those beyond are dropped, and are a gap to fill.
         socket.set_hwm(WAITING_FRAMES)
@@ -129,7 +149,7 @@ class Subscriber:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         socket.setsockopt_string(zmq.SUBSCRIBE, topic)
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        socket.connect(source.endpoint)
+        connect(socket, source.endpoint)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
         return _Publisher(source, socket, monitor)
@@ -149,7 +169,7 @@ class Subscriber:
             except zmq.Again:
                 return
             now = time.time()
-            if len(parts) != 3 or len(parts[1]) != len(END):
+            if len(parts) != 3 or len(parts[1]) != len(END) or len(parts[0]) > MOST_TOPIC_BYTES:
                 yield BrokenFrame(number, _shape_of(parts), now)
                 continue
             topic, sequence, payload = parts
@@ -213,7 +233,7 @@ class Subscriber:
         found: list[tuple[int, bytes]] = []
         answered = False
         try:
-            socket.connect(endpoint)
+            connect(socket, endpoint)
             socket.send_multipart((b"", first.to_bytes(len(END), "big")))
             while (most is None or len(found) < most) and socket.poll(REPLAY_SILENCE_MS):
                 # Old publishers leave the topic out.
@@ -232,4 +252,6 @@ class Subscriber:
 def _shape_of(parts: Sequence[bytes]) -> str:
     if len(parts) != 3:
         return f"has {len(parts)} parts, not a topic, a number and a batch"
+    if len(parts[0]) > MOST_TOPIC_BYTES:
+        return f"has a topic of {len(parts[0])} bytes, more than {MOST_TOPIC_BYTES}"
     return f"has a number of {len(parts[1])} bytes, not {len(END)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from attrs import asdict, frozen
 from rich.console import Console
+from rich.text import Text
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.served_report import served_json, served_lines
@@ -94,7 +95,7 @@ def _print(out: Console, recording: Recording, result: AuditResult) -> None:
     for stream in result.streams:
         held = {book.rank: book.blocks() for book in stream.books}
         table.add_row(
-            stream.source.endpoint,
+            Text(stream.source.endpoint),
             str(stream.counts.batches),
             str(stream.counts.lost),
             str(stream.counts.malformed),

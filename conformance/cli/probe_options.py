@@ -62,7 +62,9 @@ Margin: TypeAlias = Annotated[
 Vocabulary: TypeAlias = Annotated[
     int, typer.Option(min=16, help="Prompts are drawn of token ids below this.")
 ]
-Timeout: TypeAlias = Annotated[float, typer.Option(min=0.1, help="Seconds for one answer.")]
+Timeout: TypeAlias = Annotated[
+    float, typer.Option(min=0.1, max=86_400, help="Seconds for one answer.")
+]
 ScriptFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the requests that show the first finding."),

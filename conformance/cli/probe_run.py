@@ -14,6 +14,7 @@ import typer
 from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.files import write_file
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     print_json,
@@ -92,7 +93,6 @@ def run_probe(options: ProbeOptions) -> int:
         if beside is not None:
             _note_beside(beside, result)
         sums = None if beside is None else asdict(beside.sums)
-    _write_script(options, address, result)
     if options.as_json:
         print_json(report_json(result, options.seed, sums))
     else:
@@ -100,6 +100,8 @@ def run_probe(options: ProbeOptions) -> int:
         print_title(out, "kvcanon probe", f"{address.url}  seed {options.seed}")
         for line in report_lines(result, sums):
             out.print(line, markup=False, highlight=False, soft_wrap=True)
+    # A disk may be full, which must not take the report with it.
+    _write_script(options, address, result)
     return BROKEN if result.shown else 0
 
 
@@ -181,13 +183,16 @@ def _beside(options: ProbeOptions, stack: ExitStack) -> StreamBeside:
 
 
 def _log(path: Path, stack: ExitStack) -> Callable[..., None]:
-    """Write each request as a line of JSON."""
-    file = stack.enter_context(path.open("w", encoding="utf-8"))
+    """Write each request as a line of JSON, at once, so that a full disk shows soon."""
+    file = stack.enter_context(path.open("wb", buffering=0))
 
     def write(real: Any, sent: Any) -> None:  # noqa: ANN401
         line: Mapping[str, Any] | None = logged_request(real, sent)
         if line is not None:
-            file.write(json.dumps(line) + "\n")
+            try:
+                file.write(json.dumps(line).encode() + b"\n")
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error
 
     return write
 
@@ -215,7 +220,5 @@ def _write_script(options: ProbeOptions, address: EngineAddress, result: ProbeRe
             f"nothing was found that requests show: {options.script} is not written", err=True
         )
         return
-    options.script.write_text(
-        script_of(shown, address, result.facts, options.margin), encoding="utf-8"
-    )
+    write_file(options.script, script_of(shown, address, result.facts, options.margin))
     typer.echo(f"the requests of the first finding: {options.script}", err=True)

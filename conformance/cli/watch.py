@@ -18,7 +18,7 @@ from kvcanon.conformance.cli.live_options import (
 )
 from kvcanon.conformance.errors import UsageError
 
-MOST_RANKS = 4096
+MOST_RANKS = 256
 
 
 def watch_command(

@@ -92,7 +92,10 @@ def _open(options: WatchOptions, stack: ExitStack) -> StreamWatch:
         ignored=options.ignored,
     )
     sources = sources_of(options)
-    subscriber = stack.enter_context(Subscriber(sources, topic=options.topic))
+    try:
+        subscriber = stack.enter_context(Subscriber(sources, topic=options.topic))
+    except BadEndpoint as error:
+        raise UsageError(str(error)) from error
     recorder = None
     if options.record is not None:
         recorder = stack.enter_context(StreamRecorder(options.record, sources))

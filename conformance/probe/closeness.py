@@ -25,7 +25,7 @@ class Closeness(Enum):
     EQUAL = "equal"
     NEAR_TIE = "near-tie"
     UNKNOWN = "not told apart"
-    """They differ, and the server gave no log-probabilities."""
+    """They differ, and the log-probabilities that the server gave do not say by how much."""
     DIFFERENT = "different"
 
 
@@ -70,11 +70,14 @@ def _other_token(
     if scores is None:
         return ReplyComparison(Closeness.UNKNOWN, words)
     warm, cold = scores
-    other, own = warm.of(theirs), cold.of(ours)
-    if other is None or own is None:
+    gaps = (warm.logprob - warm.most_of(theirs), cold.logprob - cold.most_of(ours))
+    if warm.of(theirs) is None or cold.of(ours) is None:
+        shifts = (warm.logprob - cold.most_of(ours), cold.logprob - warm.most_of(theirs))
         missing = "one of the two is not even among the likeliest in the other run"
+        if max(gaps) <= 2 * margin and max(shifts) <= margin:
+            missing += ", where many are nearly as likely"
+            return ReplyComparison(Closeness.UNKNOWN, f"{words}: {missing}")
         return ReplyComparison(Closeness.DIFFERENT, f"{words}: {missing}")
-    gaps = (warm.logprob - other, cold.logprob - own)
     said = (
         f"{words}; they are {gaps[0]:.2f} and {gaps[1]:.2f} apart in log-probability, of which "
         f"rounding explains {2 * margin:.2f}"

@@ -16,9 +16,6 @@ from kvcanon.conformance.probe.talk import ProbeRequest, PromptSpace
 WITNESS_PAGES = 3
 LOOKS = 5
 PAUSE_SECONDS = 0.02
-FIRST_TOKEN = 5
-"""Smaller ones are special in many vocabularies."""
-VOCABULARY = 250
 WITNESS_REQUESTS = 2
 
 
@@ -50,14 +47,16 @@ class OtherClients:
             if self._counted == before:
                 return
 
-    def before(self, at: int) -> None:
+    def before(self, at: int, request: ProbeRequest) -> None:
         """Send the witness before the request whose data is missed. Raises: as `send`."""
         if self.finding.fault is not ProbeFault.TOO_FEW or at != self.finding.since:
             return
         size = self.page.most or 1
         drawn = random.Random(f"witness {self.finding.since}")
         tokens = tuple(
-            drawn.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(WITNESS_PAGES * size + 1)
+            # Tokens that the model has.
+            drawn.choice(request.tokens)
+            for _ in range(WITNESS_PAGES * size + 1)
         )
         space = PromptSpace("witness" if self.player.facts.salts else "")
         self._witness = ProbeRequest("witness", tokens, 1, space)

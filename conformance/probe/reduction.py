@@ -122,7 +122,7 @@ class Reducer:
             with RequestSequence(self.player, run) as sequence:
                 for at, request in enumerate(shown):
                     if others is not None:
-                        others.before(at)
+                        others.before(at, request)
                     sequence.send(request, finding.round)
                 sequence.finish()
             if others is not None and others.interfered(sequence.sent):

@@ -373,7 +373,12 @@ class ProbeSession:
             if compared.closeness is Closeness.NEAR_TIE:
                 result.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
             elif compared.closeness is Closeness.UNKNOWN:
-                _note_once(result, "tokens that differ: the server gives no log-probabilities")
+                why = (
+                    "all that the server names as the likeliest are nearly as likely"
+                    if each.reply.scores and truth.scores
+                    else "the server gives no log-probabilities"
+                )
+                _note_once(result, f"tokens that differ: {why}")
 
 
 def _note_once(result: ProbeResult, words: str) -> None:

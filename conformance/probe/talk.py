@@ -60,6 +60,11 @@ class TokenScore:
         """The log-probability of a token at this place, if the engine said it."""
         return self.logprob if token == self.token else self.likeliest.get(token)
 
+    def most_of(self, token: int) -> float:
+        """The most that it can be: of a token that was not said, that of the least likely one."""
+        said = self.of(token)
+        return min([self.logprob, *self.likeliest.values()]) if said is None else said
+
 
 @frozen
 class ProbeReply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ Answer = TypeVar("Answer")
 
 _ENDPOINTS = ("/generate", "/completions", "/chat", "/models", "/server_info", "/health")
 """Ends of addresses that name an endpoint of the server."""
+_PATH = re.compile(r"[!-~]*\Z")
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
 _SHOWN_BYTES = 160
@@ -77,13 +79,21 @@ class ServerProblem(OSError):
 
 def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddress:
     """Read a URL. Raises: UsageError."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    no_address = f"{url!r} is no address of a server; give one as http://127.0.0.1:30000"
     try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
-        raise UsageError(f"{url!r} is no address of a server; give one as http://127.0.0.1:30000")
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, port = parts.hostname or "", parts.port
+        # What a name may have is seen only when it is looked up.
+        host.encode("idna")
+    except ValueError as error:
+        raise UsageError(no_address) from error
+    if (
+        parts.scheme not in {"http", "https"}
+        or not host
+        or port == 0
+        or not _PATH.match(parts.path)
+    ):
+        raise UsageError(no_address)
     if not (api_key.isascii() and api_key.isprintable()):
         raise UsageError("the API key has characters that no HTTP header can have; check it")
     secure = parts.scheme == "https"
@@ -92,7 +102,7 @@ def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddr
         path = path.removesuffix(end)
     path = path.removesuffix("/v1")
     usual = 443 if secure else 80
-    return EngineAddress(parts.hostname, port or usual, path, secure, api_key, timeout)
+    return EngineAddress(host, port or usual, path, secure, api_key, timeout)
 
 
 def ask(
@@ -144,10 +154,15 @@ def stream(address: EngineAddress, path: str, body: object) -> Generator[JsonObj
     Raises: ServerProblem.
     """
     with _answered(address, "POST", path, body, None) as response:
+        came = time.monotonic()
         while line := response.readline():
             data = line.removeprefix(_STREAM_LINE).strip()
             if not line.startswith(_STREAM_LINE):
+                # A comment keeps a connection open, and says nothing about the engine behind it.
+                if time.monotonic() - came > address.timeout:
+                    raise _hangs(address, path, address.timeout)
                 continue
+            came = time.monotonic()
             if data == _STREAM_END:
                 return
             try:

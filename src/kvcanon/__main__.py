@@ -4,6 +4,8 @@ import sys
 from importlib import import_module
 
 USAGE_ERROR = 2
+INTERRUPTED = 130
+"""As in `kvcanon.conformance.cli.exit_codes`, which may be what cannot be imported."""
 
 
 def main() -> int:
@@ -19,6 +21,9 @@ def main() -> int:
             "run `pip install 'kvcanon[suite]'`\n"
         )
         return USAGE_ERROR
+    except KeyboardInterrupt:
+        # Imports take most of a second.
+        return INTERRUPTED
     return int(cli.main())
 
 

@@ -163,6 +163,9 @@ def test_wrong_commands_are_refused_in_one_line(
     usage_error(capsys, "watch", "tcp://127.0.0.1:5557", "--ignore", "EVENT-99")
     usage_error(capsys, "watch", "tcp://a:1", "tcp://b:1", "--replay", "tcp://a:2")
     usage_error(capsys, "watch", "tcp://a:1", "--record", str(tmp_path / "no" / "a"))
+    assert "no address to connect to; name" in usage_error(capsys, "watch", "tcp://*:5557")
+    many = ("watch", "tcp://a:1", "tcp://b:1", "--ranks", "129")
+    assert "258 publishers are too many" in usage_error(capsys, *many)
     usage_error(capsys, "audit", str(tmp_path / "none"))
     path = recorded(tmp_path / "a", [CLEARED])
     usage_error(capsys, "audit", path, "--against", path, "--source", "3")
@@ -216,6 +219,32 @@ def rendered(watch: StreamWatch) -> str:
     console = Console(width=140, record=True, file=StringIO())
     console.print(dashboard(watch))
     return console.export_text()
+
+
+def test_addresses_are_shown_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brackets, as of IPv6, are no markup."""
+    addresses = ("tcp://[fe80::1]:5557", "ipc:///tmp/[/x]")
+    with Subscriber(addresses) as subscriber:
+        shown = rendered(StreamWatch(subscriber, FollowerConfig()))
+    with StreamRecorder(tmp_path / "a", [Source(each) for each in addresses]) as recorder:
+        for number in range(2):
+            recorder.write(Frame(number, b"", 0, batch(CLEARED), 1.0))
+    audited = read(capsys, "audit", str(tmp_path / "a"))
+    for each in addresses:
+        assert each in shown
+        assert each in audited
+
+
+def test_a_full_disk_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line says which file cannot be written."""
+    with publishing([AllBlocksCleared()]) as sender:
+        assert main(watched(sender, "--seconds", "20", "--record", "/dev/full")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "kvcanon: [Errno 28] No space left on device: '/dev/full'"
 
 
 def test_amounts_are_short() -> None:

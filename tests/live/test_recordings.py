@@ -190,3 +190,13 @@ def test_streams_that_differ_are_told_apart(tmp_path: Path) -> None:
     other = recorded(tmp_path / "d", [CLEARED], [LONG], [store([9000])])
     result = compare(swapped, other, FollowerConfig())
     assert (result.is_equal, result.is_same_sum) == (False, True)
+
+
+def test_a_frame_of_a_publisher_that_is_not_named_is_damage(tmp_path: Path) -> None:
+    """It is said in words, in whichever order frames are read."""
+    with StreamRecorder(tmp_path / "a", SOURCES) as recorder:
+        recorder.write(Frame(2, b"", 0, batch(CLEARED), 1.0))
+    recording = open_recording(tmp_path / "a")
+    for read in (recording.frames, recording.frames_backwards):
+        with pytest.raises(BadRecording, match="has a frame of publisher 2, which it does not"):
+            list(read())

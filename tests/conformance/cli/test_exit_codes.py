@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+import kvcanon.__main__ as kvcanon_main
 from command_line import KVCANON, read, usage_error
 from descendants import descendants, wait_until_ended
 from kvcanon.conformance.cli import check as check_cli
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli.exit_codes import INTERRUPTED
 from kvcanon.conformance.cli.terminal import signs_of_life
 from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.search.time_limit import VARIABLE
@@ -169,3 +171,13 @@ def test_a_verdict_is_needed_for_0(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(check_cli, "check", leave)
     assert main(["check", "reference"]) == 2
+
+
+def test_interrupt_while_the_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports take most of a second: Ctrl-C in them ends as later, without a traceback."""
+
+    def interrupted(_name: str) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kvcanon_main, "import_module", interrupted)
+    assert kvcanon_main.main() == INTERRUPTED

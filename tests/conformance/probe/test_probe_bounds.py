@@ -131,13 +131,20 @@ def scored(*rows: tuple[int, float, int, float]) -> ProbeReply:
         ([(5, -0.65, 6, -0.80)], Closeness.DIFFERENT),
         ([(6, -0.55, 5, -0.58), (9, -1.0, 2, -3.0)], Closeness.NEAR_TIE),
         ([(6, -0.20, 5, -0.58)], Closeness.DIFFERENT),
-        ([(7, -0.55, 5, -0.58)], Closeness.DIFFERENT),
+        ([(7, -0.51, 5, -0.58)], Closeness.DIFFERENT),
+        ([(7, -0.55, 5, -0.58)], Closeness.UNKNOWN),
+        ([(6, -0.55, 9, -0.58)], Closeness.UNKNOWN),
+        ([(6, -0.55, 9, -0.61)], Closeness.DIFFERENT),
     ],
 )
 def test_near_tie_has_both_tokens_close_in_both_runs(
     warm: list[tuple[int, float, int, float]], closeness: Closeness
 ) -> None:
-    """What comes after a near-tie is not compared: the prompts differ from there on."""
+    """What comes after a near-tie is not compared: the prompts differ from there on.
+
+    A token that is not among those that the other run says is at most as likely as the last of
+    them. Where that is no farther than rounding goes, nothing is known.
+    """
     cold = scored((5, -0.50, 6, -0.62), (1, -1.0, 2, -3.0))
     assert compare_replies(scored(*warm), cold, 0.1).closeness is closeness
 

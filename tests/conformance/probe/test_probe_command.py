@@ -67,6 +67,11 @@ def test_server_that_is_no_engine_gives_one_line(
         ("http://127.0.0.1:1", "does not answer /server_info: Connection refused; is the server"),
         ("tcp://127.0.0.1:5557", "is no address of a server; give one as http://"),
         ("http://127.0.0.1:99999", "is no address of a server"),
+        ("http://127.0.0.1:0", "is no address of a server"),
+        ("http://[::1", "is no address of a server"),
+        ("http://a..b:1", "is no address of a server"),
+        (f"http://{'x' * 64}:1", "is no address of a server"),
+        ("http://127.0.0.1:1/\N{GREEK SMALL LETTER ALPHA}", "is no address of a server"),
     ],
 )
 def test_address_without_a_server_gives_one_line(
@@ -92,6 +97,8 @@ def test_silent_server_gives_one_line(capsys: pytest.CaptureFixture[str]) -> Non
         (["--record", "a.kvstream"], "--record is about KV events; give their address by --events"),
         (["--events", "here"], "'here' is no endpoint"),
         (["--script", "/nowhere/a.py"], "/nowhere"),
+        (["--timeout", "inf"], "--timeout"),
+        (["--events", "tcp://*:5557"], "no address to connect to"),
     ],
 )
 def test_wrong_options_give_one_line(
@@ -305,3 +312,14 @@ def test_log_and_recording_give_the_same_comparison(
         assert {each["kind"] for each in served["mismatches"]} == (
             {"served and not promised"} if name else set()
         )
+
+
+def test_full_disk_takes_no_report_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log that cannot be written ends the probe at once; a script is written after the report."""
+    with fault_at(FAULTS["hit one page short"], "sglang") as (url, options):
+        words = usage_error(capsys, "probe", url, "--log", "/dev/full")
+        assert words.endswith("No space left on device: '/dev/full'")
+        assert main(["probe", url, *options, "--script", "/dev/full"]) == 2
+    printed = capsys.readouterr()
+    assert "BROKEN: MATCH-1" in printed.out
+    assert "/dev/full cannot be written: No space left on device" in printed.err

@@ -9,6 +9,7 @@ from attrs import evolve, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.judge import JudgedAgainst
+from kvcanon.conformance.probe.others import OtherClients
 from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.reduction import CONFIRMATIONS, Reducer, ShownFinding
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest
@@ -116,3 +117,22 @@ def test_requests_that_do_not_overlap_are_confirmed_once() -> None:
 def test_matter_of_timing_is_tried_again(misses: int, repeated: bool) -> None:
     """A finding that does not come again at once is tried a few times."""
     assert reduced(LuckyApi(first_shows=misses)).repeated is repeated
+
+
+def test_witness_has_tokens_that_the_model_has() -> None:
+    """It is drawn of those of the prompt that it is sent before: a vocabulary may be small."""
+    asked: list[ProbeRequest] = []
+
+    class Asked(LuckyApi):
+        def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
+            asked.append(request)
+            return super().generate(request, leaves)
+
+    player = ProbePlayer(Asked(), FACTS, "run", time.monotonic() + 60, 10)
+    finding = ProbeFinding(ProbeFault.TOO_FEW, "too few", "repeats", at=2, since=1)
+    others = OtherClients(player, finding, PageRange(4, 4))
+    for at, each in enumerate((GOES_ON, FILLERS[0], FILLERS[0])):
+        others.before(at, each)
+    (witness,) = asked
+    assert len(witness.tokens) > 12
+    assert set(witness.tokens) <= set(FILLERS[0].tokens)

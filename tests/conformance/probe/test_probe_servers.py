@@ -123,6 +123,26 @@ def test_trickling_server_is_given_up(capsys: pytest.CaptureFixture[str]) -> Non
         thread.join()
 
 
+def test_stream_of_comments_alone_is_given_up() -> None:
+    """What keeps a connection open, as proxies send it, is no sign of the engine."""
+
+    def ping() -> None:
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            for _ in range(100):
+                time.sleep(0.05)
+                accepted.sendall(b": ping\n\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=_quietly(ping), daemon=True)
+        thread.start()
+        address = transport.EngineAddress("127.0.0.1", listening.getsockname()[1], timeout=0.3)
+        with pytest.raises(transport.ServerProblem, match=re.escape("within 0.3 s")):
+            list(transport.stream(address, "/generate", {}))
+        thread.join()
+
+
 def test_answer_that_is_cut_off_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A connection that closes in the middle of an answer is an end, whatever had come."""
 
