@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.cache_action import UpdatePendingBackupOnNodeSplit
@@ -90,6 +92,11 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         if self._hicache and self._threshold > 0:
             self._nodes.set_wanted_hits(self._threshold)
         return self._made
+
+    @property
+    def unified_cache(self) -> Any:  # noqa: ANN401 # SGLang has no types here.
+        """The controller itself: SGLang's `UnifiedRadixCache`."""
+        return self.components[FULL].cache  # type: ignore[attr-defined] # A TreeComponent.
 
     # What the controller sets.
 

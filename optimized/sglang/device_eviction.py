@@ -73,6 +73,7 @@ class DeviceEviction(CoreState):
             result = EvictDeviceNextNodeResult(made_progress=True)
             if self._name_copy(result, step, component_type):
                 return result
+            self._copy_parts(step.node)
             step = nodes.evict_node(step.node, int(component_type))
         unbacked = step.lost * self.page_size
         left = step.device
@@ -265,8 +266,32 @@ class DeviceEviction(CoreState):
             return False
         return True
 
+    def _copy_parts(self, node_id: int) -> None:
+        """Have what a victim lacks on the host besides full data copied, as far as there is room.
+
+        The controller does so itself in a walk of that component; in a walk of full data it copies
+        nothing of a leaf whose full data has a copy, and its windows and states would be lost.
+        """
+        if not self._copying:
+            return
+        cache = self.unified_cache
+        for kind, tokens in list(self._copying.items()):
+            if self._room(kind) < tokens:
+                cache.evict_host(tokens, kind)
+        cache.backup_node_for_write_back(node_id)
+        self._end_copy(node_id)
+
+    def _end_copy(self, node_id: int) -> None:
+        """Wait for the copy of a victim, which the controller does only where full data is copied.
+
+        Else slots would be freed, and written to, before they are read.
+        """
+        if node_id in self.pending:
+            self.unified_cache.writing_check(write_back=True)
+
     def _finish(self, node_id: int, kind: ComponentType) -> EvictDeviceNextNodeResult:
         result = EvictDeviceNextNodeResult(made_progress=True)
+        self._end_copy(node_id)
         nodes = self.native.nodes
         try:
             if nodes.has(node_id, int(kind)):

@@ -124,6 +124,43 @@ def test_an_older_sglang_ends_with_one_line() -> None:
     assert "made for sglang==0.5.23 and this is 0.5.14, which has no tree cores" in line
 
 
+WINDOWS_ALONE = """
+from kvcanon.conformance import judged, write_stamps
+from kvcanon.spec.types import Counts, Key
+CASE = {
+    "config": {
+        "page_size": 2, "window_tokens": 4, "write_policy": "write_back",
+        "device_slots": {"full": 8, "swa": 8}, "host_slots": {"full": 8, "swa": 4},
+    },
+    "actions": [],
+    "drain": [],
+}
+with judged("sglang-kvcanon", CASE, laws=["EVICT-8", "REC-3", "DATA-1"]) as (cache, _):
+    first, second = (Key(((1, 1), (2, 2), (3, 3), last)) for last in ((4, 4), (5, 5)))
+    slots = cache.allocate(Counts(full=4, swa=4))
+    write_stamps(cache, first, slots)
+    cache.insert(first, 0, slots)
+    cache.evict(Counts(swa=2))
+    cache.flush()
+    cache.evict_host(Counts(swa=2))
+    slots = cache.allocate(Counts(full=4, swa=4))
+    write_stamps(cache, second, slots)
+    cache.insert(second, 0, slots)
+    while cache.evict(Counts(full=1)).freed.full:
+        cache.flush()
+"""
+"""Window data comes back to pages whose full data the host has, and is evicted with them."""
+
+
+def test_windows_are_copied_where_full_data_was_before() -> None:
+    """SGLang's walk of full data copies no leaf whose full data has a copy already."""
+    done = run_in(RELEASE, "-W", "ignore", "-c", WINDOWS_ALONE)
+    assert (done.returncode, done.stdout.strip()) == (
+        0,
+        "Holds: the fault of this script does not show.",
+    )
+
+
 CHANGES = {
     "enable_session_radix_cache=True": "--enable-session-radix-cache",
     "component_registry_override={1: 2}": "component_registry_override",
