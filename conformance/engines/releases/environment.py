@@ -84,12 +84,18 @@ def usual_folder() -> Path:
 
 
 def peers_in(folder: Path) -> dict[str, Peer]:
-    """The finished environments in a folder, by the name of their release."""
-    return {
+    """The finished environments in a folder, by the name of their release.
+
+    Each gets this kvcanon: one that another checkout made would run the code of that one.
+    """
+    found = {
         release.name: Peer(release, folder / release.folder)
         for release in RELEASES.values()
         if (folder / release.folder / MANIFEST).is_file()
     }
+    for peer in found.values():
+        _link_ours(peer.packages / BESIDE)
+    return found
 
 
 def commands(release: Release, folder: Path) -> list[list[str]]:
@@ -187,10 +193,20 @@ def _put_beside(peer: Peer) -> None:
         for file, source in STAND_INS[name].files.items():
             text = (_RESOURCES / "stand_ins" / source).read_text(encoding="utf-8")
             (beside / name / file).write_text(text, encoding="utf-8")
-    ours = beside / "kvcanon"
-    ours.symlink_to(str(files("kvcanon")), target_is_directory=True)
+    _link_ours(beside)
     facts = beside / f"kvcanon-{__version__}.dist-info" / "METADATA"
     facts.parent.mkdir()
     named = f"Metadata-Version: 2.1\nName: kvcanon\nVersion: {__version__}\n"
     facts.write_text(named, encoding="utf-8")
     (peer.packages / f"{BESIDE}.pth").write_text(f"{BESIDE}\n", encoding="utf-8")
+
+
+def _link_ours(beside: Path) -> None:
+    """Let the environment import this kvcanon, unless it does so already."""
+    link, ours = beside / "kvcanon", Path(str(files("kvcanon")))
+    if not beside.is_dir() or (link.is_symlink() and link.readlink() == ours):
+        return
+    # In one step, since another process may be importing it.
+    made = beside / f"kvcanon-{os.getpid()}"
+    made.symlink_to(ours, target_is_directory=True)
+    made.replace(link)

@@ -140,6 +140,21 @@ def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None
     assert Path(file).resolve() == Path(kvcanon.__file__).resolve()
 
 
+def test_environment_of_another_checkout_runs_this_one(tmp_path: Path) -> None:
+    """Who finds an environment does not run the code of whoever made it."""
+    peer = make(SGLANG, tmp_path, Recorded())
+    (link,) = peer.folder.rglob(f"{BESIDE}/kvcanon")
+    link.unlink()
+    link.symlink_to(tmp_path / "another checkout")
+    for _ in range(2):
+        assert list(peers_in(tmp_path)) == [SGLANG.name]
+        assert link.readlink() == Path(kvcanon.__file__).parent
+        assert sorted(each.name for each in link.parent.glob("kvcanon*")) == [
+            "kvcanon",
+            f"kvcanon-{kvcanon.__version__}.dist-info",
+        ]
+
+
 def test_stand_ins_give_way_to_what_is_really_there(tmp_path: Path) -> None:
     """An installed package wins over its stand-in."""
     peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
