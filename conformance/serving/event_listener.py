@@ -14,8 +14,8 @@ from kvcanon.conformance.serving.folded_events import FoldedEvents
 
 QUIET_MS = 60
 """How long nothing must come before all events of an idle server have come."""
-ROUND_QUIET_MS = 300
-"""The same after many requests at once."""
+LONG_QUIET_MS = 300
+"""The same where what was cached is not known: after many requests, or in a namespace."""
 LATE_SECONDS = 1.0
 """How long a page is waited for that was cached, before it is taken to have left again.
 

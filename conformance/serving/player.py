@@ -8,7 +8,12 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.serving.event_listener import ROUND_QUIET_MS, EventListener, listening
+from kvcanon.conformance.serving.event_listener import (
+    LONG_QUIET_MS,
+    QUIET_MS,
+    EventListener,
+    listening,
+)
 from kvcanon.conformance.serving.http_client import (
     ask,
     flush,
@@ -46,7 +51,7 @@ class RoundPlayer:
         replies = tuple(send[each.order](each.requests))
         # The scheduler answers this itself: one that ended at an idle check is found here.
         ask(self.port, "GET", "/server_info")
-        folded = self.events.settle(quiet_ms=ROUND_QUIET_MS)
+        folded = self.events.settle(quiet_ms=LONG_QUIET_MS)
         pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
         return RoundTranscript(each.name, replies, pages, folded.removed)
 
@@ -62,7 +67,8 @@ class RoundPlayer:
         # All but the last token, which was not computed. Of a retracted request pages may be gone.
         kept = plain and request.abort_after == 0 and not reply.retractions
         cached = request.tokens + reply.tokens[:-1] if kept else ()
-        resident = self.events.settle(cached).resident()
+        quiet_ms = QUIET_MS if kept else LONG_QUIET_MS
+        resident = self.events.settle(cached, quiet_ms).resident()
         return evolve(reply, resident=resident, overlap=overlap)
 
     def _racing(self, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
