@@ -99,7 +99,7 @@ def run_element(run: ShownRun) -> Markup:
 
 def embedded(run: ShownRun) -> Markup:
     """A run for a failure in a report, folded until it is opened."""
-    summary = tag("summary", "Step through it, with the tree at each step")
+    summary = tag("summary", "Step through it, call by call")
     notes = [tag("p", with_links(note)) for note in run.notes]
     return tag("details", summary, *notes, run_element(run))
 
