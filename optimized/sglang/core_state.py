@@ -46,9 +46,9 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.host_tables: dict[ComponentType, SlotTable] = {}
         self.host_pools: dict[ComponentType, object] = {}
         self.state_grid: int = getattr(components.get(MAMBA), "mamba_checkpoint_grid", 1)
-        # Nodes whose copy to the host is in flight, with the acknowledgement that ends it; and
-        # those whose full data no event has announced there yet.
-        self.pending: dict[int, int] = {}
+        # Nodes of which copies to the host are in flight, with the acknowledgements that end them,
+        # the first one first; and those whose full data no event has announced there yet.
+        self.pending: dict[int, tuple[int, ...]] = {}
         self.unannounced: set[int] = set()
         # Of what write_back reclaimed on the host, in order; ranks compare it.
         self.write_back_duplicate_reclaim_digest: int = 0
@@ -155,13 +155,15 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         """Let copies in flight follow where the tree cut nodes; returns the actions for it."""
         actions: list[object] = []
         for upper, lower, _ in cuts:
-            ack_id = self.pending.get(lower)
-            if ack_id is None:
+            ack_ids = self.pending.get(lower, ())
+            if not ack_ids:
                 continue
-            self.pending[upper] = ack_id
+            self.pending[upper] = ack_ids
             if lower in self.unannounced:
                 self.unannounced.add(upper)
-            actions.append(UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower))
+            actions += [
+                UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower) for ack_id in ack_ids
+            ]
         return actions
 
     def slots_at(self, node_id: int, kind: ComponentType, medium: int = 0) -> torch.Tensor | None:

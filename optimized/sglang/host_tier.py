@@ -96,7 +96,7 @@ class HostTier(CoreState):
         """Record which acknowledgement ends the copies of nodes; returns them upper first."""
         copied, self._locking = list(self._locking or node_ids), ()
         for node_id in copied:
-            self.pending[node_id] = ack_id
+            self.pending[node_id] = (*self.pending.get(node_id, ()), ack_id)
         if len(copied) > 1:
             nodes = self.native.nodes
             copied.sort(key=lambda node_id: nodes.describe(node_id)[0])
@@ -105,8 +105,9 @@ class HostTier(CoreState):
     def finish_write_through(self, node_ids: list[int], ack_id: int) -> None:
         """End copies to the host, and announce full data that is there now."""
         for node_id in node_ids:
-            if self.pending.get(node_id) == ack_id:
-                del self.pending[node_id]
+            left = tuple(each for each in self.pending.pop(node_id, ()) if each != ack_id)
+            if left:
+                self.pending[node_id] = left
             if node_id in self.unannounced:
                 self.unannounced.remove(node_id)
                 self.native.nodes.emit_host_store(node_id)
@@ -207,9 +208,12 @@ class HostTier(CoreState):
         SGLang plans, allocates and acknowledges each copy on its own, so that nodes of one path are
         copied as one, named by the lowest. Where the host lacks room for all of it, `end_insert`
         asks for a copy of each. A state is locked only at the end of a path.
+
+        An acknowledgement is known by the node that names its copy, so that no node names two.
         """
-        if not self.pending.keys().isdisjoint(wanted):
-            wanted = [node for node in wanted if node not in self.pending]
+        naming = {ack_id for node in wanted for ack_id in self.pending.get(node, ())}
+        if naming:
+            wanted = [node for node in wanted if node not in naming]
         elif len(wanted) > 1 and MAMBA not in self.tables:
             self._joined = tuple(wanted)
             return [BackupKV([done.wanted_end])]

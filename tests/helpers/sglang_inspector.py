@@ -78,7 +78,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return hits
 
     def get_write_through_pending_id(self, node_id: int) -> int | None:
-        return self.pending.get(node_id)
+        return next(iter(self.pending.get(node_id, ())), None)
 
     def is_external_cache_stored(self, node_id: int) -> bool:
         return False
