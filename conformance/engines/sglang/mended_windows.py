@@ -115,10 +115,11 @@ def copy_own_windows(core: Core) -> None:
 def copy_windows_of_backed_nodes(core: Core) -> None:
     """EVICT-8: under write_back window data is copied where full data has a copy already.
 
-    SGLang loses the window data of such a node.
+    SGLang loses the window data of such a node, in walks of either kind.
     """
     for windows in windows_of(core):
         _copy_first(core, windows)
+        _copy_before_leaf(core, windows)
 
 
 def _last_uses(core: Core, windows: Windows) -> dict[int, int]:
@@ -208,6 +209,23 @@ def _copy_first(core: Core, windows: Windows) -> None:
         return following(tracker, *frees, **more)
 
     windows._evict_device_next_node = evict_device_next_node  # noqa: SLF001
+
+
+def _copy_before_leaf(core: Core, windows: Windows) -> None:
+    evict, kind = core.evict_device_leaf, windows.component_type
+
+    def evict_device_leaf(node_id: int, is_write_back: bool) -> object:
+        node = core.node_by_id(node_id)
+        if is_write_back and node.backuped and _lacks_copy(node, kind):
+            tokens = len(node.component_data[kind].value)
+            if getattr(windows, _POOL).available_size() < tokens:
+                windows.cache.evict_host(tokens, kind)
+            windows.cache.backup_node_for_write_back(node_id)
+            # SGLang waits only where full data was copied.
+            windows.cache.writing_check(write_back=True)
+        return evict(node_id, is_write_back)
+
+    core.evict_device_leaf = evict_device_leaf
 
 
 def _lacks_copy(node: TreeNode, kind: Kind) -> bool:
