@@ -23,6 +23,8 @@ from kvcanon.spec.types import EvictionPolicy, WritePolicy
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
 KINDS = (FULL, SWA, MAMBA)
 """In the order of the native numbers."""
+NODE_BITS = (1 << 48) - 1
+"""The bits of a copy's name that are its node: what SGLang knows as a node may name one copy."""
 HOST_POOL_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
 
 
@@ -97,6 +99,11 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
     def unified_cache(self) -> Any:  # noqa: ANN401 # SGLang has no types here.
         """The controller itself: SGLang's `UnifiedRadixCache`."""
         return self.components[FULL].cache  # type: ignore[attr-defined] # A TreeComponent.
+
+    @staticmethod
+    def node_of(name: int) -> int:
+        """The native node of what SGLang knows as a node, which may name a copy of it."""
+        return name & NODE_BITS
 
     # What the controller sets.
 

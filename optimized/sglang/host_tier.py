@@ -18,7 +18,7 @@ from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFul
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
+from kvcanon.optimized.sglang.core_state import FULL, MAMBA, NODE_BITS, SWA, CoreState
 
 HOST = 1
 PARTS = (SWA, MAMBA)
@@ -57,7 +57,7 @@ class HostTier(CoreState):
 
     def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
         """What a copy named by a node reads on the device: full slots, and other components."""
-        self._copy = self._joined or (node_id,)
+        self._copy = self._joined or (self.node_of(node_id),)
         full, *others = (self._nodes or self.native.nodes).slots_to_back_up(self._copy)
         slots = self._full.nothing if full is None else self._full.get(full)
         transfers: Transfers = {}
@@ -209,17 +209,26 @@ class HostTier(CoreState):
         copied as one, named by the lowest. Where the host lacks room for all of it, `end_insert`
         asks for a copy of each. A state is locked only at the end of a path.
 
-        An acknowledgement is known by the node that names its copy, so that no node names two.
+        An acknowledgement is known by what names its copy. A node that names one in flight gets
+        another name for the next.
         """
-        naming = {ack_id for node in wanted for ack_id in self.pending.get(node, ())}
-        if naming:
-            wanted = [node for node in wanted if node not in naming]
-        elif len(wanted) > 1 and MAMBA not in self.tables:
+        in_flight = {ack_id for node in wanted for ack_id in self.pending.get(node, ())}
+        if in_flight:
+            return [BackupKV([_name_of_copy(node, in_flight) for node in wanted])]
+        if len(wanted) > 1 and MAMBA not in self.tables:
             self._joined = tuple(wanted)
             return [BackupKV([done.wanted_end])]
-        return [BackupKV(wanted)] if wanted else []
+        return [BackupKV(wanted)]
 
     def _forget_host_tier(self) -> None:
         self.pending.clear()
         self.unannounced.clear()
         self.host_locks.clear()
+
+
+def _name_of_copy(node_id: int, in_flight: set[int]) -> int:
+    """The node, or the first other name of it that names no copy in flight."""
+    name = node_id
+    while name in in_flight:
+        name += NODE_BITS + 1
+    return name

@@ -29,6 +29,7 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang import inserts, walks
+from kvcanon.optimized.sglang.core_state import NODE_BITS
 from kvcanon.optimized.sglang.device_eviction import DeviceEviction
 from kvcanon.optimized.sglang.host_tier import HostTier
 from kvcanon.optimized.sglang.not_offered import NotOffered
@@ -43,7 +44,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     """The tree core `kvcanon`.
 
     `sglang.srt.mem_cache.unified_cache.unified_tree_core_interface` says what the controller calls
-    when. A node handle of SGLang is a handle of the native tree.
+    when. A node handle of SGLang is a handle of the native tree, or a further name of one, by which
+    a copy and its lock are known (`node_of`).
     """
 
     # The tree.
@@ -171,7 +173,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if node_id == self._root:
             return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
         receipt, newly, below_root = nodes.lock(
-            node_id, SWA not in skipped, MAMBA not in skipped, self._locking
+            node_id & NODE_BITS, SWA not in skipped, MAMBA not in skipped, self._locking
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.tables and SWA not in skipped:
@@ -191,7 +193,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
         if FULL not in skipped:
-            self._release(node_id, receipt, nodes.unlock)
+            self._release(node_id & NODE_BITS, receipt, nodes.unlock)
         elif MAMBA not in skipped and (SWA in skipped or SWA not in self.tables):
             self._release(node_id, receipt, nodes.unlock_state)
         elif SWA not in skipped and SWA in self.tables:
@@ -306,7 +308,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         except SpecViolation as violation:
             raise AssertionError(str(violation)) from violation
         copies = [*ongoing_write_through, *ongoing_load_back]
-        loose = walks.unlocked(self.native, [node_id for _, node_id in copies])
+        loose = walks.unlocked(self.native, [self.node_of(name) for _, name in copies])
         if loose:
             raise AssertionError(f"copies in flight do not lock their nodes: {loose}")
 

@@ -39,8 +39,8 @@ class NodeTree(Tree):
         return node.id
 
     def node(self, handle: object) -> SGLangNode:
-        """The node of an id."""
-        return self.nodes_by_id()[cast("NodeId", handle)]
+        """The node of an id, or of the name of a copy of it."""
+        return self.nodes_by_id()[self.core.node_of(cast("NodeId", handle))]
 
     def order(self, component: Component, medium: Medium) -> list[NodeId]:
         """The nodes that have a component's data on a medium, least recently used first."""

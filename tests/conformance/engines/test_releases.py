@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -337,7 +338,7 @@ def test_command_makes_an_environment_in_silence(
 ) -> None:
     """Off a terminal the command prints only where the environment is."""
     ran = Recorded()
-    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "run_command", ran)
+    monkeypatch.setattr(import_module("kvcanon.conformance.cli.peers"), "run_command", ran)
     assert main(["peers", "make", "sglang==0.5.23", "--into", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert not printed.err

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ def environment(folder: Path, release: str, says: Hunted | str, code: str = HERE
 @pytest.fixture(name="one_row", autouse=True)
 def _one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the table have one row."""
-    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "PAST_BUGS", (ROW,))
+    monkeypatch.setattr(import_module("kvcanon.conformance.cli.peers"), "PAST_BUGS", (ROW,))
 
 
 @pytest.mark.parametrize("row", PAST_BUGS, ids=lambda row: f"{row.bug} {row.before}")

@@ -181,8 +181,30 @@ with judged("sglang-kvcanon", CASE, laws=["EVICT-8", "REC-3", "DATA-1"]) as (cac
 """Window data comes back to pages whose full data the host has, and is evicted with them."""
 
 
-@pytest.mark.parametrize("script", [WINDOWS_ALONE, WINDOWS_DURING_A_COPY])
-def test_windows_are_copied_where_full_data_was_before(script: str) -> None:
+STATE_DURING_A_COPY = """
+from kvcanon.conformance import judged, write_stamps
+from kvcanon.spec.types import Counts, Key
+CASE = {
+    "config": {
+        "page_size": 1, "mamba": True, "write_policy": "write_through_selective",
+        "device_slots": {"full": 6, "mamba": 3}, "host_slots": {"full": 6, "mamba": 3},
+    },
+    "actions": [],
+    "drain": [],
+}
+with judged("sglang-kvcanon", CASE, laws=["RES-5", "ASYNC-2"]) as (cache, _):
+    for tokens in ((1, 2), (1, 3), (1,)):
+        key = Key(tuple((token,) for token in tokens))
+        slots = cache.allocate(Counts(full=len(key.pages), mamba=1))
+        write_stamps(cache, key, slots)
+        cache.insert(key, 0, slots)
+    cache.flush()
+"""
+"""A state comes to a node whose copy to the host is in flight, and is known by that node."""
+
+
+@pytest.mark.parametrize("script", [WINDOWS_ALONE, WINDOWS_DURING_A_COPY, STATE_DURING_A_COPY])
+def test_parts_are_copied_where_full_data_was_before(script: str) -> None:
     """SGLang's walk of full data copies no leaf whose full data has a copy, or waits for one."""
     done = run_in(RELEASE, "-W", "ignore", "-c", script)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import venv
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -170,7 +170,7 @@ def test_command_says_what_was_copied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command prints the digest of the copy, and no stand-ins where there are none."""
-    monkeypatch.setattr(sys.modules["kvcanon.conformance.cli.peers"], "run_command", Recorded())
+    monkeypatch.setattr(import_module("kvcanon.conformance.cli.peers"), "run_command", Recorded())
     source = project(tmp_path / "their")
     asked = ["peers", "make", "nano-vllm", "--source", str(source), "--into", str(tmp_path)]
     assert main(asked) == 0
