@@ -18,7 +18,9 @@ namespace kvcanon {
 namespace {
 
 bool lacks_copy(const Counts& lacks, bool whole, Component component) {
-    return whole ? static_cast<bool>(lacks) : lacks[component] != 0;
+    if (whole) return static_cast<bool>(lacks);
+    // A state leaves with the window before it.
+    return lacks[component] != 0 || (component == SWA && lacks[MAMBA] != 0);
 }
 
 Counts counted(const std::vector<Part>& parts, Medium medium) {

@@ -103,6 +103,22 @@ def test_write_back_names_a_victim_that_has_no_copy() -> None:
     sound(core)
 
 
+def test_write_back_names_a_window_whose_state_has_no_copy() -> None:
+    """An inner node's state leaves with its window, so that it is copied first."""
+    core, nodes = made(window=1, mamba=True, policy=WritePolicy.WRITE_BACK)
+    inner = nodes.insert(prompt(1), state=True).end
+    nodes.insert(prompt(1, 2), state=True)
+    nodes.add_host_copy([inner], [FULL, SWA])
+    step = nodes.evict_step(SWA)
+    assert (step.node, step.copy_first, step.whole) == (inner, True, False)
+    assert list(step.lacks) == [0, 0, 1]
+    nodes.add_host_copy([inner], [MAMBA])
+    step = nodes.evict_step(SWA)
+    assert (step.node, step.copy_first) == (inner, False)
+    assert [len(rows or []) for rows in listed(step.device)] == [0, 1, 1]
+    sound(core)
+
+
 def test_a_victim_that_could_not_be_copied_leaves_with_all_below_it() -> None:
     """Without a copy a leaf is lost, and so are nodes below it that only the host has."""
     core, nodes = made(policy=WritePolicy.WRITE_BACK)

@@ -7,6 +7,7 @@ from SGLang, as for its own cores, so that the bridge is judged, and not the nat
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -166,7 +167,11 @@ class BridgedCache(HostedCache):
         """The slots of a backup, by the owners of host slots with the nodes above them now."""
         tree = cast("NodeTree", self.tree)
         now = tree.nodes_by_id()
-        owners = {slot: now[node.id] for slot, node in owned.items() if node.id in now}
+        owners = {
+            slot: owner
+            for slot, node in owned.items()
+            if (owner := now.get(node.id) or _kept_part(node, entry.nodes)) is not None
+        }
         return super()._backup_runs(entry, owners)
 
     def _hold(
@@ -177,6 +182,20 @@ class BridgedCache(HostedCache):
         return HoldState(
             receipt_id, node.id, window_from, has_state and node.parent is not None, transfer_id
         )
+
+
+def _kept_part(gone: SGLangNode, nodes: Sequence[SGLangNode]) -> SGLangNode | None:
+    """The lowest of these nodes that was a part of one that is gone, or is above it."""
+    words = _words(gone)
+    above = [node for node in nodes if _words(node) == words[: len(_words(node))]]
+    return max(above, key=lambda node: len(_words(node)), default=None)
+
+
+def _words(node: SGLangNode | None) -> list[tuple[str | None, int]]:
+    """The tokens from the root to the end of a node, each with its namespace."""
+    if node is None:
+        return []
+    return _words(node.parent) + [(node.key.extra_key, token) for token in node.key.token_ids]
 
 
 def node_tree_of(world: World) -> NodeTree:
