@@ -228,6 +228,36 @@ def test_backups_evict_what_is_short_and_in_turn() -> None:
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2), (4, 0)}
 
 
+JOINT = evolve(
+    BACKUP,
+    parts=(*BACKUP.parts, (1, SWA), (1, MAMBA)),
+    sources={FULL: (2,), SWA: (2, 0, 1), MAMBA: (1, 0)},
+    targets={FULL: (2,), SWA: (2, 0, 1), MAMBA: (1, 0)},
+)
+"""The backup of both nodes as one transfer."""
+
+
+def test_room_for_a_joint_backup_may_be_made_node_by_node() -> None:
+    """The state that leaves for the lower node frees a window page for the upper one."""
+    leaves = [
+        node(
+            at,
+            ROOT,
+            [at],
+            full=on(None, [at]),
+            swa=on(None, [at - 4]) if at < 8 else None,
+            mamba=on(None, [at - 7]) if at > 6 else None,
+            last_access=at,
+        )
+        for at in (4, 5, 6, 7, 8)
+    ]
+    observed = inserted((*HIT, *leaves), COPIED, JOINT, host=Counts(16, 4, 2))
+    path = {(1, 0), (1, 1), (2, 2)}
+    assert there(replay_backups(observed, IN_VAIN), FULL, CPU) == path
+    board = replay_backups(observed, IN_VAIN, node_by_node=True)
+    assert there(board, FULL, CPU) == {*path, (6, 0)}
+
+
 def test_what_is_declined_may_have_been_tried() -> None:
     """For a backup that cannot fit a cache may evict or not."""
     held = evolve(EDGE, data={FULL: on(None, [2], lock_refs=1)})
