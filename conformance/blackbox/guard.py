@@ -8,7 +8,6 @@ with all earlier answers, so no call may be left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from difflib import get_close_matches
 from typing import TypeAlias, cast, overload
 
 from attrs import evolve
@@ -17,6 +16,7 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.errors import OnShould, UsageError, ViolationError
+from kvcanon.conformance.law_lookup import find_law
 from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.protocol.adapter import (
     OF_REQUESTS,
@@ -187,15 +187,7 @@ def _chosen(laws: Laws | None) -> list[Law]:
     """The laws to check. Raises: UsageError."""
     if laws is None:
         return list(LAWS.values())
-    return [each if isinstance(each, Law) else _law_of(each) for each in laws]
-
-
-def _law_of(law_id: str) -> Law:
-    if law_id in LAWS:
-        return LAWS[law_id]
-    near = get_close_matches(law_id.upper(), LAWS, n=3)
-    hint = f"; near it are {', '.join(near)}" if near else "; `kvcanon laws` lists them"
-    raise UsageError(f"no law {law_id!r}{hint}")
+    return [each if isinstance(each, Law) else find_law(each) for each in laws]
 
 
 def _is_by_requests(cache: object, adapter: Adapter | None) -> bool:

@@ -25,12 +25,12 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.law_lookup import find_law
 from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
 from kvcanon.conformance.report.known_differences import read_known
 from kvcanon.conformance.report.known_shown import line_on_stale
-from kvcanon.conformance.report.law_lookup import find_law
 from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name

@@ -47,7 +47,7 @@ def judged(
 
     Yields the cache, and the control of its copies. All laws are checked unless `laws` is given.
     Raises: ViolationError, at the call; SystemExit at the end, if only the case as a whole shows
-    the fault; UsageError: there is no such cache.
+    the fault; UsageError: there is no such cache or law.
     """
     played = case_from_json(case)
     trial = Trial(

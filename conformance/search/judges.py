@@ -11,6 +11,7 @@ from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
+from kvcanon.conformance.law_lookup import find_law
 from kvcanon.conformance.observe.capture import no_ranks
 from kvcanon.conformance.observe.guard import GuardedCache, guard_states
 from kvcanon.conformance.observe.ranks import make_ranks
@@ -64,8 +65,8 @@ ALL_JUDGES = JudgeConfig()
 
 
 def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
-    """The laws with these ids; None for None, which means all laws."""
-    return None if law_ids is None else tuple(LAWS[law_id] for law_id in law_ids)
+    """The laws with these ids; None for None, which means all laws. Raises: UsageError."""
+    return None if law_ids is None else tuple(find_law(law_id) for law_id in law_ids)
 
 
 def make_judged(

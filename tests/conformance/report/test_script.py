@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
@@ -105,6 +107,13 @@ def test_script_of_a_difference_says_who_did_what() -> None:
     exit_code, said = run(script(failure))
     assert exit_code == 1
     assert "the model:" in said
+
+
+def test_script_of_unknown_laws_is_refused() -> None:
+    """A mistyped law is told as one, with those near it."""
+    case: dict[str, object] = {"config": {}, "actions": [], "drain": []}
+    with pytest.raises(UsageError, match="no law RES-44; near it are"):
+        judged("reference", case, laws=["RES-44"]).__enter__()
 
 
 def test_script_is_python_that_one_can_read() -> None:
