@@ -62,6 +62,8 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self._copy: tuple[int, ...] = ()
         self._joined: tuple[int, ...] = ()
         self._locking: tuple[int, ...] = ()
+        # The nodes of a copy under write_back for which the host could not make all of the room.
+        self._without_room: tuple[int, ...] = ()
         # Tokens that the controller is about to copy to the host, by component; and what was free
         # there before it took slots for them.
         self._copying: dict[ComponentType, int] = {}
@@ -188,6 +190,13 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         """Note that the controller is about to copy so many tokens, or states, to the host."""
         self._copying = tokens
         self._rooms = {kind: self._room(kind) for kind in tokens}
+
+    def _is_declined(self) -> bool:
+        """Whether the host has tried to make room for the copy already, and could not.
+
+        The controller asks pool by pool, and again; another try would find more, and evict for it.
+        """
+        return bool(self._without_room) and self._copy == self._without_room
 
     def _room(self, kind: ComponentType) -> int:
         """The tokens, or states, that SGLang's host pool of a component has free."""

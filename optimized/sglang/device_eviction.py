@@ -51,7 +51,7 @@ class DeviceEviction(CoreState):
     def evict_device_end(self, component_type: ComponentType) -> None:
         """End a walk."""
         self._quota = {component_type: 0}
-        self._copying = {}
+        self._copying, self._without_room = {}, ()
 
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
@@ -146,8 +146,8 @@ class DeviceEviction(CoreState):
         rooms = {kind: max(self._room(kind), had) for kind, had in self._rooms.items()}
         if self._joined:
             self._make_room_for_each(result, rooms)
-        else:
-            self._make_room(result, self._copying, rooms)
+        elif not self._is_declined() and not self._make_room(result, self._copying, rooms):
+            self._without_room = self._copy if self.is_write_back else ()
         self._rooms = {kind: had + result.tracker[kind] for kind, had in self._rooms.items()}
         return result
 
@@ -248,6 +248,7 @@ class DeviceEviction(CoreState):
         where the walk is of that component.
         """
         full, swa, states = step.lacks
+        self._copy, self._without_room = (step.node,), ()
         self._expect_copy(
             {
                 kind: slots * self.host_tables[kind].page_size

@@ -58,6 +58,8 @@ class HostTier(CoreState):
     def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
         """What a copy named by a node reads on the device: full slots, and other components."""
         self._copy = self._joined or (self.node_of(node_id),)
+        if self._is_declined():
+            return self._full.nothing, {}
         full, *others = (self._nodes or self.native.nodes).slots_to_back_up(self._copy)
         slots = self._full.nothing if full is None else self._full.get(full)
         transfers: Transfers = {}

@@ -139,13 +139,66 @@ with judged("sglang-kvcanon", CASE, laws=["RES-10", "EVENT-4"]) as (cache, _):
 """
 """An insert cuts a node of the host, and makes room for its copies with the lower part of it."""
 
+NO_ROOM_AT_FIRST = """
+from kvcanon.conformance import judged, write_stamps
+from kvcanon.spec.types import Counts, Key
+CASE = {
+    "config": {
+        "page_size": 1, "window_tokens": 1, "write_policy": "write_back",
+        "device_slots": {"full": 4, "swa": 3}, "host_slots": {"full": 2, "swa": 2},
+    },
+    "actions": [],
+    "drain": [],
+}
+with judged("sglang-kvcanon", CASE, laws=["REC-3", "EVICT-8"]) as (cache, _):
+    for pages, reused in ((2, 0), (4, 2)):
+        key = Key(((0,),) * pages)
+        cache.evict(Counts(swa=reused // 2))
+        slots = cache.allocate(Counts(full=2, swa=2))
+        write_stamps(cache, key, slots)
+        cache.insert(key, reused, slots)
+    cache.evict(Counts(swa=1))
+    cache.evict(Counts(swa=1))
+"""
+"""The host can free no full page for a victim before it has freed a window page for it."""
+
+TOO_LONG_AS_ONE = """
+from kvcanon.conformance import judged, write_stamps
+from kvcanon.spec.types import Counts, Key
+CASE = {
+    "config": {
+        "page_size": 1, "window_tokens": 2, "write_policy": "write_through",
+        "device_slots": {"full": 6, "swa": 6}, "host_slots": {"full": 4, "swa": 6},
+    },
+    "actions": [],
+    "drain": [],
+}
+with judged("sglang-kvcanon", CASE, laws=["RES-5", "RES-10", "ASYNC-2"]) as (cache, _):
+    key = Key(tuple((page,) for page in range(6)))
+    slots = cache.allocate(Counts(full=6, swa=6))
+    write_stamps(cache, key, slots)
+    done = cache.insert(key, 0, slots)
+    assert (len(done.backups), done.backup_declined_pages) == (1, 2), done
+    cache.flush()
+    cache.evict(Counts(full=6))
+"""
+"""The host has room for the upper node of a prompt alone."""
+
 
 @pytest.mark.parametrize(
     "script",
-    [WINDOWS_ALONE, WINDOWS_DURING_A_COPY, STATE_DURING_A_COPY, STATE_OF_A_WINDOW, CUT_AND_EVICTED],
+    [
+        WINDOWS_ALONE,
+        WINDOWS_DURING_A_COPY,
+        STATE_DURING_A_COPY,
+        STATE_OF_A_WINDOW,
+        CUT_AND_EVICTED,
+        NO_ROOM_AT_FIRST,
+        TOO_LONG_AS_ONE,
+    ],
 )
-def test_parts_are_copied_where_full_data_was_before(script: str) -> None:
-    """SGLang's walk of full data copies no leaf whose full data has a copy, or waits for one."""
+def test_copies_to_the_host_keep_the_laws(script: str) -> None:
+    """Each script holds: what leaves the device has a copy where there is room for one."""
     done = run_in(RELEASE, "-W", "ignore", "-c", script)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("Holds: the fault of this script does not show.\n")
