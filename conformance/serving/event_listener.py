@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Protocol, cast
@@ -50,11 +50,19 @@ class EventListener:
             cached: Tokens of no namespace that were cached last, if they are known.
             quiet_ms: How long nothing must come.
         """
+        return self._fold_until(lambda: self.folded.has_pages(cached), quiet_ms)
+
+    def settle_cleared(self) -> FoldedEvents:
+        """Fold what comes after a flush, until nothing does and no page is there."""
+        return self._fold_until(lambda: not any(self.folded.resident()), QUIET_MS)
+
+    def _fold_until(self, is_whole: Callable[[], bool], quiet_ms: int) -> FoldedEvents:
+        """Fold events until none comes in a quiet time, and what is awaited is there or late."""
         decode = import_module("msgspec.msgpack").decode
         deadline = time.monotonic() + LATE_SECONDS
         for _ in range(MOST_BATCHES):
             if not self.socket.poll(quiet_ms):
-                if self.folded.has_pages(cached) or time.monotonic() >= deadline:
+                if is_whole() or time.monotonic() >= deadline:
                     break
                 continue
             _, number, payload = self.socket.recv_multipart()

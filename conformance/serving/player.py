@@ -40,7 +40,7 @@ class RoundPlayer:
         """Play a round. Raises: OSError."""
         if each.flush:
             flush(self.port)
-            self.events.settle()
+            self.events.settle_cleared()
         if any(request.namespace for request in each.requests):
             self.events.folded.mixed = True
         send: dict[SendOrder, Callable[[Sequence[ScriptedRequest]], list[EngineReply]]] = {

@@ -35,12 +35,14 @@ class SlowSocket:
         return 0
 
     def recv_multipart(self) -> list[bytes]:
-        """The next batch, a store of pages."""
+        """The next batch, a store of pages; a clearing where it has none."""
         self.number, self.empty = self.number + 1, 0
         _, hashes = self.batches.pop(0)
         tokens = [0] * (4 * len(hashes))
         event = {"type": "BlockStored", "block_hashes": hashes, "token_ids": tokens}
-        payload = msgspec.msgpack.encode([0.0, [event | {"medium": DEVICE}], 0])
+        cleared = {"type": "AllBlocksCleared"}
+        sent = event | {"medium": DEVICE} if hashes else cleared
+        payload = msgspec.msgpack.encode([0.0, [sent], 0])
         return [b"", self.number.to_bytes(8, "big"), payload]
 
 
@@ -65,6 +67,13 @@ def test_page_that_left_again_is_not_waited_for_long(monkeypatch: pytest.MonkeyP
     socket, began = SlowSocket([(0, HASHES[:1])]), time.monotonic()
     assert EventListener(socket, FoldedEvents(4)).settle(TOKENS).resident() == (1, 0)
     assert time.monotonic() - began >= 0.02
+
+
+def test_clearing_is_waited_for() -> None:
+    """After a flush no page may be left; the event for it came after three quiet times."""
+    socket = SlowSocket([(0, HASHES), (3, [])])
+    assert EventListener(socket, FoldedEvents(4)).settle_cleared().resident() == (0, 0)
+    assert not socket.batches
 
 
 def test_silent_stream_is_not_waited_for() -> None:
