@@ -7,6 +7,7 @@ from SGLang, as for its own cores, so that the bridge is judged, and not the nat
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -167,12 +168,30 @@ class BridgedCache(HostedCache):
         """The slots of a backup, by the owners of host slots with the nodes above them now."""
         tree = cast("NodeTree", self.tree)
         now = tree.nodes_by_id()
-        owners = {
-            slot: owner
-            for slot, node in owned.items()
-            if (owner := now.get(node.id) or _kept_part(node, entry.nodes)) is not None
-        }
+        owners: Owners = {}
+        seen: Counter[tuple[Component, NodeId]] = Counter()
+        for (component, slot), node in owned.items():
+            owner = now.get(node.id)
+            if owner is None and component is not MAMBA:
+                owner = self._kept_part(node, seen[component, node.id], entry.nodes)
+            seen[component, node.id] += 1
+            if owner is not None:
+                owners[component, slot] = owner
         return super()._backup_runs(entry, owners)
+
+    def _kept_part(
+        self, gone: SGLangNode, pages: int, nodes: Sequence[SGLangNode]
+    ) -> SGLangNode | None:
+        """The part that begins so many pages into a node that was cut, if its lower part is gone.
+
+        Slots of the lower part may be those of another page by now.
+        """
+        begin = len(_words(gone.parent)) + pages * self.config.page_size
+        words = _words(gone)
+        for node in nodes:
+            if len(_words(node.parent)) == begin and _is_above(node, words):
+                return node
+        return None
 
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
@@ -184,11 +203,9 @@ class BridgedCache(HostedCache):
         )
 
 
-def _kept_part(gone: SGLangNode, nodes: Sequence[SGLangNode]) -> SGLangNode | None:
-    """The lowest of these nodes that was a part of one that is gone, or is above it."""
-    words = _words(gone)
-    above = [node for node in nodes if _words(node) == words[: len(_words(node))]]
-    return max(above, key=lambda node: len(_words(node)), default=None)
+def _is_above(node: SGLangNode, words: list[tuple[str | None, int]]) -> bool:
+    own = _words(node)
+    return own == words[: len(own)]
 
 
 def _words(node: SGLangNode | None) -> list[tuple[str | None, int]]:
