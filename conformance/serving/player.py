@@ -49,11 +49,19 @@ class RoundPlayer:
             SendOrder.RACING: self._racing,
         }
         replies = tuple(send[each.order](each.requests))
-        # The scheduler answers this itself: one that ended at an idle check is found here.
-        ask(self.port, "GET", "/server_info")
+        self._end_steps()
         folded = self.events.settle(quiet_ms=LONG_QUIET_MS)
         pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
         return RoundTranscript(each.name, replies, pages, folded.removed)
+
+    def _end_steps(self) -> None:
+        """Have the scheduler end the step of the last reply, after which it sends its events.
+
+        It answers this itself, between two steps: the second time, that step is over. One that
+        ended at an idle check is found here.
+        """
+        for _ in range(2):
+            ask(self.port, "GET", "/server_info")
 
     def _one_by_one(self, requests: Sequence[ScriptedRequest]) -> list[EngineReply]:
         return [self._watched(each) for each in requests]
@@ -64,6 +72,7 @@ class RoundPlayer:
         # The last token is always computed, so its page is never found as a whole.
         overlap = self.events.folded.overlap(request.tokens[:-1]) if plain else ()
         reply = self._send(request)
+        self._end_steps()
         # All but the last token, which was not computed. Of a retracted request pages may be gone.
         kept = plain and request.abort_after == 0 and not reply.retractions
         cached = request.tokens + reply.tokens[:-1] if kept else ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from kvcanon.conformance.engines.sglang import validate
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode
@@ -29,12 +29,24 @@ from kvcanon.spec.operations import (
     Settled,
 )
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
-
-Owners = dict[tuple[Component, Slot], SGLangNode]
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Page, Slot, Slots
 
 POLLS_AT_MOST = 100
 """The most polls of one flush."""
+
+
+@frozen
+class HostPage:
+    """The page whose data a host slot has."""
+
+    extra_key: str | None
+    path: tuple[Page, ...]
+    """The pages from the root down to the end of its node."""
+    at: int
+    """Its place among them; the last, for a state."""
+
+
+Owners = dict[tuple[Component, Slot], HostPage]
 
 
 @define(eq=False)
@@ -136,13 +148,15 @@ class HostedCache(UnifiedCache):
         return self.in_flight.add(direction, entry, runs, hold)
 
     def _owners_on_host(self) -> Owners:
-        """The node that owns each host slot."""
-        return {
-            (component, slot): node
-            for node in (self.tree.nodes() if self.config.host_tier else ())
-            for component in self.config.components
-            for slot in self.tree.slots(node, component, CPU)
-        }
+        """The page that each host slot is of."""
+        owners: Owners = {}
+        for node in self.tree.nodes() if self.config.host_tier else ():
+            path = self._path(node)
+            for component in self.config.components:
+                first = self._first_page(node, component, path)
+                for at, slot in enumerate(self.tree.slots(node, component, CPU), first):
+                    owners[component, slot] = HostPage(node.key.extra_key, path, at)
+        return owners
 
     def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
         """The slots that a backup reads, and the new host slots that it writes."""
@@ -151,12 +165,35 @@ class HostedCache(UnifiedCache):
         for component in self.config.components:
             for node in entry.nodes:
                 target = self.tree.slots(node, component, CPU)
-                if not target or _had(node, owned.get((component, target[0]))):
+                if not target or self._had(node, component, owned.get((component, target[0]))):
                     continue
                 source = self.tree.slots(node, component, GPU)
                 sources[component] = sources.get(component, ()) + source
                 targets[component] = targets.get(component, ()) + target
         return sources, targets
+
+    def _had(self, node: SGLangNode, component: Component, page: HostPage | None) -> bool:
+        """Whether a slot is of the page of `node` that it was of, in it or before a cut.
+
+        A slot may have come free since, and be of another page.
+        """
+        if page is None or page.extra_key != node.key.extra_key:
+            return False
+        path = self._path(node)
+        is_there = page.at == self._first_page(node, component, path)
+        return is_there and path == page.path[: len(path)]
+
+    def _path(self, node: SGLangNode | None) -> tuple[Page, ...]:
+        """The pages from the root to the end of a node."""
+        pages: tuple[Page, ...] = ()
+        while node is not None:
+            pages, node = self.tree.keys.pages(node.key) + pages, node.parent
+        return pages
+
+    def _first_page(self, node: SGLangNode, component: Component, path: tuple[Page, ...]) -> int:
+        """The place of the first page of a node's data among those of its path."""
+        own = 1 if component is MAMBA else len(self.tree.keys.pages(node.key))
+        return len(path) - own
 
     def _device_runs(self, stops: list[MatchedNode]) -> dict[tuple[int, Component], bool]:
         """Which data of a path is on the device."""
@@ -251,12 +288,3 @@ class HostedCache(UnifiedCache):
 
     def _free_on_host(self) -> dict[Component, int]:
         return {each: len(self.free_slots(each, CPU)) for each in Component}
-
-
-def _had(node: SGLangNode, owner: SGLangNode | None) -> bool:
-    """Whether `node` had the data of `owner`, which may be a lower part of it after a cut."""
-    while owner is not None:
-        if owner.id == node.id:
-            return True
-        owner = owner.parent
-    return False

@@ -7,19 +7,16 @@ from SGLang, as for its own cores, so that the bridge is judged, and not the nat
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 from attrs import Factory, define, frozen
 
 from kvcanon.conformance.engines.sglang.factory import World, kinds_of
-from kvcanon.conformance.engines.sglang.hicache import HostedCache, Owners
+from kvcanon.conformance.engines.sglang.hicache import HostedCache
 from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
-from kvcanon.conformance.engines.sglang.transfers import Entry, Run
 from kvcanon.spec.snapshot import HoldState, Usage
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Medium, NodeId
 
@@ -164,35 +161,6 @@ def _hex(hashes: bytes) -> list[str]:
 class BridgedCache(HostedCache):
     """A `UnifiedRadixCache` with kvcanon's core."""
 
-    def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
-        """The slots of a backup, by the owners of host slots with the nodes above them now."""
-        tree = cast("NodeTree", self.tree)
-        now = tree.nodes_by_id()
-        owners: Owners = {}
-        seen: Counter[tuple[Component, NodeId]] = Counter()
-        for (component, slot), node in owned.items():
-            owner = now.get(node.id)
-            if owner is None and component is not MAMBA:
-                owner = self._kept_part(node, seen[component, node.id], entry.nodes)
-            seen[component, node.id] += 1
-            if owner is not None:
-                owners[component, slot] = owner
-        return super()._backup_runs(entry, owners)
-
-    def _kept_part(
-        self, gone: SGLangNode, pages: int, nodes: Sequence[SGLangNode]
-    ) -> SGLangNode | None:
-        """The part that begins so many pages into a node that was cut, if its lower part is gone.
-
-        Slots of the lower part may be those of another page by now.
-        """
-        begin = len(_words(gone.parent)) + pages * self.config.page_size
-        words = _words(gone)
-        for node in nodes:
-            if len(_words(node.parent)) == begin and _is_above(node, words):
-                return node
-        return None
-
     def _hold(
         self, receipt_id: int, node: SGLangNode, given: LockReceipt, transfer_id: int | None = None
     ) -> HoldState:
@@ -201,18 +169,6 @@ class BridgedCache(HostedCache):
         return HoldState(
             receipt_id, node.id, window_from, has_state and node.parent is not None, transfer_id
         )
-
-
-def _is_above(node: SGLangNode, words: list[tuple[str | None, int]]) -> bool:
-    own = _words(node)
-    return own == words[: len(own)]
-
-
-def _words(node: SGLangNode | None) -> list[tuple[str | None, int]]:
-    """The tokens from the root to the end of a node, each with its namespace."""
-    if node is None:
-        return []
-    return _words(node.parent) + [(node.key.extra_key, token) for token in node.key.token_ids]
 
 
 def node_tree_of(world: World) -> NodeTree:

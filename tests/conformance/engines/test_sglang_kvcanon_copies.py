@@ -185,6 +185,31 @@ with judged("sglang-kvcanon", CASE, laws=["RES-5", "RES-10", "ASYNC-2"]) as (cac
 """The host has room for the upper node of a prompt alone."""
 
 
+REUSED_SLOT = """
+from kvcanon.conformance import judged
+CASE = {
+    "config": {
+        "window_tokens": 2,
+        "device_slots": {"full": 6, "swa": 5, "mamba": 0},
+        "host_slots": {"full": 6, "swa": 5, "mamba": 0},
+        "write_policy": "write_through",
+    },
+    "actions": [
+        ["serve", 0, 0, 0],
+        ["poll", 0, 0, 0],
+        ["serve", 0, 0, 2],
+        ["branch", 0, 2, 0],
+        ["poll", 0, 0, 0],
+        ["branch", 0, 0, 0],
+    ],
+    "drain": [],
+}
+with judged("sglang-kvcanon", CASE, laws=["REC-3"]):
+    pass
+"""
+"""A slot of a window page that leaves the host is that of an upper page after the same insert."""
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -195,6 +220,7 @@ with judged("sglang-kvcanon", CASE, laws=["RES-5", "RES-10", "ASYNC-2"]) as (cac
         CUT_AND_EVICTED,
         NO_ROOM_AT_FIRST,
         TOO_LONG_AS_ONE,
+        REUSED_SLOT,
     ],
 )
 def test_copies_to_the_host_keep_the_laws(script: str) -> None:
