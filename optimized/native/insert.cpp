@@ -85,7 +85,7 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
 // Check that each window slot comes with the full slot that it is paired with, and that none is
 // missing.
 void check_pairs(const State& state, const SlotLists& slots) {
-    if (!state.config.swa()) return;
+    if (!state.config.pairs_slots()) return;
     RunReader full(slots[FULL]);
     for (const Run run : full.next(slots[FULL].slots() - slots[SWA].slots())) {
         const Slot* partners = state.swa_of_full.data() + run.begin;

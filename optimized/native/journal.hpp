@@ -36,8 +36,8 @@ struct Placed {
 struct Journal {
     std::vector<NodeCut> cuts;
     std::vector<Placed> placements;
-    // Slots that came free, in the order of their release. Window slots on the device are named by
-    // the full slots that they were paired with.
+    // Slots of nodes that came free, in the order of their release. Window slots on the device are
+    // named by the full slots of their pages.
     Runs freed[COMPONENTS][MEDIA];
 };
 

@@ -111,19 +111,13 @@ void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slot
     }
 }
 
-// Write slots that come free into the journal.
-void note_freed(State& state, Component component, Medium medium, const Runs& slots) {
-    Runs& freed = state.journal->freed[component][medium];
-    if (component != SWA || medium != GPU) {
-        freed.append(slots);
-        return;
-    }
-    for (const Run run : slots) {
-        for (Slot slot = run.begin; slot < run.begin + run.size; ++slot) {
-            const Slot full = state.full_of_swa[static_cast<size_t>(slot)];
-            if (full >= 0) freed.append(Run{full, 1});
-        }
-    }
+// Write the slots of a node that come free into the journal.
+void note_freed(State& state, const Node* node, Component component, Medium medium,
+                const Runs& slots) {
+    // Window data leaves a node before its full data.
+    const bool by_full = component == SWA && medium == GPU;
+    assert(!by_full || !slots || node->data[FULL].on(GPU));
+    state.journal->freed[component][medium].append(by_full ? node->data[FULL].slots[GPU] : slots);
 }
 
 }  // namespace
@@ -203,8 +197,7 @@ Handover::~Handover() {
 void release(State& state, Component component, Medium medium, const Runs& slots) {
     assert(!any_has_owner(state.pool(component, medium), slots));
     state.changed = true;
-    if (state.journal != nullptr) note_freed(state, component, medium, slots);
-    if (medium == GPU && state.config.swa()) {
+    if (medium == GPU && state.config.pairs_slots()) {
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
     }
@@ -227,6 +220,7 @@ int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {
 
 void pair(State& state, const Runs& full, const Runs& swa) {
     assert(full.slots() == swa.slots());
+    if (!state.config.pairs_slots()) return;
     unpair(state.full_of_swa, state.swa_of_full, swa);
     RunReader partners(full);
     for (const Run run : swa) {
@@ -289,7 +283,9 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
 }
 
 void drop(State& state, Node* node, Component component, Medium medium) {
-    release(state, component, medium, take(state, node, component, medium));
+    const Runs slots = take(state, node, component, medium);
+    if (state.journal != nullptr && slots) note_freed(state, node, component, medium, slots);
+    release(state, component, medium, slots);
 }
 
 Counts free_slot_counts(const State& state, Medium medium) {

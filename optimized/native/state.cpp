@@ -98,7 +98,7 @@ State::State(const Config& asked, Engine* performer)
     if (config.writes_back()) {
         queue_kinds.insert(queue_kinds.end(), {Queue::INNER_DUPLICATES, Queue::LEAF_DUPLICATES});
     }
-    if (config.swa()) {
+    if (config.pairs_slots()) {
         swa_of_full.assign(static_cast<size_t>(config.capacity(FULL, GPU)), -1);
         full_of_swa.assign(static_cast<size_t>(config.capacity(SWA, GPU)), -1);
     }
