@@ -26,6 +26,8 @@ from kvcanon.conformance.serving.server_process import last_words, running
 from kvcanon.conformance.serving.server_setup import NO_CACHE, ServerSetup
 from kvcanon.conformance.serving.transcript import EngineReply, RoundTranscript, Transcript
 
+TRIES = 20
+"""Flushes of an empty cache until an event of one comes; each waits for a quiet time."""
 CLIENTS = 8
 
 
@@ -35,6 +37,17 @@ class RoundPlayer:
 
     port: int
     events: EventListener
+
+    def await_events(self) -> None:
+        """Flush the empty cache until an event of that comes.
+
+        A publisher sends nothing to a subscriber that it does not know yet, so that the events of
+        the first request could be lost.
+        """
+        for _ in range(TRIES):
+            flush(self.port)
+            if self.events.settle_cleared().next_batch is not None:
+                return
 
     def play(self, each: ScriptRound) -> RoundTranscript:
         """Play a round. Raises: OSError."""
@@ -102,6 +115,8 @@ def play(script: EngineScript, setup: ServerSetup, model: Path, folder: Path) ->
         player = RoundPlayer(server.ports.http, events)
         death = ""
         try:
+            if setup.core != NO_CACHE:
+                player.await_events()
             rounds.extend(map(player.play, script.rounds))
         except OSError as error:
             death = server.death or f"{error}; {last_words(server.log)}"
