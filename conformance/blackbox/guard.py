@@ -16,8 +16,8 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.errors import OnShould, UsageError, ViolationError
-from kvcanon.conformance.law_lookup import find_law
 from kvcanon.conformance.observe.guard import GuardedCache, guard_states
+from kvcanon.conformance.observe.law_lookup import find_law
 from kvcanon.conformance.protocol.adapter import (
     OF_REQUESTS,
     Adapter,

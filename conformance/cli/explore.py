@@ -21,7 +21,7 @@ from kvcanon.conformance.cli.files import require_folder, write_file
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.law_lookup import find_law
+from kvcanon.conformance.observe.law_lookup import find_law
 from kvcanon.conformance.report.report import replayed
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.search.campaign import adapter_as

@@ -21,7 +21,7 @@ from kvcanon.conformance.book.law_search import Found, search_laws
 from kvcanon.conformance.book.laws_json import law_json, laws_json, retired_json, witnesses_of
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.law_lookup import find_law
+from kvcanon.conformance.observe.law_lookup import find_law
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls

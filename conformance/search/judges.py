@@ -11,9 +11,9 @@ from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
-from kvcanon.conformance.law_lookup import find_law
 from kvcanon.conformance.observe.capture import no_ranks
 from kvcanon.conformance.observe.guard import GuardedCache, guard_states
+from kvcanon.conformance.observe.law_lookup import find_law
 from kvcanon.conformance.observe.ranks import make_ranks
 from kvcanon.conformance.protocol.adapter import (
     Adapter,

@@ -22,7 +22,7 @@ from attrs import Factory, asdict, evolve, frozen
 from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
 from kvcanon.conformance.engines.releases.past_bugs import Drawn
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.law_lookup import find_law
+from kvcanon.conformance.observe.law_lookup import find_law
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.call_code import CodeLine, code_lines
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
