@@ -23,8 +23,6 @@ from kvcanon.spec.types import EvictionPolicy, WritePolicy
 FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
 KINDS = (FULL, SWA, MAMBA)
 """In the order of the native numbers."""
-NODE_BITS = (1 << 48) - 1
-"""The bits of a copy's name that are its node: what SGLang knows as a node may name one copy."""
 HOST_POOL_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
 
 
@@ -52,6 +50,10 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # the first one first; and those whose full data no event has announced there yet.
         self.pending: dict[int, tuple[int, ...]] = {}
         self.unannounced: set[int] = set()
+        # Nodes by the further names of their copies. The names are negative, as no handle is, and
+        # -1 is SGLang's word for no node.
+        self.copied_nodes: dict[int, int] = {}
+        self._last_name = -1
         # Of what write_back reclaimed on the host, in order; ranks compare it.
         self.write_back_duplicate_reclaim_digest: int = 0
         # The node that each open lock of host copies is for.
@@ -102,10 +104,9 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         """The controller itself: SGLang's `UnifiedRadixCache`."""
         return self.components[FULL].cache  # type: ignore[attr-defined] # A TreeComponent.
 
-    @staticmethod
-    def node_of(name: int) -> int:
+    def node_of(self, name: int) -> int:
         """The native node of what SGLang knows as a node, which may name a copy of it."""
-        return name & NODE_BITS
+        return self.copied_nodes.get(name, name)
 
     # What the controller sets.
 

@@ -18,7 +18,7 @@ from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, RebuildFul
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.sglang.core_state import FULL, MAMBA, NODE_BITS, SWA, CoreState
+from kvcanon.optimized.sglang.core_state import FULL, MAMBA, SWA, CoreState
 
 HOST = 1
 PARTS = (SWA, MAMBA)
@@ -216,21 +216,28 @@ class HostTier(CoreState):
         """
         in_flight = {ack_id for node in wanted for ack_id in self.pending.get(node, ())}
         if in_flight:
-            return [BackupKV([_name_of_copy(node, in_flight) for node in wanted])]
+            return [BackupKV([self._name_of_copy(node, in_flight) for node in wanted])]
         if len(wanted) > 1 and MAMBA not in self.tables:
             self._joined = tuple(wanted)
             return [BackupKV([done.wanted_end])]
         return [BackupKV(wanted)]
 
+    def _name_of_copy(self, node_id: int, in_flight: set[int]) -> int:
+        """The node, or a further name of it if the node names a copy in flight."""
+        if node_id not in in_flight:
+            return node_id
+        self._last_name -= 1
+        self.copied_nodes[self._last_name] = node_id
+        return self._last_name
+
+    def _forget_names_of_no_copy(self) -> None:
+        """Forget the further names that an insert gave to copies that SGLang did not make."""
+        for name, node in list(self.copied_nodes.items()):
+            if name not in self.pending.get(node, ()):
+                del self.copied_nodes[name]
+
     def _forget_host_tier(self) -> None:
         self.pending.clear()
         self.unannounced.clear()
+        self.copied_nodes.clear()
         self.host_locks.clear()
-
-
-def _name_of_copy(node_id: int, in_flight: set[int]) -> int:
-    """The node, or the first other name of it that names no copy in flight."""
-    name = node_id
-    while name in in_flight:
-        name += NODE_BITS + 1
-    return name

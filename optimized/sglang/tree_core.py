@@ -29,7 +29,6 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang import inserts, walks
-from kvcanon.optimized.sglang.core_state import NODE_BITS
 from kvcanon.optimized.sglang.device_eviction import DeviceEviction
 from kvcanon.optimized.sglang.host_tier import HostTier
 from kvcanon.optimized.sglang.not_offered import NotOffered
@@ -155,6 +154,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def end_insert(self) -> list[object]:
         """Return what is left to do: copies, each on its own, that could not be made as one."""
         self._copying = {}
+        if self.copied_nodes:
+            self._forget_names_of_no_copy()
         if not self._joined:
             return []
         left, self._joined = BackupKV(list(self._joined)), ()
@@ -173,7 +174,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if node_id == self._root:
             return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
         receipt, newly, below_root = nodes.lock(
-            node_id & NODE_BITS, SWA not in skipped, MAMBA not in skipped, self._locking
+            self.node_of(node_id), SWA not in skipped, MAMBA not in skipped, self._locking
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.tables and SWA not in skipped:
@@ -193,7 +194,9 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
         if FULL not in skipped:
-            self._release(node_id & NODE_BITS, receipt, nodes.unlock)
+            self._release(self.node_of(node_id), receipt, nodes.unlock)
+            # A copy's lock is released when the copy has ended: no call names it again.
+            self.copied_nodes.pop(node_id, None)
         elif MAMBA not in skipped and (SWA in skipped or SWA not in self.tables):
             self._release(node_id, receipt, nodes.unlock_state)
         elif SWA not in skipped and SWA in self.tables:
