@@ -115,7 +115,8 @@ def bench_engine(
         chosen = _known(cores or CORES, CORES)
         sizes = page_size or PAGE_SIZES
         cells = _cells(sizes, window, events, policies) if speed else []
-        measured = _jobs(chosen, cells, sizes if memory else (), stalls=stalls)
+        trees = _trees(sizes, window) if memory else []
+        measured = _jobs(chosen, cells, trees, stalls=stalls)
         jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]
     found = _measured(jobs, *_runner(peers, server=server))
     if json_file:
@@ -141,6 +142,20 @@ def _known(cores: Sequence[str], all_cores: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
+def _shapes(page_sizes: Sequence[int], window: bool | None) -> list[tuple[int, int]]:
+    """Full and full + swa, or one of them: the window, 0 for none, and the tokens a page."""
+    windows = (0, WINDOW_TOKENS) if window is None else (WINDOW_TOKENS if window else 0,)
+    return [(tokens, size) for tokens in windows for size in page_sizes]
+
+
+def _trees(page_sizes: Sequence[int], window: bool | None) -> list[BenchCell]:
+    """What is filled to measure memory: pools that end together, so that nothing is evicted."""
+    return [
+        BenchCell(size, MEMORY_TOKENS, tokens, MEMORY_TOKENS if tokens else 0)
+        for tokens, size in _shapes(page_sizes, window)
+    ]
+
+
 def _cells(
     page_sizes: Sequence[int],
     window: bool | None,  # As the option.
@@ -152,23 +167,15 @@ def _cells(
         for policy in policies
     ]
     return [
-        BenchCell(
-            size,
-            POOL_TOKENS,
-            WINDOW_TOKENS if windowed else 0,
-            SWA_TOKENS if windowed else 0,
-            emits,
-            host,
-        )
+        BenchCell(size, POOL_TOKENS, tokens, SWA_TOKENS if tokens else 0, emits, host)
         for emits in ((False, True) if events is None else (events,))
         for host in hosts
-        for windowed in ((False, True) if window is None else (window,))
-        for size in page_sizes
+        for tokens, size in _shapes(page_sizes, window)
     ]
 
 
 def _jobs(
-    cores: Sequence[str], cells: Sequence[BenchCell], memory: Sequence[int], *, stalls: bool
+    cores: Sequence[str], cells: Sequence[BenchCell], trees: Sequence[BenchCell], *, stalls: bool
 ) -> list[tuple[str, BenchCell, Sequence[str]]]:
     """What is measured under SGLang's cache alone: the measurement, the cell, and the cores."""
     alone = [core for core in cores if core != "floor"]
@@ -178,8 +185,7 @@ def _jobs(
         for cell in cells
     ]
     for what in (MEMORY, SHORT_MEMORY):
-        for size in memory:
-            jobs += [(what, BenchCell(size, MEMORY_TOKENS), (core,)) for core in alone]
+        jobs += [(what, cell, (core,)) for cell in trees for core in alone]
     if stalls:
         full = BenchCell(STALL_PAGE, STALL_TOKENS)
         jobs += [("engine_stalls", full, (core,)) for core in alone]

@@ -114,6 +114,7 @@ void do_unlock_window(CacheCore& self, nb::handle receipt) {
 
 nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::ALLOCATE, [&] {
+        self.refuse_if_caller_copies();
         const SlotLists slots = allocate(self.state, counts_of(full, swa, mamba));
         try {
             return arrays_of(slots);
@@ -125,7 +126,10 @@ nb::tuple do_allocate(CacheCore& self, nb::handle full, nb::handle swa, nb::hand
 }
 
 void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
-    self.operate(Operation::FREE, [&] { free_slots(self.state, slots_of(full, swa, mamba)); });
+    self.operate(Operation::FREE, [&] {
+        self.refuse_if_caller_copies();
+        free_slots(self.state, slots_of(full, swa, mamba));
+    });
 }
 
 Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
@@ -177,6 +181,7 @@ LoadedBack do_load_back(CacheCore& self, nb::handle tokens, nb::handle quota_pag
 
 nb::tuple do_reserve_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::RESERVE_HOST, [&] {
+        self.refuse_if_caller_copies();
         const SlotLists slots = reserve_host(self.state, counts_of(full, swa, mamba));
         try {
             return arrays_of(slots);
@@ -188,14 +193,17 @@ nb::tuple do_reserve_host(CacheCore& self, nb::handle full, nb::handle swa, nb::
 }
 
 void do_abort_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
-    self.operate(Operation::ABORT_HOST,
-                 [&] { free_slots(self.state, slots_of(full, swa, mamba, CPU), CPU); });
+    self.operate(Operation::ABORT_HOST, [&] {
+        self.refuse_if_caller_copies();
+        free_slots(self.state, slots_of(full, swa, mamba, CPU), CPU);
+    });
 }
 
 nb::tuple do_commit_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
                          nb::handle full, nb::handle swa, nb::handle mamba,
                          nb::handle namespace_id) {
     return self.operate(Operation::COMMIT_HOST, [&] {
+        self.refuse_if_caller_copies();
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const HostInserted done =
             commit_host(self.state, given.key, whole_number(start_pages, "start_pages"),

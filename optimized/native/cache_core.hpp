@@ -47,7 +47,8 @@ struct CacheCore {
     template <typename Work>
     auto look(Work work);
 
-    // Throws: BadArgument where the caller copies, and the call would start a copy.
+    // Throws: BadArgument where the caller copies, and has slots of its own: for a call that would
+    // start a copy, or hand slots over.
     void refuse_if_caller_copies() const {
         if (!state.config.caller_copies) return;
         throw BadArgument("cache", "leaves copies to its caller; call the methods of `Nodes`");

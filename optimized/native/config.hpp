@@ -65,9 +65,11 @@ struct Config {
     bool has(Component component) const {
         return component == FULL || (component == SWA ? swa() : mamba);
     }
-    // Whether window slots are known by the full slots that they were allocated with. A caller that
-    // copies itself has slots of its own, and those here never leave the tree.
-    bool pairs_slots() const { return swa() && !caller_copies; }
+    // Whether clients hold slots. A caller that copies itself has slots of its own, and those here
+    // never leave the tree.
+    bool lends_slots() const { return !caller_copies; }
+    // Whether window slots are known by the full slots that they were allocated with.
+    bool pairs_slots() const { return swa() && lends_slots(); }
     int64_t window_pages() const { return (window_tokens + page_size - 1) / page_size; }
     bool host_tier() const { return write_policy != WritePolicy::NONE; }
     bool writes_back() const { return write_policy == WritePolicy::WRITE_BACK; }

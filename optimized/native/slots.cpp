@@ -90,6 +90,7 @@ SlotLists take_free(State& state, const Counts& counts, Medium medium) {
 
 // Give taken slots to a client.
 void hold(State& state, const SlotLists& taken, Medium medium) {
+    if (!state.config.lends_slots()) return;
     for (const Component component : ALL_COMPONENTS) {
         state.pool(component, medium).held.add(taken[component]);
     }
@@ -172,6 +173,7 @@ Handover::Handover(State& state, const SlotLists& slots, Medium medium)
         if (some && !state.config.has(component)) {
             refuse_component(component, "hand over no slots");
         }
+        if (!state.config.lends_slots()) continue;
         SlotSet& held = state.pool(component, medium).held;
         const Run* run = some.begin();
         // A slot that is listed twice is no longer held the second time.
@@ -188,7 +190,7 @@ Handover::Handover(State& state, const SlotLists& slots, Medium medium)
 }
 
 Handover::~Handover() {
-    if (kept_) return;
+    if (kept_ || !state_.config.lends_slots()) return;
     for (const Component component : ALL_COMPONENTS) {
         state_.pool(component, medium_).held.add(slots_[component]);
     }

@@ -87,8 +87,8 @@ State::State(const Config& asked, Engine* performer)
             Pool& each = pool(component, medium);
             // A caller's tables are read and written in stretches.
             each.free = SlotSet(capacity, config.caller_copies);
-            each.held = SlotSet(capacity);
             const auto padding = static_cast<int32_t>(config.padding(component, medium));
+            each.held = SlotSet(config.lends_slots() ? capacity : padding);
             if (padding != 0) each.held.add(Run{0, padding});
             if (capacity != padding) each.free.add(Run{padding, capacity - padding});
             const bool needed = config.has(component) && (medium == GPU || config.host_tier());

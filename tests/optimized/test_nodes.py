@@ -190,16 +190,24 @@ def test_bigrams_are_read_from_the_tokens_of_a_prompt() -> None:
     sound(core)
 
 
-def test_calls_that_start_copies_are_left_to_the_caller() -> None:
-    """A cache whose caller copies refuses the calls that would ask an engine."""
-    core, _ = made(policy=WritePolicy.WRITE_BACK)
+def test_calls_that_copy_or_hand_over_slots_are_left_to_the_caller() -> None:
+    """A cache whose caller copies asks no engine, and its slots never leave the tree."""
+    core, nodes = made(policy=WritePolicy.WRITE_BACK)
+    nodes.insert(prompt(1, 2))
+    row = np.array([0], np.int32)
     for call in (
         lambda: core.evict(1),
         lambda: core.load_back(prompt(1)),
-        lambda: core.insert(prompt(1), 0, np.array([0], np.int32)),
+        lambda: core.insert(prompt(1), 0, row),
+        lambda: core.allocate(1),
+        lambda: core.free(row),
+        lambda: core.reserve_host(1),
+        lambda: core._commit_host(prompt(1), 0, row),
+        lambda: core.abort_host(row),
     ):
         with pytest.raises(BadArgument, match="call the methods of `Nodes`"):
             call()
+    sound(core)
 
 
 def test_any_cache_shows_its_nodes() -> None:

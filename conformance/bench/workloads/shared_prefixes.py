@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from random import Random
 
@@ -27,14 +28,16 @@ class SharedPrefixes:
 
     def make(self) -> tuple[Request, ...]:
         """Return the requests: the same for equal parameters."""
+        return tuple(self.stream())
+
+    def stream(self) -> Iterator[Request]:
+        """Make the requests one by one, so that none has memory before it is asked for."""
         random = Random(self.seed)
         texts = [_text(random, self.prefix_tokens) for _ in range(self.prefixes)]
-        found = []
         for _ in range(self.requests):
             prefix = texts[int(random.random() * self.prefixes)]
             own = _text(random, self.own_tokens)
-            found.append(Request(len(prefix) + len(own), partial(_joined, prefix, own)))
-        return tuple(found)
+            yield Request(len(prefix) + len(own), partial(_joined, prefix, own))
 
 
 def _text(random: Random, bounds: tuple[int, int]) -> tuple[int, ...]:

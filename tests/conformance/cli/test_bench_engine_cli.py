@@ -99,8 +99,19 @@ def test_it_measures_every_case_and_prints_shares(
         for policy in ("", ", write_through")
         for components in ("full", "full + swa")
     ]
-    alone = [job.options["cores"] for job in jobs if job.what != "engine_speed"]
-    assert alone == ["kvcanon", "rust"] * 3
+    alone = [
+        (job.what, str(job.cell), job.options["cores"])
+        for job in jobs
+        if job.what != "engine_speed"
+    ]
+    memory = [
+        (what, f"{components}, page 16", core)
+        for what in ("engine_memory", "engine_memory_short")
+        for components in ("full", "full + swa")
+        for core in ("kvcanon", "rust")
+    ]
+    stalls = [("engine_stalls", "full, page 1", core) for core in ("kvcanon", "rust")]
+    assert alone == memory + stalls
     assert "prompts of 1,200 to 3,000 tokens" in printed
     assert "prompts of 40 to 80 tokens" in printed
     assert "0.75" in printed
