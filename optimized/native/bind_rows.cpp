@@ -72,6 +72,8 @@ void bind_rows(nb::module_& m) {
         .def(nb::init<int64_t, int64_t>(), "rows"_a, "page_size"_a)
         .def("put", &do_put, "rows"_a, "slots"_a, "first_page"_a = 0,
              nb::sig(docs::ROW_TABLE_PUT.signature), docs::ROW_TABLE_PUT.text)
+        .def_prop_ro("scattered_blocks", &RowTable::scattered_blocks,
+                     "Blocks of a page, or of 16 tokens, of which the table has every slot.")
         .def("get", &do_get, "rows"_a, nb::sig(docs::ROW_TABLE_GET.signature),
              docs::ROW_TABLE_GET.text);
 }

@@ -1,5 +1,6 @@
 #include "row_table.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <string>
@@ -11,35 +12,42 @@ namespace kvcanon {
 namespace {
 
 constexpr int64_t MOST = std::numeric_limits<int32_t>::max();
+constexpr int64_t LEAST_BLOCK = 16;
+// Places that are allocated at once.
+constexpr int32_t CHUNK = 16;
 
-// Whether the slots of each page follow each other. The loops have no branches, so that they become
-// vector code.
-template <typename Number>
-bool are_whole_runs(const Number* slots, int64_t pages, int64_t page_size) {
-    for (int64_t page = 0; page < pages; ++page, slots += page_size) {
-        // Unsigned: what a caller gives may be any number.
-        const auto first = static_cast<uint64_t>(slots[0]);
-        uint64_t differs = 0;
-        for (int64_t i = 0; i < page_size; ++i) {
-            differs |= static_cast<uint64_t>(slots[i]) ^ (first + static_cast<uint64_t>(i));
-        }
-        if (differs != 0) return false;
-    }
-    return true;
+// Call with a count that is mostly the same, so that there is code for this one alone.
+template <typename Work>
+inline auto with_count(int64_t count, Work work) {
+    return count == LEAST_BLOCK ? work(LEAST_BLOCK) : work(count);
 }
 
-// Of every `step`-th slot.
+// Whether slots follow each other. The loop has no branches, so that it becomes vector code.
 template <typename Number>
-void check_slots(const Number* slots, int64_t count, int64_t step) {
+inline bool follow_each_other(const Number* slots, int64_t count) {
+    // Unsigned: no sum can overflow.
+    const auto first = static_cast<uint64_t>(slots[0]);
+    uint64_t differs = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        differs |= static_cast<uint64_t>(slots[i]) ^ (first + static_cast<uint64_t>(i));
+    }
+    return differs == 0;
+}
+
+template <typename Number>
+void check_slots(const Number* slots, int64_t count) {
     uint64_t all = 0;
-    for (int64_t i = 0; i < count; i += step) all |= static_cast<uint64_t>(slots[i]);
+    for (int64_t i = 0; i < count; ++i) all |= static_cast<uint64_t>(slots[i]);
     if (all <= static_cast<uint64_t>(MOST)) return;
     throw BadArgument("slots", "must be integers in 0 .. " + std::to_string(MOST));
 }
 
 }  // namespace
 
-RowTable::RowTable(int64_t rows, int64_t page_size) : rows_(rows), page_size_(page_size) {
+RowTable::RowTable(int64_t rows, int64_t page_size)
+    : rows_(rows),
+      page_size_(page_size),
+      block_size_(page_size < 1 ? 1 : page_size * ((LEAST_BLOCK - 1) / page_size + 1)) {
     if (rows < 0) throw BadArgument("rows", "is " + std::to_string(rows) + "; at least 0");
     if (page_size < 1) {
         throw BadArgument("page_size", "is " + std::to_string(page_size) + "; at least 1");
@@ -49,13 +57,9 @@ RowTable::RowTable(int64_t rows, int64_t page_size) : rows_(rows), page_size_(pa
                                       std::to_string(page_size) +
                                       " tokens would have more slots than 31 bits can number");
     }
-    entries_ = zeros(rows);
-}
-
-RowTable::Entries RowTable::zeros(int64_t count) {
-    Entries made(static_cast<int32_t*>(std::calloc(static_cast<size_t>(count) + 1, 4)));
-    if (made == nullptr) throw std::bad_alloc();
-    return made;
+    const int64_t blocks = rows * page_size / block_size_ + 1;
+    entries_.reset(static_cast<int32_t*>(std::calloc(static_cast<size_t>(blocks), 4)));
+    if (entries_ == nullptr) throw std::bad_alloc();
 }
 
 void RowTable::check(const Runs& rows) const {
@@ -66,55 +70,90 @@ void RowTable::check(const Runs& rows) const {
     }
 }
 
-void RowTable::keep_every_slot() {
-    Entries every = zeros(rows_ * page_size_);
-    for (int64_t row = 0; row < rows_; ++row) {
-        for (int64_t i = 0; i < page_size_; ++i) {
-            every[row * page_size_ + i] = entries_[row] + static_cast<int32_t>(i);
-        }
-    }
-    entries_ = std::move(every);
-    width_ = page_size_;
-}
-
 template <typename Number>
 void RowTable::put(const Runs& rows, const Number* slots) {
     check(rows);
-    const int64_t pages = rows.slots();
-    const bool whole_runs = page_size_ != 1 && are_whole_runs(slots, pages, page_size_);
-    // The last slot of a run is the largest.
-    if (whole_runs) {
-        check_slots(slots, pages * page_size_, page_size_);
-        check_slots(slots + page_size_ - 1, pages * page_size_ - page_size_ + 1, page_size_);
-    } else {
-        check_slots(slots, pages * page_size_, 1);
-        if (width_ != page_size_) keep_every_slot();
-    }
-    const int64_t step = page_size_ / width_;
+    check_slots(slots, rows.slots() * page_size_);
     for (const Run& run : rows) {
-        int32_t* entry = entries_.get() + run.begin * width_;
-        const int64_t count = run.size * width_;
-        for (int64_t i = 0; i < count; ++i) entry[i] = static_cast<int32_t>(slots[i * step]);
-        slots += run.size * page_size_;
+        int64_t block = run.begin * page_size_ / block_size_;
+        int64_t from = run.begin * page_size_ % block_size_;
+        for (int64_t left = run.size * page_size_; left != 0; ++block, from = 0) {
+            const int64_t count = std::min(left, block_size_ - from);
+            put_in_block(block, from, count, slots);
+            slots += count;
+            left -= count;
+        }
     }
 }
 
 template void RowTable::put(const Runs& rows, const int32_t* slots);
 template void RowTable::put(const Runs& rows, const int64_t* slots);
 
+template <typename Number>
+void RowTable::put_in_block(int64_t block, int64_t from, int64_t count, const Number* slots) {
+    int32_t& entry = entries_[block];
+    const int64_t first = int64_t{slots[0]} - from;
+    const bool is_run = 0 <= first && first < MOST && with_count(count, [&](int64_t n) {
+        return follow_each_other(slots, n);
+    });
+    const bool is_whole = count == block_size_;
+    if (is_run && (is_whole || entry == 0 || entry == first + 1)) {
+        if (entry < 0) unused_.push_back(-1 - entry);
+        entry = static_cast<int32_t>(first + 1);
+        return;
+    }
+    if (entry >= 0) scatter(block);
+    int32_t* every = every_slot(entry) + from;
+    for (int64_t i = 0; i < count; ++i) every[i] = static_cast<int32_t>(slots[i]);
+}
+
+void RowTable::scatter(int64_t block) {
+    if (unused_.empty()) {
+        // So that no later call needs memory to give a place up.
+        unused_.reserve(static_cast<size_t>(places_) + CHUNK);
+        chunks_.push_back(std::make_unique<int32_t[]>(static_cast<size_t>(CHUNK * block_size_)));
+        for (int32_t i = CHUNK; i != 0; --i) unused_.push_back(places_ + i - 1);
+        places_ += CHUNK;
+    }
+    int32_t& entry = entries_[block];
+    const int64_t first = entry == 0 ? 0 : entry - 1, step = entry == 0 ? 0 : 1;
+    entry = -1 - unused_.back();
+    unused_.pop_back();
+    int32_t* every = every_slot(entry);
+    // Slots that nothing was put to may be too large for 31 bits.
+    for (int64_t i = 0; i < block_size_; ++i) {
+        every[i] = static_cast<int32_t>(std::min(first + i * step, MOST));
+    }
+}
+
+int32_t* RowTable::every_slot(int32_t entry) const {
+    const int32_t place = -1 - entry;
+    return chunks_[static_cast<size_t>(place / CHUNK)].get() + place % CHUNK * block_size_;
+}
+
 void RowTable::get(const Runs& rows, int64_t* out) const {
     check(rows);
     for (const Run& run : rows) {
-        const int32_t* entry = entries_.get() + run.begin * width_;
-        if (width_ == page_size_) {
-            const int64_t count = run.size * width_;
-            for (int64_t i = 0; i < count; ++i) out[i] = entry[i];
+        int64_t block = run.begin * page_size_ / block_size_;
+        int64_t from = run.begin * page_size_ % block_size_;
+        for (int64_t left = run.size * page_size_; left != 0; ++block, from = 0) {
+            const int32_t entry = entries_[block];
+            const int64_t count = std::min(left, block_size_ - from);
+            if (entry > 0) {
+                const int64_t first = int64_t{entry} - 1 + from;
+                with_count(count, [&](int64_t n) {
+                    for (int64_t i = 0; i < n; ++i) out[i] = first + i;
+                });
+            } else if (entry < 0) {
+                const int32_t* every = every_slot(entry) + from;
+                with_count(count, [&](int64_t n) {
+                    for (int64_t i = 0; i < n; ++i) out[i] = every[i];
+                });
+            } else {
+                std::fill_n(out, count, 0);
+            }
             out += count;
-            continue;
-        }
-        for (int32_t row = 0; row < run.size; ++row, out += page_size_) {
-            const int64_t first = entry[row];
-            for (int64_t i = 0; i < page_size_; ++i) out[i] = first + i;
+            left -= count;
         }
     }
 }

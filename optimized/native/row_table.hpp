@@ -1,13 +1,17 @@
 // A table from rows to token slots, for a caller whose slots are in the memory of the host.
 //
-// A page is mostly a run of consecutive slots, of which the table has the first: four bytes a page.
-// Once a page comes that is not, the table has every slot of every page.
+// An allocator mostly hands out consecutive slots, and a node has consecutive rows where there are
+// enough. So the table is cut into blocks of a page or 16 tokens: of a block whose slots follow
+// each other it has the first, of another it has every slot. One block is no concern of the others,
+// so that no call pays for the size of the table.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
+#include "chunked_array.hpp"
 #include "runs.hpp"
 
 namespace kvcanon {
@@ -20,29 +24,42 @@ class RowTable {
     int64_t page_size() const { return page_size_; }
 
     // Set the slots of rows; `slots` has those of their pages, one after the other.
-    // Throws: BadArgument for rows or slots out of range; nothing has changed then.
+    // Throws: BadArgument for rows or slots out of range; nothing has changed then. If memory runs
+    // out, no other rows have changed.
     template <typename Number>
     void put(const Runs& rows, const Number* slots);
 
     // Write the slots of rows to `out`, which has room for them. Throws: BadArgument.
     void get(const Runs& rows, int64_t* out) const;
 
+    // Blocks of which every slot is kept.
+    int64_t scattered_blocks() const {
+        return static_cast<int64_t>(places_) - static_cast<int64_t>(unused_.size());
+    }
+
   private:
     struct Freed {
         void operator()(int32_t* memory) const { std::free(memory); }
     };
-    using Entries = std::unique_ptr<int32_t[], Freed>;
-
-    // Memory of zeros, which is not resident before it is written.
-    static Entries zeros(int64_t count);
 
     void check(const Runs& rows) const;
-    void keep_every_slot();
+    template <typename Number>
+    void put_in_block(int64_t block, int64_t from, int64_t count, const Number* slots);
+    // Begin to keep every slot of a block; they are the same as before.
+    void scatter(int64_t block);
+    int32_t* every_slot(int32_t entry) const;
 
     const int64_t rows_, page_size_;
-    // Entries a row: one, or one a slot.
-    int64_t width_ = 1;
-    Entries entries_;
+    // Tokens a block, a multiple of the page size.
+    const int64_t block_size_;
+    // Of each block 0 while nothing was put there, the first slot and 1 more, or the negative of
+    // its place among those of which every slot is kept, and 1 less. Not resident before it is
+    // written.
+    std::unique_ptr<int32_t[], Freed> entries_;
+    // The places, in chunks that never move; how many there are; and those that may be used again.
+    std::vector<std::unique_ptr<int32_t[]>> chunks_;
+    int32_t places_ = 0;
+    ChunkedArray<int32_t> unused_;
 };
 
 }  // namespace kvcanon

@@ -7,6 +7,8 @@ import gc
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvcanon.optimized._core import Rows, RowTable
 from kvcanon.optimized.sglang.slot_table import (
@@ -74,13 +76,74 @@ def test_what_is_put_is_found_by_row(
 
 
 def test_a_page_that_is_no_run_changes_no_other() -> None:
-    """What the table had before keeps its slots when it begins to keep each."""
+    """What a block had before keeps its slots when the table begins to keep each of them."""
     first, second = rows_of(2, 2)
     table = RowTable(SIZE, 2)
     table.put(first, np.array([4, 5, 10, 11]))
     table.put(second, np.array([8, 9, 3, 1]))
-    assert np.frombuffer(table.get(first), np.int64).tolist() == [4, 5, 10, 11]
-    assert np.frombuffer(table.get(second), np.int64).tolist() == [8, 9, 3, 1]
+    assert read(table, first) == [4, 5, 10, 11]
+    assert read(table, second) == [8, 9, 3, 1]
+
+
+def read(table: RowTable, rows: Rows) -> list[int]:
+    """The slots of rows."""
+    return np.frombuffer(table.get(rows), np.int64).tolist()  # type: ignore[no-any-return] # Numpy's.
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16, 24])
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 40), st.booleans(), st.integers(0, 2**31 - 2000)), max_size=30
+    )
+)
+def test_each_row_has_what_was_put_there_last(
+    page_size: int, steps: list[tuple[int, bool, int]]
+) -> None:
+    """Nodes come and go, with consecutive slots or not; each keeps its own."""
+    _, nodes = made(slots=100)
+    table = RowTable(100, page_size)
+    kept: list[tuple[int, Rows, list[int]]] = []
+    for at, (pages, consecutive, first) in enumerate(steps):
+        while sum(len(rows) for _, rows, _ in kept) + pages > 100:
+            nodes.evict_node(kept.pop(at % len(kept))[0], FULL)
+        end = nodes.insert(prompt(*range(1000 * at, 1000 * at + pages))).end
+        slots = np.arange(first, first + pages * page_size)
+        if not consecutive:
+            # Other pages of the same block may follow each other.
+            slots[slots.size // 2 :] += 7
+        rows = nodes.slots(end)
+        table.put(rows, slots)
+        kept.append((end, rows, slots.tolist()))
+        assert [read(table, rows) for _, rows, _ in kept] == [wanted for *_, wanted in kept]
+
+
+def test_a_block_is_scattered_alone_and_until_its_slots_are_consecutive() -> None:
+    """A page that is no run costs its block, and no longer than it is there."""
+    (all_rows,) = rows_of(SIZE)
+    for page_size, blocks in ((1, 1), (8, 8), (16, 16), (32, 16)):
+        table = RowTable(SIZE, page_size)
+        wanted = np.arange(5, 5 + SIZE * page_size)
+        for _ in range(40):
+            table.put(all_rows, wanted)
+            assert table.scattered_blocks == 0
+            table.put(all_rows, wanted[::-1].copy())
+            assert read(table, all_rows) == wanted[::-1].tolist()
+            assert table.scattered_blocks == blocks
+            one_off = wanted.copy()
+            one_off[0] -= 1
+            table.put(all_rows, one_off)
+            assert read(table, all_rows) == one_off.tolist()
+            assert table.scattered_blocks == 1
+
+
+def test_the_largest_slot_is_kept() -> None:
+    """Slots have 31 bits, also where a block begins with the last one."""
+    one, many = rows_of(1, SIZE - 1)
+    table, most = RowTable(SIZE, 1), 2**31 - 1
+    table.put(one, np.array([most]))
+    table.put(many, np.arange(most - SIZE + 2, most + 1))
+    assert read(table, one) == [most]
+    assert read(table, many) == list(range(most - SIZE + 2, most + 1))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -102,7 +165,7 @@ def test_what_does_not_fit_is_refused() -> None:
             table.put(rows, slots, first_page)  # type: ignore[arg-type] # One is of floats.
     with pytest.raises(BadArgument, match="the table has 4 rows"):
         table.get(many)
-    assert np.frombuffer(table.get(few), np.int64).tolist() == [4, 5, 10, 11]
+    assert read(table, few) == [4, 5, 10, 11]
     for count, page_size in ((-1, 1), (1, 0), (1 << 30, 2)):
         with pytest.raises(BadArgument):
             RowTable(count, page_size)
