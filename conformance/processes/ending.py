@@ -87,7 +87,7 @@ class Watch:
 
     def __init__(self, memory: mmap) -> None:
         self._memory = memory
-        self._missed = 0.0
+        self._missed: float | None = None
         """The limit that was missed at the last look."""
         self._since = 0.0
 
@@ -97,7 +97,7 @@ class Watch:
         (moment, seconds), now = limit_in(self._memory), monotonic()
         grace = min(MOST_GRACE_SECONDS, seconds * GRACE_SHARE)
         if not seconds or now < moment + grace:
-            self._missed = 0.0
+            self._missed = None
             return False
         if moment != self._missed:
             self._missed, self._since = moment, now

@@ -108,7 +108,8 @@ class Note:
         """Set the time limit, from now; None for no limit."""
         self._seconds = seconds or 0.0
         self._due = monotonic() + self._seconds
-        _DUE.pack_into(self.memory, 0, self._due, self._seconds)
+        # At once: `pack_into` writes zeros first, which the parent may read as a moment long ago.
+        self.memory[: _DUE.size] = _DUE.pack(self._due, self._seconds)
 
     @property
     def late(self) -> bool:
@@ -133,7 +134,7 @@ def read_note(memory: mmap) -> Noted:
 
 def limit_in(memory: mmap) -> tuple[float, float]:
     """When another process is late, and its limit in seconds; 0 if it has no limit now."""
-    moment, seconds = _DUE.unpack_from(memory, 0)
+    moment, seconds = _DUE.unpack(memory[: _DUE.size])
     return moment, seconds
 
 
