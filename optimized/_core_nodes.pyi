@@ -26,8 +26,8 @@ class Rows:
 class RowTable:
     """A table from rows to token slots, for a caller whose slots are in the memory of the host.
 
-    It takes four bytes a page while the slots of every page are consecutive, and four a slot once
-    a page comes whose are not.
+    It takes four bytes a block, which is a page of 16 tokens or more, or as many pages as have 16.
+    A block whose slots are not consecutive takes four bytes a slot besides.
 
     Raises:
         BadArgument: the slots of so many pages could not be numbered with 31 bits.
@@ -43,6 +43,9 @@ class RowTable:
             BadArgument: the array is none of integers of 32 or 64 bits, has too few pages or
                 numbers out of range, or a row is not of the table.
         """
+    @property
+    def scattered_blocks(self) -> int:
+        """Blocks of a page, or of 16 tokens, of which the table has every slot."""
     def get(self, rows: Rows) -> bytearray:
         """Return the token slots of rows, in their order: the memory of 64-bit integers.
 

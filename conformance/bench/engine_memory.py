@@ -53,7 +53,7 @@ def measure_memory(cell: BenchCell, core: str, workload: SharedPrefixes) -> Core
 
     What SGLang's allocator and pools take is measured first, and taken off.
     """
-    # What is imported and allocated once is there after a small run; so is room for the prompts.
+    # What is imported and allocated once is there after a small run.
     _fill(EngineDriver(cell, core), evolve(workload, requests=BATCH))
     empty = _settled_bytes()
     allocator = make_allocator(cell)

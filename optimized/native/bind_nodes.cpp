@@ -230,10 +230,7 @@ std::vector<uint64_t> do_all(NodesView& self) {
 uint64_t do_root(NodesView& self) { return handle_of(self.core.state.root); }
 
 void do_forget(NodesView& self) {
-    self.core.operate(Operation::RESET, [&] {
-        forget(self.core.state);
-        self.core.gate.broken.clear();
-    });
+    self.core.operate(Operation::RESET, [&] { forget(self.core.state, self.core.gate); });
 }
 
 void do_set_wanted_hits(NodesView& self, nb::handle hits) {

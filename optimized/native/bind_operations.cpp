@@ -158,6 +158,7 @@ Three do_evict(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamb
 
 Three do_evict_host(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba) {
     return self.operate(Operation::EVICT_HOST, [&] {
+        self.refuse_if_caller_copies();
         const Counts counts = counts_of(full, swa, mamba);
         check_counts(counts);
         return three_of(evict_host(self.state, counts));
@@ -223,6 +224,7 @@ HostSlots do_host_slots(CacheCore& self, nb::handle tokens, nb::handle namespace
 nb::tuple do_insert_host(CacheCore& self, nb::handle tokens, nb::handle start_pages,
                          const Three& payloads, nb::handle namespace_id, nb::handle write) {
     return self.operate(Operation::INSERT_HOST, [&] {
+        self.refuse_if_caller_copies();
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         const Counts counts{{payloads[FULL], payloads[SWA], payloads[MAMBA]}};
         const HostInserted done =

@@ -47,8 +47,8 @@ struct CacheCore {
     template <typename Work>
     auto look(Work work);
 
-    // Throws: BadArgument where the caller copies, and has slots of its own: for a call that would
-    // start a copy, or hand slots over.
+    // For calls that start a copy, or give, take or free slots without a word of which rows.
+    // Throws: BadArgument where the caller copies.
     void refuse_if_caller_copies() const {
         if (!state.config.caller_copies) return;
         throw BadArgument("cache", "leaves copies to its caller; call the methods of `Nodes`");

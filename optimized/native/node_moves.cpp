@@ -208,12 +208,4 @@ Runs add_device_data(State& state, Node* node, Component component) {
     return node->data[component].slots[GPU];
 }
 
-void forget(State& state) {
-    if (state.holds.empty()) {
-        reset(state);
-    } else {
-        recover(state);
-    }
-}
-
 }  // namespace kvcanon

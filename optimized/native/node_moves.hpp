@@ -69,7 +69,4 @@ DeviceCopied add_device_copy(State& state, Node* end, const bool (&wanted)[COMPO
 // Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
 Runs add_device_data(State& state, Node* node, Component component);
 
-// Forget the tree, and all receipts.
-void forget(State& state);
-
 }  // namespace kvcanon

@@ -195,6 +195,11 @@ NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) 
         state.journal = nullptr;
         take_back(state, rows);
         throw;
+    } catch (...) {
+        // Memory ran out. If nothing has changed, the call is refused, and the rows come free.
+        state.journal = nullptr;
+        if (!state.changed) take_back(state, rows);
+        throw;
     }
     outcome.end = handle_of(done.end);
     const Node* lowest = nullptr;

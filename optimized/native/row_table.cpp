@@ -93,9 +93,8 @@ template <typename Number>
 void RowTable::put_in_block(int64_t block, int64_t from, int64_t count, const Number* slots) {
     int32_t& entry = entries_[block];
     const int64_t first = int64_t{slots[0]} - from;
-    const bool is_run = 0 <= first && first < MOST && with_count(count, [&](int64_t n) {
-        return follow_each_other(slots, n);
-    });
+    const bool is_run = 0 <= first && first < MOST &&
+                        with_count(count, [&](int64_t n) { return follow_each_other(slots, n); });
     const bool is_whole = count == block_size_;
     if (is_run && (is_whole || entry == 0 || entry == first + 1)) {
         if (entry < 0) unused_.push_back(-1 - entry);

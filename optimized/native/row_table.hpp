@@ -2,8 +2,8 @@
 //
 // An allocator mostly hands out consecutive slots, and a node has consecutive rows where there are
 // enough. So the table is cut into blocks of a page or 16 tokens: of a block whose slots follow
-// each other it has the first, of another it has every slot. One block is no concern of the others,
-// so that no call pays for the size of the table.
+// each other it has the first, of another it has every slot. What a block is changes no other
+// block. Memory for every slot of a block is used again, and not given back.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class RowTable {
 
     // Set the slots of rows; `slots` has those of their pages, one after the other.
     // Throws: BadArgument for rows or slots out of range; nothing has changed then. If memory runs
-    // out, no other rows have changed.
+    // out, some of these rows may have changed, and no others.
     template <typename Number>
     void put(const Runs& rows, const Number* slots);
 

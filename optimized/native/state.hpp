@@ -149,7 +149,7 @@ class Arena {
 struct Pool {
     SlotSet free;
     // Slots that clients own: requests on the device, who fills them on the host. Padding slots are
-    // in it, too, and stay there. It is as small as that where no client holds slots.
+    // in it, too, and stay there. It has room for no others where clients hold none.
     SlotSet held;
     // Slots that nodes own, and how many of them are locked.
     int64_t owned_slots = 0;

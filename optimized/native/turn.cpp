@@ -42,4 +42,13 @@ void reset_or_recover(State& state, Gate& gate) {
     gate.broken.clear();
 }
 
+void forget(State& state, Gate& gate) {
+    if (state.holds.empty()) {
+        reset_or_recover(state, gate);
+        return;
+    }
+    recover(state);
+    gate.broken.clear();
+}
+
 }  // namespace kvcanon

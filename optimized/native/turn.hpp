@@ -85,4 +85,7 @@ auto with_memory(State& state, Gate& gate, Work work) {
 // The operation `reset`, once no copy is running in a cache that was closed.
 void reset_or_recover(State& state, Gate& gate);
 
+// The same where holds are open, which it forgets as well.
+void forget(State& state, Gate& gate);
+
 }  // namespace kvcanon

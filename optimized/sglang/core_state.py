@@ -51,9 +51,10 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.pending: dict[int, tuple[int, ...]] = {}
         self.unannounced: set[int] = set()
         # Nodes by the further names of their copies. The names are negative, as no handle is, and
-        # -1 is SGLang's word for no node.
+        # -1 is SGLang's word for no node. And the names that the running insert gave.
         self.copied_nodes: dict[int, int] = {}
         self._last_name = -1
+        self._new_names: list[int] = []
         # Of what write_back reclaimed on the host, in order; ranks compare it.
         self.write_back_duplicate_reclaim_digest: int = 0
         # The node that each open lock of host copies is for.

@@ -228,16 +228,19 @@ class HostTier(CoreState):
             return node_id
         self._last_name -= 1
         self.copied_nodes[self._last_name] = node_id
+        self._new_names.append(self._last_name)
         return self._last_name
 
     def _forget_names_of_no_copy(self) -> None:
         """Forget the further names that an insert gave to copies that SGLang did not make."""
-        for name, node in list(self.copied_nodes.items()):
-            if name not in self.pending.get(node, ()):
-                del self.copied_nodes[name]
+        for name in self._new_names:
+            if name not in self.pending.get(self.node_of(name), ()):
+                self.copied_nodes.pop(name, None)
+        self._new_names.clear()
 
     def _forget_host_tier(self) -> None:
         self.pending.clear()
         self.unannounced.clear()
         self.copied_nodes.clear()
+        self._new_names.clear()
         self.host_locks.clear()

@@ -154,7 +154,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def end_insert(self) -> list[object]:
         """Return what is left to do: copies, each on its own, that could not be made as one."""
         self._copying = {}
-        if self.copied_nodes:
+        if self._new_names:
             self._forget_names_of_no_copy()
         if not self._joined:
             return []

@@ -204,6 +204,8 @@ def test_calls_that_copy_or_hand_over_slots_are_left_to_the_caller() -> None:
         lambda: core.reserve_host(1),
         lambda: core._commit_host(prompt(1), 0, row),
         lambda: core.abort_host(row),
+        lambda: core._insert_host(prompt(1), 0, (1, 0, 0)),
+        lambda: core.evict_host(1),
     ):
         with pytest.raises(BadArgument, match="call the methods of `Nodes`"):
             call()

@@ -54,7 +54,12 @@ void require_recovery(World& world, const std::mt19937& random) {
     }
     require(refused, "a cache went on after memory ran out in the middle of a call");
     world.end_copies();
-    reset_or_recover(world.state, world.gate);
+    // Both ways to begin anew, as the seeds fall.
+    if (std::mt19937 coin = random; coin() % 2 == 0) {
+        reset_or_recover(world.state, world.gate);
+    } else {
+        forget(world.state, world.gate);
+    }
     check(world.state);
     require(world.state.node_count == 0 && world.state.holds.empty(), "something is left");
     world.drop_requests();

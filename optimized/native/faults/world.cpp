@@ -7,6 +7,7 @@
 #include "load.hpp"
 #include "lock.hpp"
 #include "match.hpp"
+#include "nodes.hpp"
 #include "reset.hpp"
 #include "transfer.hpp"
 
@@ -230,6 +231,14 @@ std::function<void()> World::prepare(const Call& call) {
                 const uint8_t seed[HASH_BYTES] = {};
                 if (state.namespaces->find(name)) return;
                 ask([&] { return state.namespaces->add(name, seed, HASH_BYTES); });
+            };
+        }
+        case 17: {
+            Offered offered;
+            offered.state = config.mamba && n[0] % 2 == 0;
+            offered.window_from = config.swa() ? n[1] % (key.pages + 1) : 0;
+            return [this, words, key, offered] {
+                note(ask([&] { return insert_nodes(state, key, offered); }).walked_pages);
             };
         }
         default: return prepare_insert(call);
