@@ -22,6 +22,7 @@ SHOWN_BY = {
     "count_under_write_back": 148,
     "count_every_part": 5,
     "copy_path_at_its_end": 8,
+    "copy_during_a_copy": 869,
     "give_up_whole_duplicates": 40,
     "evict_what_lacks": 1,
     "evict_windows_by_use": 1,

@@ -3,7 +3,7 @@
 Each mend changes one rule of SGLang's, by wrapping the method that follows it: for that of a law
 that SGLang breaks or declares otherwise, or for a choice of the canon that the laws leave free. So
 `MENDS` is the whole list of accepted differences, and what is left to differ is a fault. The mends
-of window data are in `mended_windows`.
+of window data are in `mended_windows`, those of an insert's copies in `mended_copies`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from copy import copy
 from importlib import import_module
 from typing import Any
 
+from kvcanon.conformance.engines.sglang.mended_copies import (
+    copy_during_a_copy,
+    copy_path_at_its_end,
+)
 from kvcanon.conformance.engines.sglang.mended_windows import (
     copy_own_windows,
     copy_windows_of_backed_nodes,
@@ -20,7 +24,6 @@ from kvcanon.conformance.engines.sglang.mended_windows import (
     evict_what_lacks,
     evict_windows_by_use,
     make_room_for_a_node,
-    windows_of,
 )
 
 NAME = "mended"
@@ -225,58 +228,6 @@ def count_under_write_back(core: Core) -> None:
     core._should_backup_after_insert = should_back_up  # noqa: SLF001
 
 
-def copy_path_at_its_end(core: Core) -> None:
-    """RES-5; free to all: an insert copies its path once, when all of it is there.
-
-    SGLang copies on its way down each node that is hit often enough, and window data that came back
-    only with a node that it copies anyway.
-    """
-    count, wants_copy = core._inc_hit_count_and_check, core._should_backup_after_insert  # noqa: SLF001
-    build = core._build_backup_kv_action  # noqa: SLF001
-
-    def count_hit(node: TreeNode) -> bool:
-        count(node)
-        return False
-
-    def should_back_up(state: Insert) -> bool:
-        wants_copy(state)
-        return bool(_nodes_to_copy(core, state.target_node))
-
-    def build_backup_kv_action(node: TreeNode, write_back: bool = False) -> object:  # SGLang's.
-        action = build(node, write_back=write_back)
-        if core.is_write_back:
-            return action
-        return type(action)([each.id for each in _nodes_to_copy(core, node)])
-
-    core._inc_hit_count_and_check = count_hit  # noqa: SLF001
-    core._should_backup_after_insert = should_back_up  # noqa: SLF001
-    core._build_backup_kv_action = build_backup_kv_action  # noqa: SLF001
-
-
-def _nodes_to_copy(core: Core, node: TreeNode) -> list[TreeNode]:
-    """What an insert copies that ends at a node: new data, and then what came back.
-
-    The upper comes before the lower, as far down as the path was hit often enough.
-    """
-    if not core.enable_hicache or core.is_write_back:
-        return []
-    while node.parent is not None and node.hit_count < core.write_through_threshold:
-        node = node.parent
-    path: list[TreeNode] = []
-    end, size = end_of(node), core.page_size
-    windows = [-(-each.sliding_window_size // size) * size for each in windows_of(core)]
-    window_from = max(0, end - windows[0]) if windows else 0
-    while node.parent is not None:
-        path.insert(0, node)
-        node = node.parent
-    free = [each for each in path if each.write_through_pending_id is None]
-    back = [each for each in free if each.backuped and end_of(each) > window_from]
-    return [
-        *(each for each in free if not each.backuped),
-        *(each for each in back if core._needs_incremental_component_backup(each)),  # noqa: SLF001
-    ]
-
-
 def promise_whole_hits(core: Core) -> None:
     """MATCH-1: what a match found on the device and beyond it are all tokens that can be used.
 
@@ -350,6 +301,7 @@ MENDS: tuple[Mend, ...] = (
     count_under_write_back,
     count_every_part,
     copy_path_at_its_end,
+    copy_during_a_copy,
     promise_whole_hits,
     give_up_whole_duplicates,
     evict_what_lacks,

@@ -95,11 +95,14 @@ def evict_windows_by_use(core: Core) -> None:
     """REC-3, LOCK-4: window data leaves the host by its last use, and stays while it is locked.
 
     SGLang takes what left the device first, and its locks of the device leave the host alone
-    (`Profile.host_order_by_use`, `Profile.locks_hold_host_copies`).
+    (`Profile.host_order_by_use`, `Profile.locks_hold_host_copies`). Free to all: data that an
+    insert brings back to the device is as recent there as on the host, unless it is in the last
+    window of the insert. SGLang makes it the most recent one.
     """
     for windows in windows_of(core):
         used = _last_uses(core, windows)
         _order_host(core, windows.component_type, used)
+        _keep_use(core, windows.component_type, used)
 
 
 def copy_own_windows(core: Core) -> None:
@@ -180,6 +183,28 @@ def _order_host(core: Core, kind: Kind, used: dict[int, int]) -> None:
 
     core.reset = reset_all
     order()
+
+
+def _keep_use(core: Core, kind: Kind, used: dict[int, int]) -> None:
+    """Let window data that comes back to the device take the place of its last use there."""
+    put = core.set_component_device_value
+
+    def key(node: TreeNode) -> tuple[int, int]:
+        return used.get(node.id, 0), end_of(node)
+
+    def set_component_device_value(node_id: int, given: Kind, value: object) -> None:
+        put(node_id, given, value)
+        node, listed = core.node_by_id(node_id), core.lru_lists[kind]
+        if given != kind or node.component_data[kind].host_value is None:
+            return
+        listed.remove_node(node)
+        newer = [each for each in listed.cache.values() if key(each) > key(node)]
+        if newer:
+            listed.insert_after(min(newer, key=key), node)
+        else:
+            listed.insert_mru(node)
+
+    core.set_component_device_value = set_component_device_value
 
 
 def _copy_own(core: Core, windows: Windows) -> None:

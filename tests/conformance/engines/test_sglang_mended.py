@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from in_peer import run_in
-from kvcanon.conformance.engines.sglang import mended_core, mended_windows
+from kvcanon.conformance.engines.sglang import mended_copies, mended_core, mended_windows
 
 HELPERS = Path(__file__).parents[2] / "helpers"
 RELEASE = "sglang==0.5.23"
@@ -202,19 +202,74 @@ def test_an_insert_copies_its_path_at_its_end() -> None:
     new = made(3, near, 2)
     cold = made(4, new, 1)
     core: Any = PathCore(back={1, 2})
-    mended_core.copy_path_at_its_end(core)
+    mended_copies.copy_path_at_its_end(core)
     # On the way down nothing is copied.
     assert core._inc_hit_count_and_check(near) is False
     assert core._should_backup_after_insert(Made(target_node=cold))
     assert core.counted == [2, 4]
     # The window of the new node ends with the one above, and does not reach the first.
     assert core._build_backup_kv_action(cold) == [3, 2]
-    new.write_through_pending_id = 7
+    # Also while a copy of its full data is in flight.
+    new.backuped, near.write_through_pending_id = True, 7
     assert core._build_backup_kv_action(cold) == [2]
     core.back = set()
     assert not core._should_backup_after_insert(Made(target_node=cold))
     core.is_write_back = True
     assert core._build_backup_kv_action(cold, write_back=True) == [4]
+
+
+class Action(NamedTuple):
+    """What the controller copies."""
+
+    node_ids: list[int]
+
+
+class CopyingCore:
+    """A core that copies one node, and notes which acknowledgement it waits for."""
+
+    def __init__(self) -> None:
+        self.node = Made(id=5, write_through_pending_id=None)
+        self.nodes = {5: self.node}
+        self.resets = 0
+
+    def node_by_id(self, name: int) -> Any:  # noqa: ANN401 # A stand-in.
+        """The node of a name."""
+        return self.nodes[name]
+
+    def mark_write_through_pending(self, names: list[int], ack_id: int) -> list[int]:
+        """Let nodes wait for an acknowledgement, which SGLang allows them one of."""
+        for each in map(self.node_by_id, names):
+            assert each.write_through_pending_id is None
+            each.write_through_pending_id = ack_id
+        return names
+
+    def _build_backup_kv_action(self, each: Any, *, write_back: bool) -> Action:  # noqa: ANN401
+        assert not write_back
+        return Action([each.id])
+
+    def reset(self) -> None:
+        """Count the resets."""
+        self.resets += 1
+
+
+def test_a_node_is_copied_again_while_its_copy_is_in_flight() -> None:
+    """The second copy has another name, by which the node is found until a reset."""
+    core: Any = CopyingCore()
+    mended_copies.copy_during_a_copy(core)
+    names = []
+    for _ in range(3):
+        ((name,),) = core._build_backup_kv_action(core.node, write_back=False)
+        assert core.node_by_id(name) is core.node
+        assert core.mark_write_through_pending([name], name) == [name]
+        assert core.node.write_through_pending_id == name
+        names.append(name)
+    assert names == [5, -2, -3]
+    core.node.write_through_pending_id = None
+    assert core._build_backup_kv_action(core.node, write_back=False) == Action([5])
+    core.reset()
+    assert core.resets == 1
+    with pytest.raises(KeyError):
+        core.node_by_id(-2)
 
 
 def test_a_node_is_announced_once_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +364,30 @@ def test_a_host_makes_room_for_full_data_first() -> None:
     assert asked[2:] == [(WINDOW, 8)] * 2
 
 
+class Listed:
+    """Nodes in the order of their use, the most recent first."""
+
+    def __init__(self) -> None:
+        self.order: list[Any] = []
+
+    @property
+    def cache(self) -> dict[int, object]:
+        """The nodes by name."""
+        return {each.id: each for each in self.order}
+
+    def insert_mru(self, each: object) -> None:
+        """Make a node the most recent one."""
+        self.order.insert(0, each)
+
+    def insert_after(self, newer: object, each: object) -> None:
+        """Make a node the next after one that is more recent."""
+        self.order.insert(self.order.index(newer) + 1, each)
+
+    def remove_node(self, each: object) -> None:
+        """Take a node out."""
+        self.order.remove(each)
+
+
 def windowed(listed: object) -> tuple[Any, Any, Callable[[object], object]]:
     """A core with windows of 4 tokens, its component, and the first to leave the host."""
     windows = Made(
@@ -321,6 +400,7 @@ def windowed(listed: object) -> tuple[Any, Any, Callable[[object], object]]:
         components_by_type={WINDOW: windows},
         page_size=1,
         host_lru_lists={WINDOW: listed},
+        lru_lists={WINDOW: Listed()},
         reset=lambda: None,
         set_component_device_value=lambda *_given: None,
         _split_node=lambda *_given: None,
@@ -349,6 +429,27 @@ def test_windows_leave_the_host_by_last_use() -> None:
     assert name(listed.get_lru_no_host_lock()) == 2
     core.reset()
     assert name(core.host_lru_lists[WINDOW].get_lru_no_host_lock()) == 2
+
+
+def test_windows_that_come_back_are_as_recent_as_on_the_host() -> None:
+    """New data is the most recent; data that the host has takes the place of its last use."""
+    root, end = node(0, None, 0), Made(name="MATCH_END")
+    on_host = [
+        node(name, root, 4, component_data=[None, Made(host_value=[name])]) for name in (1, 2, 3)
+    ]
+    new = node(4, root, 4, component_data=[None, Made(host_value=None)])
+    core, windows, _ = windowed(Made(cache={}))
+    for each in on_host:
+        windows.refresh_lru(end, each, root)
+    nodes = {each.id: each for each in (*on_host, new)}
+    core.node_by_id = nodes.__getitem__
+    listed = core.lru_lists[WINDOW]
+    for name in (3, 4, 2, 1):
+        # SGLang puts each first.
+        listed.insert_mru(nodes[name])
+        core.set_component_device_value(name, WINDOW, "slots")
+        core.set_component_device_value(name, FULL, "slots")
+    assert [each.id for each in listed.order] == [4, 3, 2, 1]
 
 
 def test_cases_agree_with_the_mended_core() -> None:
