@@ -121,7 +121,7 @@ def played(core: str) -> dict[str, dict[str, list[str]]]:
     """What a core read and set in all shapes."""
     watch, make = Watch(), REGISTRY._TREE_CORE_REGISTRY[core]
     REGISTRY._TREE_CORE_REGISTRY[core] = lambda *given: watch.around(watch.call(make, *given))
-    for seed, config in enumerate((*SHAPES, *STATES_ON_HOST, *WINDOWED[:3])):
+    for seed, config in enumerate((*SHAPES, *STATES_ON_HOST, *WINDOWED[:6])):
         play(config, core, Random(seed))
     return {
         what: {name: sorted(found) for name, found in noted.items()}
