@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+import itertools
 from typing import Any
 
 from kvcanon.conformance.engines.sglang.mended_windows import end_of, windows_of
@@ -72,7 +72,7 @@ def copy_during_a_copy(core: Core) -> None:
     """
     resolve, mark, reset = core.node_by_id, core.mark_write_through_pending, core.reset
     build = core._build_backup_kv_action  # noqa: SLF001
-    numbers = count(-2, -1)
+    numbers = itertools.count(-2, -1)
     named: dict[int, int] = {}
 
     def node_by_id(name: int) -> TreeNode:
