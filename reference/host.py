@@ -35,9 +35,16 @@ def evict_host(state: State, counts: Counts) -> Counts:
 
 
 def ensure_host_slots(state: State, needed: Counts) -> bool:
-    """Evict until `needed` host slots are free; returns whether they are."""
-    evict_host(state, shortage(needed, free_slot_counts(state, CPU)))
-    return not shortage(needed, free_slot_counts(state, CPU))
+    """Evict until `needed` host slots are free; returns whether they are.
+
+    Stops at the first pool that stays short, since evictions from the others would be in vain.
+    """
+    for component in state.config.components:
+        wanted = Counts.of({component: needed[component]})
+        evict_host(state, shortage(wanted, free_slot_counts(state, CPU)))
+        if shortage(wanted, free_slot_counts(state, CPU)):
+            return False
+    return True
 
 
 def _evict_duplicates(state: State, enough: int) -> None:

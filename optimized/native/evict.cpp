@@ -154,8 +154,14 @@ Counts evict_host(State& state, const Counts& counts) {
 }
 
 bool free_host_slots(State& state, const Counts& needed) {
-    evict_host(state, shortage(needed, free_slot_counts(state, CPU)));
-    return !shortage(needed, free_slot_counts(state, CPU));
+    for (const Component component : ALL_COMPONENTS) {
+        Counts lacking;
+        lacking[component] = needed[component] - state.free_slots(component, CPU);
+        if (lacking[component] <= 0) continue;
+        evict_host(state, lacking);
+        if (needed[component] > state.free_slots(component, CPU)) return false;
+    }
+    return true;
 }
 
 }  // namespace kvcanon

@@ -29,7 +29,8 @@ Counts evict(State& state, const Counts& counts);
 // Free host slots; returns how many came free.
 Counts evict_host(State& state, const Counts& counts);
 
-// Evict until `needed` host slots are free; returns whether they are.
+// Evict until `needed` host slots are free; returns whether they are. Stops at the first pool that
+// stays short, since evictions from the others would be in vain.
 bool free_host_slots(State& state, const Counts& needed);
 
 // Check the counts of a call. Throws: BadArgument.

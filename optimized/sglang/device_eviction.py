@@ -217,7 +217,10 @@ class DeviceEviction(CoreState):
         wanted: dict[ComponentType, int],
         rooms: dict[ComponentType, int],
     ) -> bool:
-        """Evict from the host what its rooms lack for so many tokens; whether they suffice then."""
+        """Evict from the host what its rooms lack for so many tokens; whether they suffice then.
+
+        Stops at the first pool that stays short: no copy needs what others would lose.
+        """
         for kind, tokens in wanted.items():
             table, short = self.host_tables[kind], tokens - rooms[kind]
             if short <= 0:
@@ -232,7 +235,9 @@ class DeviceEviction(CoreState):
             if self.is_write_back and host[0] is not None:
                 self._fold(host[0].runs()[0][0])
                 self._fold(len(host[0]))
-        return all(tokens <= rooms[kind] for kind, tokens in wanted.items())
+            if tokens > rooms[kind]:
+                return False
+        return True
 
     def _is_part_of_copy(self, kind: ComponentType, num_tokens: int) -> bool:
         """Whether the controller asks for room for the copy that it is about to make."""

@@ -44,11 +44,18 @@ class HostChoices:
 
 
 def ensure_host_slots(board: Board, needed: Counts, choices: HostChoices) -> bool:
-    """Evict until `needed` host slots are free; returns whether they are."""
+    """Evict until `needed` host slots are free; returns whether they are.
+
+    Stops at the first pool that stays short, since evictions from the others would be in vain.
+    """
     if not choices.tries_in_vain and not could_be_free(board, needed, CPU):
         return False
-    evict_host(board, shortage(needed, board.free_slot_counts(CPU)), choices)
-    return all(needed[c] <= board.free[c, CPU] for c in board.config.components)
+    for component in board.config.components:
+        wanted = Counts.of({component: needed[component]})
+        evict_host(board, shortage(wanted, board.free_slot_counts(CPU)), choices)
+        if needed[component] > board.free[component, CPU]:
+            return False
+    return True
 
 
 def evict_host(board: Board, counts: Counts, choices: HostChoices) -> None:

@@ -147,6 +147,17 @@ def test_backup_is_all_components_or_none() -> None:
     assert shown(cache, [1, 2], FULL, CPU) == ".."
 
 
+def test_backup_without_room_for_full_data_evicts_no_window_data() -> None:
+    """Window data on the host stays where a copy has no room for its full data."""
+    cache, _ = new_cache(evolve(WINDOW, host_slots=Counts(4, 4)))
+    fetch(cache, [6, 7], window_pages=2)
+    fetch(cache, [6, 7, 8, 9], start_pages=2, window_pages=2)
+    receipt = lock(cache, [6, 7, 8, 9])
+    assert put(cache, [1, 2]).backup_declined_pages == 2
+    assert shown(cache, [6, 7, 8, 9], SWA, CPU) == "####"
+    cache.unlock(receipt)
+
+
 def test_backup_that_was_declined_is_made_up_for() -> None:
     """Pages whose backup was declined get a host copy later."""
     cache, _ = new_cache(evolve(FULL_ONLY, host_slots=Counts(2)))

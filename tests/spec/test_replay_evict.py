@@ -224,6 +224,19 @@ def test_host_slots_are_freed_where_they_are_short() -> None:
     assert there(board, FULL, CPU) == set()
 
 
+def test_no_later_pool_is_emptied_where_one_stays_short() -> None:
+    """Window data stays where full slots stay short; full data leaves before that is known."""
+    inner = node(5, ROOT, [5], full=on(None, [0], lock_refs=1), swa=on(None, [0]), last_access=1)
+    tip = node(6, 5, [6], full=on(None, [1], lock_refs=1), last_access=2)
+    free = evolve(COLD, data={FULL: on(None, [2])})
+    board = board_of(state_of(config(host=Counts(3, 1)), inner, tip, free))
+    assert not ensure_host_slots(board, Counts(2, 1), IN_VAIN)
+    assert there(board, FULL, CPU) == {(5, 0), (6, 1)}
+    assert there(board, SWA, CPU) == {(5, 0)}
+    assert ensure_host_slots(board, Counts(1, 1), IN_VAIN)
+    assert there(board, SWA, CPU) == set()
+
+
 # Evictable slots.
 
 

@@ -157,6 +157,17 @@ def backup_empties_the_host(patch: Overrides) -> None:
     patch.setattr(backup, "ensure_host_slots", amply)
 
 
+@mutant("REC-3")
+def declined_backup_evicts_window_data(patch: Overrides) -> None:
+    """A backup that finds no room for full data evicts window data and states from the host."""
+
+    def to_the_end(state: State, needed: Counts) -> bool:
+        host.evict_host(state, shortage(needed, slots.free_slot_counts(state, CPU)))
+        return not shortage(needed, slots.free_slot_counts(state, CPU))
+
+    patch.setattr(backup, "ensure_host_slots", to_the_end)
+
+
 @mutant("RES-11")
 def fetch_empties_the_host(patch: Overrides) -> None:
     """A host insert evicts all that may leave the host, needed or not."""
