@@ -312,6 +312,14 @@ class CacheCore:
 
         They are those of `take_events`, in a form that another thread can encode.
         """
+    def take_event_parts(self) -> list[PackedPart]:
+        """Return the events since the last call, each as a tuple, and forget them.
+
+        They are those of `take_events`, with their lists encoded already, so that an engine's own
+        event needs only their bytes. A tuple has what happened (0 stored, 1 removed, 2 cleared),
+        the number of the namespace, the medium, the hash of the page before or None, and as
+        MessagePack the list of hashes and the list of tokens. Hashes are SGLang's.
+        """
     def _add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, list[int]]:
         """Return the number of a namespace, and the numbers that were forgotten for it."""
     def _use_namespace(self, number: int) -> bool:

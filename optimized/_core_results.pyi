@@ -113,13 +113,6 @@ class PackedEvents:
     @property
     def pages(self) -> int:
         """Pages that were stored or removed."""
-    def parts(self) -> list[PackedPart]:
-        """Return each event as a tuple.
-
-        It has what happened (0 stored, 1 removed, 2 cleared), the number of the namespace, the
-        medium, the hash of the page before or None, and as MessagePack the list of hashes and the
-        list of tokens. Hashes are SGLang's.
-        """
     def encode(self, dialect: int, timestamp: float, rank: int) -> bytes:
         """Encode the batch as MessagePack. The GIL is released.
 

@@ -7,17 +7,12 @@
 
 #include "emit.hpp"
 #include "enum_values.hpp"
+#include "event_lists.hpp"
 #include "msgpack_writer.hpp"
 
 namespace kvcanon {
 
 namespace {
-
-uint64_t eight_bytes(const uint8_t* bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; ++i) value = value << 8 | bytes[i];
-    return value;
-}
 
 // The fields of an encoded namespace: extra key, salt, LoRA. `spec.oracle.framing` has the frames.
 struct SpaceTexts {
@@ -180,104 +175,6 @@ class Encoder {
 
 }  // namespace
 
-namespace {
-
-// Numbers as MessagePack in memory that has room for them; each returns where the next one goes. No
-// object has that place: the compiler would write it back for every byte.
-
-uint8_t* put_big_endian(uint8_t* at, uint32_t value) {
-    // In one store: four of a byte take half as long again.
-    if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) value = __builtin_bswap32(value);
-    std::memcpy(at, &value, sizeof value);
-    return at + sizeof value;
-}
-
-uint8_t* put_list(uint8_t* at, size_t count) {
-    if (count <= 15) {
-        *at = static_cast<uint8_t>(0x90 | count);
-        return at + 1;
-    }
-    if (count <= 0xffff) {
-        *at = 0xdc;
-        put_big_endian(at + 1, static_cast<uint32_t>(count) << 16);
-        return at + 3;
-    }
-    *at = 0xdd;
-    return put_big_endian(at + 1, static_cast<uint32_t>(count));
-}
-
-// Whether a token has two bytes or four cannot be predicted, so that there is no branch for it.
-uint8_t* put_whole(uint8_t* at, uint32_t value) {
-    if (value <= 0xff) {
-        if (value >= 0x80) *at++ = 0xcc;
-        *at = static_cast<uint8_t>(value);
-        return at + 1;
-    }
-    const uint32_t is_wide = value > 0xffff ? 1 : 0;
-    *at = static_cast<uint8_t>(0xcd + is_wide);
-    put_big_endian(at + 1, value << (16 - 16 * is_wide));
-    return at + 3 + 2 * size_t{is_wide};
-}
-
-// Most hashes need all 64 bits, and have either sign.
-uint8_t* put_hash(uint8_t* at, int64_t value) {
-    constexpr int64_t MOST = 0xffffffff;
-    if (INT32_MIN <= value && value <= MOST) {
-        std::string small;
-        Writer(small).whole_signed(value);
-        return std::copy(small.begin(), small.end(), at);
-    }
-    const auto bits = static_cast<uint64_t>(value);
-    *at = static_cast<uint8_t>(0xcf + 4 * (bits >> 63));
-    at = put_big_endian(at + 1, static_cast<uint32_t>(bits >> 32));
-    return put_big_endian(at, static_cast<uint32_t>(bits));
-}
-
-// Of the head of a list, and what is written past its last number.
-constexpr size_t LIST_BYTES = 5 + 8;
-
-}  // namespace
-
-size_t PackedEvents::most_hash_bytes(const Item& item) {
-    constexpr size_t BYTES = 9;
-    return item.pages * BYTES + LIST_BYTES;
-}
-
-uint8_t* PackedEvents::put_hashes(const Item& item, uint8_t* at) const {
-    at = put_list(at, item.pages);
-    const uint8_t* hash =
-        hashes.data() + (item.first_hash + (item.has_parent ? 1 : 0)) * HASH_BYTES;
-    for (uint32_t page = 0; page < item.pages; ++page, hash += HASH_BYTES) {
-        at = put_hash(at, static_cast<int64_t>(eight_bytes(hash)));
-    }
-    return at;
-}
-
-size_t PackedEvents::most_token_bytes(const Item& item) const {
-    constexpr size_t BYTES = 5;
-    return size_t{item.pages} * page_size * (unit_words * BYTES + 1) + LIST_BYTES;
-}
-
-uint8_t* PackedEvents::put_tokens(const Item& item, uint8_t* at) const {
-    const size_t units = size_t{item.pages} * page_size;
-    at = put_list(at, units);
-    const uint32_t* word = words.data() + item.first_word;
-    if (unit_words == 1) {
-        for (const uint32_t* end = word + units; word != end; ++word) at = put_whole(at, *word);
-        return at;
-    }
-    for (size_t unit = 0; unit < units; ++unit) {
-        at = put_list(at, 2);
-        at = put_whole(at, *word++);
-        at = put_whole(at, *word++);
-    }
-    return at;
-}
-
-int64_t PackedEvents::parent_of(const Item& item) const {
-    return static_cast<int64_t>(eight_bytes(hashes.data() + item.first_hash * HASH_BYTES));
-}
-
 std::string PackedEvents::encode(Dialect dialect, double timestamp, int64_t rank) const {
     std::string out;
     // A token has three bytes mostly, a hash nine, an event a hundred besides.
@@ -317,7 +214,6 @@ PackedEvents pack_events(State& state) {
                 packed.namespaces.push_back(state.namespaces->at(span->namespace_id).encoded);
             }
             item.space = found->second;
-            item.number = state.namespaces->number_of(span->namespace_id);
             item.pages = static_cast<uint32_t>(event.pages);
             item.first_hash = packed.hashes.size() / HASH_BYTES;
             item.first_word = packed.words.size();

@@ -28,8 +28,6 @@ struct PackedEvents {
         Medium medium;
         // Index into `namespaces`.
         uint32_t space = 0;
-        // The namespace's number, as calls name it.
-        int64_t number = 0;
         uint32_t pages = 0;
         bool has_parent = false;
         // Where its hashes are: the parent's, if any, and then those of the pages.
@@ -48,15 +46,6 @@ struct PackedEvents {
 
     // The batch of events as MessagePack. Touches nothing but this object.
     std::string encode(Dialect dialect, double timestamp, int64_t rank) const;
-
-    // Write the hashes of an event alone, or its tokens, as a list of MessagePack in SGLang's
-    // dialect to memory of so many bytes at least; they return where the list ends.
-    static size_t most_hash_bytes(const Item& item);
-    uint8_t* put_hashes(const Item& item, uint8_t* at) const;
-    size_t most_token_bytes(const Item& item) const;
-    uint8_t* put_tokens(const Item& item, uint8_t* at) const;
-    // The hash of the page before the first, as SGLang sends it; of an event that has a parent.
-    int64_t parent_of(const Item& item) const;
 };
 
 // The events that wait, packed; they are not forgotten yet.

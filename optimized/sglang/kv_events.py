@@ -51,7 +51,7 @@ class SentEvents:
             return
         native = self._native()
         taken = self._taken
-        for part in native.core.take_packed_events().parts():
+        for part in native.core.take_event_parts():
             if part[0] != CLEARED:
                 taken.append(self._sent(part, native, session_id))
             elif not (taken and isinstance(taken[-1], AllBlocksCleared)):

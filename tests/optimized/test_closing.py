@@ -87,6 +87,7 @@ CALLS: dict[str, Callable[[PrefixCache], object]] = {
     "reset": lambda cache: cache.reset(),
     "take_events": lambda cache: cache.take_events(),
     "take_packed_events": lambda cache: cache.take_packed_events(),
+    "take_event_parts": lambda cache: cache.take_event_parts(),
     "reserve_host": lambda cache: cache.reserve_host(1),
     "commit_host": lambda cache: cache.commit_host(PROMPT, 4, np.empty(0, np.int32)),
     "abort_host": lambda cache: cache.abort_host(np.empty(0, np.int32)),
