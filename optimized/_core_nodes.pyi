@@ -1,7 +1,7 @@
 """The nodes of a cache by handle: a part of `_core`, which has no module of its own."""
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,18 @@ class RowTable:
     @property
     def scattered_blocks(self) -> int:
         """Blocks of a page, or of 16 tokens, of which the table has every slot."""
-    def get(self, rows: Rows) -> bytearray:
-        """Return the token slots of rows, in their order: the memory of 64-bit integers.
+    def put_at(self, rows: Rows, address: int, count: int, first_page: int = 0) -> None:
+        """As `put`, of `count` consecutive 64-bit integers that begin at an address.
+
+        A tensor's own address takes a few calls less than an array that shares its memory. The
+        caller answers for the memory.
+
+        Raises:
+            BadArgument: there are too few pages, or numbers out of range, or a row is not of the
+                table.
+        """
+    def get(self, rows: Rows) -> object:
+        """Return the token slots of rows, in their order: a DLPack capsule of 64-bit integers.
 
         Raises:
             BadArgument: a row is not of the table.
@@ -214,86 +224,62 @@ class Nodes:
     def forget(self) -> None:
         """Forget the tree and all receipts. No handle of a node is given out again."""
 
-class NodeMatched:
+class NodeMatched(NamedTuple):
     """The longest usable prefix of a prompt, by nodes."""
 
-    @property
-    def prefix_pages(self) -> int:
-        """Pages of the prefix, on any medium."""
-    @property
-    def device_pages(self) -> int:
-        """Pages of the prefix that can be used on the device now."""
-    @property
-    def walked_pages(self) -> int:
-        """Pages of the prompt that the tree has, usable or not."""
-    @property
-    def end(self) -> int:
-        """The node at which the prefix ends."""
-    @property
-    def device_end(self) -> int:
-        """The node at which its part on the device ends."""
-    @property
-    def last(self) -> int:
-        """The lowest node that has a page of the prompt."""
-    @property
-    def host_only(self) -> list[int]:
-        """Slots that a load of the prefix would fill, by component."""
-    @property
-    def cuts(self) -> list[tuple[int, int, int]]:
-        """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
+    prefix_pages: int
+    """Pages of the prefix, on any medium."""
+    device_pages: int
+    """Pages of the prefix that can be used on the device now."""
+    walked_pages: int
+    """Pages of the prompt that the tree has, usable or not."""
+    end: int
+    """The node at which the prefix ends."""
+    device_end: int
+    """The node at which its part on the device ends."""
+    last: int
+    """The lowest node that has a page of the prompt."""
+    host_only: tuple[int, int, int]
+    """Slots that a load of the prefix would fill, by component."""
+    cuts: list[tuple[int, int, int]]
+    """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
-class NodeInserted:
+class NodeInserted(NamedTuple):
     """Where the pages of an insert went."""
 
-    @property
-    def end(self) -> int:
-        """The node at which the prompt ends."""
-    @property
-    def walked_pages(self) -> int:
-        """Pages of the prompt that the tree had before, on any medium."""
-    @property
-    def full(self) -> list[tuple[int, Rows]]:
-        """Full data that the tree took: the first page, and the rows."""
-    @property
-    def windows(self) -> list[tuple[int, int, int, bool]]:
-        """Nodes that took window data: handle, pages, and whether full data is the node's own."""
-    @property
-    def state(self) -> int | None:
-        """The row of the state; None where the tree did not take it."""
-    @property
-    def duplicates(self) -> list[tuple[int, int]]:
-        """Pages of the caller that the tree had: first, and one past the last."""
-    @property
-    def wanted(self) -> list[int]:
-        """The nodes to copy to the host, in this order, where the caller copies."""
-    @property
-    def wanted_end(self) -> int:
-        """The lowest of them, which the others are above; 0 for none."""
-    @property
-    def cuts(self) -> list[tuple[int, int, int]]:
-        """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
+    end: int
+    """The node at which the prompt ends."""
+    walked_pages: int
+    """Pages of the prompt that the tree had before, on any medium."""
+    full: list[tuple[int, Rows]]
+    """Full data that the tree took: the first page, and the rows."""
+    windows: list[tuple[int, int, int, bool]]
+    """Nodes that took window data: handle, pages, and whether full data is the node's own."""
+    state: int | None
+    """The row of the state; None where the tree did not take it."""
+    duplicates: list[tuple[int, int]]
+    """Pages of the caller that the tree had: first, and one past the last."""
+    wanted: list[int]
+    """The nodes to copy to the host, in this order, where the caller copies."""
+    wanted_end: int
+    """The lowest of them, which the others are above; 0 for none."""
+    cuts: list[tuple[int, int, int]]
+    """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
 
-class EvictStep:
+class EvictStep(NamedTuple):
     """Victims, and what came free with them."""
 
-    @property
-    def node(self) -> int:
-        """The last victim; 0 where nothing more can leave."""
-    @property
-    def copy_first(self) -> bool:
-        """Whether the caller copies it first; nothing has changed then."""
-    @property
-    def whole(self) -> bool:
-        """Whether the node leaves the device as a whole."""
-    @property
-    def lost(self) -> int:
-        """Full slots that left and have no copy on the host."""
-    @property
-    def lacks(self) -> list[int]:
-        """Slots that the victim needs on the host, by component."""
-    @property
-    def device(self) -> RowsByComponent:
-        """Device slots that came free; window slots by the full slots of their pages."""
-    @property
-    def host(self) -> RowsByComponent:
-        """Host slots that came free, by component, or None."""
+    node: int
+    """The last victim; 0 where nothing more can leave."""
+    copy_first: bool
+    """Whether the caller copies it first; nothing has changed then."""
+    whole: bool
+    """Whether the node leaves the device as a whole."""
+    lost: int
+    """Full slots that left and have no copy on the host."""
+    lacks: tuple[int, int, int]
+    """Slots that the victim needs on the host, by component."""
+    device: RowsByComponent
+    """Device slots that came free; window slots by the full slots of their pages."""
+    host: RowsByComponent
+    """Host slots that came free, by component, or None."""

@@ -1,7 +1,4 @@
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/vector.h>
-
-#include <array>
 
 #include "bind_rows.hpp"
 #include "docstrings_nodes.hpp"
@@ -14,9 +11,70 @@ namespace kvcanon {
 
 namespace {
 
-using Three = std::array<int64_t, COMPONENTS>;
+// Results are tuples whose fields have names: an engine reads all of them in each request, and a
+// property that calls C++ would take it several times as long.
+PyTypeObject* matched_type = nullptr;
+PyTypeObject* inserted_type = nullptr;
+PyTypeObject* step_type = nullptr;
 
-Three three_of(const Counts& counts) { return {counts[FULL], counts[SWA], counts[MAMBA]}; }
+PyStructSequence_Field MATCHED_FIELDS[] = {
+    {"prefix_pages", "Pages of the prefix, on any medium."},
+    {"device_pages", "Pages of the prefix that can be used on the device now."},
+    {"walked_pages", "Pages of the prompt that the tree has, usable or not."},
+    {"end", "The node at which the prefix ends."},
+    {"device_end", "The node at which its part on the device ends."},
+    {"last", "The lowest node that has a page of the prompt."},
+    {"host_only", "Slots that a load of the prefix would fill, by component."},
+    {"cuts", "Nodes that were cut: the new upper node, the lower one, and the pages of the upper."},
+    {nullptr, nullptr}};
+
+PyStructSequence_Field INSERTED_FIELDS[] = {
+    {"end", "The node at which the prompt ends."},
+    {"walked_pages", "Pages of the prompt that the tree had before, on any medium."},
+    {"full", "Full data that the tree took: the first page, and the rows."},
+    {"windows",
+     "Nodes that took window data: handle, pages, and whether full data is the node's own."},
+    {"state", "The row of the state; None where the tree did not take it."},
+    {"duplicates", "Pages of the caller that the tree had: first, and one past the last."},
+    {"wanted", "The nodes to copy to the host, in this order, where the caller copies."},
+    {"wanted_end", "The lowest of them, which the others are above; 0 for none."},
+    {"cuts", "Nodes that were cut: the new upper node, the lower one, and the pages of the upper."},
+    {nullptr, nullptr}};
+
+PyStructSequence_Field STEP_FIELDS[] = {
+    {"node", "The last victim; 0 where nothing more can leave."},
+    {"copy_first", "Whether the caller copies it first; nothing has changed then."},
+    {"whole", "Whether the node leaves the device as a whole."},
+    {"lost", "Full slots that left and have no copy on the host."},
+    {"lacks", "Slots that the victim needs on the host, by component."},
+    {"device", "Device slots that came free; window slots by the full slots of their pages."},
+    {"host", "Host slots that came free, by component, or None."},
+    {nullptr, nullptr}};
+
+PyTypeObject* add_type(nb::module_& m, const char* name, const char* full_name, const char* doc,
+                       PyStructSequence_Field* fields) {
+    int count = 0;
+    while (fields[count].name != nullptr) ++count;
+    PyStructSequence_Desc description{full_name, doc, fields, count};
+    PyTypeObject* type = PyStructSequence_NewType(&description);
+    if (type == nullptr) nb::raise_python_error();
+    m.attr(name) = nb::handle(reinterpret_cast<PyObject*>(type));
+    return type;
+}
+
+// A result with these values, in the order of its fields.
+template <typename... Values>
+nb::object result(PyTypeObject* type, const Values&... values) {
+    nb::object made = nb::steal(PyStructSequence_New(type));
+    if (!made.is_valid()) nb::raise_python_error();
+    Py_ssize_t at = 0;
+    (PyStructSequence_SetItem(made.ptr(), at++, nb::cast(values).release().ptr()), ...);
+    return made;
+}
+
+nb::tuple three_of(const Counts& counts) {
+    return nb::make_tuple(counts[FULL], counts[SWA], counts[MAMBA]);
+}
 
 nb::list cuts_of(const std::vector<NodeCut>& cuts) {
     nb::list listed;
@@ -27,95 +85,44 @@ nb::list cuts_of(const std::vector<NodeCut>& cuts) {
 }  // namespace
 
 nb::tuple freed_on(const Journal& journal, Medium medium) {
-    nb::list listed;
-    for (const Component component : ALL_COMPONENTS) {
-        const Runs& slots = journal.freed[component][medium];
-        listed.append(rows_or_none(slots));
+    return nb::make_tuple(rows_or_none(journal.freed[FULL][medium]),
+                          rows_or_none(journal.freed[SWA][medium]),
+                          rows_or_none(journal.freed[MAMBA][medium]));
+}
+
+nb::object matched_of(const NodeMatched& found) {
+    return result(matched_type, found.prefix_pages, found.device_pages, found.walked_pages,
+                  found.end, found.device_end, found.last, three_of(found.host_only),
+                  cuts_of(found.cuts));
+}
+
+nb::object inserted_of(const NodeInserted& done) {
+    nb::list full, windows, duplicates;
+    for (const Adopted& each : done.full) full.append(nb::make_tuple(each.begin, each.rows));
+    for (const AdoptedWindow& each : done.windows) {
+        windows.append(nb::make_tuple(each.node, each.pages.begin, each.pages.end, each.healed));
     }
-    return nb::tuple(listed);
+    for (const Pages& each : done.duplicates) {
+        duplicates.append(nb::make_tuple(each.begin, each.end));
+    }
+    nb::object state = nb::none();
+    if (done.state) state = nb::int_(done.state.begin()->begin);
+    return result(inserted_type, done.end, done.walked_pages, full, windows, state, duplicates,
+                  done.wanted, done.wanted_end, cuts_of(done.cuts));
+}
+
+nb::object step_of(const EvictStep& step) {
+    return result(step_type, step.node, step.copy_first, step.whole, step.lost,
+                  three_of(step.lacks), freed_on(step.journal, GPU), freed_on(step.journal, CPU));
 }
 
 void bind_node_results(nb::module_& m) {
-    nb::class_<NodeMatched>(m, "NodeMatched", docs::NODE_MATCHED)
-        .def_ro("prefix_pages", &NodeMatched::prefix_pages, "Pages of the prefix, on any medium.")
-        .def_ro("device_pages", &NodeMatched::device_pages,
-                "Pages of the prefix that can be used on the device now.")
-        .def_ro("walked_pages", &NodeMatched::walked_pages,
-                "Pages of the prompt that the tree has, usable or not.")
-        .def_ro("end", &NodeMatched::end, "The node at which the prefix ends.")
-        .def_ro("device_end", &NodeMatched::device_end,
-                "The node at which its part on the device ends.")
-        .def_ro("last", &NodeMatched::last, "The lowest node that has a page of the prompt.")
-        .def_prop_ro(
-            "host_only", [](const NodeMatched& self) { return three_of(self.host_only); },
-            "Slots that a load of the prefix would fill, by component.")
-        .def_prop_ro(
-            "cuts", [](const NodeMatched& self) { return cuts_of(self.cuts); },
-            "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");
-    nb::class_<NodeInserted>(m, "NodeInserted", docs::NODE_INSERTED)
-        .def_ro("end", &NodeInserted::end, "The node at which the prompt ends.")
-        .def_ro("walked_pages", &NodeInserted::walked_pages,
-                "Pages of the prompt that the tree had before, on any medium.")
-        .def_prop_ro(
-            "full",
-            [](const NodeInserted& self) {
-                nb::list listed;
-                for (const Adopted& each : self.full) {
-                    listed.append(nb::make_tuple(each.begin, nb::cast(each.rows)));
-                }
-                return listed;
-            },
-            "Full data that the tree took: the first page, and the rows.")
-        .def_prop_ro(
-            "windows",
-            [](const NodeInserted& self) {
-                nb::list listed;
-                for (const AdoptedWindow& each : self.windows) {
-                    listed.append(
-                        nb::make_tuple(each.node, each.pages.begin, each.pages.end, each.healed));
-                }
-                return listed;
-            },
-            "Nodes that took window data: handle, pages, and whether full data is the node's own.")
-        .def_prop_ro(
-            "state",
-            [](const NodeInserted& self) -> nb::object {
-                if (!self.state) return nb::none();
-                return nb::int_(self.state.begin()->begin);
-            },
-            "The row of the state; None where the tree did not take it.")
-        .def_prop_ro(
-            "duplicates",
-            [](const NodeInserted& self) {
-                nb::list listed;
-                for (const Pages& each : self.duplicates) {
-                    listed.append(nb::make_tuple(each.begin, each.end));
-                }
-                return listed;
-            },
-            "Pages of the caller that the tree had: first, and one past the last.")
-        .def_ro("wanted", &NodeInserted::wanted,
-                "The nodes to copy to the host, in this order, where the caller copies.")
-        .def_ro("wanted_end", &NodeInserted::wanted_end,
-                "The lowest of them, which the others are above; 0 for none.")
-        .def_prop_ro(
-            "cuts", [](const NodeInserted& self) { return cuts_of(self.cuts); },
-            "Nodes that were cut: the new upper node, the lower one, and the pages of the upper.");
-    nb::class_<EvictStep>(m, "EvictStep", docs::EVICT_STEP)
-        .def_ro("node", &EvictStep::node, "The last victim; 0 where nothing more can leave.")
-        .def_ro("copy_first", &EvictStep::copy_first,
-                "Whether the caller copies it first; nothing has changed then.")
-        .def_ro("whole", &EvictStep::whole, "Whether the node leaves the device as a whole.")
-        .def_ro("lost", &EvictStep::lost, "Full slots that left and have no copy on the host.")
-        .def_prop_ro(
-            "lacks", [](const EvictStep& self) { return three_of(self.lacks); },
-            "Slots that the victim needs on the host, by component.")
-        .def_prop_ro(
-            "device", [](const EvictStep& self) { return freed_on(self.journal, GPU); },
-            "Device slots that came free; window slots by the full slots of their pages.")
-        .def_prop_ro(
-            "host", [](const EvictStep& self) { return freed_on(self.journal, CPU); },
-            "Host slots that came free, by component, or None.");
+    matched_type = add_type(m, "NodeMatched", "kvcanon.optimized._core.NodeMatched",
+                            docs::NODE_MATCHED, MATCHED_FIELDS);
+    inserted_type = add_type(m, "NodeInserted", "kvcanon.optimized._core.NodeInserted",
+                             docs::NODE_INSERTED, INSERTED_FIELDS);
+    step_type = add_type(m, "EvictStep", "kvcanon.optimized._core.EvictStep", docs::EVICT_STEP,
+                         STEP_FIELDS);
 }
 
 }  // namespace kvcanon

@@ -61,11 +61,11 @@ void which(nb::handle components, bool (&wanted)[COMPONENTS]) {
     for (nb::handle each : components) wanted[component_of(each)] = true;
 }
 
-NodeMatched do_match(NodesView& self, nb::handle tokens, nb::handle namespace_number) {
-    return self.core.operate(Operation::MATCH, [&] {
+nb::object do_match(NodesView& self, nb::handle tokens, nb::handle namespace_number) {
+    return matched_of(self.core.operate(Operation::MATCH, [&] {
         const GivenKey given = prompt_key(self.core, tokens, namespace_number);
         return match_nodes(self.core.state, given.key);
-    });
+    }));
 }
 
 nb::tuple do_lock(NodesView& self, uint64_t node, bool window, bool mamba, nb::handle windows_of) {
@@ -98,10 +98,10 @@ Runs do_slots(NodesView& self, uint64_t end, std::optional<uint64_t> above, nb::
     });
 }
 
-NodeInserted do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_number,
+nb::object do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_number,
                        nb::handle owned_pages, nb::handle window_from, bool has_state,
                        nb::handle counted_pages, nb::handle priority) {
-    return self.core.operate(Operation::INSERT, [&] {
+    return inserted_of(self.core.operate(Operation::INSERT, [&] {
         const GivenKey given = prompt_key(self.core, tokens, namespace_number);
         Offered offered;
         offered.owned_pages = whole_number(owned_pages, "owned_pages");
@@ -110,22 +110,22 @@ NodeInserted do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_
         offered.counted_pages = whole_number(counted_pages, "counted_pages");
         offered.priority = whole_number(priority, "priority");
         return insert_nodes(self.core.state, given.key, offered);
-    });
+    }));
 }
 
-EvictStep do_evict_step(NodesView& self, nb::handle component, nb::handle slots) {
-    return self.core.operate(Operation::EVICT, [&] {
+nb::object do_evict_step(NodesView& self, nb::handle component, nb::handle slots) {
+    return step_of(self.core.operate(Operation::EVICT, [&] {
         const int64_t enough = whole_number(slots, "slots");
         if (enough < 1) throw BadArgument("slots", "is " + std::to_string(enough) + "; at least 1");
         return evict_step(self.core.state, component_of(component), enough);
-    });
+    }));
 }
 
-EvictStep do_evict_node(NodesView& self, uint64_t node, nb::handle component) {
-    return self.core.operate(Operation::EVICT, [&] {
+nb::object do_evict_node(NodesView& self, uint64_t node, nb::handle component) {
+    return step_of(self.core.operate(Operation::EVICT, [&] {
         State& state = self.core.state;
         return evict_node(state, node_at(state, node), component_of(component));
-    });
+    }));
 }
 
 nb::tuple do_evict_host(NodesView& self, nb::handle component, nb::handle slots) {

@@ -33,9 +33,19 @@ Raises:
     BadArgument: the array is none of integers of 32 or 64 bits, has too few pages or
         numbers out of range, or a row is not of the table.)"};
 
+constexpr Docstring ROW_TABLE_PUT_AT{
+    "def put_at(self, rows: Rows, address: int, count: int, first_page: int = 0) -> None",
+    R"(As `put`, of `count` consecutive 64-bit integers that begin at an address.
+
+A tensor's own address takes a few calls less than an array that shares its memory. The caller
+answers for the memory.
+
+Raises:
+    BadArgument: there are too few pages, or numbers out of range, or a row is not of the table.)"};
+
 constexpr Docstring ROW_TABLE_GET{
-    "def get(self, rows: Rows) -> bytearray",
-    R"(Return the token slots of rows, in their order: the memory of 64-bit integers.
+    "def get(self, rows: Rows) -> object",
+    R"(Return the token slots of rows, in their order: a DLPack capsule of 64-bit integers.
 
 Raises:
     BadArgument: a row is not of the table.)"};

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "cache_core.hpp"
+#include "node_moves.hpp"
+#include "nodes.hpp"
 
 namespace kvcanon {
 
@@ -16,6 +18,11 @@ struct NodesView {
 
 // The slots that came free on a medium, by component; None where none did.
 nanobind::tuple freed_on(const Journal& journal, Medium medium);
+
+// The results of calls for Python: tuples with named fields.
+nanobind::object matched_of(const NodeMatched& found);
+nanobind::object inserted_of(const NodeInserted& done);
+nanobind::object step_of(const EvictStep& step);
 
 // Adds the classes of results.
 void bind_node_results(nanobind::module_& m);

@@ -28,10 +28,6 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
 
 
-NOTHING = (None, None, None)
-"""What leaves the host where there is no host tier."""
-
-
 class Left(NamedTuple):
     """Token slots of data that left the tree, by component, and how many."""
 
@@ -66,24 +62,23 @@ class DeviceEviction(CoreState):
         # For full data SGLang stops where its allocator has room, which it asks after each victim.
         # For the others the quota is what it lacks: all victims leave at once.
         pages = 1 if component_type is FULL else -(-short // self.tables[component_type].page_size)
-        step = nodes.evict_step(int(component_type), pages)
-        if not step.node:
+        step = nodes.evict_step(component_type, pages)
+        node, copy_first, _, lost, _, left, on_host = step
+        if not node:
             return EvictDeviceNextNodeResult()
-        if step.copy_first:
+        if copy_first:
             result = EvictDeviceNextNodeResult(made_progress=True)
             if self._name_copy(result, step, component_type):
                 return result
-            self._copy_parts(step.node)
-            step = nodes.evict_node(step.node, int(component_type))
-        unbacked = step.lost * self.page_size
-        left = step.device
-        on_host = step.host if self._hicache else NOTHING
-        if self._has_parts or left[0] is None or on_host[0] is not None:
+            self._copy_parts(node)
+            _, _, _, lost, _, left, on_host = nodes.evict_node(node, component_type)
+        rows = left[0]
+        if self._has_parts or rows is None or (self._hicache and on_host[0] is not None):
             device, host, tokens, _ = self._left(left, on_host)
         else:
             # Full data on the device is all that left.
-            slots = self._full.get(left[0])
-            device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.shape[0]}
+            slots = self._full.get(rows)
+            device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.numel()}
         # In the order of SGLang's fields: no action, no node to evict, and progress.
         return EvictDeviceNextNodeResult(
             device,
@@ -92,7 +87,7 @@ class DeviceEviction(CoreState):
             [],
             None,
             True,
-            unbacked,
+            lost * self.page_size,
         )
 
     def finish_swa_state_eviction(self, node_id: int) -> EvictDeviceNextNodeResult:

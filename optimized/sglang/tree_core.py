@@ -83,10 +83,11 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if units < size:
             return self.empty_match_result
         nodes = self._nodes or self.native.nodes
-        found = nodes.match(tokens, self._namespace(key))
-        on_device, walked = found.device_pages * size, found.walked_pages * size
-        reached, end, last, cuts = found.prefix_pages * size, found.end, found.last, found.cuts
-        _, swa, states = found.host_only if self._hicache else NOTHING
+        prefix, device, walked, end, device_end, last, host_only, cuts = nodes.match(
+            tokens, self._namespace(key)
+        )
+        on_device, reached, walked = device * size, prefix * size, walked * size
+        _, swa, states = host_only if self._hicache else NOTHING
         branch = state_branch = None
         if walked > reached and self._has_parts:
             branch = walked if SWA in self.tables else None
@@ -94,7 +95,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         # In the order of SGLang's fields: names would take a microsecond.
         return MatchResult(
             on_device,
-            found.device_end,
+            device_end,
             end,  # last_host_node
             end,  # best_match_node
             reached - on_device,  # All of it is there after a load, also what the device has of it.
