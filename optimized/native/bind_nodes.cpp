@@ -99,8 +99,8 @@ Runs do_slots(NodesView& self, uint64_t end, std::optional<uint64_t> above, nb::
 }
 
 nb::object do_insert(NodesView& self, nb::handle tokens, nb::handle namespace_number,
-                       nb::handle owned_pages, nb::handle window_from, bool has_state,
-                       nb::handle counted_pages, nb::handle priority) {
+                     nb::handle owned_pages, nb::handle window_from, bool has_state,
+                     nb::handle counted_pages, nb::handle priority) {
     return inserted_of(self.core.operate(Operation::INSERT, [&] {
         const GivenKey given = prompt_key(self.core, tokens, namespace_number);
         Offered offered;

@@ -66,7 +66,8 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     way count for the next. For a copy that cannot have all its slots, none is freed in the pools
     after the first that stays short. For full slots, the leaf with the lowest rank leaves, and its
     parent can follow once it is a leaf; for window and mamba slots, the least recently used data
-    that is not locked. A leaf leaves as a whole, except that of the last victim only the needed end may leave.
+    that is not locked. A leaf leaves as a whole, except that of the last victim only the needed end
+    may leave.
     Under write_back, data that leaves the device is copied to the host first if it fits there or
     host slots can be freed for it. On the host, only data that is nowhere else leaves, under
     write_back after the duplicates. By profile, a tombstone leaves with the last node below it; and

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.dlpack import from_dlpack
 
 from kvcanon.optimized._core import Rows, RowTable
 from kvcanon.optimized.sglang.slot_table import (
@@ -87,7 +89,7 @@ def test_a_page_that_is_no_run_changes_no_other() -> None:
 
 def read(table: RowTable, rows: Rows) -> list[int]:
     """The slots of rows."""
-    return np.frombuffer(table.get(rows), np.int64).tolist()  # type: ignore[no-any-return] # Numpy's.
+    return from_dlpack(table.get(rows)).tolist()
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16, 24])
@@ -163,12 +165,50 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(BadArgument, match=wrong.replace(".", r"\.")):
             table.put(rows, slots, first_page)  # type: ignore[arg-type] # One is of floats.
+        whole = slots.dtype == np.int64 and slots.strides == (8,)
+        if whole:
+            with pytest.raises(BadArgument, match=wrong.replace(".", r"\.")):
+                table.put_at(rows, slots.ctypes.data, slots.size, first_page)
     with pytest.raises(BadArgument, match="the table has 4 rows"):
         table.get(many)
     assert read(table, few) == [4, 5, 10, 11]
     for count, page_size in ((-1, 1), (1, 0), (1 << 30, 2)):
         with pytest.raises(BadArgument):
             RowTable(count, page_size)
+
+
+def test_slots_may_be_named_by_their_address() -> None:
+    """The slots of rows are read from memory, from a page on, and no further than they are given."""
+    first, second = rows_of(2, 3)
+    table, slots = RowTable(SIZE, 2), np.arange(100, 110)
+    table.put_at(first, slots.ctypes.data, slots.size)
+    table.put_at(second, slots.ctypes.data, slots.size, 2)
+    slots[:] = 0
+    assert (read(table, first), read(table, second)) == ([100, 101, 102, 103], [*range(104, 110)])
+    with pytest.raises(BadArgument, match="have 4 pages; the rows need 3 from page 2 on"):
+        table.put_at(second, slots.ctypes.data, 9, 2)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_slots_are_freed_with_whoever_has_them(is_taken: bool) -> None:
+    """The memory of slots goes with the tensor that took it, or with an unused capsule."""
+    (rows,) = rows_of(SIZE)
+    table = RowTable(SIZE, 1 << 16)
+    table.put(rows, np.arange(SIZE << 16))
+    before = 0
+    for turn in range(60):
+        slots = table.get(rows)
+        if is_taken:
+            assert from_dlpack(slots)[-1] == (SIZE << 16) - 1
+        if turn == 10:
+            before = resident_bytes()
+    # Without that they would have taken 8 MiB each turn.
+    assert resident_bytes() - before < 64 << 20
+
+
+def resident_bytes() -> int:
+    """The memory of this process."""
+    return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * 4096
 
 
 def test_slots_that_need_more_bits_are_refused() -> None:
