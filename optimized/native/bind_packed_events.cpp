@@ -24,10 +24,10 @@ constexpr Docstring TAKE_EVENT_PARTS{
     "def take_event_parts(self) -> list[PackedPart]",
     R"(Return the events since the last call, each as a tuple, and forget them.
 
-They are those of `take_events`, with their lists encoded already, so that an engine's own event
-needs only their bytes. A tuple has what happened (0 stored, 1 removed, 2 cleared), the number of
-the namespace, the medium, the hash of the page before or None, and as MessagePack the list of
-hashes and the list of tokens. Hashes are SGLang's.)"};
+They are those of `take_events`, with their lists encoded already, so that an engine's own
+event needs only their bytes. A tuple has what happened (0 stored, 1 removed, 2 cleared),
+the number of the namespace, the medium, the hash of the page before or None, and as
+MessagePack the list of hashes and the list of tokens. Hashes are SGLang's.)"};
 
 PackedEvents take_packed_events(CacheCore& core) {
     return core.operate(Operation::TAKE_EVENTS, [&] {

@@ -37,11 +37,12 @@ constexpr Docstring ROW_TABLE_PUT_AT{
     "def put_at(self, rows: Rows, address: int, count: int, first_page: int = 0) -> None",
     R"(As `put`, of `count` consecutive 64-bit integers that begin at an address.
 
-A tensor's own address takes a few calls less than an array that shares its memory. The caller
-answers for the memory.
+A tensor's own address takes a few calls less than an array that shares its memory. The
+caller answers for the memory.
 
 Raises:
-    BadArgument: there are too few pages, or numbers out of range, or a row is not of the table.)"};
+    BadArgument: there are too few pages, or numbers out of range, or a row is not of the
+        table.)"};
 
 constexpr Docstring ROW_TABLE_GET{
     "def get(self, rows: Rows) -> object",

@@ -31,8 +31,9 @@ STUB_CLASSES = {
 }
 SHOWN = (
     *("Matched", "Inserted", "LoadedBack", "HostSlots", "Event", "CacheCore", "Tree"),
-    *("Nodes", "NodeMatched", "NodeInserted", "EvictStep", "Rows", "RowTable"),
+    *("Nodes", "Rows", "RowTable"),
 )
+NAMED_TUPLES = ("NodeMatched", "NodeInserted", "EvictStep")
 PUBLIC = sorted(name for name in dir(PrefixCache) if not name.startswith("_"))
 NATIVE = sorted(name for name in dir(_core.CacheCore) if not name.startswith("_"))
 SIGNED = [("CacheCore", name) for name in NATIVE] + [
@@ -86,6 +87,17 @@ def test_the_stub_has_the_docstrings_of_the_core(owner: str) -> None:
     assert own == set(declared)
     for name, stub in declared.items():
         assert native_doc(owner, name)[1] == ast.get_docstring(stub), name
+
+
+@pytest.mark.parametrize("owner", NAMED_TUPLES)
+def test_the_stub_has_the_fields_of_a_result(owner: str) -> None:
+    """A tuple with named fields has the same ones, and their docs, in the stub and at run time."""
+    stub, made = STUB_CLASSES[owner], getattr(_core, owner)
+    assert inspect.getdoc(made) == ast.get_docstring(stub)
+    fields = [each.target.id for each in stub.body if isinstance(each, ast.AnnAssign)]  # type: ignore[union-attr] # A name.
+    docs = [ast.literal_eval(each.value) for each in stub.body if isinstance(each, ast.Expr)][1:]
+    assert made.__match_args__ == tuple(fields)
+    assert [inspect.getdoc(vars(made)[name]) for name in fields] == docs
 
 
 @pytest.mark.parametrize(("owner", "name"), SIGNED)

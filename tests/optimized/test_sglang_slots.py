@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_slots_may_be_named_by_their_address() -> None:
-    """The slots of rows are read from memory, from a page on, and no further than they are given."""
+    """The slots of rows are read from memory, from a page on, and no further than given."""
     first, second = rows_of(2, 3)
     table, slots = RowTable(SIZE, 2), np.arange(100, 110)
     table.put_at(first, slots.ctypes.data, slots.size)
