@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bind_arrays.hpp"
@@ -57,7 +58,9 @@ void do_put(RowTable& table, const Runs& rows, nb::handle slots, nb::handle firs
 
 void do_put_at(RowTable& table, const Runs& rows, uint64_t address, int64_t count, int64_t first) {
     require_pages(table, rows, count, first);
-    table.put(rows, reinterpret_cast<const int64_t*>(address) + first * table.page_size());
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): Python gives the address of a tensor as a number.
+    const auto* slots = reinterpret_cast<const int64_t*>(address);
+    table.put(rows, slots + first * table.page_size());
 }
 
 // What DLPack's consumers take, with its numbers behind it in one piece of memory.
@@ -93,7 +96,7 @@ nb::object do_get(const RowTable& table, const Runs& rows) {
     table.get(rows, reinterpret_cast<int64_t*>(managed + 1));
     nb::object capsule = nb::steal(PyCapsule_New(managed, UNUSED, &free_unused));
     if (!capsule.is_valid()) nb::raise_python_error();
-    memory.release();
+    std::ignore = memory.release();  // The capsule frees it from here on.
     return capsule;
 }
 
