@@ -253,8 +253,10 @@ class NodeInserted(NamedTuple):
     """Pages of the prompt that the tree had before, on any medium."""
     full: list[tuple[int, Rows]]
     """Full data that the tree took: the first page, and the rows."""
-    windows: list[tuple[int, int, int, bool]]
-    """Nodes that took window data: handle, pages, and whether full data is the node's own."""
+    healed: list[tuple[int, Rows]]
+    """Full data whose window data came back, where no lock holds it: the first page, and rows."""
+    windows: list[tuple[int, int, int, int, bool]]
+    """Window data that was taken: lowest node, the one above all, pages, and if full is locked."""
     state: int | None
     """The row of the state; None where the tree did not take it."""
     duplicates: list[tuple[int, int]]

@@ -32,8 +32,11 @@ PyStructSequence_Field INSERTED_FIELDS[] = {
     {"end", "The node at which the prompt ends."},
     {"walked_pages", "Pages of the prompt that the tree had before, on any medium."},
     {"full", "Full data that the tree took: the first page, and the rows."},
+    {"healed",
+     "Full data whose window data came back, where no lock holds it: the first page, and rows."},
     {"windows",
-     "Nodes that took window data: handle, pages, and whether full data is the node's own."},
+     "Window data that was taken: lowest node, the one above all, pages, and if full is "
+     "locked."},
     {"state", "The row of the state; None where the tree did not take it."},
     {"duplicates", "Pages of the caller that the tree had: first, and one past the last."},
     {"wanted", "The nodes to copy to the host, in this order, where the caller copies."},
@@ -76,6 +79,12 @@ nb::tuple three_of(const Counts& counts) {
     return nb::make_tuple(counts[FULL], counts[SWA], counts[MAMBA]);
 }
 
+nb::list adopted_of(const std::vector<Adopted>& adopted) {
+    nb::list listed;
+    for (const Adopted& each : adopted) listed.append(nb::make_tuple(each.begin, each.rows));
+    return listed;
+}
+
 nb::list cuts_of(const std::vector<NodeCut>& cuts) {
     nb::list listed;
     for (const NodeCut& cut : cuts) listed.append(nb::make_tuple(cut.upper, cut.lower, cut.pages));
@@ -97,18 +106,19 @@ nb::object matched_of(const NodeMatched& found) {
 }
 
 nb::object inserted_of(const NodeInserted& done) {
-    nb::list full, windows, duplicates;
-    for (const Adopted& each : done.full) full.append(nb::make_tuple(each.begin, each.rows));
+    nb::list windows, duplicates;
     for (const AdoptedWindow& each : done.windows) {
-        windows.append(nb::make_tuple(each.node, each.pages.begin, each.pages.end, each.healed));
+        windows.append(
+            nb::make_tuple(each.end, each.above, each.pages.begin, each.pages.end, each.locked));
     }
     for (const Pages& each : done.duplicates) {
         duplicates.append(nb::make_tuple(each.begin, each.end));
     }
     nb::object state = nb::none();
     if (done.state) state = nb::int_(done.state.begin()->begin);
-    return result(inserted_type, done.end, done.walked_pages, full, windows, state, duplicates,
-                  done.wanted, done.wanted_end, cuts_of(done.cuts));
+    return result(inserted_type, done.end, done.walked_pages, adopted_of(done.full),
+                  adopted_of(done.healed), windows, state, duplicates, done.wanted, done.wanted_end,
+                  cuts_of(done.cuts));
 }
 
 nb::object step_of(const EvictStep& step) {

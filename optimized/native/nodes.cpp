@@ -76,8 +76,26 @@ std::vector<Pages> outside(int32_t begin, int32_t end, const std::vector<Pages>&
     return found;
 }
 
+// Add a node that took window data, after those above it.
+void add_window(const Node* node, bool healed, NodeInserted& outcome) {
+    const bool locked = healed && node->data[FULL].lock_refs != 0;
+    std::vector<AdoptedWindow>& windows = outcome.windows;
+    if (windows.empty() || windows.back().pages.end != node->start ||
+        windows.back().locked != locked) {
+        windows.push_back({0, handle_of(node->parent), {node->start, node->start}, locked});
+    }
+    windows.back().end = handle_of(node);
+    windows.back().pages.end = node->end();
+    if (!healed || locked) return;
+    std::vector<Adopted>& before = outcome.healed;
+    if (before.empty() || before.back().begin + before.back().rows.slots() != node->start) {
+        before.push_back({node->start, Runs()});
+    }
+    before.back().rows.append(node->data[FULL].slots[GPU]);
+}
+
 // What the journal of an insert says about the pages that the tree took.
-void add_taken(const Node* end, const Offered& offered, Journal& journal, NodeInserted& outcome) {
+void add_taken(Node* end, const Offered& offered, Journal& journal, NodeInserted& outcome) {
     std::vector<Pages> full, window;
     for (Placed& placed : journal.placements) {
         if (placed.medium != GPU) continue;
@@ -92,14 +110,13 @@ void add_taken(const Node* end, const Offered& offered, Journal& journal, NodeIn
     }
     std::vector<Pages> taken = full;
     if (!window.empty()) {
-        for (const Node* node = end; node->parent != nullptr; node = node->parent) {
+        for (const Node* node : path_to(end)) {
             const Pages pages{node->start, node->end()};
             if (!node->data[SWA].on(GPU) || !within(pages, window)) continue;
             const bool healed = !within(pages, full);
-            outcome.windows.push_back({handle_of(node), pages, healed});
+            add_window(node, healed, outcome);
             if (healed) taken.push_back(pages);
         }
-        std::reverse(outcome.windows.begin(), outcome.windows.end());
     }
     std::sort(taken.begin(), taken.end(),
               [](const Pages& a, const Pages& b) { return a.begin < b.begin; });

@@ -89,17 +89,21 @@ struct Adopted {
     Runs rows;
 };
 
-// A node that took window data; `healed` where it keeps full data of its own.
+// Nodes in a row that took window data, from below `above` down to `end`; `locked` where they had
+// full data before that a lock holds, so that its slots must stay.
 struct AdoptedWindow {
-    uint64_t node = 0;
+    uint64_t end = 0;
+    uint64_t above = 0;
     Pages pages;
-    bool healed = false;
+    bool locked = false;
 };
 
 struct NodeInserted {
     uint64_t end = 0;
     int32_t walked_pages = 0;
     std::vector<Adopted> full;
+    // Full data that was there before the window data that came, and that no lock holds.
+    std::vector<Adopted> healed;
     std::vector<AdoptedWindow> windows;
     // The row of the state; empty where it was not taken.
     Runs state;

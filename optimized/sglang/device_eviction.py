@@ -6,7 +6,7 @@ a victim between two steps.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 import torch
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV
@@ -28,13 +28,10 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
 
 
-class Left(NamedTuple):
-    """Token slots of data that left the tree, by component, and how many."""
-
-    device: dict[ComponentType, list[torch.Tensor]]
-    host: dict[ComponentType, list[torch.Tensor]]
-    device_tokens: dict[ComponentType, int]
-    host_tokens: dict[ComponentType, int]
+SlotLists: TypeAlias = dict[ComponentType, list[torch.Tensor]]
+"""Token slots, by component."""
+Tokens: TypeAlias = dict[ComponentType, int]
+"""How many, by component."""
 
 
 class DeviceEviction(CoreState):
@@ -53,15 +50,14 @@ class DeviceEviction(CoreState):
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
     ) -> EvictDeviceNextNodeResult:
         """Evict a victim, or as many as a quota needs; or name one that must be copied first."""
-        if component_type not in self.tables:
-            return EvictDeviceNextNodeResult()
+        table = self.tables.get(component_type)
         short = self._quota.get(component_type, 0) - tracker.get(component_type, 0)
-        if short <= 0:
+        if table is None or short <= 0:
             return EvictDeviceNextNodeResult()
         nodes = self._nodes or self.native.nodes
         # For full data SGLang stops where its allocator has room, which it asks after each victim.
         # For the others the quota is what it lacks: all victims leave at once.
-        pages = 1 if component_type is FULL else -(-short // self.tables[component_type].page_size)
+        pages = 1 if component_type is FULL else -(-short // table.page_size)
         step = nodes.evict_step(component_type, pages)
         node, copy_first, _, lost, _, left, on_host = step
         if not node:
@@ -72,22 +68,11 @@ class DeviceEviction(CoreState):
                 return result
             self._copy_parts(node)
             _, _, _, lost, _, left, on_host = nodes.evict_node(node, component_type)
-        rows = left[0]
-        if self._has_parts or rows is None or (self._hicache and on_host[0] is not None):
-            device, host, tokens, _ = self._left(left, on_host)
-        else:
-            # Full data on the device is all that left.
-            slots = self._full.get(rows)
-            device, host, tokens = {FULL: [slots]}, {}, {FULL: slots.numel()}
+        device, tokens = self._left_device(left)
+        host = self._left_host(on_host)[0] if self._hicache else {}
         # In the order of SGLang's fields: no action, no node to evict, and progress.
         return EvictDeviceNextNodeResult(
-            device,
-            host,
-            tokens,
-            [],
-            None,
-            True,
-            lost * self.page_size,
+            device, host, tokens, [], None, True, lost * self.page_size
         )
 
     def finish_swa_state_eviction(self, node_id: int) -> EvictDeviceNextNodeResult:
@@ -176,7 +161,7 @@ class DeviceEviction(CoreState):
                 step = nodes.evict_node(holder, kind)
             except BadArgument:
                 continue  # It is locked.
-            freed = self._left(step.device, step.host).device.get(MAMBA)
+            freed = self._left_device(step.device)[0].get(MAMBA)
             if freed is not None:
                 device_frees[MAMBA] += freed
                 excess -= 1
@@ -222,8 +207,7 @@ class DeviceEviction(CoreState):
                 continue
             pages = -(-short // table.page_size)
             device, host = self.native.nodes.evict_host(int(kind), pages)
-            left = self._add_slots(result, self._left(device, host))
-            for freed, count in left.host_tokens.items():
+            for freed, count in self._add_slots(result, device, host)[1].items():
                 result.tracker[freed] += count
                 if freed in rooms:
                     rooms[freed] += count
@@ -303,38 +287,48 @@ class DeviceEviction(CoreState):
 
     def _fill(self, result: BaseEvictionResult, step: _core.EvictStep) -> None:
         """Add what a step freed, as SGLang's token slots."""
-        left = self._add_slots(result, self._left(step.device, step.host))
-        for kind, tokens in left.device_tokens.items():
+        for kind, tokens in self._add_slots(result, step.device, step.host)[0].items():
             result.tracker[kind] += tokens
 
-    def _add_slots(self, result: BaseEvictionResult, left: Left) -> Left:
-        """Add what left to a result; returns it."""
-        for kind, slots in left.device.items():
+    def _add_slots(
+        self,
+        result: BaseEvictionResult,
+        device: _core.RowsByComponent,
+        host: _core.RowsByComponent,
+    ) -> tuple[Tokens, Tokens]:
+        """Add the token slots that came free to a result; returns how many, by medium."""
+        on_device, device_tokens = self._left_device(device)
+        on_host, host_tokens = self._left_host(host)
+        for kind, slots in on_device.items():
             result.device_frees[kind] += slots
-        for kind, slots in left.host.items():
+        for kind, slots in on_host.items():
             result.host_frees[kind] += slots
-        return left
+        return device_tokens, host_tokens
 
-    def _left(self, device: _core.RowsByComponent, host: _core.RowsByComponent) -> Left:
-        """The token slots of rows that came free."""
-        left = Left({}, {}, {}, {})
-        full, swa, states = device
+    def _left_device(self, rows: _core.RowsByComponent) -> tuple[SlotLists, Tokens]:
+        """The token slots of rows that came free on the device, and how many."""
+        full, swa, states = rows
+        size = self.page_size
+        device: SlotLists = {}
+        tokens: Tokens = {}
         # Window data first: SGLang finds its slots by the full slots of their pages.
         if swa is not None:
-            slots = self._full.get(swa)
-            left.device[SWA], left.device_tokens[SWA] = [slots], slots.shape[0]
+            device[SWA], tokens[SWA] = [self._full.get(swa)], len(swa) * size
         if states is not None:
-            slots = self.tables[MAMBA].get(states)
-            left.device[MAMBA], left.device_tokens[MAMBA] = [slots], slots.shape[0]
+            device[MAMBA], tokens[MAMBA] = [self.tables[MAMBA].get(states)], len(states)
         if full is not None:
-            slots = self._full.get(full)
-            left.device[FULL], left.device_tokens[FULL] = [slots], slots.shape[0]
-        if self._hicache:
-            for kind, rows in zip(KINDS, host, strict=True):
-                if rows is not None:
-                    slots = self.host_tables[kind].get(rows)
-                    left.host[kind], left.host_tokens[kind] = [slots], slots.shape[0]
-        return left
+            device[FULL], tokens[FULL] = [self._full.get(full)], len(full) * size
+        return device, tokens
+
+    def _left_host(self, rows: _core.RowsByComponent) -> tuple[SlotLists, Tokens]:
+        """The token slots of rows that came free on the host, and how many."""
+        host: SlotLists = {}
+        tokens: Tokens = {}
+        for kind, table in self.host_tables.items():
+            freed = rows[kind]
+            if freed is not None:
+                host[kind], tokens[kind] = [table.get(freed)], len(freed) * table.page_size
+        return host, tokens
 
     def _fold(self, number: int) -> None:
         digest: int = self.write_back_duplicate_reclaim_digest

@@ -6,9 +6,12 @@ once, by actions that the controller executes before its next decision.
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, InsertResult
 from sglang.srt.mem_cache.unified_cache.cache_action import (
+    FreeComponentDeviceSlot,
     FreeDeviceKV,
     FreeDeviceKVFullOnly,
     RecoverSWAWithLockedFull,
@@ -64,26 +67,24 @@ def add_window_actions(
 ) -> dict[int, int]:
     """Add the actions that pair window slots.
 
-    SGLang translates slots by one action for nodes in a row, since that costs it more than all the
-    rest of an insert. The slots come back as those of the lowest node. Returns the node above the
-    highest, by the lowest.
+    Where window data comes back, the tree takes the request's full slots with it and frees its own,
+    as SGLang's cores do: to keep them costs SGLang three more calls on tensors. It keeps those that
+    a lock holds. SGLang translates slots by one action for nodes in a row, since that costs it more
+    than all the rest of an insert. The slots come back as those of the lowest node. Returns the
+    node above the highest, by the lowest.
     """
-    size, windows = full.page_size, done.windows
+    size = full.page_size
+    for first, rows in done.healed:
+        actions.append(FreeComponentDeviceSlot([full.get(rows)], ComponentType.FULL))
+        full.put(rows, tokens, first)
     above: dict[int, int] = {}
-    highest, begin = 0, -1
-    for place, (node, first, last, healed) in enumerate(windows, 1):
-        if healed:
-            kept, incoming = full.get(nodes.slots(node)), tokens[first * size : last * size]
-            actions.append(RecoverSWAWithLockedFull(node, kept, incoming))
-            continue
-        if begin < 0:
-            highest, begin = node, first
-        if place < len(windows) and windows[place][1] == last and not windows[place][3]:
-            continue
-        if highest != node:
-            above[node] = nodes.parent(highest) or 0
-        actions.append(SWARebuild(node, tokens[begin * size : last * size]))
-        begin = -1
+    for end, highest, first, last, locked in done.windows:
+        above[end], slots = highest, tokens[first * size : last * size]
+        if locked:
+            kept = full.get(nodes.slots(end, highest))
+            actions.append(RecoverSWAWithLockedFull(end, kept, slots))
+        else:
+            actions.append(SWARebuild(end, slots))
     return above
 
 
@@ -102,9 +103,9 @@ def result_of(
             result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
-        for first, rows in done.full:
+        for first, rows in sorted([*done.full, *done.healed], key=itemgetter(0)):
             last = first + len(rows)
             result.record_adopted_range(ComponentType.FULL, first * size, last * size)
-        for _node, first, last, _healed in done.windows:
+        for _end, _above, first, last, _locked in done.windows:
             result.record_adopted_range(ComponentType.SWA, first * size, last * size)
     return result

@@ -78,13 +78,13 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         """Find the longest usable prefix of a key, and make it recent."""
-        size, key = self.page_size, params.key
-        tokens, units = self._units(key)
+        size = self.page_size
+        tokens, units, namespace = self._prompt(params.key)
         if units < size:
             return self.empty_match_result
         nodes = self._nodes or self.native.nodes
         prefix, device, walked, end, device_end, last, host_only, cuts = nodes.match(
-            tokens, self._namespace(key)
+            tokens, namespace
         )
         on_device, reached, walked = device * size, prefix * size, walked * size
         _, swa, states = host_only if self._hicache else NOTHING
@@ -119,9 +119,9 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def begin_insert(self, params: InsertParams) -> InsertStepResult:
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
-        size, tables, key = self.page_size, self.tables, params.key
-        units, length = self._units(key)
-        pages = length // size
+        size, tables = self.page_size, self.tables
+        tokens, units, namespace = self._prompt(params.key)
+        pages = units // size
         if not pages:
             root = self.root_node_handle()
             empty = InsertResult(prefix_len=0, mamba_exist=True, last_device_node=root)
@@ -132,8 +132,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         if params.session_id is not None:
             self.kv_events.move(None)
         done = nodes.insert(
-            units,
-            self._namespace(key),
+            tokens,
+            namespace,
             min(pages, -(-params.prev_prefix_len // size)),
             min(pages, -(-frontier // size)),
             MAMBA in tables and params.mamba_value is not None,
@@ -169,7 +169,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     ) -> IncLockRefResult:
         """Lock a node's data, without the skipped components."""
         skipped = tuple(skip_lock_components)
-        if FULL in skipped:
+        if skipped and FULL in skipped:
             raise ValueError("a lock holds full data; it cannot be skipped")
         nodes = self._nodes or self.native.nodes
         if node_id == self._root:
@@ -335,32 +335,31 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         for first, rows in done.full:
             full.put(rows, tokens, first)
         inserts.add_slot_actions(actions, done, tokens, frontier, size)
+        nodes = self._nodes or self.native.nodes
         if self._has_parts:
-            nodes = self._nodes or self.native.nodes
             self._windows_below = inserts.add_window_actions(actions, done, tokens, nodes, full)
         if self._hicache:
             wanted = done.wanted
             if wanted:
                 actions += self._copies_of(wanted, done)
-        if self._has_parts and MAMBA in self.tables and done.state is not None:
+        if done.state is not None:
             rows = nodes.slots(done.end, None, int(MAMBA))
             self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
             if self._states_per_path() >= 0:
                 actions.append(MambaEvictExcessPathStates(done.end))
         return InsertStepResult(actions, inserts.result_of(done, params, self.tables))
 
-    def _units(self, key: RadixKey) -> tuple[array[int], int]:
-        """The tokens of a key, and how many units they are: tokens or bigrams."""
+    def _prompt(self, key: RadixKey) -> tuple[array[int], int, int]:
+        """The tokens of a key, how many units they are (tokens or bigrams), and its namespace."""
+        extra_key, salt = key.extra_key, key.cache_salt
+        namespace = 0
+        if extra_key is not None or salt is not None:
+            namespace = self.native.namespace((extra_key, salt))
         if key.limit is None and not self.is_eagle:
             tokens: array[int] = key.token_ids
-            return tokens, len(tokens)
+            return tokens, len(tokens), namespace
         key, _ = key.maybe_to_bigram_view(self.is_eagle)
-        return key.raw_token_ids(), len(key)
-
-    def _namespace(self, key: RadixKey) -> int:
-        if key.extra_key is None and key.cache_salt is None:
-            return 0
-        return self.native.namespace((key.extra_key, key.cache_salt))
+        return key.raw_token_ids(), len(key), namespace
 
     def _usage(self, component_type: ComponentType, which: int) -> int:
         if component_type not in self.tables:

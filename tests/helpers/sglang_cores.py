@@ -156,9 +156,6 @@ class Scheduler:
         if states is not None and done.mamba_exist:
             states.free(params.mamba_value)
         ranges = {str(kind): parts for kind, parts in done.adopted_ranges.items()}
-        if self.config.window_tokens and self.config.host_tier:
-            # SGLang heals with full slots, too; kvcanon keeps its own, which hold the same.
-            ranges.pop("full", None)
         return [done.prefix_len, done.mamba_exist, done.swa_branch_inserted, ranges]
 
     def _after(self) -> dict[str, object]:

@@ -175,7 +175,36 @@ class Steps:
         self.cache.dec_lock_ref(node, receipt)
 
     def a_lost_window_is_healed(self) -> None:
-        """A prompt whose window data is gone is found again after an insert that brings it."""
+        """A prompt whose window data is gone is found again after an insert that brings it.
+
+        It has the slots of that insert then, and those that it had are free.
+        """
+        prompt, _ = self._lose_window()
+        free = self.allocator.full_attn_allocator.available_size()
+        brought = self._insert(prompt)
+        found = self._match(prompt)
+        assert found.device_prefix_len == len(prompt)
+        assert self._path(found.last_device_node).tolist() == brought.tolist()
+        assert self.allocator.full_attn_allocator.available_size() == free
+        self._evict_all()
+
+    def a_locked_node_is_healed_in_its_slots(self) -> None:
+        """Where a lock holds full data without window data, an insert brings the latter alone."""
+        prompt, slots = self._lose_window()
+        (node,) = self.fixtures.node_children(self.cache, self.cache.root_node_handle())
+        receipt = self.cache.inc_lock_ref(node)
+        windows = self.allocator.full_to_swa_index_mapping
+        brought = self.case._alloc(self.allocator, len(prompt))
+        expected = windows[brought].tolist()
+        self._insert_slots(prompt, brought)
+        assert self._path(node).tolist() == slots.tolist()
+        assert windows[slots].tolist() == expected
+        assert not windows[brought].any()
+        self.cache.dec_lock_ref(node, receipt.to_dec_params())
+        self._evict_all()
+
+    def _lose_window(self) -> tuple[list[int], Any]:
+        """Insert a prompt whose window slots are freed; returns it, and its full slots."""
         if not self.cfg.has_swa or self.cfg.has_mamba:
             raise unittest.SkipTest("has no window, or a state that every insert must bring")
         size = self.cfg.page_size
@@ -185,9 +214,7 @@ class Steps:
         self.allocator.free_swa(slots)
         self._insert_slots(prompt, slots, frontier=len(prompt))
         assert self._match(prompt).device_prefix_len == 0
-        self._insert(prompt)
-        assert self._match(prompt).device_prefix_len == len(prompt)
-        self._evict_all()
+        return prompt, slots
 
     def windows_leave_alone(self) -> None:
         """An eviction of window data frees it, and leaves full data that others need."""

@@ -103,11 +103,28 @@ def test_a_lost_window_is_healed_in_place() -> None:
     assert nodes.match(prompt(1, 2, 3, 4)).prefix_pages == 0
     done = nodes.insert(prompt(1, 2, 3, 4), window_from=1)
     assert done.full == []
-    ((node, first, last, healed),) = done.windows
-    assert (first, last, healed) == (1, 4, True)
+    ((node, _, first, last, locked),) = done.windows
+    assert (first, last, locked) == (1, 4, False)
+    assert [(page, rows.tolist()) for page, rows in done.healed] == [(1, [1, 2, 3])]
     assert done.duplicates == [(0, 1)]
     assert nodes.has(node, SWA)
     assert nodes.match(prompt(1, 2, 3, 4)).prefix_pages == 4
+    sound(core)
+
+
+def test_what_a_lock_holds_is_told_from_the_rest_that_is_healed() -> None:
+    """Nodes that took window data in a row are one stretch, but where a lock begins to hold them."""
+    core, nodes = made(window=2)
+    upper = nodes.insert(prompt(1, 2), window_from=2).end
+    middle = nodes.insert(prompt(1, 2, 3), window_from=3).end
+    receipt, _, _ = nodes.lock(upper)
+    done = nodes.insert(prompt(1, 2, 3, 4))
+    assert done.windows == [(upper, nodes.root(), 0, 2, True), (done.end, upper, 2, 4, False)]
+    assert [(page, rows.tolist()) for page, rows in done.healed] == [(2, [2])]
+    assert [(page, len(rows)) for page, rows in done.full] == [(3, 1)]
+    assert done.duplicates == []
+    assert nodes.parent(done.end) == middle
+    nodes.unlock(upper, receipt)
     sound(core)
 
 
@@ -115,8 +132,9 @@ def test_new_window_data_is_cut_into_windows() -> None:
     """A long new leaf keeps its last window in a node of its own, so that a lock holds no more."""
     core, nodes = made(window=2)
     done = nodes.insert(prompt(1, 2, 3, 4, 5))
-    assert [window[1:] for window in done.windows] == [(0, 3, False), (3, 5, False)]
-    assert done.cuts == [(done.windows[0][0], done.end, 3)]
+    assert done.windows == [(done.end, nodes.root(), 0, 5, False)]
+    ((upper, lower, pages),) = done.cuts
+    assert (nodes.parent(done.end), lower, pages) == (upper, done.end, 3)
     receipt, newly, below_root = nodes.lock(done.end)
     assert (newly, below_root) == (5, True)
     assert _core.Tree(core).usage(SWA) == (3, 2)

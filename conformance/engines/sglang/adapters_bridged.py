@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import NoReturn
 
-from attrs import define, evolve
+from attrs import define
 
 from kvcanon.conformance.engines.sglang import mended_core
 from kvcanon.conformance.engines.sglang.adapters import OFFER, make_unified_world
@@ -28,13 +28,11 @@ PROFILE = Profile(
     load_back_announced=StoreMoment.ENQUEUED,
     load_back_usable=StoreMoment.ENQUEUED,
     window_lock_exact=False,
+    heals_in_place=False,
     limits=LIMITS,
 )
-"""kvcanon's core is the canon but where SGLang's calls decide: loads count at once, and a lock
-cannot report that it cut a node."""
-
-HEALED = evolve(PROFILE, heals_in_place=False)
-"""The mended core heals as SGLang does: the same bytes in other slots."""
+"""kvcanon's core is the canon but where SGLang's calls decide: loads count at once, a lock cannot
+report that it cut a node, and a node that no lock holds takes full slots with its window slots."""
 
 
 @define(eq=False)
@@ -78,10 +76,10 @@ def make_mended(config: CacheConfig) -> MendedCache:
         raise BadArgument("mamba", "is set, with a host tier; states on the host are not mended")
     mended_core.register_mended()
     world = make_unified_world(config, mended_core.NAME)
-    return MendedCache(world, HEALED, tree_of(world))
+    return MendedCache(world, PROFILE, tree_of(world))
 
 
-MENDED = Adapter("sglang-mended", make_mended, OFFER, HEALED, compared_folded=True)
+MENDED = Adapter("sglang-mended", make_mended, OFFER, PROFILE, compared_folded=True)
 
 
 def _require_cores() -> None:

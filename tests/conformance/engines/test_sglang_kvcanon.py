@@ -16,9 +16,11 @@ from kvcanon.sglang_plugin import SELECTS, register
 RELEASE = "sglang==0.5.23"
 HELPERS = Path(__file__).parents[2] / "helpers"
 CONFIGURATIONS = 19
+NO_WINDOW_TO_LOSE = "has no window, or a state that every insert must bring"
 SKIPPED = {
     "bigrams_are_matched": "SGLang has no bigrams where there are states",
-    "a_lost_window_is_healed": "has no window, or a state that every insert must bring",
+    "a_lost_window_is_healed": NO_WINDOW_TO_LOSE,
+    "a_locked_node_is_healed_in_its_slots": NO_WINDOW_TO_LOSE,
     "windows_leave_alone": "has no window",
     "copies_to_the_host_come_back": "SGLang's fixture has no host tier for windows with states",
     "random_locks_stay_sound": "SGLang's fuzz draws windows that end inside a page",
