@@ -168,10 +168,11 @@ class Nodes:
 
         Returns the slots that came free on the device and on the host, by component, or None.
         """
-    def slots_to_back_up(self, nodes: Iterable[int]) -> RowsByComponent:
+    def slots_to_back_up(self, nodes: Iterable[int]) -> tuple[RowsByComponent, Rows | None]:
         """Return the device slots of what nodes have on the device alone, by component.
 
-        They are in the order of the nodes.
+        They are in the order of the nodes. Second come the full slots of the pages of window slots,
+        for a caller that knows the latter by the former.
         """
     def add_host_copy(
         self, nodes: Iterable[int], components: Iterable[int]

@@ -51,6 +51,10 @@ nb::tuple rows_by_component(const NodeSlots& slots) {
                           rows_or_none(slots.of[MAMBA]));
 }
 
+nb::tuple paired_rows(const PairedSlots& found) {
+    return nb::make_tuple(rows_by_component(found.slots), rows_or_none(found.paired));
+}
+
 std::vector<Node*> nodes_at(const State& state, nb::handle handles) {
     std::vector<Node*> found;
     for (nb::handle each : handles) found.push_back(node_at(state, nb::cast<uint64_t>(each)));
@@ -139,7 +143,7 @@ nb::tuple do_evict_host(NodesView& self, nb::handle component, nb::handle slots)
 nb::tuple do_slots_to_back_up(NodesView& self, nb::handle nodes) {
     return self.core.look([&] {
         const State& state = self.core.state;
-        return rows_by_component(slots_to_back_up(state, nodes_at(state, nodes)));
+        return paired_rows(slots_to_back_up(state, nodes_at(state, nodes)));
     });
 }
 
@@ -165,8 +169,7 @@ nb::tuple do_add_device_copy(NodesView& self, uint64_t end, nb::handle component
         State& state = self.core.state;
         bool wanted[COMPONENTS] = {false, false, false};
         which(components, wanted);
-        const DeviceCopied copied = add_device_copy(state, node_at(state, end), wanted);
-        return nb::make_tuple(rows_by_component(copied.slots), rows_or_none(copied.paired));
+        return paired_rows(add_device_copy(state, node_at(state, end), wanted));
     });
 }
 

@@ -154,10 +154,11 @@ constexpr Docstring NODES_EVICT_HOST{
 Returns the slots that came free on the device and on the host, by component, or None.)"};
 
 constexpr Docstring NODES_TO_BACK_UP{
-    "def slots_to_back_up(self, nodes: Iterable[int]) -> RowsByComponent",
+    "def slots_to_back_up(self, nodes: Iterable[int]) -> tuple[RowsByComponent, Rows | None]",
     R"(Return the device slots of what nodes have on the device alone, by component.
 
-They are in the order of the nodes.)"};
+They are in the order of the nodes. Second come the full slots of the pages of window slots,
+for a caller that knows the latter by the former.)"};
 
 constexpr Docstring NODES_ADD_HOST{
     "def add_host_copy(self, nodes: Iterable[int], components: Iterable[int]) -> "

@@ -51,6 +51,15 @@ NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
     return slots;
 }
 
+// The device slots of parts.
+PairedSlots paired(const std::vector<Part>& parts) {
+    PairedSlots found{slots_of(parts, GPU), Runs()};
+    for (const Part& part : parts) {
+        if (part.component == SWA) found.paired.append(part.node->data[FULL].slots[GPU]);
+    }
+    return found;
+}
+
 std::vector<Part> all_missing(const State& state, const std::vector<Node*>& nodes) {
     std::vector<Part> parts;
     for (Node* node : nodes) {
@@ -161,8 +170,8 @@ Journal evict_host_nodes(State& state, Component component, int64_t slots) {
     return std::move(journaled.journal);
 }
 
-NodeSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes) {
-    return slots_of(all_missing(state, nodes), GPU);
+PairedSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes) {
+    return paired(all_missing(state, nodes));
 }
 
 HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
@@ -182,17 +191,14 @@ NodeSlots slots_to_load(const State& state, Node* end) {
     return slots_of(host_only_parts(state, end), CPU);
 }
 
-DeviceCopied add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
+PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
     std::vector<Part> parts = host_only_parts(state, end);
     keep_wanted(parts, wanted);
     place_all(state, parts, CPU, GPU);
-    DeviceCopied copied;
-    copied.slots = slots_of(parts, GPU);
     for (const Part& part : parts) {
         if (part.component == FULL) emit_stored(state, part.node, GPU);
-        if (part.component == SWA) copied.paired.append(part.node->data[FULL].slots[GPU]);
     }
-    return copied;
+    return paired(parts);
 }
 
 Runs add_device_data(State& state, Node* node, Component component) {

@@ -39,8 +39,14 @@ struct NodeSlots {
     Runs of[COMPONENTS];
 };
 
+// Slots of several nodes; `paired` are the full slots of the pages of window slots.
+struct PairedSlots {
+    NodeSlots slots;
+    Runs paired;
+};
+
 // The device slots of what nodes have there and not on the host.
-NodeSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes);
+PairedSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes);
 
 struct HostCopied {
     NodeSlots slots;
@@ -56,15 +62,9 @@ HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
 // The host slots that a load of the path to a node reads, root first.
 NodeSlots slots_to_load(const State& state, Node* end);
 
-struct DeviceCopied {
-    NodeSlots slots;
-    // The full slots of the pages that got window slots.
-    Runs paired;
-};
-
 // Give the nodes device slots for these parts, and emit the stores of full data.
 // Throws: OutOfSlots.
-DeviceCopied add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
+PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
 
 // Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
 Runs add_device_data(State& state, Node* node, Component component);

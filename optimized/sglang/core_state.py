@@ -35,14 +35,17 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         self.components = components
         self.page_size: int = params.page_size
         self.is_eagle: bool = params.is_eagle and MAMBA not in components
-        allocator = params.token_to_kv_pool_allocator
-        self.device = torch.device(allocator.device)
+        self._allocator = params.token_to_kv_pool_allocator
+        self.device = torch.device(self._allocator.device)
         self.has_swa_host_pool = False
         self.is_host_memory_buffer_only = False
+        # Of full slots and states. The slot of the window data of each full slot is in the
+        # allocator's own map, and nowhere else.
         self.tables = _device_tables(params, components, self.device)
         self._full = self.tables[FULL]
+        self._window_pages = _window_pages(params) if SWA in components else 0
         # Whether there is more than full data.
-        self._has_parts = len(self.tables) > 1
+        self._has_parts = len(components) > 1
         self.host_tables: dict[ComponentType, SlotTable] = {}
         self.host_pools: dict[ComponentType, object] = {}
         self.state_grid: int = getattr(components.get(MAMBA), "mamba_checkpoint_grid", 1)
@@ -71,8 +74,6 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         # there before it took slots for them.
         self._copying: dict[ComponentType, int] = {}
         self._rooms: dict[ComponentType, int] = {}
-        # Where window data of several nodes comes as one: the node above them, by the lowest.
-        self._windows_below: dict[int, int] = {}
         # What the running walk of an eviction may free, by component.
         self._quota: dict[ComponentType, int] = {}
         self._hicache = self._write_back = False
@@ -179,14 +180,26 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
 
     def slots_at(self, node_id: int, kind: ComponentType, medium: int = 0) -> torch.Tensor | None:
         """The token slots of a node's component on a medium; None where it has none."""
-        table = (self.host_tables if medium else self.tables).get(kind)
         nodes = self._nodes or self.native.nodes
         try:
-            if table is None or not nodes.has(node_id, int(kind), medium):
+            if kind not in self.components or not nodes.has(node_id, int(kind), medium):
                 return None
         except BadArgument:
             return None  # The node is gone.
+        if kind is SWA and not medium:
+            return self._window_slots(nodes.slots(node_id))
+        table = (self.host_tables if medium else self.tables)[kind]
         return table.get(nodes.slots(node_id, None, int(kind), medium))
+
+    def _window_slots(self, full_rows: _core.Rows) -> torch.Tensor:
+        """The window slots of the pages of full rows, on the device."""
+        full = self._full.get(full_rows)
+        windows: torch.Tensor = self._allocator.translate_swa_indices_for_transfer(full)
+        return windows.to(torch.int64)
+
+    def _page_tokens(self, kind: ComponentType) -> int:
+        """Tokens a page of a component; 1 for states."""
+        return 1 if kind is MAMBA else self.page_size
 
     def _expect_copy(self, tokens: dict[ComponentType, int]) -> None:
         """Note that the controller is about to copy so many tokens, or states, to the host."""
@@ -219,7 +232,7 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
             bigram=self.is_eagle,
             window_tokens=self._window,
             mamba=MAMBA in self.components,
-            device_slots=_sizes(self.tables),
+            device_slots=_sizes(self.tables, self._window_pages),
             host_slots=_sizes(self.host_tables),
             write_policy=policy,
             eviction_policy=self._policy,
@@ -227,28 +240,30 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
         )
 
 
-def _sizes(tables: dict[ComponentType, SlotTable]) -> tuple[int, int, int]:
+def _sizes(tables: dict[ComponentType, SlotTable], window_pages: int = 0) -> tuple[int, int, int]:
     full, swa, states = (tables[kind].rows if kind in tables else 0 for kind in KINDS)
-    return full, swa, states
+    return full, swa or window_pages, states
 
 
 def _device_tables(
     params: CacheInitParams, components: dict[ComponentType, object], device: torch.device
 ) -> dict[ComponentType, SlotTable]:
-    """A table for each component: as many rows as its pool has pages."""
-    allocator, size = params.token_to_kv_pool_allocator, params.page_size
-    pools = {FULL: allocator}
+    """Tables of full slots and of states: as many rows as the pool has pages."""
+    pool, size = params.token_to_kv_pool_allocator, params.page_size
     if SWA in components:
-        pools = {FULL: allocator.full_attn_allocator, SWA: allocator.swa_attn_allocator}
-    tables = {}
-    for kind, pool in pools.items():
-        # An allocator of single tokens gives out pages of any tokens.
-        consecutive = size in (1, pool.page_size)
-        tables[kind] = slot_table(_pages(pool.size, size), size, device, consecutive=consecutive)
+        pool = pool.full_attn_allocator
+    # An allocator of single tokens gives out pages of any tokens.
+    consecutive = size in (1, pool.page_size)
+    tables = {FULL: slot_table(_pages(pool.size, size), size, device, consecutive=consecutive)}
     if MAMBA in components:
         states = params.req_to_token_pool.mamba_allocator.size
         tables[MAMBA] = slot_table(states + 1, 1, device)
     return tables
+
+
+def _window_pages(params: CacheInitParams) -> int:
+    """Pages of the window pool."""
+    return _pages(params.token_to_kv_pool_allocator.swa_attn_allocator.size, params.page_size)
 
 
 def _host_pools(components: dict[ComponentType, object]) -> dict[ComponentType, object]:

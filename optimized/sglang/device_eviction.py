@@ -50,14 +50,13 @@ class DeviceEviction(CoreState):
         self, component_type: ComponentType, tracker: dict[ComponentType, int]
     ) -> EvictDeviceNextNodeResult:
         """Evict a victim, or as many as a quota needs; or name one that must be copied first."""
-        table = self.tables.get(component_type)
         short = self._quota.get(component_type, 0) - tracker.get(component_type, 0)
-        if table is None or short <= 0:
+        if short <= 0 or component_type not in self.components:
             return EvictDeviceNextNodeResult()
         nodes = self._nodes or self.native.nodes
         # For full data SGLang stops where its allocator has room, which it asks after each victim.
         # For the others the quota is what it lacks: all victims leave at once.
-        pages = 1 if component_type is FULL else -(-short // table.page_size)
+        pages = 1 if component_type is FULL else -(-short // self._page_tokens(component_type))
         step = nodes.evict_step(component_type, pages)
         node, copy_first, _, lost, _, left, on_host = step
         if not node:
@@ -177,7 +176,7 @@ class DeviceEviction(CoreState):
         """
         nodes, receipts = self.native.nodes, []
         for node in self._joined:
-            parts = zip(KINDS, nodes.slots_to_back_up((node,)), strict=True)
+            parts = zip(KINDS, nodes.slots_to_back_up((node,))[0], strict=True)
             tokens = {
                 kind: len(rows) * self.host_tables[kind].page_size
                 for kind, rows in parts

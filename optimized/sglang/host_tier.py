@@ -60,17 +60,21 @@ class HostTier(CoreState):
         self._copy = self._joined or (self.node_of(node_id),)
         if self._is_declined():
             return self._full.nothing, {}
-        full, *others = (self._nodes or self.native.nodes).slots_to_back_up(self._copy)
+        nodes = self._nodes or self.native.nodes
+        (full, _, states), windows_of = nodes.slots_to_back_up(self._copy)
         slots = self._full.nothing if full is None else self._full.get(full)
         transfers: Transfers = {}
         if not self._has_parts and not self._joined:
             return slots, transfers  # The controller asks for room in the one pool that there is.
         tokens = {FULL: slots.shape[0]}
-        for kind, rows in zip(PARTS, others, strict=True):
-            if rows is not None and kind in self.host_tables:
-                part = self.tables[kind].get(rows)
-                tokens[kind] = part.shape[0]
-                transfers[kind] = [PoolTransfer(POOLS[kind], None, part)]
+        parts: dict[ComponentType, torch.Tensor] = {}
+        if windows_of is not None and SWA in self.host_tables:
+            parts[SWA] = self._window_slots(windows_of)
+        if states is not None and MAMBA in self.host_tables:
+            parts[MAMBA] = self.tables[MAMBA].get(states)
+        for kind, part in parts.items():
+            tokens[kind] = part.shape[0]
+            transfers[kind] = [PoolTransfer(POOLS[kind], None, part)]
         self._expect_copy(tokens)
         return slots, transfers
 
@@ -191,10 +195,10 @@ class HostTier(CoreState):
             given[FULL] = device_indices
         nodes = self._nodes or self.native.nodes
         placed, paired = nodes.add_device_copy(node_id, given)
-        for kind, slots in given.items():
+        for kind, table in self.tables.items():
             rows = placed[kind]
             if rows is not None:
-                self.tables[kind].put(rows, slots)
+                table.put(rows, given[kind])
         if paired is None:
             return []
         return [RebuildFullToSWAMapping([self._full.get(paired)], [given[SWA]])]
@@ -217,7 +221,7 @@ class HostTier(CoreState):
         in_flight = {ack_id for node in wanted for ack_id in self.pending.get(node, ())}
         if in_flight:
             return [BackupKV([self._name_of_copy(node, in_flight) for node in wanted])]
-        if len(wanted) > 1 and MAMBA not in self.tables:
+        if len(wanted) > 1 and MAMBA not in self.components:
             self._joined = tuple(wanted)
             return [BackupKV([done.wanted_end])]
         return [BackupKV(wanted)]

@@ -6,6 +6,7 @@ once, by actions that the controller executes before its next decision.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from operator import itemgetter
 
 import torch
@@ -64,42 +65,41 @@ def add_window_actions(
     tokens: torch.Tensor,
     nodes: _core.Nodes,
     full: SlotTable,
-) -> dict[int, int]:
+) -> None:
     """Add the actions that pair window slots.
 
     Where window data comes back, the tree takes the request's full slots with it and frees its own,
     as SGLang's cores do: to keep them costs SGLang three more calls on tensors. It keeps those that
     a lock holds. SGLang translates slots by one action for nodes in a row, since that costs it more
-    than all the rest of an insert. The slots come back as those of the lowest node. Returns the
-    node above the highest, by the lowest.
+    than all the rest of an insert.
     """
     size = full.page_size
     for first, rows in done.healed:
         actions.append(FreeComponentDeviceSlot([full.get(rows)], ComponentType.FULL))
         full.put(rows, tokens, first)
-    above: dict[int, int] = {}
-    for end, highest, first, last, locked in done.windows:
-        above[end], slots = highest, tokens[first * size : last * size]
+    for end, above, first, last, locked in done.windows:
+        slots = tokens[first * size : last * size]
         if locked:
-            kept = full.get(nodes.slots(end, highest))
+            kept = full.get(nodes.slots(end, above))
             actions.append(RecoverSWAWithLockedFull(end, kept, slots))
         else:
             actions.append(SWARebuild(end, slots))
-    return above
 
 
 def result_of(
-    done: _core.NodeInserted, params: InsertParams, tables: dict[ComponentType, SlotTable]
+    done: _core.NodeInserted,
+    params: InsertParams,
+    components: Collection[ComponentType],
+    size: int,
 ) -> InsertResult:
     """SGLang's result of an insert."""
-    size = tables[ComponentType.FULL].page_size
     # In the order of SGLang's fields: the prefix, the total, and the end.
     result = InsertResult(done.walked_pages * size, 0, done.end)
-    if len(tables) > 1:
-        if ComponentType.MAMBA in tables:
+    if len(components) > 1:
+        if ComponentType.MAMBA in components:
             result.mamba_exist = done.state is None
         hint = params.swa_branching_seqlen
-        if hint is not None and ComponentType.SWA in tables:
+        if hint is not None and ComponentType.SWA in components:
             result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}

@@ -54,7 +54,6 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         nodes = self.native.nodes
         nodes.forget()
         self._root = nodes.root()
-        self._windows_below.clear()
         self._forget_host_tier()
 
     def root_node_handle(self, extra_key: str | None = None) -> int:
@@ -90,7 +89,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         _, swa, states = host_only if self._hicache else NOTHING
         branch = state_branch = None
         if walked > reached and self._has_parts:
-            branch = walked if SWA in self.tables else None
+            branch = walked if SWA in self.components else None
             state_branch = self._state_branch(walked, reached)
         # In the order of SGLang's fields: names would take a microsecond.
         return MatchResult(
@@ -119,7 +118,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def begin_insert(self, params: InsertParams) -> InsertStepResult:
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
-        size, tables = self.page_size, self.tables
+        size = self.page_size
         tokens, units, namespace = self._prompt(params.key)
         pages = units // size
         if not pages:
@@ -127,7 +126,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             empty = InsertResult(prefix_len=0, mamba_exist=True, last_device_node=root)
             return InsertStepResult(actions=[], result=empty)
         # Tokens whose window slots the request has freed.
-        frontier = params.get_evicted_seqlen(SWA) if SWA in tables else 0
+        frontier = params.get_evicted_seqlen(SWA) if SWA in self.components else 0
         nodes = self._nodes or self.native.nodes
         if params.session_id is not None:
             self.kv_events.move(None)
@@ -136,7 +135,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             namespace,
             min(pages, -(-params.prev_prefix_len // size)),
             min(pages, -(-frontier // size)),
-            MAMBA in tables and params.mamba_value is not None,
+            MAMBA in self.components and params.mamba_value is not None,
             min(pages, params.inserted_len // size),
             params.priority or 0,
         )
@@ -173,12 +172,12 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             raise ValueError("a lock holds full data; it cannot be skipped")
         nodes = self._nodes or self.native.nodes
         if node_id == self._root:
-            return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.tables), {})
+            return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
         receipt, newly, below_root = nodes.lock(
             self.node_of(node_id), SWA not in skipped, MAMBA not in skipped, self._locking
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
-        if SWA in self.tables and SWA not in skipped:
+        if SWA in self.components and SWA not in skipped:
             receipts[SWA] = receipt if below_root else None
         return IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
 
@@ -198,9 +197,9 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self._release(self.node_of(node_id), receipt, nodes.unlock)
             # A copy's lock is released when the copy has ended: no call names it again.
             self.copied_nodes.pop(node_id, None)
-        elif MAMBA not in skipped and (SWA in skipped or SWA not in self.tables):
+        elif MAMBA not in skipped and (SWA in skipped or SWA not in self.components):
             self._release(node_id, receipt, nodes.unlock_state)
-        elif SWA not in skipped and SWA in self.tables:
+        elif SWA not in skipped and SWA in self.components:
             raise ValueError("a window is released by dec_swa_lock_only")
         return DecLockRefResult()
 
@@ -208,7 +207,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         """Release the window and the state of a lock; full data stays locked."""
         if params.node_id != node_id:
             _refuse_anchor(node_id, params)
-        if SWA in self.tables and not self.is_root(node_id):
+        if SWA in self.components and not self.is_root(node_id):
             self._release(node_id, params.get_lock_uuid(FULL), self.native.nodes.unlock_window)
         return DecSwaLockOnlyResult()
 
@@ -217,16 +216,18 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def set_component_device_value(
         self, node_id: int, component_type: ComponentType, value: torch.Tensor
     ) -> None:
-        """Set the token slots of a node's window, or the slot of its state."""
+        """Note that a node has window data now, or a state in this slot.
+
+        The slots of windows are those of full slots by the allocator's map. An insert has taken
+        rows for its window data already.
+        """
         if component_type is FULL:
             raise ValueError("full data is set by inserts and loads")
         nodes, kind = self._nodes or self.native.nodes, int(component_type)
-        if nodes.has(node_id, kind):
-            # An insert has taken rows for the window data already, which is here only now.
-            rows = nodes.slots(node_id, self._windows_below.pop(node_id, None), kind)
-        else:
-            rows = nodes.add_device_data(node_id, kind)
-        self.tables[component_type].put(rows, value)
+        if not nodes.has(node_id, kind):
+            nodes.add_device_data(node_id, kind)
+        if component_type is MAMBA:
+            self.tables[MAMBA].put(nodes.slots(node_id, None, kind), value)
 
     def get_component_device_value(
         self, node_id: int, component_type: ComponentType
@@ -273,7 +274,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def total_size(self) -> tuple[int, int]:
         """Full tokens of the tree, and window tokens and states together."""
-        sizes = {kind: self._usage(kind, 0) + self._usage(kind, 1) for kind in self.tables}
+        sizes = {kind: self._usage(kind, 0) + self._usage(kind, 1) for kind in self.components}
         return sizes[FULL], sum(sizes.values()) - sizes[FULL]
 
     # The rest.
@@ -294,13 +295,13 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def all_mamba_values_flatten(self) -> torch.Tensor:
         """The states of the tree."""
-        if MAMBA not in self.tables:
+        if MAMBA not in self.components:
             return self._full.nothing
         return walks.all_slots(self.native, self.tables[MAMBA], MAMBA)
 
     def walk_for_kv_canary(self, unlocked_only: bool, swa_resident_only: bool) -> object:
         """Every full token slot with its position and the slot before it."""
-        swa = swa_resident_only and SWA in self.tables
+        swa = swa_resident_only and SWA in self.components
         return walks.canary(self.native, self.tables[FULL], unlocked_only=unlocked_only, swa=swa)
 
     def sanity_check(
@@ -337,7 +338,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         inserts.add_slot_actions(actions, done, tokens, frontier, size)
         nodes = self._nodes or self.native.nodes
         if self._has_parts:
-            self._windows_below = inserts.add_window_actions(actions, done, tokens, nodes, full)
+            inserts.add_window_actions(actions, done, tokens, nodes, full)
         if self._hicache:
             wanted = done.wanted
             if wanted:
@@ -347,7 +348,7 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
             if self._states_per_path() >= 0:
                 actions.append(MambaEvictExcessPathStates(done.end))
-        return InsertStepResult(actions, inserts.result_of(done, params, self.tables))
+        return InsertStepResult(actions, inserts.result_of(done, params, self.components, size))
 
     def _prompt(self, key: RadixKey) -> tuple[array[int], int, int]:
         """The tokens of a key, how many units they are (tokens or bigrams), and its namespace."""
@@ -362,14 +363,14 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         return key.raw_token_ids(), len(key), namespace
 
     def _usage(self, component_type: ComponentType, which: int) -> int:
-        if component_type not in self.tables:
+        if component_type not in self.components:
             return 0
         usage = self.native.view.usage(int(component_type))
-        return usage[which] * self.tables[component_type].page_size
+        return usage[which] * self._page_tokens(component_type)
 
     def _state_branch(self, walked: int, reached: int) -> int | None:
         """Where a state would have made the prefix longer, on the grid of checkpoints."""
-        if MAMBA not in self.tables:
+        if MAMBA not in self.components:
             return None
         aligned = walked // self.state_grid * self.state_grid
         return aligned if aligned > reached else None

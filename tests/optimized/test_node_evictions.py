@@ -155,9 +155,9 @@ def test_a_copy_to_the_host_is_announced_when_the_caller_says_so() -> None:
     core, nodes = made(policy=WritePolicy.WRITE_THROUGH)
     end = nodes.insert(prompt(1, 2)).end
     core.take_events()
-    assert listed(nodes.slots_to_back_up([end])) == [[0, 1], None, None]
+    assert listed(nodes.slots_to_back_up([end])[0]) == [[0, 1], None, None]
     nodes.add_host_copy([end], [FULL])
-    assert listed(nodes.slots_to_back_up([end])) == [None, None, None]
+    assert listed(nodes.slots_to_back_up([end])[0]) == [None, None, None]
     assert core.take_events() == []
     nodes.emit_host_store(end)
     (event,) = core.take_events()

@@ -113,7 +113,7 @@ def test_a_lost_window_is_healed_in_place() -> None:
 
 
 def test_what_a_lock_holds_is_told_from_the_rest_that_is_healed() -> None:
-    """Nodes that took window data in a row are one stretch, but where a lock begins to hold them."""
+    """Nodes in a row that took window data are one stretch, up to where a lock holds them."""
     core, nodes = made(window=2)
     upper = nodes.insert(prompt(1, 2), window_from=2).end
     middle = nodes.insert(prompt(1, 2, 3), window_from=3).end
