@@ -208,7 +208,8 @@ class Nodes:
         """Give a node device slots of a component that it lacks; returns them.
 
         Raises:
-            BadArgument: the node has them, or is the root.
+            BadArgument: the node has them, is the root, or lacks full data for its window data.
+            OutOfSlots: the pool has too few rows.
         """
     def parent(self, node: int) -> int | None:
         """Return the node above; None for the root."""
@@ -255,13 +256,13 @@ class NodeInserted(NamedTuple):
     full: list[tuple[int, Rows]]
     """Full data that the tree took: the first page, and the rows."""
     healed: list[tuple[int, Rows]]
-    """Full data whose window data came back, where no lock holds it: the first page, and rows."""
+    """Full data that got window data, where no lock holds it: the first page, and the rows."""
     windows: list[tuple[int, int, int, int, bool]]
-    """Window data that was taken: lowest node, the one above all, pages, and if full is locked."""
+    """Window data: end, above, first page, one past the last, and if full is locked."""
     state: int | None
     """The row of the state; None where the tree did not take it."""
     duplicates: list[tuple[int, int]]
-    """Pages of the caller that the tree had: first, and one past the last."""
+    """Pages of the caller that were there, but those of window data: first, one past the last."""
     wanted: list[int]
     """The nodes to copy to the host, in this order, where the caller copies."""
     wanted_end: int

@@ -198,7 +198,8 @@ constexpr Docstring NODES_ADD_DATA{
     R"(Give a node device slots of a component that it lacks; returns them.
 
 Raises:
-    BadArgument: the node has them, or is the root.)"};
+    BadArgument: the node has them, is the root, or lacks full data for its window data.
+    OutOfSlots: the pool has too few rows.)"};
 
 constexpr Docstring NODES_PARENT{"def parent(self, node: int) -> int | None",
                                  R"(Return the node above; None for the root.)"};

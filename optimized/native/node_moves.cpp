@@ -51,7 +51,7 @@ NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
     return slots;
 }
 
-// The device slots of parts.
+// The device slots of parts, and the full slots of the pages of window data.
 PairedSlots paired(const std::vector<Part>& parts) {
     PairedSlots found{slots_of(parts, GPU), Runs()};
     for (const Part& part : parts) {

@@ -77,8 +77,8 @@ std::vector<Pages> outside(int32_t begin, int32_t end, const std::vector<Pages>&
 }
 
 // Add a node that took window data, after those above it.
-void add_window(const Node* node, bool healed, NodeInserted& outcome) {
-    const bool locked = healed && node->data[FULL].lock_refs != 0;
+void add_window(const Node* node, bool had_full, NodeInserted& outcome) {
+    const bool locked = had_full && node->data[FULL].lock_refs != 0;
     std::vector<AdoptedWindow>& windows = outcome.windows;
     if (windows.empty() || windows.back().pages.end != node->start ||
         windows.back().locked != locked) {
@@ -86,12 +86,12 @@ void add_window(const Node* node, bool healed, NodeInserted& outcome) {
     }
     windows.back().end = handle_of(node);
     windows.back().pages.end = node->end();
-    if (!healed || locked) return;
-    std::vector<Adopted>& before = outcome.healed;
-    if (before.empty() || before.back().begin + before.back().rows.slots() != node->start) {
-        before.push_back({node->start, Runs()});
+    if (!had_full || locked) return;
+    std::vector<Adopted>& healed = outcome.healed;
+    if (healed.empty() || healed.back().begin + healed.back().rows.slots() != node->start) {
+        healed.push_back({node->start, Runs()});
     }
-    before.back().rows.append(node->data[FULL].slots[GPU]);
+    healed.back().rows.append(node->data[FULL].slots[GPU]);
 }
 
 // What the journal of an insert says about the pages that the tree took.
@@ -113,9 +113,9 @@ void add_taken(Node* end, const Offered& offered, Journal& journal, NodeInserted
         for (const Node* node : path_to(end)) {
             const Pages pages{node->start, node->end()};
             if (!node->data[SWA].on(GPU) || !within(pages, window)) continue;
-            const bool healed = !within(pages, full);
-            add_window(node, healed, outcome);
-            if (healed) taken.push_back(pages);
+            const bool had_full = !within(pages, full);
+            add_window(node, had_full, outcome);
+            if (had_full) taken.push_back(pages);
         }
     }
     std::sort(taken.begin(), taken.end(),

@@ -102,12 +102,13 @@ struct NodeInserted {
     uint64_t end = 0;
     int32_t walked_pages = 0;
     std::vector<Adopted> full;
-    // Full data that was there before the window data that came, and that no lock holds.
+    // Full data that was there when its window data came, and that no lock holds: the caller may
+    // put its own slots behind these rows.
     std::vector<Adopted> healed;
     std::vector<AdoptedWindow> windows;
     // The row of the state; empty where it was not taken.
     Runs state;
-    // Pages of the caller that the tree had.
+    // Pages of the caller that the tree had, without those whose window data came.
     std::vector<Pages> duplicates;
     // Nodes to copy to the host, in this order; and the lowest of them, which the others are above.
     std::vector<uint64_t> wanted;

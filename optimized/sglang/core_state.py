@@ -233,16 +233,19 @@ class CoreState(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no
             window_tokens=self._window,
             mamba=MAMBA in self.components,
             device_slots=_sizes(self.tables, self._window_pages),
-            host_slots=_sizes(self.host_tables),
+            host_slots=_sizes(self.host_tables, None),
             write_policy=policy,
             eviction_policy=self._policy,
             events=self._events,
         )
 
 
-def _sizes(tables: dict[ComponentType, SlotTable], window_pages: int = 0) -> tuple[int, int, int]:
+def _sizes(
+    tables: dict[ComponentType, SlotTable], window_pages: int | None
+) -> tuple[int, int, int]:
+    """Rows of each component: those of its table, or so many of window data without a table."""
     full, swa, states = (tables[kind].rows if kind in tables else 0 for kind in KINDS)
-    return full, swa or window_pages, states
+    return full, swa if window_pages is None else window_pages, states
 
 
 def _device_tables(
@@ -262,7 +265,7 @@ def _device_tables(
 
 
 def _window_pages(params: CacheInitParams) -> int:
-    """Pages of the window pool."""
+    """Pages of the window pool. Its rows lead to no slots, so that none are to spare."""
     return _pages(params.token_to_kv_pool_allocator.swa_attn_allocator.size, params.page_size)
 
 

@@ -16,7 +16,6 @@ from sglang.srt.mem_cache.unified_cache.cache_action import (
     FreeDeviceKV,
     FreeDeviceKVFullOnly,
     RecoverSWAWithLockedFull,
-    SWARebuild,
 )
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
@@ -66,24 +65,21 @@ def add_window_actions(
     nodes: _core.Nodes,
     full: SlotTable,
 ) -> None:
-    """Add the actions that pair window slots.
+    """Pair the window data that came back to nodes with their full slots.
 
-    Where window data comes back, the tree takes the request's full slots with it and frees its own,
-    as SGLang's cores do: to keep them costs SGLang three more calls on tensors. It keeps those that
-    a lock holds. SGLang translates slots by one action for nodes in a row, since that costs it more
-    than all the rest of an insert.
+    A node takes the request's full slots, whose windows are in SGLang's map already, and frees its
+    own, as in SGLang's cores. They are freed as an eviction frees them, without a look at the map,
+    which has nothing of them. Where a lock holds them they stay, and SGLang maps them anew.
     """
     size = full.page_size
     for first, rows in done.healed:
         actions.append(FreeComponentDeviceSlot([full.get(rows)], ComponentType.FULL))
         full.put(rows, tokens, first)
     for end, above, first, last, locked in done.windows:
-        slots = tokens[first * size : last * size]
         if locked:
             kept = full.get(nodes.slots(end, above))
-            actions.append(RecoverSWAWithLockedFull(end, kept, slots))
-        else:
-            actions.append(SWARebuild(end, slots))
+            brought = tokens[first * size : last * size]
+            actions.append(RecoverSWAWithLockedFull(end, kept, brought))
 
 
 def result_of(

@@ -216,18 +216,15 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     def set_component_device_value(
         self, node_id: int, component_type: ComponentType, value: torch.Tensor
     ) -> None:
-        """Note that a node has window data now, or a state in this slot.
-
-        The slots of windows are those of full slots by the allocator's map. An insert has taken
-        rows for its window data already.
-        """
+        """Set the slot of a node's state; window slots are in the allocator's map already."""
         if component_type is FULL:
             raise ValueError("full data is set by inserts and loads")
+        if component_type is SWA:
+            return
         nodes, kind = self._nodes or self.native.nodes, int(component_type)
         if not nodes.has(node_id, kind):
             nodes.add_device_data(node_id, kind)
-        if component_type is MAMBA:
-            self.tables[MAMBA].put(nodes.slots(node_id, None, kind), value)
+        self.tables[component_type].put(nodes.slots(node_id, None, kind), value)
 
     def get_component_device_value(
         self, node_id: int, component_type: ComponentType

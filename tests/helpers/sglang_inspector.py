@@ -62,7 +62,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return self.slots_at(node_id, component_type, 1)
 
     def get_component_device_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
-        if component_type not in self.tables:
+        if component_type not in self.components:
             return 0
         if self.is_root(node_id):
             return 1
@@ -194,9 +194,9 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return dict(zip(self.native.nodes.all(), self.native.view.nodes(), strict=True))[node_id]
 
     def _data(self, node_id: int, component_type: ComponentType) -> tuple:  # type: ignore[type-arg]
-        kinds = [kind for kind in (FULL, SWA, MAMBA) if kind in self.tables]
+        kinds = [kind for kind in (FULL, SWA, MAMBA) if kind in self.components]
         data: tuple = self._seen(node_id)[6][kinds.index(component_type)]  # type: ignore[type-arg]
         return data
 
     def _is_locked(self, node_id: int) -> bool:
-        return any(self.get_component_device_lock_ref(node_id, kind) for kind in self.tables)
+        return any(self.get_component_device_lock_ref(node_id, kind) for kind in self.components)

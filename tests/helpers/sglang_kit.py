@@ -151,6 +151,8 @@ class Steps:
         node = self._match(prompt).last_device_node
         receipt = self.cache.inc_lock_ref(node)
         assert receipt.delta == len(prompt)
+        for kind in self.cache.tree_components:
+            assert self.fixtures.node_device_lock_ref(self.cache, node, kind) == 1, kind
         self._evict_all()
         assert self._match(prompt).device_prefix_len == len(prompt)
         assert self.cache.protected_size() == len(prompt)

@@ -132,7 +132,8 @@ class _NodeKey:
 class _NodeData:
     """One component's data at a node. Its token slots are read anew at each access.
 
-    The bridge's tables lead from the rows of the tree's nodes to them.
+    The bridge's tables lead from the rows of the tree's nodes to them, and SGLang's map from full
+    slots on the device to window slots.
     """
 
     core: Any
