@@ -46,8 +46,9 @@ class Limits:
     """Large enough that a copy takes longer than it takes to enqueue the next one."""
     piece_bytes: int = 256 * KIB
     """Least size of a page's part of a layer group: smaller pieces do not fill the link."""
-    least_piece_bytes: int = 32 * KIB
-    """Where pieces would be smaller than this on average, a kernel copies them without the ring."""
+    least_piece_bytes: int = 256 * KIB
+    """Where pieces would be smaller than this on average, a kernel copies them without the ring. In
+    one direction it fills the link with pages of any size; in both at once it does not."""
     group_bytes: int = 2 * MIB
     """Least size of a whole layer group: below it, events cost more than an early start gains."""
     rectangle_pages: int = 4
@@ -150,13 +151,18 @@ def backup_spans(parts: Sequence[Part], slot_bytes: int) -> tuple[Span, ...]:
     )
 
 
-def load_groups(parts: Sequence[Part], slot_bytes: int, limits: Limits) -> tuple[LayerGroup, ...]:
-    """Cut a load into layer groups, in the order in which compute needs them."""
+def load_groups(
+    parts: Sequence[Part], direct: Sequence[bool], slot_bytes: int, limits: Limits
+) -> tuple[LayerGroup, ...]:
+    """Cut a load into layer groups, in the order in which compute needs them.
+
+    `direct` says for each part whether it skips the ring; then it makes no pieces.
+    """
     groups = [
         LayerGroup(index, layers.start, layers.stop, tuple(_spans(index, part, layers, slot_bytes)))
-        for index, part in enumerate(parts)
+        for index, (part, skips) in enumerate(zip(parts, direct, strict=True))
         if part.pages
-        for layers in _layers(part, limits)
+        for layers in _layers(part, 1 if skips else limits.piece_bytes, limits.group_bytes)
     ]
     return tuple(sorted(groups, key=lambda group: (group.first_layer, group.part)))
 
@@ -206,9 +212,9 @@ def runs(slots: SlotArray) -> tuple[Offsets, Offsets]:
     return starts, np.diff(np.append(starts, len(slots)))
 
 
-def _layers(part: Part, limits: Limits) -> tuple[slice, ...]:
+def _layers(part: Part, piece_bytes: int, group_bytes: int) -> tuple[slice, ...]:
     """The layer groups of a part: large enough for each page, and large enough in total."""
-    a_page = max(limits.piece_bytes, -(-limits.group_bytes // part.pages))
+    a_page = max(piece_bytes, -(-group_bytes // part.pages))
     return layer_groups(part.layout.layers, part.layout.layer_bytes, a_page)
 
 

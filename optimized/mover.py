@@ -27,6 +27,8 @@ from kvcanon.optimized.cuda_driver import CudaDriver, Rows
 from kvcanon.optimized.cuda_runtime import Event
 from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.kernels.pages import (
+    HOST_PROGRAMS,
+    PROGRAMS,
     PagedPool,
     PageRows,
     gather,
@@ -154,7 +156,7 @@ class Mover:
         if self.direction is Direction.BACKUP:
             spans = backup_spans(parts, self.lane.slot_bytes)
             return Plan(moves, (), direct, tuple(backup_steps(spans, direct, self.lane.ring)))
-        groups = load_groups(parts, self.lane.slot_bytes, self.limits)
+        groups = load_groups(parts, direct, self.lane.slot_bytes, self.limits)
         return Plan(moves, groups, direct, tuple(load_steps(groups, direct, self.lane.ring)))
 
     def enqueue(self, plan: Plan, submitted: Event, arriving: Callable[[Event], None]) -> Event:
@@ -217,14 +219,16 @@ class Mover:
         self._kernel(underway, span, PageRows(address, span.layers * layout.layer_bytes))
 
     def _kernel(self, underway: _Enqueued, span: Span, rows: PageRows) -> None:
+        programs = PROGRAMS
         if rows.index is not None:
-            rows = evolve(rows, index=rows.index[span.pages_slice])
+            rows, programs = evolve(rows, index=rows.index[span.pages_slice]), HOST_PROGRAMS
         move = gather if self.direction is Direction.BACKUP else scatter
         move(
             self._places[underway.move(span).component].pool,
             underway.slots[span.part][span.pages_slice],
             rows,
             span.layers_slice,
+            programs=programs,
         )
 
     def _ship(self, underway: _Enqueued, span: Span, ring_slot: int) -> None:

@@ -30,6 +30,8 @@ TILE_BYTES = 16 * 1024
 WARPS = 8
 PROGRAMS = 64
 """Programs of a launch; each loops over tiles. Half of the GPU is left to compute."""
+HOST_PROGRAMS = 8
+"""Programs of a launch over host memory. They fill a PCIe 5 link; more slow compute down."""
 
 
 class Kernel(Protocol):

@@ -155,19 +155,20 @@ def test_backups_take_whole_pages_where_they_fit() -> None:
 
 @pytest.mark.parametrize("slot_bytes", [5, 11, 60, 1000])
 @pytest.mark.parametrize(("piece_bytes", "group_bytes"), [(1, 1), (10, 1), (1, 40), (1000, 1)])
+@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("parts", PARTS)
 def test_loads_come_lower_layers_first(
-    parts: list[Part], slot_bytes: int, piece_bytes: int, group_bytes: int
+    parts: list[Part], direct: bool, slot_bytes: int, piece_bytes: int, group_bytes: int
 ) -> None:
     """Groups cover everything once; a layer is awaited exactly until all up to it are there."""
     limits = Limits(piece_bytes=piece_bytes, group_bytes=group_bytes)
-    groups = load_groups(parts, slot_bytes, limits)
+    groups = load_groups(parts, [direct] * len(parts), slot_bytes, limits)
     assert sorted(cells([span for group in groups for span in group.spans])) == all_cells(parts)
     for group in groups:
         layout = parts[group.part].layout
         layers = group.end_layer - group.first_layer
         whole = layers == layout.layers
-        assert whole or layers * layout.layer_bytes >= piece_bytes
+        assert whole or direct or layers * layout.layer_bytes >= piece_bytes
         assert whole or layers * layout.layer_bytes * parts[group.part].pages >= group_bytes
     for layer in range(8):
         awaited = group_to_await(groups, layer)
@@ -188,7 +189,9 @@ def test_loads_come_lower_layers_first(
 def test_a_layer_is_not_awaited_behind_those_above_it() -> None:
     """With several components, lower layers of all come before higher ones of any."""
     limits = Limits(piece_bytes=1, group_bytes=1)
-    groups = load_groups([Part(LAYOUT, 1), Part(PageLayout(2, (4,)), 1)], 1000, limits)
+    groups = load_groups(
+        [Part(LAYOUT, 1), Part(PageLayout(2, (4,)), 1)], [False, True], 1000, limits
+    )
     assert [(group.first_layer, group.part) for group in groups] == [
         (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0),
     ]  # fmt: skip
@@ -197,18 +200,30 @@ def test_a_layer_is_not_awaited_behind_those_above_it() -> None:
 def test_groups_of_usual_models() -> None:
     """At the default limits pieces reach 256 KiB, and a load has several groups."""
     seventy_b = Part(PageLayout(80, (32 * KIB, 32 * KIB)), 1000)
-    assert [group.end_layer for group in load_groups([seventy_b], 16 * MIB, Limits())][:3] == [
-        4, 8, 12,
-    ]  # fmt: skip
-    few = load_groups([evolve(seventy_b, pages=4)], 16 * MIB, Limits())
-    assert [group.end_layer for group in few][:2] == [8, 16]
+    assert ends(seventy_b)[:3] == [4, 8, 12]
+    few = evolve(seventy_b, pages=4)
+    assert ends(few)[:2] == [8, 16]
     latent = Part(PageLayout(61, (64 * 1152,)), 1000)
-    assert len(load_groups([latent], 16 * MIB, Limits())) == 15
+    assert len(ends(latent)) == 15
+
+
+def test_a_kernel_needs_no_pieces() -> None:
+    """What skips the ring comes in groups of 2 MiB in all, however small its pages' parts are."""
+    small = Part(PageLayout(32, (2 * KIB, 2 * KIB)), 1000)
+    assert ends(small) == [32]
+    assert ends(small, direct=True) == list(range(1, 33))
+    assert ends(evolve(small, pages=100), direct=True)[:3] == [6, 12, 18]
+
+
+def ends(part: Part, *, direct: bool = False) -> list[int]:
+    """Where the groups of a load end, at the default limits."""
+    groups = load_groups([part], [direct], 16 * MIB, Limits())
+    return [group.end_layer for group in groups]
 
 
 def test_nothing_is_awaited_where_nothing_comes() -> None:
     """An empty load has no group."""
-    assert group_to_await(load_groups([Part(LAYOUT, 0)], 100, Limits()), 0) is None
+    assert group_to_await(load_groups([Part(LAYOUT, 0)], [False], 100, Limits()), 0) is None
     assert group_to_await((LayerGroup(0, 0, 5, ()),), 3) == 0
 
 

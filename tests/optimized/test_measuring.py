@@ -19,7 +19,7 @@ from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.conformance.cli import main
 from kvcanon.optimized import calibration
 from kvcanon.optimized import gpu as gpu_module
-from kvcanon.optimized.copy_plan import KIB, Limits
+from kvcanon.optimized.copy_plan import KIB, MIB, Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
 from kvcanon.optimized.gpu import Gpu
@@ -128,7 +128,9 @@ def test_a_wrong_byte_is_found(
         target = scene.pools.slab(FULL)[slot] if backup else scene.pools.planes(FULL)[1][1, slot]
         target[2] ^= 1
 
-    with CudaEngine(scene.pools, LIMITS, direct_bytes=10**6, gpu=gpu) as engine:
+    # All layers in one launch, so that the byte is wrong once.
+    limits = evolve(LIMITS, group_bytes=MIB)
+    with CudaEngine(scene.pools, limits, direct_bytes=10**6, gpu=gpu) as engine:
         check(scene, engine, gpu)
         scenes.poison_device(scene)
         for plane in scene.pools.planes(FULL):
@@ -142,6 +144,27 @@ def test_a_wrong_byte_is_found(
     words = "moved page 3 of" if given else "wrote to slots that it was not given"
     with pytest.raises(WrongBytes, match=f"{direction} {words}"):
         require_same(scene, direction)
+
+
+@pytest.mark.parametrize(
+    ("direct_bytes", "programs"), [(0, pages.PROGRAMS), (MIB, pages.HOST_PROGRAMS)]
+)
+def test_the_host_takes_few_programs(
+    gpu: Gpu, direct_bytes: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel over host memory waits for the link, and leaves the GPU to compute."""
+    scene = make_scene(gpu, PageLayout(2 * pages.PROGRAMS, (4,)), 2 * KIB, scattered=True)
+    grids = list[int]()
+
+    class Noted(InterpretedKernel):
+        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+            grids.append(*grid)
+            return super().__getitem__(grid)
+
+    monkeypatch.setattr(pages, "MOVE_PAGES", Noted())
+    with CudaEngine(scene.pools, LIMITS, direct_bytes=direct_bytes, gpu=gpu) as engine:
+        transfers.run(scene, engine, gpu, Direction.BACKUP)
+    assert max(grids) == programs
 
 
 def test_a_transfer_that_failed_is_not_timed() -> None:

@@ -40,7 +40,7 @@ PAGES = 5
 PARTS = [Part(PageLayout(4, (1,)), PAGES), Part(PageLayout(2, (1,)), PAGES)]
 SLOT_BYTES = 4
 LIMITS = Limits(piece_bytes=2, group_bytes=1)
-GROUPS = load_groups(PARTS, SLOT_BYTES, LIMITS)
+GROUPS = load_groups(PARTS, [False, False], SLOT_BYTES, LIMITS)
 
 TRANSFERS = (0, 1)
 """Two, one after the other, so that the second finds the ring in use."""
