@@ -19,6 +19,8 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.oracle.pages import whole_pages
 from kvcanon.spec.types import Counts, WritePolicy
 
+CPU_DEVICE = "cpu"
+
 
 class RequestStep(StrEnum):
     """The steps of a request, in order; a cache need not have every step."""
@@ -70,6 +72,8 @@ class BenchCell:
     """The pool of window slots, in tokens."""
     events: bool = False
     host: HostSetup | None = field(default=None, converter=_host_tier)
+    device: str = CPU_DEVICE
+    """Where an engine has its pools and its slots, as torch names it."""
 
     @property
     def components(self) -> str:
@@ -79,7 +83,8 @@ class BenchCell:
     def __str__(self) -> str:
         policy = f", {self.host.write_policy}" if self.host else ""
         suffix = ", events" if self.events else ""
-        return f"{self.components}, page {self.page_size}{policy}{suffix}"
+        where = "" if self.device == CPU_DEVICE else f", {self.device}"
+        return f"{self.components}, page {self.page_size}{policy}{suffix}{where}"
 
     def config(self) -> CacheConfig:
         """The configuration of a cache of this size. A load-back of any length is worth a copy."""

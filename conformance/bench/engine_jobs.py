@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,10 +33,21 @@ def engine_job(what: str, cell: BenchCell, options: Options, seed: int) -> dict[
         require_server()
     else:
         try:
+            require_device(cell.device)
             import_engine(cell)
         except ImportError as error:
             raise UsageError(f"bench engine needs SGLang 0.5.23: {error}") from error
     return JOBS[what](cell, options, seed)
+
+
+def require_device(name: str) -> None:
+    """Check that torch has a device of this name. Raises: UsageError, ImportError."""
+    torch = import_module("torch")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        words = str(error).splitlines()[0]
+        raise UsageError(f"--device {name}: torch cannot allocate there: {words}") from error
 
 
 def import_engine(cell: BenchCell) -> None:

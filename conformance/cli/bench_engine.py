@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+from attrs import evolve
 
 from kvcanon import __version__
-from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
+from kvcanon.conformance.bench.case import (
+    CPU_DEVICE,
+    BenchCell,
+    HostSetup,
+    RequestStep,
+    WorkloadSource,
+)
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
@@ -92,6 +99,10 @@ def bench_engine(
         int, typer.Option(min=1, metavar="N", help="Prompts in the tree of --stalls.")
     ] = STALL_PROMPTS,
     speed: Annotated[bool, typer.Option(help="Whether to time requests.")] = True,
+    device: Annotated[
+        str,
+        typer.Option(metavar="DEVICE", help="Where pools and slots are, as torch names it: cuda."),
+    ] = CPU_DEVICE,
     server: Server = False,
     clients: Clients = 8,
     seed: Seed = 0,
@@ -103,6 +114,9 @@ def bench_engine(
     """Time SGLang's radix cache over kvcanon's tree core and over its own, in turns."""
     policies = write_policy or [WritePolicy.NONE]
     numbers = {"requests": requests, "rounds": rounds, "prompts": prompts, "clients": clients}
+    hosted = policies != [WritePolicy.NONE]
+    if device != CPU_DEVICE and (server or memory or stalls or hosted or not speed):
+        raise UsageError(f"--device {device} times requests without HiCache: leave the others out")
     if server:
         if memory or stalls or not speed:
             raise UsageError("--server measures nothing else: leave the others out")
@@ -115,6 +129,7 @@ def bench_engine(
         chosen = _known(cores or CORES, CORES)
         sizes = page_size or PAGE_SIZES
         cells = _cells(sizes, window, events, policies) if speed else []
+        cells = [evolve(cell, device=device) for cell in cells]
         trees = _trees(sizes, window) if memory else []
         measured = _jobs(chosen, cells, trees, stalls=stalls)
         jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]

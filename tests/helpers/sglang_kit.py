@@ -2,9 +2,10 @@
 
 It plays steps over the fixtures that SGLang's wheel has, in each of its configurations, and prints
 as JSON what each step of each configuration came to: "held", or the reason why it was skipped, or
-what went wrong. The first argument names the tree core: `kvcanon`, or SGLang's `python`.
+what went wrong. The first argument names the tree core: `kvcanon`, or SGLang's `python`; the second
+the device of the pools, `cpu` or `cuda`.
 
-The fixtures are made for GPUs; here they run on the CPU, with copies that need none.
+Copies to the host are those of the stand-in for `sgl_kernel`, on either.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def _import_kit() -> tuple[Any, ...]:
     return config, fixtures, insert_walk, mixins
 
 
-def _use(core: str, fixtures: Any, mixins: Any) -> None:  # noqa: ANN401 # SGLang's modules.
-    """Let the kit build caches with a core, on the CPU."""
-    fixtures.get_device = lambda *_: "cpu"
+def _use(core: str, device: str, fixtures: Any, mixins: Any) -> None:  # noqa: ANN401 # SGLang's modules.
+    """Let the kit build caches with a core, on a device."""
+    fixtures.get_device = lambda *_: device
     fixtures.TREE_CORE_TEST_BACKEND = core
     if core == NAME:
         from sglang.srt.mem_cache.unified_cache import tree_core_registry
@@ -325,7 +326,7 @@ def main() -> None:
     """Play every step in every configuration, and print what it came to."""
     kit = _import_kit()
     config, fixtures, _, mixins = kit
-    _use(sys.argv[1], fixtures, mixins)
+    _use(*sys.argv[1:3], fixtures, mixins)
     names = [name for name in vars(Steps) if not name.startswith("_")]
     report = {
         cfg.label: {name: _played(getattr(Steps, name), cfg, kit) for name in names}

@@ -190,11 +190,11 @@ def make_allocator(cell: BenchCell) -> Any:  # noqa: ANN401 # SGLang's.
         "dtype": torch.float16,
         "head_num": 1,
         "head_dim": 1,
-        "device": "cpu",
+        "device": cell.device,
         "enable_memory_saver": False,
     }
     full = cell.pool_tokens // page_size * page_size
-    common = (torch.float16, "cpu")
+    common = (torch.float16, cell.device)
     if cell.window_tokens:
         swa = cell.swa_tokens // page_size * page_size
         layers = {"swa_attention_layer_ids": [1], "full_attention_layer_ids": [0]}
@@ -218,7 +218,7 @@ def _cache(allocator: Any, cell: BenchCell, core: str) -> Any:  # noqa: ANN401 #
     kinds = _named("unified_cache.component_type", "ComponentType")
     params = _named("cache_init_params", "CacheInitParams")(
         disable=False,
-        req_to_token_pool=_named("memory_pool", "ReqToTokenPool")(1, 1, "cpu", False),
+        req_to_token_pool=_named("memory_pool", "ReqToTokenPool")(1, 1, cell.device, False),
         token_to_kv_pool_allocator=allocator,
         page_size=cell.page_size,
         enable_kv_cache_events=cell.events,

@@ -30,7 +30,8 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
 from kvcanon.spec.types import Medium as MediumOf
 
-CPU_DEVICE = "cpu"
+DEVICE = "cpu"
+"""Where pools and slots of the device are; a test on a GPU sets another."""
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
 """Errors of SGLang's releases about a host tier that they do not support."""
 LAYERS, PAGES = "layer_first", "page_first_direct"
@@ -161,13 +162,13 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
         "dtype": torch.uint8,
         "head_num": 1,
         "head_dim": config.slot_bytes // (2 * page_size),
-        "device": CPU_DEVICE,
+        "device": DEVICE,
         "enable_memory_saver": False,
     }
     arguments = {
         "page_size": page_size,
         "dtype": torch.uint8,
-        "device": CPU_DEVICE,
+        "device": DEVICE,
         "need_sort": False,
     }
     if SWA in config.components:
@@ -217,7 +218,7 @@ def _requests(config: CacheConfig) -> tuple[Any, Any]:
     """The pool of requests, which holds the mamba states, and the allocator of the states."""
     if MAMBA not in config.components:
         make = named("ReqToTokenPool")
-        pool = called(make, size=1, max_context_len=1, device=CPU_DEVICE, enable_memory_saver=False)
+        pool = called(make, size=1, max_context_len=1, device=DEVICE, enable_memory_saver=False)
         return pool, None
     torch, half = import_module("torch"), config.slot_bytes // 2
     shape = SimpleNamespace(conv=[(half,)], temporal=(half,))
@@ -228,7 +229,7 @@ def _requests(config: CacheConfig) -> tuple[Any, Any]:
         mamba_size=config.device_slots.mamba,
         mamba_spec_state_size=1,
         max_context_len=1,
-        device=CPU_DEVICE,
+        device=DEVICE,
         enable_memory_saver=False,
         cache_params=SimpleNamespace(shape=shape, dtype=dtype, layers=[1]),
         mamba_layer_ids=[1],

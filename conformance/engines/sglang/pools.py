@@ -41,10 +41,10 @@ class SlotPool:
         return tuple([page - self.padding for page in self.free_pages()])
 
     def tokens(self, slots: Iterable[Slot]) -> Tensor:
-        """The token slots of page slots."""
-        torch = import_module("torch")
-        pages = torch.tensor(list(slots), dtype=torch.int64) + self.padding
-        offsets = torch.arange(self.page_size, dtype=torch.int64)
+        """The token slots of page slots, on the device of the pool."""
+        torch, there = import_module("torch"), self.planes[0].device
+        pages = torch.tensor(list(slots), dtype=torch.int64, device=there) + self.padding
+        offsets = torch.arange(self.page_size, dtype=torch.int64, device=there)
         return (pages[:, None] * self.page_size + offsets).reshape(-1)
 
     def slots(self, tokens: Tensor | None) -> tuple[Slot, ...] | None:

@@ -12,7 +12,9 @@ from command_line import read, usage_error
 from in_peer import peer
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contestants import Contestant
+from kvcanon.conformance.bench.engine_jobs import require_device
 from kvcanon.conformance.cli import bench_engine
+from kvcanon.conformance.errors import UsageError
 
 RELEASE = "sglang==0.5.23"
 
@@ -30,6 +32,15 @@ def test_without_sglang_it_says_how_to_get_it(
 def test_an_unknown_core_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A core of no name that it knows is refused."""
     assert "no core 'rusty'" in usage_error(capsys, "bench", "engine", "rusty")
+
+
+def test_a_missing_device_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device that torch does not have is named, and so is what a device does not go with."""
+    usage = ("bench", "engine", "kvcanon", "--device", "cuda:99")
+    problem = usage_error(capsys, *usage, "--write-policy", "write_back")
+    assert "--device cuda:99 times requests without HiCache" in problem
+    with pytest.raises(UsageError, match="--device cuda:99: torch cannot allocate there: "):
+        require_device("cuda:99")
 
 
 def answered(job: BenchJob, cores: list[str]) -> Json:
@@ -57,6 +68,24 @@ def answered(job: BenchJob, cores: list[str]) -> Json:
             for at, core in enumerate(cores)
         ]
     }
+
+
+def test_pools_may_be_on_a_device(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every measured cache has its pools there, and its name says so."""
+    devices: list[str] = []
+
+    def fill(_: Contestant, job: BenchJob) -> Json:
+        devices.append(job.cell.device)
+        return answered(job, job.options["cores"].split(","))
+
+    here = Contestant("bench engine", "sglang_engine")
+    monkeypatch.setattr(bench_engine, "_runner", lambda _, **__: (fill, here))
+    options = ("--page-size", "16", "--device", "cuda", "--no-events")
+    printed = read(capsys, "bench", "engine", "kvcanon", "rust", *options)
+    assert devices == ["cuda", "cuda"]
+    assert "full + swa, page 16, cuda" in printed
 
 
 def test_it_measures_every_case_and_prints_shares(

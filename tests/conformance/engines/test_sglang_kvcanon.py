@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from in_peer import run_in
+from in_peer import broken_in, run_in
 from kvcanon.sglang_plugin import SELECTS, register
 
 RELEASE = "sglang==0.5.23"
@@ -55,18 +55,26 @@ def said(code: str) -> str:
 
 
 @cache
-def kit(core: str) -> dict[str, dict[str, str]]:
+def kit(core: str, device: str = "cpu") -> dict[str, dict[str, str]]:
     """What SGLang's own kit came to over a core, by configuration and step."""
-    done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_kit.py"), core)
+    done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_kit.py"), core, device)
     assert done.returncode == 0, done.stderr
     report: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
+def require(device: str) -> None:
+    """Skip a test where SGLang's environment has no such device."""
+    if device == "cuda" and said("import torch; print(torch.cuda.is_available())") != "True":
+        pytest.skip("torch finds no GPU in SGLang's environment")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("core", ["kvcanon", "python"])
-def test_sglangs_own_kit_holds(core: str) -> None:
+def test_sglangs_own_kit_holds(core: str, device: str) -> None:
     """Every step holds in each of SGLang's 19 configurations, or is skipped for a known reason."""
-    report = kit(core)
+    require(device)
+    report = kit(core, device)
     assert len(report) == CONFIGURATIONS
     for label, steps in report.items():
         for name, outcome in steps.items():
@@ -84,6 +92,17 @@ def test_each_step_of_the_kit_is_played() -> None:
     assert min(map(len, held.values())) >= 3
     assert any("MAMBA" in label for label in held["random_locks_stay_sound"])
     assert len(held["copies_to_the_host_come_back"]) == 17
+
+
+def test_the_laws_hold_with_pools_on_a_gpu() -> None:
+    """Slots are kept in tensors on the device then; no law is broken in the first cases."""
+    require("cuda")
+    code = (
+        "from kvcanon.conformance.engines.sglang import factory\n"
+        "from kvcanon.conformance.engines.sglang.adapters_bridged import BRIDGED as ADAPTER\n"
+        "factory.DEVICE = 'cuda'\n"
+    )
+    assert broken_in(RELEASE, code, cases=25) == set()
 
 
 def test_requests_go_as_with_the_rust_core() -> None:
