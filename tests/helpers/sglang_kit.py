@@ -326,7 +326,8 @@ def main() -> None:
     """Play every step in every configuration, and print what it came to."""
     kit = _import_kit()
     config, fixtures, _, mixins = kit
-    _use(*sys.argv[1:3], fixtures, mixins)
+    core, device = sys.argv[1:]
+    _use(core, device, fixtures, mixins)
     names = [name for name in vars(Steps) if not name.startswith("_")]
     report = {
         cfg.label: {name: _played(getattr(Steps, name), cfg, kit) for name in names}
