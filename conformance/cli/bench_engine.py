@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from attrs import evolve
 
 from kvcanon import __version__
 from kvcanon.conformance.bench.case import (
@@ -55,6 +54,10 @@ PageSizes: TypeAlias = Annotated[
         help=f"Tokens a page; repeatable. Usual: {', '.join(map(str, PAGE_SIZES))}.",
     ),
 ]
+Device: TypeAlias = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="Where pools and slots are, as torch names it: cuda."),
+]
 Cores: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
@@ -99,10 +102,7 @@ def bench_engine(
         int, typer.Option(min=1, metavar="N", help="Prompts in the tree of --stalls.")
     ] = STALL_PROMPTS,
     speed: Annotated[bool, typer.Option(help="Whether to time requests.")] = True,
-    device: Annotated[
-        str,
-        typer.Option(metavar="DEVICE", help="Where pools and slots are, as torch names it: cuda."),
-    ] = CPU_DEVICE,
+    device: Device = CPU_DEVICE,
     server: Server = False,
     clients: Clients = 8,
     seed: Seed = 0,
@@ -114,8 +114,8 @@ def bench_engine(
     """Time SGLang's radix cache over kvcanon's tree core and over its own, in turns."""
     policies = write_policy or [WritePolicy.NONE]
     numbers = {"requests": requests, "rounds": rounds, "prompts": prompts, "clients": clients}
-    hosted = policies != [WritePolicy.NONE]
-    if device != CPU_DEVICE and (server or memory or stalls or hosted or not speed):
+    others = server or memory or stalls or policies != [WritePolicy.NONE] or not speed
+    if device != CPU_DEVICE and others:
         raise UsageError(f"--device {device} times requests without HiCache: leave the others out")
     if server:
         if memory or stalls or not speed:
@@ -128,8 +128,7 @@ def bench_engine(
     else:
         chosen = _known(cores or CORES, CORES)
         sizes = page_size or PAGE_SIZES
-        cells = _cells(sizes, window, events, policies) if speed else []
-        cells = [evolve(cell, device=device) for cell in cells]
+        cells = _cells(sizes, window, events, policies, device) if speed else []
         trees = _trees(sizes, window) if memory else []
         measured = _jobs(chosen, cells, trees, stalls=stalls)
         jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]
@@ -176,13 +175,14 @@ def _cells(
     window: bool | None,  # As the option.
     events: bool | None,  # As the option.
     policies: Sequence[WritePolicy],
+    device: str,
 ) -> list[BenchCell]:
     hosts = [
         None if policy is WritePolicy.NONE else HostSetup(policy, 2 * POOL_TOKENS, 2 * SWA_TOKENS)
         for policy in policies
     ]
     return [
-        BenchCell(size, POOL_TOKENS, tokens, SWA_TOKENS if tokens else 0, emits, host)
+        BenchCell(size, POOL_TOKENS, tokens, SWA_TOKENS if tokens else 0, emits, host, device)
         for emits in ((False, True) if events is None else (events,))
         for host in hosts
         for tokens, size in _shapes(page_sizes, window)

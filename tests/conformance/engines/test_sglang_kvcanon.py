@@ -63,9 +63,16 @@ def kit(core: str, device: str = "cpu") -> dict[str, dict[str, str]]:
     return report
 
 
+@cache
+def has_gpu() -> bool:
+    """Whether torch finds a GPU in SGLang's environment."""
+    code = "import torch; print(torch.cuda.is_available())"
+    return run_in(RELEASE, "-c", code).stdout.strip() == "True"
+
+
 def require(device: str) -> None:
     """Skip a test where SGLang's environment has no such device."""
-    if device == "cuda" and said("import torch; print(torch.cuda.is_available())") != "True":
+    if device == "cuda" and not has_gpu():
         pytest.skip("torch finds no GPU in SGLang's environment")
 
 
