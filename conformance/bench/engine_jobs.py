@@ -6,7 +6,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kvcanon.conformance.bench.engine_speed import measure_speed
 from kvcanon.conformance.bench.engine_stalls import measure_stalls
 from kvcanon.conformance.bench.server_contest import ServerLoad, measure_servers
 from kvcanon.conformance.bench.workloads.shared_prefixes import SharedPrefixes
+from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving.server_environment import make_servers
 
@@ -38,16 +38,6 @@ def engine_job(what: str, cell: BenchCell, options: Options, seed: int) -> dict[
         except ImportError as error:
             raise UsageError(f"bench engine needs SGLang 0.5.23: {error}") from error
     return JOBS[what](cell, options, seed)
-
-
-def require_device(name: str) -> None:
-    """Check that torch has a device of this name. Raises: UsageError, ImportError."""
-    torch = import_module("torch")
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        words = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: torch cannot allocate there: {words}") from error
 
 
 def import_engine(cell: BenchCell) -> None:

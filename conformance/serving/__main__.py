@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from attrs import evolve
+
 from kvcanon.conformance.engines.releases.environment import run_command, usual_folder
+from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving.kept_runs import KeptRuns, PortionOverError, kept_runs
 from kvcanon.conformance.serving.killed_servers import run_kills
@@ -26,7 +29,7 @@ from kvcanon.conformance.serving.server_environment import (
     make_server_environment,
     make_vllm_environment,
 )
-from kvcanon.conformance.serving.server_setup import CORES, small_setups, whole_setups
+from kvcanon.conformance.serving.server_setup import CORES, CPU, small_setups, whole_setups
 from kvcanon.conformance.serving.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.conformance.serving.verdict import with_references
 from kvcanon.conformance.serving.vllm_server import VLLM
@@ -70,6 +73,12 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         "--environment", action="store_true", help="make the environment of servers, no more"
     )
     _add_other_runs(parser)
+    parser.add_argument(
+        "--device",
+        default=CPU,
+        metavar="NAME",
+        help="where servers of the script compute: cuda for a GPU (default: %(default)s)",
+    )
     parser.add_argument(
         "--only",
         default="",
@@ -152,6 +161,8 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     """Play the script to servers; returns the exit status. Raises: UsageError, PortionOverError."""
     size = SMALL if given.small else WHOLE
     kept = _kept(given, size)
+    if given.device != CPU and (given.probe or given.refusals or given.faults or given.kills):
+        raise UsageError(f"--device {given.device} is for the script alone")
     if given.probe:
         seeds = range(given.seed, given.seed + given.seeds)
         missed = run_probes(given.probe, folder, seeds, given.only, _say)
@@ -171,8 +182,10 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         wrong = run_kills(runs, given.kills)
         _say("; ".join(wrong) or "every server started again, and answered right")
         return int(bool(wrong))
+    require_device(given.device)
     cores = with_references(tuple(filter(None, given.cores.split(","))))
     setups = small_setups(cores) if given.small else whole_setups(cores)
+    setups = tuple(evolve(each, device=given.device) for each in setups)
     chosen = [each for each in setups if given.only in each.name]
     if not chosen:
         raise UsageError(f"--only {given.only!r} leaves no server of {len(setups)}")

@@ -1,4 +1,4 @@
-"""Prepares a server process for a machine without a GPU, and plants the fault that it is told to.
+"""Prepares a server process to do without SGLang's kernels, and plants a fault if it is told to.
 
 SGLang calls `register` in every process of a server. Nothing here changes how a core of SGLang's
 decides: host memory is not pinned and copied by index (`engines.sglang.cpu_stand_ins`), and the
@@ -28,6 +28,7 @@ from kvcanon.conformance.serving.core_faults import FAULTS, faulty_factory
 from kvcanon.conformance.serving.server_setup import FAULT
 from kvcanon.conformance.serving.short_attention import attend_new_tokens
 
+_POOLS = "sglang.srt.mem_cache.memory_pool"
 _BACKEND = "sglang.srt.layers.attention.torch_native_backend"
 _EXTEND = "_run_sdpa_forward_extend"
 _CACHE = "sglang.srt.mem_cache.unified_radix_cache"
@@ -37,6 +38,8 @@ _REGISTRY = "sglang.srt.mem_cache.unified_cache.tree_core_registry"
 def register() -> None:
     """What SGLang calls. Raises: KeyError, for an unknown fault; OSError, for a missing clock."""
     prepare()
+    # On a GPU it would compile a kernel that stores keys and values.
+    vars(import_module(_POOLS))["can_use_store_cache"] = lambda *_: False
     clock = os.environ.get(CLOCK)
     if clock:
         setattr(import_module(_BACKEND).TorchNativeAttnBackend, _EXTEND, attend_new_tokens)

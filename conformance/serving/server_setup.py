@@ -37,6 +37,17 @@ PLUGIN = "kvcanon_serving"
 FAULT = "KVCANON_SERVING_FAULT"
 """The variable that names the fault to plant."""
 
+CPU = "cpu"
+ON_A_GPU = {
+    # Greedy tokens are compared with those of plain torch on a CPU, in float32.
+    "SGLANG_FORCE_FUSED_OP_BACKEND": "torch",
+    "NVIDIA_TF32_OVERRIDE": "0",
+    # Compiling takes longer than the script.
+    "TORCHDYNAMO_DISABLE": "1",
+    # None of its kernels is used, so that a stand-in for them does.
+    "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK": "1",
+}
+"""Variables of a server on a GPU."""
 CHECKS = ("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY", "SGLANG_ENABLE_RANK_CONSENSUS_CHECKER")
 
 
@@ -77,11 +88,14 @@ class ServerSetup:
     """Whether it publishes KV events; a server without a cache has none."""
     flags: tuple[str, ...] = ()
     """Arguments that it gets besides."""
+    device: str = CPU
+    """Where it computes, as SGLang names it."""
 
     @property
     def name(self) -> str:
         """What reports and files call it."""
-        parts = [self.model, self.core, self.host, f"tp{self.ranks}", self.fault]
+        device = "" if self.device == CPU else self.device
+        parts = [self.model, self.core, self.host, f"tp{self.ranks}", device, self.fault]
         return "-".join(part for part in parts if part)
 
 
@@ -99,7 +113,7 @@ def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
     sizes = setup.sizes
     flags = {
         "model-path": model,
-        "device": "cpu",
+        "device": setup.device,
         "attention-backend": "torch_native",
         "dtype": "float32",
         "max-total-tokens": sizes.device_tokens,
@@ -120,6 +134,9 @@ def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
     if sizes.checked:
         # Room for replies is hardly reserved, so that a full batch retracts.
         flags["schedule-conservativeness"] = 0.1
+    if setup.device != CPU:
+        flags["sampling-backend"] = "pytorch"
+        switches.append("--disable-cuda-graph")
     if setup.model == SLIDING_MODEL:
         flags["swa-full-tokens-ratio"] = SLIDING_SHARE
     if setup.core == NO_CACHE:
@@ -146,13 +163,13 @@ def variables(setup: ServerSetup, plugins: Path, inherited: Mapping[str, str]) -
     path = [str(plugins), *filter(None, [inherited.get("PYTHONPATH")])]
     own = {
         "HF_HUB_OFFLINE": "1",
-        "SGLANG_USE_CPU_ENGINE": "1",
         "OMP_NUM_THREADS": "1",
         # A batch in one message stays whole, so that what is cached can be repeated.
         "SGLANG_ENABLE_COLOCATED_BATCH_GEN": "1",
         "PYTHONPATH": ":".join(path),
         FAULT: setup.fault,
     }
+    own |= {"SGLANG_USE_CPU_ENGINE": "1"} if setup.device == CPU else ON_A_GPU
     if setup.sizes.checked:
         own |= dict.fromkeys(CHECKS, "1")
     if setup.core != NO_CACHE:

@@ -12,8 +12,8 @@ from command_line import read, usage_error
 from in_peer import peer
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contestants import Contestant
-from kvcanon.conformance.bench.engine_jobs import require_device
 from kvcanon.conformance.cli import bench_engine
+from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
 
 RELEASE = "sglang==0.5.23"

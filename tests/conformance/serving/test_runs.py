@@ -215,8 +215,24 @@ def test_servers_listen_on_the_loopback_with_all_checks_on() -> None:
     assert own["SGLANG_ENABLE_RANK_CONSENSUS_CHECKER"] == "1"
     assert (own["SGLANG_CPU_OMP_THREADS_BIND"], own["KEPT"]) == ("0|1", "yes")
     bare = ServerSetup("full", NO_CACHE)
+    far = evolve(setup, device="cuda")
+    flags = arguments(far, Path("model"), Ports(1, 2, 3))
+    assert flags[flags.index("--device") + 1] == "cuda"
+    assert far.name == "sliding-kvcanon-write_back-tp2-cuda-namespace-ignored"
+    assert {"--disable-cuda-graph", "--sampling-backend"} < set(flags)
+    own = variables(far, Path("plugins"), {})
+    assert own["SGLANG_FORCE_FUSED_OP_BACKEND"] == "torch"
+    assert "SGLANG_USE_CPU_ENGINE" not in own
     assert "--disable-radix-cache" in arguments(bare, Path("model"), Ports(1, 2, 3))
     assert "--kv-events-config" not in arguments(bare, Path("model"), Ports(1, 2, 3))
+
+
+def test_a_device_is_for_the_script(tmp_path: Path) -> None:
+    """Every other run says so, and starts nothing."""
+    for other in (["--refusals"], ["--faults", "rust"], ["--kills", "rust"], ["--probe", "rust"]):
+        given = command.arguments(["--device", "cuda", *other])
+        with pytest.raises(UsageError, match="--device cuda is for the script alone"):
+            command.run(given, tmp_path)
 
 
 def test_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
