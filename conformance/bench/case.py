@@ -15,11 +15,10 @@ from attrs import evolve, field, frozen
 from kvcanon.conformance.bench.workloads.chat import Chat
 from kvcanon.conformance.bench.workloads.mooncake import load_trace
 from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.oracle.pages import whole_pages
 from kvcanon.spec.types import Counts, WritePolicy
-
-CPU_DEVICE = "cpu"
 
 
 class RequestStep(StrEnum):

@@ -11,13 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from kvcanon import __version__
-from kvcanon.conformance.bench.case import (
-    CPU_DEVICE,
-    BenchCell,
-    HostSetup,
-    RequestStep,
-    WorkloadSource,
-)
+from kvcanon.conformance.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
 from kvcanon.conformance.bench.child import BenchJob, Json
 from kvcanon.conformance.bench.contest import Fill, in_a_process
 from kvcanon.conformance.bench.contestants import SGLANG, Contestant, Field
@@ -34,6 +28,7 @@ from kvcanon.conformance.cli.options import Seed
 from kvcanon.conformance.cli.peers import PeersFolder
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.engines.releases.environment import peers_in
+from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving.server_environment import make_servers
 from kvcanon.conformance.serving.server_setup import NO_CACHE

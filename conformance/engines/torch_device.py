@@ -6,6 +6,8 @@ from importlib import import_module
 
 from kvcanon.conformance.errors import UsageError
 
+CPU_DEVICE = "cpu"
+
 
 def require_device(name: str) -> None:
     """Check that torch has a device of this name. Raises: UsageError, ImportError."""

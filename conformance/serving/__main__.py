@@ -17,7 +17,7 @@ from pathlib import Path
 from attrs import evolve
 
 from kvcanon.conformance.engines.releases.environment import run_command, usual_folder
-from kvcanon.conformance.engines.torch_device import require_device
+from kvcanon.conformance.engines.torch_device import CPU_DEVICE, require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.serving.kept_runs import KeptRuns, PortionOverError, kept_runs
 from kvcanon.conformance.serving.killed_servers import run_kills
@@ -29,7 +29,7 @@ from kvcanon.conformance.serving.server_environment import (
     make_server_environment,
     make_vllm_environment,
 )
-from kvcanon.conformance.serving.server_setup import CORES, CPU, small_setups, whole_setups
+from kvcanon.conformance.serving.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
 from kvcanon.conformance.serving.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.conformance.serving.verdict import with_references
 from kvcanon.conformance.serving.vllm_server import VLLM
@@ -75,9 +75,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     _add_other_runs(parser)
     parser.add_argument(
         "--device",
-        default=CPU,
-        metavar="NAME",
-        help="where servers of the script compute: cuda for a GPU (default: %(default)s)",
+        default=CPU_DEVICE,
+        choices=(CPU_DEVICE, GPU_DEVICE),
+        help="where servers of the script compute (default: %(default)s)",
     )
     parser.add_argument(
         "--only",
@@ -161,7 +161,9 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     """Play the script to servers; returns the exit status. Raises: UsageError, PortionOverError."""
     size = SMALL if given.small else WHOLE
     kept = _kept(given, size)
-    if given.device != CPU and (given.probe or given.refusals or given.faults or given.kills):
+    if given.device != CPU_DEVICE and (
+        given.probe or given.refusals or given.faults or given.kills
+    ):
         raise UsageError(f"--device {given.device} is for the script alone")
     if given.probe:
         seeds = range(given.seed, given.seed + given.seeds)

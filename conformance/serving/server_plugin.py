@@ -39,7 +39,8 @@ def register() -> None:
     """What SGLang calls. Raises: KeyError, for an unknown fault; OSError, for a missing clock."""
     prepare()
     # On a GPU it would compile a kernel that stores keys and values.
-    vars(import_module(_POOLS))["can_use_store_cache"] = lambda *_: False
+    pools: Any = import_module(_POOLS)
+    pools.can_use_store_cache = lambda *_: False
     clock = os.environ.get(CLOCK)
     if clock:
         setattr(import_module(_BACKEND).TorchNativeAttnBackend, _EXTEND, attend_new_tokens)

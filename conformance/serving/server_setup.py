@@ -10,6 +10,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from kvcanon.conformance.engines.sglang import mended_core
+from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.conformance.serving.tiny_model import CONTEXT, FULL_MODEL, SLIDING_MODEL
 
 KVCANON = "kvcanon"
@@ -37,7 +38,7 @@ PLUGIN = "kvcanon_serving"
 FAULT = "KVCANON_SERVING_FAULT"
 """The variable that names the fault to plant."""
 
-CPU = "cpu"
+GPU_DEVICE = "cuda"
 ON_A_GPU = {
     # Greedy tokens are compared with those of plain torch on a CPU, in float32.
     "SGLANG_FORCE_FUSED_OP_BACKEND": "torch",
@@ -88,13 +89,13 @@ class ServerSetup:
     """Whether it publishes KV events; a server without a cache has none."""
     flags: tuple[str, ...] = ()
     """Arguments that it gets besides."""
-    device: str = CPU
+    device: str = CPU_DEVICE
     """Where it computes, as SGLang names it."""
 
     @property
     def name(self) -> str:
         """What reports and files call it."""
-        device = "" if self.device == CPU else self.device
+        device = "" if self.device == CPU_DEVICE else self.device
         parts = [self.model, self.core, self.host, f"tp{self.ranks}", device, self.fault]
         return "-".join(part for part in parts if part)
 
@@ -134,7 +135,7 @@ def arguments(setup: ServerSetup, model: Path, ports: Ports) -> list[str]:
     if sizes.checked:
         # Room for replies is hardly reserved, so that a full batch retracts.
         flags["schedule-conservativeness"] = 0.1
-    if setup.device != CPU:
+    if setup.device != CPU_DEVICE:
         flags["sampling-backend"] = "pytorch"
         switches.append("--disable-cuda-graph")
     if setup.model == SLIDING_MODEL:
@@ -169,7 +170,7 @@ def variables(setup: ServerSetup, plugins: Path, inherited: Mapping[str, str]) -
         "PYTHONPATH": ":".join(path),
         FAULT: setup.fault,
     }
-    own |= {"SGLANG_USE_CPU_ENGINE": "1"} if setup.device == CPU else ON_A_GPU
+    own |= {"SGLANG_USE_CPU_ENGINE": "1"} if setup.device == CPU_DEVICE else ON_A_GPU
     if setup.sizes.checked:
         own |= dict.fromkeys(CHECKS, "1")
     if setup.core != NO_CACHE:

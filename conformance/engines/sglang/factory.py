@@ -25,12 +25,13 @@ from kvcanon.conformance.engines.sglang.pools import (
     pages_of_slots,
 )
 from kvcanon.conformance.engines.sglang.release import called, has, named
+from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
 from kvcanon.spec.types import Medium as MediumOf
 
-DEVICE = "cpu"
+DEVICE = CPU_DEVICE
 """Where pools and slots of the device are; a test on a GPU sets another."""
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
 """Errors of SGLang's releases about a host tier that they do not support."""
