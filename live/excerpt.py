@@ -17,6 +17,7 @@ from kvcanon.live.faults import SEQUENCE_FAULTS, Fault, StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
 from kvcanon.live.recording import Recording
 from kvcanon.live.subscriber import Frame
+from kvcanon.spec.shortest import shortest
 
 MOST_STEPS = 400
 """Events beyond these are not looked for: a chain of so many blocks shows nothing to a reader."""
@@ -53,7 +54,8 @@ def excerpt_of(recording: Recording, finding: StreamFinding, config: FollowerCon
         config = evolve(config, hashes=HashRule.TOKENS)
     if not _shows(steps, finding, config):
         return Excerpt(finding, tuple(steps), shows=False)
-    return Excerpt(finding, tuple(_shortened(steps, finding, config)), shows=True)
+    needed = shortest(steps, lambda fewer: _shows(fewer, finding, config), keeps_last=True)
+    return Excerpt(finding, tuple(needed), shows=True)
 
 
 def _gather(recording: Recording, finding: StreamFinding) -> list[ExcerptStep]:
@@ -169,21 +171,3 @@ def _shows(steps: Sequence[ExcerptStep], finding: StreamFinding, config: Followe
         payload = msgspec.msgpack.encode([0.0, [step.event.as_map()], finding.rank])
         found = follower.take(number, payload)
     return any(each.fault is finding.fault and each.key == finding.key for each in found)
-
-
-def _shortened(
-    steps: list[ExcerptStep], finding: StreamFinding, config: FollowerConfig
-) -> list[ExcerptStep]:
-    """Leave out what the breach does not need, the larger parts first."""
-    size = max(1, len(steps) // 2)
-    while True:
-        at = 0
-        while at < len(steps) - 1:
-            fewer = steps[:at] + steps[min(at + size, len(steps) - 1) :]
-            if len(fewer) < len(steps) and _shows(fewer, finding, config):
-                steps = fewer
-            else:
-                at += size
-        if size == 1:
-            return steps
-        size //= 2
