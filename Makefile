@@ -150,10 +150,10 @@ malformed: $(READY) native fuzz-stream ## Fold malformed frames by Hypothesis an
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -rP -k 'frame or damaged' tests/live/test_malformed.py
 
 soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.soak --minutes $(SOAK_MINUTES)
+	PYTHONPATH=tests/helpers $(BIN)/python -m kvcanon.lab.soak.soak --minutes $(SOAK_MINUTES)
 
 churn: $(READY) native ## Publish and watch for CHURN_MINUTES, ten million blocks: memory must stay flat.
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.stream_churn --minutes $(CHURN_MINUTES)
+	PYTHONPATH=tests/helpers $(BIN)/python -m kvcanon.lab.soak.stream_churn --minutes $(CHURN_MINUTES)
 
 check: $(READY) native ## Judge CACHES for less than a minute, and print the report.
 	$(BIN)/kvcanon check $(CACHES) --effort quick
@@ -180,55 +180,55 @@ ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and com
 	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
 	PYTHONPATH=tests/helpers $(BIN)/python tests/helpers/rank_runs.py --trace $(TRACE)
 
-# NVIDIA Dynamo's indexer, which follows our publisher. `kvcanon peers make ai-dynamo-runtime==1.6.1`
+# NVIDIA Dynamo's indexer, which follows our publisher. `kvcanon lab peers make ai-dynamo-runtime==1.6.1`
 # makes its environment.
 dynamo: $(READY) native ## Serve TRACE: Dynamo's indexer must believe what the cache reports.
 	@test -n "$(TRACE)" || { echo "make dynamo needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.dynamo_trace --trace $(TRACE)
+	PYTHONPATH=tests/helpers $(BIN)/python -m kvcanon.lab.soak.dynamo_trace --trace $(TRACE)
 
 # Real SGLang servers without a GPU. The first time this installs the release and its packages, 2.2 GB,
-# into the folder of `kvcanon peers`, which KVCANON_PEERS names.
+# into the folder of `kvcanon lab peers`, which KVCANON_PEERS names.
 engine: $(READY) native ## Play a script to real SGLang servers, for every tree core, and compare.
-	$(BIN)/python -m kvcanon.conformance.serving $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers $(ENGINE)
 
 engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
-	$(BIN)/python -m kvcanon.conformance.serving --small $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers --small $(ENGINE)
 
 engine-faults: $(READY) native ## Plant faults in a tree core: each must be found by the script.
-	$(BIN)/python -m kvcanon.conformance.serving --small --faults kvcanon $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers --small --faults kvcanon $(ENGINE)
 
 engine-probe: $(READY) native ## Probe real servers of PROBED, sound and with faults: 8 to 12 minutes.
-	$(BIN)/python -m kvcanon.conformance.serving --probe $(PROBED) $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers --probe $(PROBED) $(ENGINE)
 
 engine-refusals: $(READY) native ## Start servers with what the core does not offer: each must be refused.
-	$(BIN)/python -m kvcanon.conformance.serving --refusals $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers --refusals $(ENGINE)
 
 engine-kills: $(READY) native ## Kill servers at any point: each must start again on the same ports.
-	$(BIN)/python -m kvcanon.conformance.serving --small --kills kvcanon $(ENGINE)
+	$(BIN)/python -m kvcanon.lab.servers --small --kills kvcanon $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
-	$(BIN)/kvcanon prove
-	$(BIN)/kvcanon prove --faults
+	$(BIN)/kvcanon lab prove
+	$(BIN)/kvcanon lab prove --faults
 
 vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
-	PYTHONPATH=tests:tests/helpers $(BIN)/python -m meta.make_vectors
+	$(BIN)/python -m kvcanon.lab.mutants.make_vectors
 
 mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
-	page="$$($(BIN)/kvcanon mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md
+	page="$$($(BIN)/kvcanon lab mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md
 
 mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that a program makes.
-	$(BIN)/kvcanon mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
+	$(BIN)/kvcanon lab mutants --mechanical --core $(CORE) --sample $(SAMPLE) --seed $(SEED)
 
 # The pages first, then the site, without the network. Nothing of the pages is kept, so that no page
 # outlives what it was made from.
 docs: $(READY) ## Build the site of the docs and the laws in build/site; open index.html there.
-	$(BIN)/python -m kvcanon.conformance.book build/book
+	$(BIN)/python -m kvcanon.lab.site build/book
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
 
 docs-figures: $(READY) ## Write docs/figures/cache_*.svg, docs/symptoms.md and the findings' table anew.
-	$(BIN)/python -m kvcanon.conformance.book --figures
-	$(BIN)/python -m kvcanon.conformance.book --findings
-	$(BIN)/python -m kvcanon.conformance.book --symptoms
+	$(BIN)/python -m kvcanon.lab.site --figures
+	$(BIN)/python -m kvcanon.lab.site --findings
+	$(BIN)/python -m kvcanon.lab.site --symptoms
 
 lint: lint-python lint-native ## Check style and types of Python and the native core, and the workflows.
 

@@ -39,11 +39,16 @@ if TYPE_CHECKING:
         tokens_of,
     )
     from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
-    from kvcanon.conformance.blackbox.guard import guard
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+    from kvcanon.conformance.check.judges import JudgeConfig
+    from kvcanon.conformance.check.machine import machine_of
+    from kvcanon.conformance.check.play import play
+    from kvcanon.conformance.check.trial import Trial
+    from kvcanon.conformance.check.walker import draw_case
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.observe.guard import GuardedCache, StepViolation
+    from kvcanon.conformance.judge.by_states.guard import GuardedCache, StepViolation
+    from kvcanon.conformance.judge.from_outside.guard import guard
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -54,13 +59,8 @@ if TYPE_CHECKING:
     from kvcanon.conformance.protocol.cache_names import load_adapter
     from kvcanon.conformance.protocol.request import Admitted, RequestCache
     from kvcanon.conformance.protocol.tree import TreeCache
+    from kvcanon.conformance.pytest_plugin.checks import check_cache
     from kvcanon.conformance.report.script_runtime import fetched, judged, write_stamps
-    from kvcanon.conformance.search.judges import JudgeConfig
-    from kvcanon.conformance.search.machine import machine_of
-    from kvcanon.conformance.search.play import play
-    from kvcanon.conformance.search.trial import Trial
-    from kvcanon.conformance.search.walker import draw_case
-    from kvcanon.conformance.suite.checks import check_cache
 
 _MODULES = {
     "adapter_parts.arguments": (
@@ -87,22 +87,22 @@ _MODULES = {
         "tokens_of",
     ),
     "adapter_parts.tree_view": ("LastMatch", "TreeView"),
-    "blackbox.guard": ("guard",),
+    "judge.from_outside.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
-    "observe.guard": ("GuardedCache", "StepViolation"),
+    "judge.by_states.guard": ("GuardedCache", "StepViolation"),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
     "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),
-    "search.machine": ("machine_of",),
-    "search.judges": ("JudgeConfig",),
-    "search.play": ("play",),
-    "search.trial": ("Trial",),
-    "search.walker": ("draw_case",),
-    "suite.checks": ("check_cache",),
+    "check.machine": ("machine_of",),
+    "check.judges": ("JudgeConfig",),
+    "check.play": ("play",),
+    "check.trial": ("Trial",),
+    "check.walker": ("draw_case",),
+    "pytest_plugin.checks": ("check_cache",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -58,7 +58,10 @@ def explain_exception(error: BaseException) -> str:
     return "\n".join([f"raised {describe_exception(error)}", *lines])
 
 
-_JUDGE = tuple(f"{Path(__file__).parent.parent / name}{os.sep}" for name in ("conformance", "spec"))
+_JUDGE = tuple(
+    f"{Path(__file__).parent.parent / name}{os.sep}"
+    for name in ("conformance", "spec", "lab/variants")
+)
 """The folders of the judge's own code."""
 
 

@@ -14,6 +14,8 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.progress import TimeElapsedColumn
 
+from kvcanon.conformance.check.check import STAGES, check
+from kvcanon.conformance.check.effort import EFFORTS
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.files import require_files, require_folder, write_file
 from kvcanon.conformance.cli.github import annotates_errors, write_for_github
@@ -25,7 +27,7 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.law_lookup import find_law
+from kvcanon.conformance.judge.by_states.law_lookup import find_law
 from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit
@@ -35,8 +37,6 @@ from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
-from kvcanon.conformance.search.check import STAGES, check
-from kvcanon.conformance.search.effort import EFFORTS
 from kvcanon.conformance.show.failure_run import drawn_failures
 from kvcanon.conformance.show.page import show_script, show_style
 

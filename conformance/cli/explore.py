@@ -16,24 +16,21 @@ from typing import Annotated
 import typer
 from rich.progress import TimeElapsedColumn
 
+from kvcanon.conformance.check.campaign import adapter_as
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.files import require_folder, write_file
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.law_lookup import find_law
-from kvcanon.conformance.report.report import replayed
-from kvcanon.conformance.report.script import file_name
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.verify.explore.exploration import (
+from kvcanon.conformance.explore.exploration import (
     Exploration,
     ExplorationLimits,
     ExplorationSpec,
     explore,
 )
-from kvcanon.conformance.verify.explore.failure_case import failure_of
-from kvcanon.conformance.verify.explore.offered_scopes import why_left_out
-from kvcanon.conformance.verify.explore.report import (
+from kvcanon.conformance.explore.failure_case import failure_of
+from kvcanon.conformance.explore.offered_scopes import why_left_out
+from kvcanon.conformance.explore.report import (
     failure_text,
     json_of,
     lacks_evidence,
@@ -41,8 +38,11 @@ from kvcanon.conformance.verify.explore.report import (
     text_of,
     verdict_of,
 )
-from kvcanon.conformance.verify.explore.scope import Scope
-from kvcanon.conformance.verify.explore.scopes.naming import GROUPS, SCOPES, scopes_named
+from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.explore.scopes.naming import GROUPS, SCOPES, scopes_named
+from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.report.report import replayed
+from kvcanon.conformance.report.script import file_name
 
 
 def explore_command(

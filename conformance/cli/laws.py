@@ -17,11 +17,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.book.law_search import Found, search_laws
-from kvcanon.conformance.book.laws_json import law_json, laws_json, retired_json, witnesses_of
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.law_lookup import find_law
+from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.laws.law_search import Found, search_laws
+from kvcanon.conformance.laws.laws_json import law_json, laws_json, retired_json, witnesses_of
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls

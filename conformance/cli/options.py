@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, pool_size
+from kvcanon.conformance.replay.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, pool_size
 
 SIZE = "N|unlimited"
 

@@ -12,7 +12,6 @@ from typing import Annotated, TypeAlias
 import typer
 from attrs import evolve
 
-from kvcanon.conformance.bench.replay import replay
 from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.files import require_files, write_file
 from kvcanon.conformance.cli.options import (
@@ -27,12 +26,19 @@ from kvcanon.conformance.cli.options import (
     Trace,
     usual,
 )
-from kvcanon.conformance.cli.replay_cache import Fit, make_cache
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
-from kvcanon.conformance.cli.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, Workload, pool_size
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.replay.fitted_cache import Fit, make_cache
+from kvcanon.conformance.replay.replay import replay
+from kvcanon.conformance.replay.workload import (
+    CHAT_SIZES,
+    TRACE_SIZES,
+    PoolSize,
+    Workload,
+    pool_size,
+)
 from kvcanon.conformance.show.page import show_page
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.spec.types import EvictionPolicy, WritePolicy

@@ -13,9 +13,9 @@ from rich.text import Text
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
-from kvcanon.conformance.bench.replay import Judgement, Replay, TreeShape
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, figures_table, print_title
-from kvcanon.conformance.cli.workload import Workload
+from kvcanon.conformance.replay.replay import Judgement, Replay, TreeShape
+from kvcanon.conformance.replay.workload import Workload
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import Counts

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.processes.ending import exit_name
-from kvcanon.conformance.processes.lifetime import end_with
+from kvcanon.conformance.workers.ending import exit_name
+from kvcanon.conformance.workers.lifetime import end_with
 
 FAILED = 1
 """The exit code of Python after an exception."""

@@ -25,7 +25,7 @@ class InstalledNames:
     engine: str
     """Its name in messages."""
     release: str
-    """A release that `kvcanon peers make` makes an environment for."""
+    """A release that `kvcanon lab peers make` makes an environment for."""
     modules: Mapping[str, str]
     """The module of each name."""
     _found: dict[str, Any] = Factory(dict)

@@ -16,8 +16,8 @@ def installed_version(package: str, engine: str, release: str) -> str:
         return version_of(package)
     except PackageNotFoundError:
         raise UsageError(
-            f"{engine} is not installed here; `kvcanon peers make {release}` makes an environment "
-            "that has it, and this command runs in there"
+            f"{engine} is not installed here; `kvcanon lab peers make {release}` makes an "
+            "environment that has it, and this command runs in there"
         ) from None
 
 
@@ -29,6 +29,6 @@ def source_module(name: str, engine: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != name.partition(".")[0]:
             raise UsageError(f"{engine} cannot be used here: {describe_exception(error)}") from None
         raise UsageError(
-            f"{engine} is not installed here; `kvcanon peers make {engine} --source DIR` makes an "
-            "environment that has it, and this command runs in there"
+            f"{engine} is not installed here; `kvcanon lab peers make {engine} --source DIR` makes "
+            "an environment that has it, and this command runs in there"
         ) from None

@@ -23,12 +23,12 @@ from kvcanon.reference import ReferenceCache
 REFERENCE = Adapter("reference", ReferenceCache)
 
 SHORT = {
-    "variant": "kvcanon.conformance.variants.variant:VARIANT",
+    "variant": "kvcanon.lab.variants.variant:VARIANT",
     "optimized": "kvcanon.optimized:OptimizedCache",
     "sglang": "kvcanon.conformance.engines.sglang.adapters:UNIFIED",
     "sglang-rust": "kvcanon.conformance.engines.sglang.adapters:NATIVE",
     "sglang-kvcanon": "kvcanon.conformance.engines.sglang.adapters_bridged:BRIDGED",
-    "sglang-mended": "kvcanon.conformance.engines.sglang.adapters_bridged:MENDED",
+    "sglang-mended": "kvcanon.lab.releases.mended.adapter:MENDED",
     "sglang-radix": "kvcanon.conformance.engines.sglang.adapters_plain:RADIX",
     "sglang-swa-radix": "kvcanon.conformance.engines.sglang.adapters_plain:WINDOW",
     "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_hierarchical:HIERARCHICAL",

@@ -25,7 +25,6 @@ from typing import IO, cast
 from attrs import field, frozen
 
 from kvcanon.conformance.errors import UsageError, shown
-from kvcanon.conformance.processes.lifetime import tied
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
 from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.tree import TreeCache
@@ -37,6 +36,7 @@ from kvcanon.conformance.protocol.wire import (
     refusal_from_json,
     to_json,
 )
+from kvcanon.conformance.workers.lifetime import tied
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import Need

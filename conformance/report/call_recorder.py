@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvcanon.conformance.blackbox.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
-from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.check.clients import ClientFactory
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, FullRequestCache, RequestId
 from kvcanon.conformance.report.recorded_calls import (
@@ -22,7 +23,6 @@ from kvcanon.conformance.report.recorded_calls import (
     StampWrite,
     TransferDecision,
 )
-from kvcanon.conformance.search.clients import ClientFactory
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event

@@ -9,18 +9,18 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Stamps
+from kvcanon.conformance.check.deaths import REDUCED_SECONDS, finding_of
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.judges import JudgeConfig, laws_of
+from kvcanon.conformance.check.play import CaseRun
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.processes.ending import ProcessDied
-from kvcanon.conformance.processes.fork import Tell, in_fork
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
-from kvcanon.conformance.search.deaths import REDUCED_SECONDS, finding_of
-from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.judges import JudgeConfig, laws_of
-from kvcanon.conformance.search.play import CaseRun
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.time_limit import LIMIT
+from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.conformance.workers.fork import Tell, in_fork
 from kvcanon.spec.law import Level
 
 

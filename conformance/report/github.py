@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.named_tests import named_tests
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict
 from kvcanon.conformance.report.text import verdict
-from kvcanon.conformance.search.result import Standing
 
 MOST_ANNOTATIONS = 10
 """GitHub shows this many errors of a step, and drops the rest without a word."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.observe.explain import sentence
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.judge.by_states.explain import sentence
 from kvcanon.conformance.report.call_code import CodeLine, shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (
@@ -32,8 +34,6 @@ from kvcanon.conformance.report.text import (
     seen,
     too_little_exercised,
 )
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.result import Standing
 from kvcanon.spec.law import LAWS, Law
 
 STYLE = Path(__file__).with_name("page.css")

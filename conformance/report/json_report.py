@@ -12,9 +12,9 @@ from attrs import asdict
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
-from kvcanon.conformance.search.result import Standing
 
 FORMAT = "kvcanon-check/4"
 

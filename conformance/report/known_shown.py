@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kvcanon.conformance.check.check import STAGES
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.known_differences import not_shown
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict
-from kvcanon.conformance.search.check import STAGES
-from kvcanon.conformance.search.result import Standing
 
 
 def line_on_stale(file: Path, report: CheckReport) -> str:

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
@@ -19,8 +21,6 @@ from kvcanon.conformance.report.report import (
     ReplayedFailure,
 )
 from kvcanon.conformance.report.script import headline
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.result import Standing
 
 
 class NamedOutcome(StrEnum):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kvcanon.conformance.processes.ending import ProcessDied
-from kvcanon.conformance.processes.workers import workers
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.deaths import is_death
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.time_limit import CacheSilent
 from kvcanon.conformance.report.failure_replay import replay_in_copy
 from kvcanon.conformance.report.report import Replay, ReplayedFailure, replayed
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.deaths import is_death
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.time_limit import CacheSilent
+from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.conformance.workers.workers import workers
 
 
 def replay_apart(seed: int) -> Replay:

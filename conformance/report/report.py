@@ -12,17 +12,17 @@ from enum import StrEnum
 
 from attrs import evolve, fields, frozen
 
-from kvcanon.conformance.blackbox.coverage import why_not_exercised
-from kvcanon.conformance.observe.key_text import with_names
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.judge.by_states.key_text import with_names
+from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal, named_keys
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.script import script_of
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.finding import Finding
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.result import CacheResult, CheckResult, Failure, Standing
 from kvcanon.spec.config import CANON, Profile
 from kvcanon.spec.law import LAWS, Law
 from kvcanon.spec.types import Key

@@ -15,12 +15,12 @@ from textwrap import indent, wrap
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.check.deaths import is_death
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.trial import is_silence
 from kvcanon.conformance.report.call_code import CodeLine
-from kvcanon.conformance.search.deaths import is_death
-from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.trial import is_silence
 from kvcanon.spec.law import LAWS
 
 WIDTH = 100

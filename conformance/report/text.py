@@ -14,6 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.result import CheckResult, Standing
+from kvcanon.conformance.check.triage import AFTER_SAME_CALL
 from kvcanon.conformance.report.call_code import CodeLine, shortened
 from kvcanon.conformance.report.report import (
     CacheReport,
@@ -23,9 +26,6 @@ from kvcanon.conformance.report.report import (
     ReplayedFailure,
 )
 from kvcanon.conformance.report.script import headline
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.result import CheckResult, Standing
-from kvcanon.conformance.search.triage import AFTER_SAME_CALL
 from kvcanon.spec.law import LAWS
 
 

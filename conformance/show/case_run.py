@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.deaths import finding_of
+from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.observe.key_text import with_names
-from kvcanon.conformance.processes.ending import ProcessDied
-from kvcanon.conformance.processes.fork import Tell, in_fork
+from kvcanon.conformance.judge.by_states.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.failure_replay import play_recorded
 from kvcanon.conformance.report.recorded_calls import RecordedCall
 from kvcanon.conformance.report.script import headline
-from kvcanon.conformance.search.deaths import finding_of
-from kvcanon.conformance.search.finding import Finding
-from kvcanon.conformance.search.judges import JudgeConfig
 from kvcanon.conformance.show.drawn import DrawnFrom, lacks
 from kvcanon.conformance.show.event_tap import with_event_tap
 from kvcanon.conformance.show.shown_run import (
@@ -30,6 +28,8 @@ from kvcanon.conformance.show.shown_run import (
 )
 from kvcanon.conformance.show.state_recorder import Began, Beginning, ObservedCall, StateRecorder
 from kvcanon.conformance.show.step_packer import StepPacker
+from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.conformance.workers.fork import Tell, in_fork
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import Snapshot
 

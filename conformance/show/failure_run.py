@@ -10,21 +10,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kvcanon.conformance.cases.case import case_from_json
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.deaths import REDUCED_SECONDS
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.result import Failure, Standing
+from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.processes.ending import ProcessDied
-from kvcanon.conformance.processes.workers import workers
 from kvcanon.conformance.report.failure_replay import judges_of
 from kvcanon.conformance.report.markup import Markup, tag
 from kvcanon.conformance.report.report import CheckReport, ReplayedFailure
 from kvcanon.conformance.report.script import headline
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.deaths import REDUCED_SECONDS
-from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.result import Failure, Standing
-from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.conformance.show.case_run import expected_of, record_case
 from kvcanon.conformance.show.page import embedded
 from kvcanon.conformance.show.shown_run import ShownRun
+from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.conformance.workers.workers import workers
 
 MOST_SHOWN = 40
 """Failures of a report that get a run."""

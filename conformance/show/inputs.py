@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kvcanon.conformance.cases.case import case_from_json
+from kvcanon.conformance.check.judges import ALL_JUDGES, JudgeConfig, laws_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.json_report import FORMAT as REPORT
-from kvcanon.conformance.search.judges import ALL_JUDGES, JudgeConfig, laws_of
 from kvcanon.conformance.show.case_run import record_case
 from kvcanon.conformance.show.failure_run import numbered_failures, run_of_failure
 from kvcanon.conformance.show.shown_run import ShownRun

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from attrs import fields
 
-from kvcanon.conformance.bench.engine import ReplayStats
-from kvcanon.conformance.bench.request_engine import ServedByRequests
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.observe.guard import StepViolation
-from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.by_states.guard import StepViolation
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.conformance.replay.engine import ReplayStats
+from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.show.drawn import lacks
 from kvcanon.conformance.show.emitted_events import WaitingEvents

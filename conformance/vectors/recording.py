@@ -13,7 +13,7 @@ from typing import cast
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.observe.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter, CopyControl, make_subject
 from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.conformance.vectors.names import ScriptNames, slot_owners

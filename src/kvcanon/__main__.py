@@ -12,7 +12,7 @@ def main() -> int:
     """Run the command line on `sys.argv`, and return its exit code."""
     try:
         cli = import_module("kvcanon.conformance.cli")
-        cli.load_commands(sys.argv[1:])
+        cli.COMMANDS.load(sys.argv[1:])
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "kvcanon":
             raise

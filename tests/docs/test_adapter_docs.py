@@ -12,6 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from adapter_page import PAGE, TABLES
+from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
 from kvcanon.conformance.protocol.cache_names import load_adapter
@@ -23,10 +27,6 @@ from kvcanon.conformance.protocol.wire import (
     from_json,
     refusal_from_json,
 )
-from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from paths import DOCS

@@ -19,7 +19,8 @@ from typer.main import get_command
 
 from doc_blocks import Shown, commands, python_blocks
 from kvcanon.conformance import cli
-from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.lab import cli as lab_cli
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
@@ -37,7 +38,7 @@ TESTED = {
     "docs/ci.md": "tests/docs/test_ci_docs.py",
     "docs/guard.md": "tests/docs/test_guard_docs.py",
     "docs/optimized.md": "tests/docs/test_optimized_docs.py",
-    "docs/pytest.md": "tests/conformance/suite/test_check_cache.py",
+    "docs/pytest.md": "tests/conformance/pytest_plugin/test_check_cache.py",
     "docs/run-it-on-your-cache.md": "tests/docs/test_run_it_docs.py",
 }
 """The test that runs the Python of a page."""
@@ -102,8 +103,10 @@ def test_entry_says_one_thing(entry: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("_caches")
 def test_command_line_knows_every_option(shown: Shown) -> None:
     """The real command line reads each command of kvcanon, whether or not a test runs it."""
-    command: Any = get_command(cli.app_for())
     arguments = shlex.split(shown.command)[1:]
+    in_lab = arguments[0] == "lab"
+    command: Any = get_command((lab_cli if in_lab else cli).COMMANDS.app())
+    arguments = arguments[in_lab:]
     while hasattr(command, "commands"):
         command, arguments = command.commands[arguments[0]], arguments[1:]
     command.make_context("kvcanon", arguments)

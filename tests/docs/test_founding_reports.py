@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.variants.variant import VARIATIONS
+from kvcanon.lab.variants.variant import VARIATIONS
 from kvcanon.spec.config import Profile
 from kvcanon.spec.law import LAWS
 from paths import ROOT

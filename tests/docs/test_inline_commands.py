@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from doc_blocks import BLOCK, pages
 from kvcanon.conformance import cli
+from kvcanon.lab import cli as lab_cli
 from paths import ROOT
 
 ROOMS = ("spec", "reference", "optimized", "live", "conformance", "tests")
@@ -39,7 +40,7 @@ OF_OTHERS = frozenset(
         "--kv-events-config",  # vLLM and SGLang
         "--enable-prompt-tokens-details",  # vLLM
         "--kv-block-size",  # Parallax
-        "--portion",  # `python -m kvcanon.conformance.serving`, through `make engine`
+        "--portion",  # `python -m kvcanon.lab.servers`, through `make engine`
     }
 )
 """Options of other programs that the docs name."""
@@ -83,7 +84,10 @@ def split_name(arguments: Words) -> tuple[Words, Words]:
 def read_commands() -> tuple[dict[Words, set[str]], set[Words]]:
     """The options of each command by its name, and the names of groups of commands."""
     options, groups = dict[Words, set[str]](), set[Words]()
-    left: list[tuple[Words, Any]] = [((), get_command(cli.app_for()))]
+    left: list[tuple[Words, Any]] = [
+        ((), get_command(cli.COMMANDS.app())),
+        (("lab",), get_command(lab_cli.COMMANDS.app())),
+    ]
     while left:
         name, command = left.pop()
         options[name] = {"--help"}.union(

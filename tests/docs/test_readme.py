@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 from kvcanon.conformance.cli import main
+from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.spec.law import LAWS
-from meta.mutants import MUTANTS
 from paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from paths import DOCS
 
 PAGE = DOCS / "run-it-on-your-cache.md"

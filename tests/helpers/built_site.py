@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kvcanon.conformance.book.freshness import is_fresh
+from kvcanon.lab.site.freshness import is_fresh
 from paths import ROOT
 
 BUILD = ROOT / "build"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import define, field, frozen
 
-from kvcanon.conformance.engines.releases.environment import Peer
+from kvcanon.lab.releases.environment import Peer
 from kvcanon.live import Publisher
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes

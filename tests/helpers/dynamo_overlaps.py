@@ -13,7 +13,7 @@ from attrs import frozen
 
 from array_api import insert, new_cache
 from dynamo_indexer import DynamoIndexer, TierOverlap, dynamo_indexer
-from kvcanon.conformance.engines.releases.environment import Peer
+from kvcanon.lab.releases.environment import Peer
 from kvcanon.live import Publisher
 from kvcanon.optimized import PrefixCache
 from kvcanon.spec.config import CacheConfig

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 
 
 def adapter_here(name: str) -> Adapter:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from kvcanon.conformance.explore.expansion import Expander
+from kvcanon.conformance.explore.exploration import Exploration, explore
+from kvcanon.conformance.explore.frontier import Path
+from kvcanon.conformance.explore.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.verify.explore.expansion import Expander
-from kvcanon.conformance.verify.explore.exploration import Exploration, explore
-from kvcanon.conformance.verify.explore.frontier import Path
-from kvcanon.conformance.verify.explore.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts

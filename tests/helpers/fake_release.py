@@ -12,7 +12,7 @@ LOADED = """
     from ctypes import CDLL
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from pathlib import Path
-    from kvcanon.conformance.serving.cache_clock import CLOCK, time_calls
+    from kvcanon.lab.servers.cache_clock import CLOCK, time_calls
 
     if not os.fork():
         CDLL(None).prctl(15, b"sglang::schedul", 0, 0, 0)

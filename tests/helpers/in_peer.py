@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.engines.releases.environment import Peer, peers_in, usual_folder
+from kvcanon.lab.releases.environment import Peer, peers_in, usual_folder
 
 PLAY = """
 from kvcanon.conformance import JudgeConfig, draw_case, play
@@ -31,7 +31,7 @@ def peer(release: str) -> Peer:
     folder = Path(os.environ.get("KVCANON_PEERS") or usual_folder())
     found = peers_in(folder).get(release)
     if found is None:
-        pytest.skip(f"{release} has no environment in {folder}; make it with `kvcanon peers make`")
+        pytest.skip(f"{release} has no environment in {folder}; `kvcanon lab peers make` makes it")
     return found
 
 

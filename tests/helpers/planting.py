@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.conformance.observe.guard import guard_states
-from kvcanon.conformance.variants.override import Plant, overriding
+from kvcanon.conformance.judge.by_states.guard import guard_states
+from kvcanon.lab.variants.override import Plant, overriding
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 from attrs import evolve, frozen
 
-from kvcanon.conformance.bench.workloads.chat import Chat
-from kvcanon.conformance.bench.workloads.mooncake import load_trace
-from kvcanon.conformance.bench.workloads.request import Request
+from kvcanon.conformance.replay.workloads.chat import Chat
+from kvcanon.conformance.replay.workloads.mooncake import load_trace
+from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache

@@ -12,27 +12,27 @@ from functools import cache
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.reduce import reduce_case
-from kvcanon.conformance.search.result import (
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.result import (
     CacheResult,
     CheckResult,
     Failure,
     StageResult,
     Standing,
 )
-from kvcanon.conformance.search.trial import Trial
-from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.variants.override import Overrides, overriding
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
+from kvcanon.lab.mutants.planted import MUTANTS
+from kvcanon.lab.variants.override import Overrides, overriding
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
 from kvcanon.spec.types import Counts, Key, Slots
-from meta.mutants import MUTANTS
 from serving import ServingCache
 
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import pytest
 
+from kvcanon.conformance.check.judges import make_judged
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.judges import make_judged
-from kvcanon.conformance.variants.variant import varied
+from kvcanon.lab.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -11,8 +11,8 @@ import json
 
 import sglang_cores
 from kvcanon.conformance import JudgeConfig, draw_case, play
-from kvcanon.conformance.engines.sglang import mended_core
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.lab.releases.mended import mended_core
 
 CASES = 40
 SHOWN_BY = {

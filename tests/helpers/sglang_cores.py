@@ -18,8 +18,8 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
-from kvcanon.conformance.engines.sglang.mended_core import register_mended
-from kvcanon.conformance.serving.server_setup import MENDED
+from kvcanon.lab.releases.mended.mended_core import register_mended
+from kvcanon.lab.servers.server_setup import MENDED
 from kvcanon.sglang_plugin import register
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy

@@ -9,13 +9,13 @@ from typing import Any
 
 from attrs import evolve
 
-from kvcanon.conformance.bench.replay import replay
-from kvcanon.conformance.bench.workloads.chat import Chat
-from kvcanon.conformance.bench.workloads.request import Request
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.judges import ALL_JUDGES
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
+from kvcanon.conformance.replay.replay import replay
+from kvcanon.conformance.replay.workloads.chat import Chat
+from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.report.html_page import Drawings, check_html
-from kvcanon.conformance.search.judges import ALL_JUDGES
 from kvcanon.conformance.show.case_run import record_case
 from kvcanon.conformance.show.failure_run import drawn_failures
 from kvcanon.conformance.show.large_run import LargeRun

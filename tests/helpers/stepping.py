@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-from kvcanon.conformance.verify.prove.claim import claims
+from kvcanon.lab.prove.claim import claims
 from kvcanon.spec.operations import Operation
 from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
 from kvcanon.spec.types import FULL, MAMBA, SWA, Key, Medium, Namespace, Page

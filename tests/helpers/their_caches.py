@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.finding import Tally
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from paths import DOCS
 
 EXAMPLES = DOCS / "examples" / "adapters"

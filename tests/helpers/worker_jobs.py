@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from deadly import hold_the_interpreter, loop
-from kvcanon.conformance.processes.notes import NOTE
+from kvcanon.conformance.workers.notes import NOTE
 
 __all__ = ["hold_the_interpreter", "loop"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from kvcanon.conformance.serving.server_process import free_ports
+from kvcanon.lab.servers.server_process import free_ports
 from kvcanon.live import Follower, Publisher, Subscriber
 from kvcanon.live.audit import audit
 from kvcanon.live.recording import BadRecording, open_recording

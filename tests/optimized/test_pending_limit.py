@@ -14,11 +14,11 @@ from attrs import evolve
 
 from array_api import counted, insert, new_cache
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
-from kvcanon.conformance.variants.override import Overrides, overriding
+from kvcanon.lab.variants.override import Overrides, overriding
 from kvcanon.optimized.snapshot import events_of, take_snapshot
 from kvcanon.reference import cache as reference_cache
 from kvcanon.reference import events, snapshot

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import count
 from time import monotonic
 
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from watched import WATCH, WatchedCache
 
 DEADLINE_S = 60

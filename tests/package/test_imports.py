@@ -38,6 +38,7 @@ REFERENCE = "kvcanon.reference"
 OPTIMIZED = "kvcanon.optimized"
 LIVE = "kvcanon.live"
 CONFORMANCE = "kvcanon.conformance"
+LAB = "kvcanon.lab"
 
 RULES = {
     # Importing kvcanon must load no part of it: whoever wants the law does not want the judge.
@@ -49,6 +50,8 @@ RULES = {
     LIVE: Rule(frozenset({SPEC, LIVE})),
     # Reports say which release judged, so the judge may read the version.
     CONFORMANCE: Rule(frozenset({SPEC, REFERENCE, LIVE, CONFORMANCE, "kvcanon.__version__"})),
+    # It may import everything, and nothing but tests imports it.
+    LAB: Rule(frozenset({"kvcanon"})),
     "tests": Rule(frozenset({"kvcanon"})),
 }
 
@@ -58,6 +61,7 @@ FOLDERS = {
     OPTIMIZED: ROOT / "optimized",
     LIVE: ROOT / "live",
     CONFORMANCE: ROOT / "conformance",
+    LAB: ROOT / "lab",
     "tests": ROOT / "tests",
 }
 
@@ -192,7 +196,9 @@ def test_no_package_escapes_the_search(package: str) -> None:
         (CONFORMANCE, "from reference import tree", "as a top-level name"),
         (CONFORMANCE, "import tests.helpers", "as a top-level name"),
         ("tests", "import conformance.cli as cli", "as a top-level name"),
-        ("tests.meta", "from optimized import cache", "as a top-level name"),
+        (CONFORMANCE, "from kvcanon.lab.mutants import planted", "imports kvcanon.lab"),
+        (LAB, "from lab.mutants import planted", "as a top-level name"),
+        ("tests.spec", "from optimized import cache", "as a top-level name"),
         # A name that only begins like an allowed one is another name.
         (SPEC, "import kvcanon.specimen", "imports kvcanon.specimen"),
         (SPEC, "import attrs_extra", "imports attrs_extra"),

@@ -26,7 +26,7 @@ SMALL_SUITE = """
 import sys
 import pytest
 from attrs import evolve
-from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.check.effort import EFFORTS
 EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0)
 sys.exit(pytest.main(sys.argv[1:]))
 """

@@ -14,33 +14,27 @@ PREFIX = "kvcanon.conformance."
 
 ROOMS = (
     "errors",
-    "processes",
+    "workers",
     "protocol",
     "adapter_parts",
     "cases",
-    "observe",
-    "blackbox",
-    "variants",
+    "judge",
     "vectors",
-    "search",
+    "check",
     "report",
-    "suite",
     "pytest_plugin",
-    "mutants",
-    "verify",
     "engines",
+    "explore",
     "probe",
-    "serving",
-    "bench",
+    "replay",
     "show",
-    "book",
+    "laws",
     "cli",
 )
 """Every room, after all rooms that it may import."""
 
 APART = (
-    ("blackbox.tree", "blackbox.request"),
-    ("verify.explore", "verify.prove"),
+    ("judge.from_outside.tree", "judge.from_outside.request"),
     ("engines.sglang", "engines.vllm"),
 )
 """Parts of one room that do not import each other."""
@@ -94,11 +88,14 @@ def test_modules_import_earlier_rooms_only(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source", "wrong"),
     [
-        ("cases.case", "from kvcanon.conformance.search import play", ["search.play"]),
+        ("cases.case", "from kvcanon.conformance.check import play", ["check.play"]),
         ("cases.case", "def late():\n    import kvcanon.conformance.cli", ["cli"]),
-        ("blackbox.tree.evict", f"from {PREFIX}blackbox.request.state import A", 1),
-        ("search.play", f"from {PREFIX}blackbox.tree.guard import BlackboxGuard", 0),
-        ("verify.prove.claim", f"from {PREFIX}verify.explore.scope import Scope", 1),
+        (
+            "judge.from_outside.tree.evict",
+            f"from {PREFIX}judge.from_outside.request.state import A",
+            1,
+        ),
+        ("check.play", f"from {PREFIX}judge.from_outside.tree.guard import BlackboxGuard", 0),
     ],
 )
 def test_wrong_imports_are_found(module: str, source: str, wrong: list[str] | int) -> None:
@@ -111,7 +108,7 @@ def test_top_holds_rooms_and_api_alone() -> None:
     """At the top of conformance/ stand the API, its errors, the pytest plugin, and the rooms."""
     files = {path.stem for path in CONFORMANCE.glob("*.py")}
     rooms = {path.parent.name for path in CONFORMANCE.glob("*/__init__.py")}
-    assert files == {"__init__", "errors", "pytest_plugin"}
+    assert files == {"__init__", "errors"}
     assert rooms | files - {"__init__"} == set(ROOMS)
 
 
@@ -144,7 +141,7 @@ def class_names() -> Counter[str]:
     """How often each name of a class is given in the five trees."""
     return Counter(
         node.name
-        for tree in ("spec", "reference", "optimized", "live", "conformance")
+        for tree in ("spec", "reference", "optimized", "live", "conformance", "lab")
         for path in sorted((ROOT / tree).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)

@@ -17,8 +17,8 @@ import pytest
 from emitting import BACK, CACHES, SCENES, THROUGH, Scene, Witness
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Offer, make_subject
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash

@@ -1,11 +1,9 @@
 """Makes GPU-only parts of SGLang run on the CPU.
 
-The environment replaces packages that cannot be imported (`kvcanon peers make` lists them). This
-module patches the release itself: host memory is not pinned, none of it is kept free for others,
-and host pools use the copies of the stand-in for `sgl_kernel`, which SGLang imports only on a
-machine with a GPU.
-
-It replaces no code of a cache, only where memory is allocated and how bytes are copied.
+The environment replaces packages that cannot be imported (`kvcanon lab peers make` lists them).
+This module patches the release itself: host memory is not pinned, none of it is kept free for
+others, and host pools use the copies of the stand-in for `sgl_kernel`, which SGLang imports only
+on a machine with a GPU.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ def prepare() -> None:
         kernels = import_module("sgl_kernel.kvcacheio")
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"SGLang cannot be used here: {error}; `kvcanon peers make` makes an environment that "
-            "has it, or a stand-in"
+            f"SGLang cannot be used here: {error}; `kvcanon lab peers make` makes an environment "
+            "that has it, or a stand-in"
         ) from error
     for place in _HOST_POOLS:
         try:

@@ -111,3 +111,9 @@ def takes(function: Callable[..., object], name: str) -> bool:
 @cache
 def _parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
+
+
+def require_cores() -> None:
+    """Require a release that takes tree cores. Raises: UsageError."""
+    if not has("register_tree_core_backend"):
+        raise UsageError(f"SGLang {version()} takes no tree core; install sglang==0.5.23")

@@ -1,7 +1,7 @@
 """A small cache of SGLang's on a CPU, for the scripts beside this file.
 
 It uses SGLang's public objects only, and no kvcanon. The pools have one layer with one head and a
-byte or two per token. `kvcanon peers make sglang==VERSION --into DIR` makes an environment that
+byte or two per token. `kvcanon lab peers make sglang==VERSION --into DIR` makes an environment that
 has SGLang and, for what only a GPU has, stand-ins; a script runs there as
 
     DIR/sglang-0.5.13/bin/python docs/findings/sglang/removes_first_page_first.py

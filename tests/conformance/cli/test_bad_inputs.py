@@ -13,9 +13,9 @@ from time import monotonic, process_time
 import pytest
 from attrs import frozen
 
+from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.protocol.tree import ESSENTIAL
-from kvcanon.conformance.search.time_limit import VARIABLE
 
 MOST_SECONDS = 30.0
 """No bad input is silent for longer; of findings the processor time counts, as a check has its own

@@ -17,14 +17,14 @@ from attrs import evolve
 from jsonschema import Draft202012Validator
 
 from command_line import read, usage_error
+from kvcanon.conformance.check import check as check_module
+from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.plan import CheckPlan, StageOutcome
+from kvcanon.conformance.check.result import Failure, StageResult
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.processes.workers import Workers
 from kvcanon.conformance.report.json_report import SCHEMA
-from kvcanon.conformance.search import check as check_module
-from kvcanon.conformance.search.effort import EFFORTS
-from kvcanon.conformance.search.finding import Finding, Grounds
-from kvcanon.conformance.search.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.search.result import Failure, StageResult
+from kvcanon.conformance.workers.workers import Workers
 from kvcanon.spec.law import LAWS
 from paths import DOCS, HELPERS
 from reported import SERVE
@@ -35,8 +35,8 @@ SHORT_CHECK = f"""
 import sys
 from attrs import evolve
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.processes.workers import Workers, Workers
-from kvcanon.conformance.search.effort import EFFORTS
+from kvcanon.conformance.workers.workers import Workers, Workers
+from kvcanon.conformance.check.effort import EFFORTS
 EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES}, ranks_cases=4)
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))
 """

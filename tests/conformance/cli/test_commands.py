@@ -32,7 +32,9 @@ def test_help_lists_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     lines = [line.strip("│ ").split() for line in capsys.readouterr().out.splitlines()]
     first = [words[0] for words in lines if words]
-    assert [word for word in dict.fromkeys(first) if word in COMMANDS] == [*COMMANDS]
+    assert [word for word in dict.fromkeys(first) if word in COMMANDS.commands] == [
+        *COMMANDS.commands
+    ]
 
 
 def test_a_command_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,4 +49,4 @@ def test_a_command_imports_no_other() -> None:
         [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True
     )
     modules = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()}
-    assert modules & COMMANDS.keys() == {"watch"}
+    assert modules & COMMANDS.commands.keys() == {"lab", "watch"}

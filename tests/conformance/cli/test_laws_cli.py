@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from command_line import KVCANON, read, read_json, usage_error
-from kvcanon.conformance.book.laws_json import SCHEMA
+from kvcanon.conformance.laws.laws_json import SCHEMA
 from kvcanon.spec.law import LAWS, RETIRED, SITE
 from kvcanon.spec.laws.emission import EMISSIONS, cells, table
 from kvcanon.spec.refusals import cells as refusals

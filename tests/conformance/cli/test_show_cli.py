@@ -106,6 +106,6 @@ def test_no_browser_is_one_line(
     """Without a browser the measurement ends with 2 and a line that says how to get one."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("KVCANON_BROWSER", raising=False)
-    assert "no browser was found" in usage_error(capsys, "bench", "show")
+    assert "no browser was found" in usage_error(capsys, "lab", "bench", "show")
     monkeypatch.setenv("KVCANON_BROWSER", "none-of-this-name")
-    assert "KVCANON_BROWSER is 'none-of-this-name'" in usage_error(capsys, "bench", "show")
+    assert "KVCANON_BROWSER is 'none-of-this-name'" in usage_error(capsys, "lab", "bench", "show")

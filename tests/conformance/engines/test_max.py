@@ -193,7 +193,7 @@ def test_namespaces_have_salts_of_their_own() -> None:
 @pytest.mark.parametrize("name", ["max", "max-jenga", "mlx-lm"])
 def test_missing_engine_is_one_line(name: str) -> None:
     """Without the engine a check says how to get it."""
-    with pytest.raises(UsageError, match=r"is not installed here; `kvcanon peers make m\S+==\S+`"):
+    with pytest.raises(UsageError, match=r"is not installed.*`kvcanon lab peers make m\S+==\S+`"):
         load_adapter(name)
 
 

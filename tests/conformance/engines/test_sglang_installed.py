@@ -35,7 +35,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_sglang_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Without SGLang one line says how to install it."""
     line = told(capsys)
-    assert line.startswith("kvcanon: SGLang is not installed here; `kvcanon peers make sglang==")
+    assert line.startswith("kvcanon: SGLang is not installed here; `kvcanon lab peers make sg")
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ import pytest
 
 import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.engines.vllm import prompts, release
 from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -211,5 +211,5 @@ def test_miniature_is_judged() -> None:
 def test_without_vllm_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without vLLM one line says how to install it."""
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="kvcanon peers make vllm"):
+    with pytest.raises(UsageError, match="kvcanon lab peers make vllm"):
         load_adapter("vllm")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
@@ -17,8 +19,6 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.tree import ESSENTIAL, TreeCache
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Profile

@@ -12,6 +12,10 @@ import pytest
 from attrs import astuple
 
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.finding import Grounds, Tally
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
@@ -23,10 +27,6 @@ from kvcanon.conformance.protocol.pipe import (
     ChildUnclear,
     pipe_adapter,
 )
-from kvcanon.conformance.search.finding import Grounds, Tally
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

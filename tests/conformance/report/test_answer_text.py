@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.trial import Trial
-from kvcanon.conformance.search.walker import draw_case
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import Evicted, Settled
 from kvcanon.spec.types import Counts, Slots

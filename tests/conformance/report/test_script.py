@@ -10,16 +10,16 @@ import pytest
 
 from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
-from kvcanon.conformance.search.campaign import adapter_as
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.result import Failure
-from kvcanon.conformance.search.time_limit import LIMIT
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Allocate, Free, Insert, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots

@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve, fields
 from jsonschema import Draft202012Validator
 
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.json_report import SCHEMA, check_json, json_text
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.report import DEPARTURES, CheckReport, CheckVerdict, report_of
-from kvcanon.conformance.search.result import Standing
 from kvcanon.spec.config import MambaRefresh, Profile
 from kvcanon.spec.law import LAWS
 from reported import SERVE, check_of, failure_in, failure_of, result_of

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kvcanon.conformance.mutants.kill_matrix import mutated
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.calls import CALLS
-from kvcanon.conformance.variants.variant import VARIANT, VARIATIONS
-from kvcanon.conformance.vectors.marks import BY_PROFILE, freedoms_of
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.script import (
     Script,
@@ -25,8 +22,11 @@ from kvcanon.conformance.vectors.script import (
     with_numbers,
 )
 from kvcanon.conformance.vectors.vector import FOLDER, Vector, VectorLevel, read_vectors
+from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.planted import MUTANTS
+from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of
+from kvcanon.lab.variants.variant import VARIANT, VARIATIONS
 from kvcanon.spec.config import CANON
-from meta.mutants import MUTANTS
 from paths import ROOT
 
 VECTORS = read_vectors()

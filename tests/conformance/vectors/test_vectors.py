@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from kvcanon.conformance.check import vector_stage
+from kvcanon.conformance.check.campaign import SearchSpec
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.finding import Grounds
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.vector_stage import play_vector
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.search import vector_stage
-from kvcanon.conformance.search.campaign import SearchSpec
-from kvcanon.conformance.search.check import check
-from kvcanon.conformance.search.finding import Grounds
-from kvcanon.conformance.search.judges import JudgeConfig
-from kvcanon.conformance.search.result import Standing
-from kvcanon.conformance.search.trial import Trial
-from kvcanon.conformance.search.vector_stage import play_vector
-from kvcanon.conformance.variants.variant import VARIANT
 from kvcanon.conformance.vectors import vector
-from kvcanon.conformance.vectors.marks import script_of
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
@@ -32,6 +30,8 @@ from kvcanon.conformance.vectors.vector import (
     vector_from_json,
     vector_text,
 )
+from kvcanon.lab.variants.marks import script_of
+from kvcanon.lab.variants.variant import VARIANT
 from kvcanon.spec.law import LAWS
 
 VECTORS = read_vectors()

@@ -6,15 +6,15 @@ import pytest
 from attrs import frozen
 
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.play import play
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.search.play import play
-from kvcanon.conformance.variants.override import Plant
+from kvcanon.lab.mutants.planted import host_copies, load, turns
+from kvcanon.lab.variants.override import Plant
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.types import Counts, make_key
-from meta.mutants import host_copies, load, turns
 from planting import Scenario, said, sound
 from scenes import compute, fetch, lock, put
 

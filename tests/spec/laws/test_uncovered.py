@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.blackbox.tree.guard import BlackboxGuard
+from kvcanon.conformance.check.judges import JudgeConfig, make_judged
+from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.protocol.adapter import make_subject
-from kvcanon.conformance.search.judges import JudgeConfig, make_judged
-from kvcanon.conformance.variants.variant import varied
+from kvcanon.lab.variants.variant import varied
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import SpecViolation

@@ -1,0 +1,111 @@
+"""What the main process of a check knows of a cache; a worker loads it and makes one to find out.
+
+A worker that dies at the import or in the factory leaves a usage error: there is nothing to judge.
+"""
+
+from __future__ import annotations
+
+from attrs import fields, frozen
+
+from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.making import LOADING, NotMade, made_in_time
+from kvcanon.conformance.check.time_limit import CacheSilent
+from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    Offer,
+    RequestSubject,
+    Subject,
+    Unoffered,
+    lacks_of,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.conformance.workers.ending import SILENT, ProcessDied
+from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.conformance.workers.workers import Workers
+from kvcanon.spec.config import CacheConfig, Profile
+
+CONFIGS_TRIED = 200
+"""How many configurations are tried until a cache is made with one."""
+FAILURES_TRIED = 8
+"""How many factory calls may fail before the cache counts as one that cannot be made."""
+DEATHS_TRIED = 3
+"""How many of them may end their process."""
+
+
+@frozen
+class CacheFacts:
+    """A cache without its code: what its adapter declares, and what one cache showed."""
+
+    name: str
+    """The name on the command line."""
+    kind: CacheKind
+    offer: Offer
+    profile: Profile
+    lacks: tuple[str, ...]
+    """Operations that the cache lacks, and needs of laws that it does not show."""
+
+
+def facts_of(name: str, by: Workers, *, black_box: bool) -> CacheFacts:
+    """Load a cache and make one, in a worker. Raises: UsageError."""
+    first = 0
+    for tried in range(1, DEATHS_TRIED + 1):
+        try:
+            return by.executor.submit(look_at, name, black_box, first).result()
+        except ProcessDied as died:
+            noted, silent = died.ending.noted, died.ending.name == SILENT
+            what = f"{'' if silent else 'it '}{died}{_last_line(died.ending.words)}"
+            if noted.place == LOADING or not noted.place:
+                raise UsageError(f"{name} cannot be imported: {what}") from None
+            if silent or tried == DEATHS_TRIED:
+                raise UsageError(f"{name} made no cache: {what}") from None
+            first = int(noted.place) + 1
+    raise UsageError(f"{name} made no cache")
+
+
+def look_at(name: str, black_box: bool, first: int) -> CacheFacts:  # Of a job.
+    """Load a cache and make one, from the drawn configuration `first` on. Raises: UsageError."""
+    adapter = adapter_as(name, black_box=black_box)
+    faults: list[UsageError] = []
+    refused = Unoffered()
+    for seed in range(first, CONFIGS_TRIED):
+        NOTE.place(str(seed).encode())
+        config = draw_case(seed, adapter.offer).config
+        try:
+            subject = _made(adapter, config)
+        except Unoffered as refusal:
+            refused = refusal
+        except UsageError as fault:
+            faults.append(fault)
+            if isinstance(fault, NotMade) and fault.name == CacheSilent.__name__:
+                break
+            if len(faults) == FAILURES_TRIED:
+                break
+        else:
+            declared = {each.name: getattr(adapter.offer, each.name) for each in fields(Offer)}
+            # A subclass would be imported where these facts are read.
+            offer = Offer(**declared)
+            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks_of(subject))
+    if not faults:
+        raise UsageError(
+            f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "
+            "list in its Offer what it supports"
+        )
+    if isinstance(faults[0], NotMade):
+        raise UsageError(f"{name} made no cache: {faults[0]}")
+    raise faults[0]
+
+
+def _made(adapter: Adapter, config: CacheConfig) -> Subject | RequestSubject:
+    if adapter.kind is CacheKind.REQUEST:
+        return made_in_time(lambda: make_request_subject(adapter, config))
+    return made_in_time(lambda: make_subject(adapter, config))
+
+
+def _last_line(words: str) -> str:
+    """The last line that a process wrote before the stacks of its threads, in brackets."""
+    said = words.partition("Fatal Python error")[0].strip().splitlines()
+    return f" ({said[-1][:200]})" if said else ""

@@ -1,0 +1,124 @@
+"""How a case is judged: by which laws, by states or from outside; and the judge of a new cache."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from attrs import evolve, frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
+from kvcanon.conformance.judge.by_states.capture import no_ranks
+from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
+from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.judge.by_states.ranks import make_ranks
+from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    RequestSubject,
+    Subject,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Law, Need
+
+
+@frozen
+class JudgeConfig:
+    """How a cache is judged."""
+
+    black_box: bool = False
+    """Whether to judge by answers and events only, even if the cache shows its state."""
+    laws: tuple[Law, ...] | None = None
+    """The laws to check; None for all, an empty tuple for none."""
+    thorough: bool = False
+    """Whether to check every law on everything, instead of on what a step touched."""
+    events_late: bool = False
+    """Whether the judge sees events only when a client takes them, as some cases have it."""
+    ranks: int = 1
+    """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
+    checked."""
+    known: frozenset[str] = frozenset()
+    """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
+
+    def of_case(self, case: Case) -> JudgeConfig:
+        """The same, with `events_late` and `ranks` as in a case."""
+        return evolve(self, events_late=case.events_late, ranks=max(self.ranks, case.ranks))
+
+    def laws_for(self, shows: Collection[Need]) -> list[Law]:
+        """The laws that can be checked on a cache that shows this much."""
+        of_ranks = self.ranks > 1
+        chosen = [each for each in self.every_law if each.needs <= set(shows)]
+        return [each for each in chosen if (Need.RANKS in each.needs) is of_ranks]
+
+    @property
+    def every_law(self) -> tuple[Law, ...]:
+        """The laws to check, whatever a cache shows."""
+        return tuple(LAWS.values()) if self.laws is None else self.laws
+
+
+ALL_JUDGES = JudgeConfig()
+
+
+def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
+    """The laws with these ids; None for None, which means all laws. Raises: UsageError."""
+    return None if law_ids is None else tuple(find_law(law_id) for law_id in law_ids)
+
+
+def make_judged(
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: JudgeConfig = ALL_JUDGES,
+    on_should: OnShould | None = None,
+) -> tuple[Subject, GuardedCache | BlackboxGuard]:
+    """Make an empty cache, and the judge through which it is used. Raises: as `make_subject`.
+
+    Where several ranks get the calls, the cache stands for all of them; a cache that cannot be
+    judged like this does not offer it.
+
+    If only SHOULD laws are broken, the judge calls `on_should`; without it, the judge raises.
+    """
+    if judges.ranks > 1 and judges.black_box:
+        raise Unoffered("ranks are compared by their states")
+    several = judges.ranks > 1
+    subject = (
+        make_ranks(adapter, config, judges.ranks) if several else make_subject(adapter, config)
+    )
+    if Need.SNAPSHOT in subject.shows and not judges.black_box:
+        try:
+            return subject, guard_states(
+                subject.cache,
+                laws=judges.laws_for(subject.shows),
+                copies=subject.copies,
+                new=True,
+                on_should=on_should,
+                thorough=judges.thorough,
+                ranks=subject.ranks or no_ranks,
+            )
+        except Exception as error:
+            raise UsageError(
+                f"{adapter.name}: the second snapshot of a new cache raised "
+                f"{describe_exception(error)}"
+            ) from error
+    late = judges.events_late
+    return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
+
+
+def make_judged_requests(
+    adapter: Adapter,
+    config: CacheConfig,
+    judges: JudgeConfig = ALL_JUDGES,
+    on_should: OnShould | None = None,
+) -> tuple[RequestSubject, RequestBlackboxGuard]:
+    """As `make_judged`, for a request cache. Raises: as `make_request_subject`."""
+    if judges.ranks > 1:
+        raise Unoffered("request caches are not compared as ranks")
+    subject = make_request_subject(adapter, config)
+    laws, black_box = judges.every_law, judges.black_box
+    return subject, RequestBlackboxGuard(
+        subject, adapter.profile, laws, on_should, black_box=black_box
+    )

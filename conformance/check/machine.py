@@ -1,0 +1,328 @@
+"""The machine: Hypothesis draws cases, with one rule for each action.
+
+A rule takes plain numbers, so that Hypothesis prints code that can be pasted. Each failure is also
+a `Case`, which can be played without Hypothesis.
+
+Failing cases are reduced as those of the walker are: Hypothesis does not stop at a deadline.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+from attrs import Factory, define, evolve, frozen
+from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
+from hypothesis.errors import Flaky
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import (
+    DRAIN,
+    PICKS,
+    Action,
+    Case,
+    case_from_json,
+    case_to_json,
+    config_from_json,
+)
+from kvcanon.conformance.cases.draw_config import any_config
+from kvcanon.conformance.check.finding import Finding, Tally
+from kvcanon.conformance.check.hypothesis_constants import no_local_constants
+from kvcanon.conformance.check.play import SideBySide
+from kvcanon.conformance.check.reduce import Reduction, reduce_until
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import Component
+
+STEPS = 50
+"""Actions of a case."""
+DRAINING = "drain"
+"""In the note of a worker, after all actions."""
+
+CI = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,  # A deadline would measure the machine.
+    # To shrink has no time limit, and the explain phase traces every line.
+    phases=(Phase.reuse, Phase.generate),
+    # The number of reported bugs would depend on the clock.
+    report_multiple_bugs=False,
+    verbosity=Verbosity.quiet,
+    print_blob=False,
+    # A busy machine makes any draw slow.
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""No database: the same seed finds the same failures."""
+
+DEEP = settings(CI, derandomize=False)
+"""Settings for a database, which tries earlier failures first."""
+
+
+class HypothesisFailure(AssertionError):
+    """A finding in a case that Hypothesis drew."""
+
+    def __init__(self, finding: Finding, case: Case) -> None:
+        super().__init__(finding.words)
+        self.finding = finding
+        self.case = case
+
+
+@define
+class Journal:
+    """The results of the drawn cases."""
+
+    tally: Tally = Factory(Tally)
+    """The counts up to the first finding that ends a case; later cases only repeat it."""
+    ends: float = inf
+    """The moment of `monotonic` after which no case begins."""
+    cut: bool = False
+    """Whether a case did not begin."""
+    closed: bool = False
+    shortest: HypothesisFailure | None = None
+    unkept: HypothesisFailure | None = None
+    """The shortest case that breaks SHOULD laws alone."""
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """One case that Hypothesis draws. `machine_of` adds the trial and the rules."""
+
+    trial: Trial
+    journal: Journal
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = CacheConfig()
+        self._caches: SideBySide | None = None
+        self._drain: tuple[Component, ...] = ()
+        self._actions: list[Action] = []
+
+    def start(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+        """Make the caches. Raises: HypothesisFailure."""
+        self.config = config_from_json(config)
+        self._drain = tuple(map(Component, drain))
+        trial, journal = self.trial, self.journal
+        if monotonic() > journal.ends and not journal.closed:
+            journal.cut = True
+            return
+        try:
+            NOTE.place(_line(case_to_json(Case(self.config, (), self._drain))))
+            self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
+        except UsageError:
+            case = Case(self.config, (), ())
+            finding, _ = trial.play(case)
+            if finding is not None:
+                self._raise(finding, case)
+
+    def act(self, action: Action) -> None:
+        """Do an action. Raises: HypothesisFailure."""
+        if self._caches is None or self._caches.over:
+            return
+        self._actions.append(action)
+        NOTE.more(_line(action))
+        self._caches.act(action)
+        for finding in self._caches.findings():
+            self._raise(finding, Case(self.config, tuple(self._actions), ()))
+
+    def teardown(self) -> None:
+        """Drain, unless there is a finding. Raises: HypothesisFailure."""
+        if self._caches is None:
+            return
+        found_before = bool(self._caches.findings())
+        if not found_before:
+            NOTE.more(_line(DRAINING))
+            self._caches.drain(self._drain)
+        findings = self._caches.findings()
+        if not self.journal.closed:
+            self.journal.tally.add(self._caches.tallies()[self.trial.adapter.name])
+            self.journal.closed = bool(findings)
+        case = Case(self.config, tuple(self._actions), self._drain)
+        for finding in () if found_before else findings:
+            self._raise(finding, case)
+        for finding in () if findings else self._caches.unkept():
+            self.journal.unkept = _shorter(self.journal.unkept, HypothesisFailure(finding, case))
+
+    def _raise(self, finding: Finding, case: Case) -> None:
+        found = HypothesisFailure(finding, case)
+        self.journal.shortest = _shorter(self.journal.shortest, found)
+        raise found
+
+
+def _line(value: object) -> bytes:
+    """A line of a note."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def noted_case(place: bytes) -> Case:
+    """The case that a process noted before it ended. Raises: UsageError: it noted none."""
+    if not place:
+        raise UsageError("the process ended before it drew a case")
+    first, *later = map(json.loads, place.splitlines())
+    case = case_from_json(first)
+    drained = DRAINING in later
+    actions = tuple(Action(*each) for each in later if each != DRAINING)
+    return evolve(case, actions=actions, drain=case.drain if drained else ())
+
+
+def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:
+    """The finding with fewer actions; the first if they are as long."""
+    if one is None or len(other.case.actions) < len(one.case.actions):
+        return other
+    return one
+
+
+def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
+    """Make a machine for a cache: a class whose `TestCase` runs under unittest and pytest."""
+    drains = st.permutations([component.value for component in DRAIN])
+    begins = initialize(config=_configs(trial.adapter.offer), drain=drains)
+    members: dict[str, Any] = {name: _rule_of(name) for name in ACTIONS}
+    members["begin"] = begins(begin)
+    members |= {"trial": trial, "journal": journal or Journal(), "__module__": __name__}
+    return cast("type[CacheMachine]", type("CacheMachine", (CacheMachine,), members))
+
+
+@frozen
+class MachineRun:
+    """The result of the cases that Hypothesis drew."""
+
+    failures: tuple[Failure, ...]
+    """The first failure in its smallest case; more of them if only longer cases break some law."""
+    tally: Tally
+    cut: bool
+    """Whether the time was over before all cases were drawn."""
+
+
+def run_machine(
+    trial: Trial,
+    *,
+    examples: int,
+    steps: int = STEPS,
+    from_seed: int = 0,
+    database: ExampleDatabase | None = None,
+) -> tuple[Failure | None, Tally]:
+    """As `draw_cases`, in any time. Returns the first failure, and the counts."""
+    drawn = draw_cases(
+        trial, examples=examples, steps=steps, from_seed=from_seed, database=database
+    )
+    return next(iter(drawn.failures), None), drawn.tally
+
+
+def draw_cases(
+    trial: Trial,
+    *,
+    examples: int,
+    steps: int = STEPS,
+    from_seed: int = 0,
+    database: ExampleDatabase | None = None,
+    ends: float = inf,
+    deadline: float = inf,
+) -> MachineRun:
+    """Draw cases from a seed, up to the first failure, and reduce it.
+
+    No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
+    failure of SHOULD laws alone is returned only if there is no other.
+
+    Processes may share a database; caches must not: each needs its own folder or prefix of keys.
+    """
+    journal = Journal(ends=ends)
+    machine = seed(from_seed)(machine_of(trial, journal))
+    chosen = settings(
+        CI if database is None else DEEP,
+        max_examples=examples,
+        stateful_step_count=steps + 1,  # The first is `begin`.
+        database=database,
+    )
+    try:
+        with no_local_constants():
+            run_state_machine_as_test(machine, settings=chosen)
+    except (HypothesisFailure, Flaky):
+        # A fault that hangs until the time limit may not show again in a replay.
+        if journal.shortest is None:
+            raise
+    shown = journal.shortest or journal.unkept
+    failures = () if shown is None else _failures(trial, shown, from_seed, deadline)
+    return MachineRun(tuple(failures), journal.tally, journal.cut)
+
+
+def _failures(
+    trial: Trial, shown: HypothesisFailure, from_seed: int, deadline: float
+) -> Iterator[Failure]:
+    """The failure of a case, and one for each law that none of the reduced cases breaks."""
+    seen: set[str] = set()
+    first, case = shown.finding, shown.case
+    for finding in (first, *map(first.of_law, first.broken[1:])):
+        if finding.name in seen:
+            continue
+        # A failure of a cache that is not deterministic may not be reducible.
+        reduction = reduce_until(case, finding, trial, deadline) or Reduction(
+            case, finding, done=False
+        )
+        seen.update(reduction.finding.broken)
+        yield Failure(
+            reduction.finding,
+            reduction.case,
+            origin=f"machine, seed {from_seed}",
+            times=1,
+            black_box=trial.judges.black_box,
+            against=trial.against.name if trial.against else None,
+            inside=trial.laws_inside(reduction.case, reduction.finding),
+            reduced=reduction.done,
+        )
+
+
+Option = TypeVar("Option")
+
+
+@st.composite
+def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
+    """A configuration as a value for JSON, which prints as code."""
+
+    def pick(options: Sequence[Option], /) -> Option:
+        return draw(st.sampled_from(options))
+
+    case = case_to_json(Case(any_config(pick, offer), ()))
+    config: dict[str, Any] = json.loads(json.dumps(case["config"]))
+    return config
+
+
+def begin(machine: CacheMachine, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+    """Make the caches of a case, and set the order of the drain."""
+    machine.start(config, drain)
+
+
+Rule = Callable[..., None]
+
+
+def _rule_of(name: str) -> Rule:
+    """The rule of an action."""
+    kind = ACTIONS[name]
+
+    def do(machine: CacheMachine, **picked: int) -> None:
+        machine.act(Action(name, **picked))
+
+    do.__name__ = name
+    # Unused picks have names with an underscore in front.
+    used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
+    as_rule: Callable[..., Callable[[Rule], Rule]] = rule
+    made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
+    return precondition(_has_host_tier)(made) if kind.host else made
+
+
+def _has_host_tier(machine: CacheMachine) -> bool:
+    return machine.config.host_tier

@@ -1,0 +1,348 @@
+"""Plays a case: clients call judged caches side by side until the case ends or each has failed.
+
+Each cache has its own client. After the first difference, two caches may get different calls, and
+each is judged by the calls that it got.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from attrs import evolve
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.cases.actions import act
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
+from kvcanon.conformance.check.clients import ClientFactory, namespaces_of
+from kvcanon.conformance.check.finding import Finding, Grounds, Tally
+from kvcanon.conformance.check.judges import (
+    ALL_JUDGES,
+    JudgeConfig,
+    make_judged,
+    make_judged_requests,
+)
+from kvcanon.conformance.check.making import is_users_interrupt, made_in_time
+from kvcanon.conformance.check.time_limit import LIMIT, CacheSilent, within
+from kvcanon.conformance.errors import (
+    AnswerError,
+    OnExcused,
+    UsageError,
+    ViolationError,
+    describe_exception,
+    explain_exception,
+)
+from kvcanon.conformance.judge.by_states.agreement import (
+    AnswerDifference,
+    Recorder,
+    first_difference,
+)
+from kvcanon.conformance.judge.by_states.guard import GuardedCache
+from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    Unoffered,
+)
+from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import Component
+from kvcanon.spec.views import PageNumbers
+
+
+class CaseRun:
+    """One cache in one case, up to the first finding that ends it."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        config: CacheConfig,
+        stamps: Stamps,
+        judges: JudgeConfig,
+        *,
+        compared: bool = False,
+        is_model: bool = False,
+        folded: bool = False,
+        ends_at_should: bool = False,
+        clients: ClientFactory | None = None,
+    ) -> None:
+        """Make the cache, its judge and its client. Raises: as `make_subject`.
+
+        `compared` keeps the answers for `compare_with`, `folded` keeps only what they come to, and
+        `is_model` says that it is the other cache there. A broken SHOULD law ends the run only with
+        `ends_at_should`. `clients` makes the client, and so may observe its calls.
+        """
+        self.name = adapter.name
+        self.finding: Finding | None = None
+        self.unkept: Finding | None = None
+        """The first finding of broken SHOULD laws alone; it does not end the case."""
+        self._known = judges.known
+        self._known_broken: set[str] = set()
+        """The known laws that were broken; they do not end the case."""
+        self.recorder: Recorder | None = None
+        self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
+        self.client: Client | RequestClient
+        self._is_model = is_model
+        self._actions = 0
+        self._at = 0
+        """Index of the current or last action."""
+        factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
+        on_should = None if ends_at_should else OnExcused(self._note_excused, judges.known)
+        NOTE.step(0, 0, compared=is_model)
+        if adapter.kind is CacheKind.REQUEST:
+            request_subject, judge = made_in_time(
+                lambda: make_judged_requests(adapter, config, judges, on_should)
+            )
+            self._judge, self._service = judge, judge.service
+            self.client = factory.request_client(judge, request_subject, stamps, namespaces)
+        else:
+            subject, self._judge = made_in_time(
+                lambda: make_judged(adapter, config, judges, on_should)
+            )
+            self.recorder = Recorder(self._judge, recording=compared, folding=folded)
+            self._service = self.recorder.service
+            self.client = factory.tree_client(self.recorder, subject, stamps, namespaces)
+
+    def act(self, action: Action) -> None:
+        """Do an action of the case. A fault becomes the finding, and ends the run."""
+        client = self.client
+        self._at = self._actions
+        if isinstance(client, RequestClient):
+            self._try(lambda: act_by_requests(client, *action))
+        else:
+            self._try(lambda: act(client, *action))
+        self._actions += 1
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain the cache, unless there is a finding."""
+        self._at = self._actions
+        self._try(lambda: self.client.drain(order))
+
+    def tally(self) -> Tally:
+        """The counts so far."""
+        exercised, service = Counter(self._judge.laws_exercised), self._service
+        return Tally(
+            1,
+            self._actions,
+            self._judge.steps,
+            +exercised,
+            Counter(service.served),
+            Counter(service.refused),
+            known=Counter(self._known_broken),
+        )
+
+    def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:
+        """Note the first difference from the cache that this one must agree with."""
+        ours, theirs = model.recorder, self.recorder
+        if ours is not None and theirs is not None and not (self.finding or model.finding):
+            NOTE.step(self._at, self._judge.steps, compared=self._is_model)
+            differences: list[AnswerDifference | None] = []
+            try:
+                within(
+                    LIMIT.seconds,
+                    lambda: differences.append(first_difference(ours, theirs, numbers)),
+                )
+            except CacheSilent as silence:
+                self._crashed(silence, f"{silence}, where it shows its state")
+                return
+            except BaseException as error:  # Perhaps no law checked the state.
+                if is_users_interrupt(error):
+                    raise
+                text = f"shows a state that cannot be compared: {describe_exception(error)}"
+                words = f"{text}\n{explain_exception(error)}"
+                self._found(Grounds.AGREEMENT, "state", text, words)
+                return
+            (difference,) = differences
+            if difference is not None:
+                self._found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
+                if difference.index is not None and self.finding is not None:
+                    later = max(0, len(theirs.facts) - 1 - difference.index)
+                    self.finding = evolve(self.finding, operation=self._judge.steps - later)
+        self.forget_recorded()
+
+    def forget_recorded(self) -> None:
+        """Drop the recorded answers, which were compared."""
+        if self.recorder is not None:
+            self.recorder.forget()
+
+    def _try(self, do: Callable[[], object]) -> None:
+        if self.finding is not None:
+            return
+        NOTE.step(self._at, self._judge.steps, compared=self._is_model)
+        try:
+            within(LIMIT.seconds, do)
+        except ViolationError as broken:
+            self.finding = self._finding_of(broken)
+        except CacheError as refusal:
+            text = f"refused in the drain, which gives back only what clients hold: {refusal}"
+            self._found(Grounds.CRASH, type(refusal).__name__, text, text)
+        except AnswerError as wrong:
+            self._found(Grounds.CRASH, type(wrong).__name__, str(wrong), str(wrong))
+        except CacheSilent as silence:
+            self._crashed(silence, str(silence))
+        except BaseException as error:  # A cache may raise nothing but refusals.
+            if is_users_interrupt(error):
+                raise
+            self._crashed(error, f"raised {describe_exception(error)}")
+
+    def _crashed(self, error: BaseException, text: str) -> None:
+        """Note an exception as the finding; to be called where it is handled."""
+        self._found(Grounds.CRASH, type(error).__name__, text, explain_exception(error))
+
+    def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
+        """Note a finding that is of no law; it ends the run."""
+        self.finding = Finding(
+            self.name, grounds, name, (), text, words, self._at, self._judge.steps
+        )
+
+    def _note_excused(self, broken: ViolationError) -> None:
+        """Note known laws, and the first broken SHOULD laws with later ones; the case goes on."""
+        found = self._finding_of(broken)
+        if self.unkept is None or not found.broken:
+            self.unkept = found if found.broken else self.unkept
+            return
+        texts = {**self.unkept.evidence, **found.evidence, **self.unkept.evidence}
+        self.unkept = evolve(self.unkept, broken=tuple(texts), texts=tuple(texts.values()))
+
+    def _finding_of(self, broken: ViolationError) -> Finding:
+        """The finding of the laws that are not known to be broken; the others are noted."""
+        texts: dict[str, str] = {}
+        for each in broken.violations:
+            if each.law.law_id in self._known:
+                self._known_broken.add(each.law.law_id)
+            else:
+                texts.setdefault(each.law.law_id, each.text)
+        return Finding(
+            cache=self.name,
+            grounds=Grounds.LAW,
+            name=next(iter(texts), ""),
+            broken=tuple(texts),
+            text=next(iter(texts.values()), ""),
+            words=str(broken),
+            action=self._at,
+            operation=self._judge.steps,
+            texts=tuple(texts.values()),
+            after=broken.after,
+        )
+
+
+class SideBySide:
+    """Caches in one case, each with its own client, up to the first finding of each.
+
+    `against` is a cache that the others must agree with. A cache that does not offer the
+    configuration is not played, and its tally says so. Raises: UsageError.
+    """
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        adapters: Sequence[Adapter],
+        judges: JudgeConfig = ALL_JUDGES,
+        against: Adapter | None = None,
+    ) -> None:
+        self._stamps = Stamps(config.slot_bytes)
+        everyone = [*adapters, against] if against is not None else adapters
+        if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
+            raise UsageError("request caches cannot be compared; leave `against` out")
+        self._absent: list[str] = []
+        self._compared = against is not None
+        self._folded = against is not None and against.compared_folded
+        made = [self._run(each, config, judges) for each in adapters]
+        self._runs = [run for run in made if run is not None]
+        self._model = None
+        if against is not None:
+            self._model = self._run(against, config, judges, is_model=True)
+        self._everyone = [self._model, *self._runs] if self._model else self._runs
+        if self._model is not None:
+            # All clients use only what all caches have; otherwise their calls would differ at once.
+            can = frozenset.intersection(*(run.client.can for run in self._everyone))
+            namespaces = min((run.client.namespaces for run in self._everyone), key=len)
+            for run in self._everyone:
+                run.client.can, run.client.namespaces = can, namespaces
+
+    @property
+    def over(self) -> bool:
+        """Whether every cache has a finding, so that no further action changes the result."""
+        return all(run.finding is not None for run in self._runs)
+
+    def act(self, action: Action) -> None:
+        """Let every client do an action."""
+        for run in self._everyone:
+            run.act(action)
+        self._compare()
+
+    def drain(self, order: Sequence[Component]) -> None:
+        """Drain every cache."""
+        for run in self._everyone:
+            run.drain(order)
+        self._compare()
+
+    def findings(self) -> list[Finding]:
+        """The findings so far that ended the case for a cache."""
+        return [run.finding for run in self._everyone if run.finding is not None]
+
+    def unkept(self) -> list[Finding]:
+        """The findings so far of broken SHOULD laws, one for each cache that has any."""
+        return [run.unkept for run in self._everyone if run.unkept is not None]
+
+    def tallies(self) -> dict[str, Tally]:
+        """The counts so far, by cache."""
+        played = {run.name: run.tally() for run in self._everyone}
+        return played | {name: Tally(unoffered=1) for name in self._absent}
+
+    def _run(
+        self,
+        adapter: Adapter,
+        config: CacheConfig,
+        judges: JudgeConfig,
+        *,
+        is_model: bool = False,
+    ) -> CaseRun | None:
+        """Make the run of a cache; None if the cache does not offer the configuration."""
+        try:
+            return CaseRun(
+                adapter,
+                config,
+                self._stamps,
+                judges,
+                compared=self._compared,
+                is_model=is_model,
+                folded=self._folded,
+            )
+        except Unoffered:
+            self._absent.append(adapter.name)
+            return None
+
+    def _compare(self) -> None:
+        """Compare every cache with the one that it must agree with."""
+        model = self._model
+        if model is None:
+            return
+        for run in self._runs:
+            run.compare_with(model, self._stamps.numbers)
+        model.forget_recorded()
+
+
+def play(
+    case: Case,
+    adapters: Sequence[Adapter],
+    judges: JudgeConfig = ALL_JUDGES,
+    against: Adapter | None = None,
+) -> tuple[list[Finding], dict[str, Tally]]:
+    """Play a case on caches side by side; `against` is a cache that the others must agree with.
+
+    A finding ends the case for its cache, unless only SHOULD laws are broken; such findings come
+    last. Returns the findings, and the counts of each cache. Raises: UsageError.
+    """
+    caches = SideBySide(case.config, adapters, judges.of_case(case), against)
+    for action in case.actions:
+        caches.act(action)
+        if caches.over:
+            break
+    if case.drain:
+        caches.drain(case.drain)
+    return [*caches.findings(), *caches.unkept()], caches.tallies()

@@ -1,0 +1,303 @@
+"""The store: the finished blocks of a campaign, for several machines and for later runs.
+
+A store is a directory or a Redis. Each process claims a block, plays it, and stores its report. A
+claim expires after a while, so that a machine may fail at any time. If a claim expires too early, a
+block is played twice; the second report is the same as the first, and replaces it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, cast
+
+from attrs import asdict, evolve
+from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
+
+from kvcanon import __version__
+from kvcanon.conformance.cases.case import case_from_json, case_to_json
+from kvcanon.conformance.check.campaign import (
+    AnySearch,
+    CampaignReport,
+    CaseBlocks,
+    FindingGroup,
+    OnBlock,
+    SearchSpec,
+    search_blocks,
+)
+from kvcanon.conformance.check.finding import Finding, Grounds, Tally
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.workers.workers import Workers
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+FORMAT = 3
+"""The version of stored reports; another version is another campaign."""
+CLAIM_SECONDS = 1800
+"""A claim expires after this time; no block should take so long."""
+
+
+class Store(ABC):
+    """The blocks of one campaign: claims and reports."""
+
+    def __init__(self) -> None:
+        self._first_open = 0
+
+    def claim(self) -> int:
+        """Claim the next block that is neither done nor claimed."""
+        block = self._first_open
+        while True:
+            if self._is_done(block):
+                self._first_open += block == self._first_open
+            elif self._take(block):
+                # Another process may have completed it meanwhile.
+                if not self._is_done(block):
+                    return block
+                self.release(block)
+            block += 1
+
+    @abstractmethod
+    def complete(self, block: int, report: CampaignReport) -> None:
+        """Store the report of a claimed block."""
+
+    @abstractmethod
+    def release(self, block: int) -> None:
+        """Release a claim."""
+
+    @abstractmethod
+    def reports(self) -> Iterator[CampaignReport]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+
+    @abstractmethod
+    def _is_done(self, block: int) -> bool: ...
+
+    @abstractmethod
+    def _take(self, block: int) -> bool:
+        """Claim a block; False if it is claimed. At most one of several processes gets it."""
+
+
+class DirectoryStore(Store):
+    """A store in a directory that all machines can write to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._claims, self._done = directory / "claims", directory / "done"
+        for each in (self._claims, self._done):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def complete(self, block: int, report: CampaignReport) -> None:
+        """Store the report of a claimed block."""
+        with NamedTemporaryFile("w", dir=self._claims, suffix=".part", delete=False) as part:
+            part.write(report_to_json(report))
+        Path(part.name).replace(self._report(block))
+        self.release(block)
+
+    def release(self, block: int) -> None:
+        """Release a claim."""
+        self._claim(block).unlink(missing_ok=True)
+
+    def reports(self) -> Iterator[CampaignReport]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+        for path in sorted(self._done.glob("*.json")):
+            yield report_from_json(path.read_text())
+
+    def _is_done(self, block: int) -> bool:
+        return self._report(block).exists()
+
+    def _take(self, block: int) -> bool:
+        claim = self._claim(block)
+        try:
+            if time.time() - claim.stat().st_mtime > CLAIM_SECONDS:
+                claim.unlink()
+        except FileNotFoundError:
+            pass
+        try:
+            claim.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def _claim(self, block: int) -> Path:
+        return self._claims / f"{block:09}"
+
+    def _report(self, block: int) -> Path:
+        return self._done / f"{block:09}.json"
+
+
+class RedisStore(Store):
+    """A store in a Redis that all machines can reach."""
+
+    def __init__(self, client: Redis, campaign: str) -> None:
+        super().__init__()
+        self._client = client
+        self._done = f"kvcanon:{campaign}:done"
+        self._claims = f"kvcanon:{campaign}:claim"
+
+    def complete(self, block: int, report: CampaignReport) -> None:
+        """Store the report of a claimed block."""
+        self._client.hset(self._done, str(block), report_to_json(report))
+        self.release(block)
+
+    def release(self, block: int) -> None:
+        """Release a claim."""
+        self._client.delete(f"{self._claims}:{block}")
+
+    def reports(self) -> Iterator[CampaignReport]:
+        """The reports of all blocks that are done, in the order of the blocks."""
+        done = cast("dict[bytes, bytes]", self._client.hgetall(self._done))
+        for block in sorted(done, key=int):
+            yield report_from_json(done[block])
+
+    def _is_done(self, block: int) -> bool:
+        return bool(self._client.hexists(self._done, str(block)))
+
+    def _take(self, block: int) -> bool:
+        claim = f"{self._claims}:{block}"
+        return bool(self._client.set(claim, "claimed", nx=True, ex=CLAIM_SECONDS))
+
+
+def require_store(location: str) -> None:
+    """Refuse a folder that cannot be written, or a Redis that does not answer. Raises: UsageError.
+
+    A check looks before it plays anything.
+    """
+    if _is_redis(location):
+        _redis(location).close()
+        return
+    try:
+        Path(location).mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=location):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"the store {location} cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def open_store(location: str, spec: SearchSpec, cases_each: int) -> Store:
+    """Open the store of a campaign in a directory or a Redis. Raises: UsageError."""
+    campaign = campaign_name(spec, cases_each)
+    if _is_redis(location):
+        return RedisStore(_redis(location), campaign)
+    return DirectoryStore(Path(location) / campaign)
+
+
+def open_examples(location: str, spec: SearchSpec) -> ExampleDatabase:
+    """Open the database of Hypothesis at the same location. Raises: UsageError."""
+    campaign = campaign_name(spec, 0)
+    if _is_redis(location):
+        client = _redis(location)
+        from hypothesis.extra.redis import RedisExampleDatabase  # noqa: PLC0415  # It needs redis.
+
+        return RedisExampleDatabase(client, key_prefix=f"kvcanon:{campaign}:".encode())
+    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
+
+
+def campaign_name(spec: SearchSpec, cases_each: int) -> str:
+    """The name of a campaign: a readable part, and a digest of everything that defines it."""
+    facts = [__version__, FORMAT, *asdict(spec).values(), cases_each]
+    digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
+    readable = "".join(each if each.isalnum() else "-" for each in spec.cache)
+    return f"{readable}-seed-{spec.seed}-{digest}"
+
+
+def _is_redis(location: str) -> bool:
+    return location.startswith(("redis://", "rediss://"))
+
+
+def _redis(url: str) -> Redis:
+    """Connect to a Redis. Raises: UsageError: it does not answer."""
+    try:
+        from redis import Redis  # noqa: PLC0415  # An optional dependency.
+        from redis.exceptions import RedisError  # noqa: PLC0415  # As above.
+    except ImportError as error:
+        raise UsageError("a store in Redis needs the extra kvcanon[redis]") from error
+    try:
+        client = Redis.from_url(url)
+        client.ping()
+    except (RedisError, ValueError) as error:
+        raise UsageError(f"no Redis answers at {url}: {error}") from error
+    return client
+
+
+def share_blocks(
+    search: AnySearch, store: Store, cases_each: int, by: Workers, *, deadline: float, done: OnBlock
+) -> tuple[CampaignReport, str]:
+    """Play unclaimed blocks until the time is over or enough was found.
+
+    Returns the report of all blocks in the store, also of other processes and earlier runs, and why
+    the search ended.
+    """
+    claimed: set[int] = set()
+    unfinished = CampaignReport()
+
+    def claims() -> Iterator[int]:
+        while True:
+            block = store.claim()
+            claimed.add(block)
+            yield block
+
+    def keep(block: int, report: CampaignReport) -> None:
+        if report.cut:
+            unfinished.add(report)
+        else:
+            store.complete(block, report)
+            claimed.discard(block)
+        done(block, report)
+
+    try:
+        ours, why = search_blocks(search, CaseBlocks(claims(), cases_each, keep), by, deadline)
+    finally:
+        for block in claimed:
+            store.release(block)
+    total = CampaignReport()
+    for report in store.reports():
+        total.add(report)
+    total.add(unfinished)
+    for groups, own in ((total.found, ours.found), (total.beside, ours.beside)):
+        for fingerprint in own:
+            groups[fingerprint] = evolve(groups[fingerprint], earlier=False)
+    return total, why
+
+
+# Reports as JSON.
+
+
+def report_to_json(report: CampaignReport) -> str:
+    """A report as a line of JSON."""
+    found, beside = (
+        [{**asdict(each), "case": case_to_json(each.case)} for each in groups.values()]
+        for groups in (report.found, report.beside)
+    )
+    return json.dumps({"tally": asdict(report.tally), "found": found, "beside": beside})
+
+
+def report_from_json(text: str | bytes) -> CampaignReport:
+    """The report of an earlier run or another machine."""
+    value: dict[str, Any] = json.loads(text)
+    tally = value["tally"]
+    counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused", "known")}
+    report = CampaignReport(Tally(**{**tally, **counters}))
+    for each in value["found"]:
+        report.take(_group_from_json(each))
+    for each in value["beside"]:
+        report.take_beside(_group_from_json(each))
+    return report
+
+
+def _group_from_json(value: dict[str, Any]) -> FindingGroup:
+    finding = {
+        **value["finding"],
+        "grounds": Grounds(value["finding"]["grounds"]),
+        "broken": tuple(value["finding"]["broken"]),
+        "texts": tuple(value["finding"]["texts"]),
+    }
+    case, number, times = case_from_json(value["case"]), value["number"], value["times"]
+    return FindingGroup(Finding(**finding), case, number, times, earlier=True)

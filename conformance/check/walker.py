@@ -1,0 +1,93 @@
+"""The walker: draws a case from a seed.
+
+Each case has its own weights (*swarm testing*): some actions are left out and some are frequent, so
+that a case can repeat actions that an even mixture rarely repeats.
+
+A case depends only on its seed and on what the cache offers, not on the process that draws it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
+from kvcanon.conformance.cases.draw_config import Scale, any_config, usual_config, wide_config
+from kvcanon.conformance.cases.wide_actions import WIDE, occupy
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.spec.config import CacheConfig
+
+LENGTHS = (10, 25, 50, 90)
+LONG = 320
+SWARM = (0, 0, 0.3, 1, 1, 6)
+"""The factors for the weights of actions, one drawn for each action of a case."""
+
+USUAL_SHARE = 1 / 8
+"""The share of small cases with the usual configuration, if the cache offers it."""
+LONG_SHARE = 1 / 24
+"""The share of long cases among small ones: some faults need many actions."""
+
+LATE_SHARE = 1 / 4
+"""The share of cases where the judge sees events only when a client takes them."""
+
+WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
+"""In each WIDE_EVERY cases that are judged from outside, these numbers are large or vast."""
+WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
+"""One case in WIDE_INSIDE_EVERY is wide if states are judged, which takes long."""
+WIDE_LENGTHS = (10, 20, 30)
+WIDE_WEIGHT = 4
+"""The factor for the weights of wide actions in wide cases."""
+
+
+def scale_of(number: int, *, inside: bool) -> Scale:
+    """The scale of the case with a number; `inside` says that its states are judged."""
+    if inside:
+        return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
+    at = number % WIDE_EVERY
+    return Scale.VAST if at == VAST_AT else Scale.LARGE if at in LARGE_AT else Scale.SMALL
+
+
+def draw_case(
+    seed: int, offer: Offer, config: CacheConfig | None = None, scale: Scale = Scale.SMALL
+) -> Case:
+    """Draw the case of a seed, with a given configuration or any offered one of a scale."""
+    random = Random(seed)
+    large = None if scale is Scale.SMALL else wide_config(random.choice, offer, scale)
+    drawn = large or any_config(random.choice, offer)
+    usual = usual_config()
+    if large is None and random.random() < USUAL_SHARE and is_offered(usual, offer):
+        drawn = usual
+    weights = [kind.weight * random.choice(SWARM) for kind in ACTIONS.values()]
+    if not any(weights):
+        weights = [1.0 for _ in ACTIONS]
+    if large is not None:
+        weights = [
+            weight * (WIDE_WEIGHT if name in WIDE else 1)
+            for name, weight in zip(ACTIONS, weights, strict=True)
+        ]
+        length = random.choice(WIDE_LENGTHS)
+    else:
+        length = LONG if random.random() < LONG_SHARE else random.choice(LENGTHS)
+    names = random.choices(tuple(ACTIONS), weights, k=length)
+    picks = [[random.randrange(PICKS) for _ in range(3)] for _ in names]
+    actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
+    if large is not None and scale is not Scale.WIDE:
+        actions = (Action(occupy.__name__), *actions)
+    drain = tuple(random.sample(DRAIN, len(DRAIN)))
+    return Case(config or drawn, actions, drain, random.random() < LATE_SHARE)
+
+
+def is_offered(config: CacheConfig, offer: Offer) -> bool:
+    """Whether an offer has a configuration."""
+    return (
+        config.page_size in offer.page_sizes
+        and config.window_tokens in offer.windows_tokens
+        and config.mamba in offer.mamba
+        and config.bigram in offer.bigram
+        and config.write_policy in offer.write_policies
+        and config.eviction_policy in offer.eviction_policies
+        and config.events in offer.events
+        and config.load_back_threshold_pages in offer.load_back_thresholds_pages
+        and config.device_slots.full >= offer.least_slots
+        and max(config.device_slots.full, config.host_slots.full) <= offer.most_slots
+    )

@@ -1,0 +1,160 @@
+"""Expands a state: makes every move on a copy of it, and checks every law.
+
+Nothing here knows which states were visited before. An expansion depends on the path alone, so any
+process may compute it, even twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from time import process_time
+
+from attrs import Factory, define, frozen
+
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.client import NAMESPACES, Stamps
+from kvcanon.conformance.errors import ViolationError, describe_exception
+from kvcanon.conformance.explore.canonicalizer import Canonicalizer, digest
+from kvcanon.conformance.explore.frontier import Path
+from kvcanon.conformance.explore.moves import moves
+from kvcanon.conformance.explore.product import Origin, Product, Trail
+from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.explore.watched_cache import LawSet, WatchedCache, Witness
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.laws.expected_events import residency_of
+
+
+@frozen
+class Edge:
+    """A move from a state, and the state that it leads to."""
+
+    action: Action
+    digest: bytes
+
+
+@frozen
+class Broken:
+    """A failure at the end of a path."""
+
+    path: Path
+    name: str
+    """The id of the first broken law, or the name of the exception."""
+    text: str
+    """One sentence that says what is wrong."""
+    law_ids: tuple[str, ...] = ()
+    """The ids of all laws that are broken."""
+
+
+@define
+class Expansion:
+    """The result of expanding some states."""
+
+    edges: list[tuple[int, Edge]] = Factory(list)
+    """Each with the index of its state among the given ones. Of edges with the same digest only the
+    first is kept."""
+    moves: int = 0
+    """How many moves were made."""
+    states: int = 0
+    """How many states were judged."""
+    steps: int = 0
+    """How many cache operations were called."""
+    cpu_seconds: float = 0.0
+    laws_exercised: Counter[str] = Factory(Counter)
+    """How often each law was exercised."""
+    broken: Broken | None = None
+    """The failure of the shortest failing path; of several, the first."""
+
+    def note(self, path: Path, problem: Exception) -> None:
+        """Record the exception raised at the end of a path."""
+        if self.broken is not None and len(self.broken.path) <= len(path):
+            return
+        if isinstance(problem, ViolationError):
+            law_ids = tuple(dict.fromkeys(each.law.law_id for each in problem.violations))
+            self.broken = Broken(path, law_ids[0], problem.violations[0].text, law_ids)
+        else:
+            text = f"raised {describe_exception(problem)}"
+            self.broken = Broken(path, type(problem).__name__, text)
+
+
+class Expander:
+    """Expands states of one cache in one scope."""
+
+    def __init__(self, adapter: Adapter, scope: Scope, laws: Iterable[Law] = ()) -> None:
+        stamps = Stamps(scope.config.slot_bytes)
+        self.scope = scope
+        self.origin = Origin(adapter, scope.config, NAMESPACES, stamps)
+        self.canon = Canonicalizer(scope.config, stamps)
+        shows = self.origin.empty().subject.shows - {Need.RANKS}
+        self.book = LawSet(tuple(laws) or tuple(LAWS.values()), shows)
+        self._witness = Witness(self.book)
+        self._trail = Trail(self.origin)
+        self._stamps = stamps if Need.BYTES in shows else None
+
+    def digest(self, product: Product) -> bytes:
+        """The digest of a state's canonical form."""
+        return digest(self.canon.form(product, product.subject.cache.snapshot()))
+
+    def expand(self, paths: Sequence[Path]) -> Expansion:
+        """Expand states: check the laws of each, make every move, check the laws of each step."""
+        found, seen, witness, began = Expansion(), set[bytes](), self._witness, process_time()
+        witness.states = witness.steps = 0
+        witness.laws_exercised = found.laws_exercised
+        for index, path in enumerate(paths):
+            for edge in self.edges(path, found):
+                found.moves += 1
+                if edge.digest not in seen:
+                    seen.add(edge.digest)
+                    found.edges.append((index, edge))
+        found.states, found.steps = witness.states, witness.steps
+        found.cpu_seconds = process_time() - began
+        return found
+
+    def judge(self, path: Path, found: Expansion) -> Product | None:
+        """Check the laws of the state that a path leads to; return it for reading only.
+
+        Returns None if a law is broken.
+        """
+        product = self._trail.to(path)
+        state = product.subject.cache.snapshot()
+        try:
+            if not path:
+                self._witness.see_start(state)
+            self._witness.see_state(state)
+        except Exception as problem:  # noqa: BLE001  # Reading a state must not raise.
+            found.note(path, problem)
+            return None
+        return product
+
+    def edges(self, path: Path, found: Expansion) -> Iterator[Edge]:
+        """Every move from a lawful state, with its target; moves that break a law yield no edge."""
+        product = self.judge(path, found)
+        if product is None:
+            return
+        start = product.subject.cache.snapshot()
+        residency, own = residency_of(start), digest(self.canon.form(product, start))
+        at_start = product.traces()
+        twin: Product | None = None
+        for action in moves(self.scope, product, start):
+            if twin is None:
+                twin = self.origin.again(product, path)
+                # A replayed twin may give other numbers to its nodes and receipts.
+                state = start if at_start is not None else twin.subject.cache.snapshot()
+            subject = twin.subject
+            watched = WatchedCache(
+                subject.cache, state, residency, self._witness, self._stamps, copies=subject.copies
+            )
+            twin.client.cache = watched
+            try:
+                twin.do(action)
+            except Exception as problem:  # noqa: BLE001  # No call may raise, except a refusal.
+                found.note((*path, action), problem)
+                twin = None
+                continue
+            if watched.state is start and twin.traces() == at_start:
+                # Nothing changed, so the next move can start from the same object.
+                yield Edge(action, own)
+            else:
+                yield Edge(action, digest(self.canon.form(twin, watched.state)))
+                twin = None

@@ -1,0 +1,221 @@
+"""Moves: every action that may come next in a scope.
+
+A prefix is continued by a page that followed it before, or by one new page: a second new page would
+only rename the first. In the same way one of several equal receipts is enough.
+
+A move that is refused, or changes nothing, is a move too: the laws check that nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.exact_actions import exact_action
+from kvcanon.conformance.cases.prompts import page_of
+from kvcanon.conformance.explore.plain_cache import performed_by
+from kvcanon.conformance.explore.product import Product
+from kvcanon.conformance.explore.scope import Scope
+from kvcanon.spec.operations import Receipt
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import GPU, SWA, Key, Namespace, Page
+from kvcanon.spec.views import present_pages, usable_pages
+
+Letters: TypeAlias = tuple[int, ...]
+
+ACKNOWLEDGE, PERFORM, FAIL = 0, 2, 3
+"""The meaning of the second pick of the action `copy`."""
+
+NONSENSE = 9
+"""How many kinds of wrong calls there are."""
+
+
+def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
+    """Every action that may come next, in a fixed order."""
+    prompts = Prompts(scope, product, state)
+    idle = len(state.transfers) < scope.in_flight
+    yield from _looks(prompts)
+    yield from _locks(scope, prompts, product, state)
+    if idle:
+        yield from _inserts(scope, prompts, product, state)
+    yield from _requests(product, idle=idle)
+    for counts in scope.evictions:
+        yield Action("evict", counts.full, counts.swa, counts.mamba)
+    if scope.config.host_tier:
+        yield from _host(scope, prompts, state, idle=idle)
+        yield from _copies(scope, product, state)
+    yield Action("reset")
+    yield Action("take_events")
+    if scope.nonsense:
+        yield from (Action("ask_nonsense", 0, 0, kind) for kind in range(NONSENSE))
+
+
+class Prompts:
+    """The prompts of a scope that differ from each other in a state."""
+
+    def __init__(self, scope: Scope, product: Product, state: Snapshot) -> None:
+        self._scope = scope
+        self._known = product.client.namespaces
+        self._config = scope.config
+        numbers = {self._known[number]: number for number in scope.namespaces}
+        self._in_tree: dict[tuple[int, Letters], set[int]] = {}
+        self._asked: dict[tuple[int, Letters], set[int]] = {}
+        stack: list[tuple[NodeState, Letters]] = [
+            (child, ()) for child in state.children(state.root)
+        ]
+        prefixes: list[tuple[Namespace, Letters, tuple[Page, ...]]] = []
+        while stack:
+            node, before = stack.pop()
+            prefixes.append((node.namespace, before, node.pages))
+            letters = (*before, *map(_letter, node.pages))
+            stack.extend((child, letters) for child in state.children(node))
+        for namespace, before, pages in prefixes:
+            _enter(self._in_tree, numbers[namespace], before, pages)
+            _enter(self._asked, numbers[namespace], before, pages)
+        for request in product.client.requests:
+            _enter(self._asked, numbers[request.key.namespace], (), request.key.pages)
+        used = [number for number in scope.namespaces if (number, ()) in self._asked]
+        unused = [number for number in scope.namespaces if number not in used]
+        self._namespaces = [*used, *unused[:1]]
+        self.all = tuple(self._reachable())
+        """Every prompt, with its namespace."""
+        self.there = tuple(each for each in self.all if self._has(*each))
+        """Every prefix in the tree."""
+        self.gone = tuple(
+            (number, letters)
+            for number, letters in self.all
+            if not self._has(number, letters)
+            and (len(letters) == 1 or self._has(number, letters[:-1]))
+        )
+        """Every prompt of which only the last page is not in the tree."""
+
+    def _reachable(self) -> Iterator[tuple[int, Letters]]:
+        stack: list[tuple[int, Letters]] = [(number, ()) for number in reversed(self._namespaces)]
+        while stack:
+            number, letters = stack.pop()
+            if letters:
+                yield number, letters
+            stack.extend((number, (*letters, one)) for one in self._next(number, letters))
+
+    def key(self, number: int, letters: Letters) -> Key:
+        """The key of a prompt."""
+        size, bigram = self._config.page_size, self._config.bigram
+        pages = tuple(page_of(letter, size, bigram=bigram) for letter in letters)
+        return Key(pages, self._known[number])
+
+    def _has(self, number: int, letters: Letters) -> bool:
+        return letters[-1] in self._in_tree.get((number, letters[:-1]), ())
+
+    def _next(self, number: int, letters: Letters) -> list[int]:
+        """Letters that may follow a prefix: those that did before and a new one; highest first."""
+        if len(letters) == self._scope.pages:
+            return []
+        known = self._asked.get((number, letters), set())
+        fan = range(self._scope.fans[len(letters)])
+        new = [letter for letter in fan if letter not in known]
+        return sorted({*known, *new[:1]}, reverse=True)
+
+
+def _enter(
+    table: dict[tuple[int, Letters], set[int]],
+    number: int,
+    before: Letters,
+    pages: tuple[Page, ...],
+) -> None:
+    for page in pages:
+        letter = _letter(page)
+        table.setdefault((number, before), set()).add(letter)
+        before = (*before, letter)
+
+
+def _letter(page: Page) -> int:
+    unit = page[0]
+    return unit[0] if isinstance(unit, tuple) else unit
+
+
+def _looks(prompts: Prompts) -> Iterator[Action]:
+    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.there)
+    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.gone)
+
+
+def _locks(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
+    if len(product.client.receipts) < scope.receipts:
+        yield from (
+            exact_action("lock_exactly", letters, number) for number, letters in prompts.there
+        )
+        yield from (
+            exact_action("lock_exactly", letters, number) for number, letters in prompts.gone[:1]
+        )
+    for index in _different(product.client.receipts, state):
+        yield Action("unlock", index, 0, 1)
+        yield Action("unlock_window", index)
+    if scope.nonsense and product.client.spent:
+        yield Action("unlock")
+
+
+def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
+    """Indexes of receipts, one for each group of receipts that hold the same."""
+    holds = {hold.receipt_id: hold for hold in state.holds}
+    seen: dict[object, int] = {}
+    for index, receipt in enumerate(receipts):
+        hold = holds.get(receipt.receipt_id)
+        held = None if hold is None else (hold.node_id, hold.window_from_pages, hold.state_held)
+        seen.setdefault(held, index)
+    return list(seen.values())
+
+
+def _inserts(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
+    name = "allocate_exactly" if len(product.client.requests) < scope.requests else "insert_exactly"
+    windowed = SWA in scope.config.components
+    for number, letters in prompts.all:
+        usable = usable_pages(state, prompts.key(number, letters), (GPU,))
+        for start in sorted({usable, 0} if scope.from_first else {usable}):
+            for bare in scope.bare_pages if windowed else (0,):
+                if bare <= len(letters) - start:
+                    yield exact_action(name, letters, number, start_pages=start, bare_pages=bare)
+
+
+def _requests(product: Product, *, idle: bool) -> Iterator[Action]:
+    for index, request in enumerate(product.client.requests):
+        if idle:
+            yield Action("finish", index)
+        yield Action("abort", index)
+        if request.slots.swa:
+            yield Action("slide", index, 1)
+
+
+def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Iterator[Action]:
+    for counts in scope.host_evictions:
+        yield Action("evict_host", counts.full, counts.swa, counts.mamba)
+    if idle:
+        yield from (
+            exact_action("load_back_exactly", letters, number) for number, letters in prompts.there
+        )
+        yield from (
+            exact_action("load_back_exactly", letters, number)
+            for number, letters in prompts.gone[:1]
+        )
+    if not scope.fetches:
+        return
+    windowed = SWA in scope.config.components
+    for number, letters in prompts.all:
+        there = present_pages(state, prompts.key(number, letters))
+        for start in sorted({0, there} - {len(letters)}):
+            for bare in scope.bare_pages if windowed else (0,):
+                if bare <= len(letters) - start:
+                    yield exact_action(
+                        "insert_host_exactly", letters, number, start_pages=start, bare_pages=bare
+                    )
+
+
+def _copies(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
+    performed = performed_by(product.engine)
+    for index, transfer_id in enumerate(product.engine.open_transfer_ids):
+        yield Action("copy", index, ACKNOWLEDGE)
+        yield Action("copy", index, FAIL)
+        if scope.early_bytes and transfer_id not in performed:
+            yield Action("copy", index, PERFORM)
+    yield Action("poll")
+    if state.transfers:
+        yield Action("flush")

@@ -1,0 +1,137 @@
+"""Step capture: one operation with the states around it, its outcome, its events and bytes.
+
+The guard captures the steps that it judges; an exploration captures every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Protocol, TypeAlias, cast
+
+from attrs import frozen
+
+from kvcanon.conformance.judge.by_states.answers import Read, require_answer
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer
+from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
+from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
+from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.types import GPU, Component, Key, ReceiptId
+from kvcanon.spec.views import Stamp, Step
+
+KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
+"""The bytes that each page of a key may have; empty where they are unknown."""
+
+
+@frozen
+class CallResult(Generic[Answer]):
+    """What a call on a cache returned or raised."""
+
+    outcome: Outcome
+    refusal: CacheError | None
+    _answer: Answer | None
+
+    def unwrap(self) -> Answer:
+        """Return what the call returned, or raise the refusal that it raised."""
+        if self.refusal is not None:
+            raise self.refusal
+        return cast("Answer", self._answer)
+
+
+def call_cache(call: Callable[[], Answer]) -> CallResult[Answer]:
+    """Make a call. A `CacheError` is a result; every other exception is raised."""
+    try:
+        answer = call()
+    except CacheError as error:
+        return CallResult(Refused(error), error, None)
+    return CallResult(_outcome_of(answer), None, answer)
+
+
+class StampReader(Protocol):
+    """Reads the bytes of the slots that a match returned."""
+
+    def __call__(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
+        """Return the bytes, slot by slot, of those slots whose right bytes are known."""
+
+
+def no_ranks() -> tuple[RankView, ...]:
+    """The views of a cache that is no rank."""
+    return ()
+
+
+@frozen
+class StepCapture:
+    """Captures the operations of one cache as steps."""
+
+    cache: Cache
+    copies: WatchedCopies | None
+    """Says how copies ended; None if unknown."""
+    compare: Callable[[Snapshot, Snapshot], Difference]
+    """Compares the states around an operation; may use one object for both if they are equal."""
+    read_stamps: StampReader
+    ranks: Callable[[], tuple[RankView, ...]] = no_ranks
+    """Shows the last operation on each rank."""
+
+    def step(
+        self,
+        before: Snapshot,
+        operation: Operation,
+        outcome: Outcome,
+        given: Collection[ReceiptId] = frozenset(),
+    ) -> Step:
+        """Capture the operation that was called last. `given` are the receipts returned before."""
+        state = self.cache.snapshot()
+        require_answer("snapshot", state)
+        difference = self.compare(before, state)
+        after = difference.after
+        events = after.events
+        if not isinstance(outcome, Taken) and events[: len(before.events)] == before.events:
+            events = events[len(before.events) :]
+        stamps: tuple[Stamp, ...] = ()
+        if isinstance(operation, Match) and isinstance(outcome, Matched):
+            stamps = self.read_stamps(operation.key, outcome)
+        return Step(
+            before,
+            operation,
+            outcome,
+            after,
+            events,
+            stamps,
+            given=given,
+            ended=ends_known(self.copies, before),
+            ranks=self.ranks(),
+            difference=difference,
+        )
+
+
+def read_known_slots(
+    matched: Matched, config: CacheConfig, read: Read, known_bytes: KnownBytes
+) -> tuple[Stamp, ...]:
+    """Read each slot that a match returned, if the bytes of its page are known.
+
+    Slots outside the pools and pages beyond the key are skipped: the laws of matches check them.
+    """
+    found: list[Stamp] = []
+    for component, slots in matched.slots:
+        if not slots:
+            continue
+        known = known_bytes(component)
+        capacity = config.capacity(component, GPU)
+        for page, slot in enumerate(slots, matched.device_pages - len(slots)):
+            if 0 <= page < len(known) and 0 <= slot < capacity and known[page]:
+                data = read(component, GPU, slot)
+                require_answer("read", data)
+                expected = data if data in known[page] else known[page][-1]
+                found.append(Stamp(component, page, slot, expected, data))
+    return tuple(found)
+
+
+def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
+    """Return the outcome of an operation from what its method returned."""
+    if answer is None:
+        return Done()
+    return Taken(answer) if isinstance(answer, tuple) else answer

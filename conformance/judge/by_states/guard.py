@@ -1,0 +1,366 @@
+"""The guard of caches with snapshots: a wrapper that judges a cache while it works.
+
+`guard_states(cache)` returns a cache with the same methods. Around each operation, or around a
+sample of them, it takes snapshots and checks the laws: of the state, of the step, and of all events
+since the last judged operation. A violation is raised as a `SpecViolation` that names the law and
+the operation. `blackbox.guard.guard` is for caches that may lack snapshots.
+
+Trap: make every call through the guard. A caller that uses the wrapped cache directly, or takes its
+events there, causes false violations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from random import Random
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
+from kvcanon.conformance.judge.by_states.answers import LAW_ID, answer_violation, require_answer
+from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, no_ranks
+from kvcanon.conformance.judge.by_states.evidence import Evidence
+from kvcanon.conformance.judge.by_states.explain import explain, in_words
+from kvcanon.conformance.judge.by_states.law_checker import LawChecker, breaks_shape
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
+from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.errors import BadArgument, CacheError
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
+from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
+from kvcanon.spec.laws.expected_events import residency_of
+from kvcanon.spec.operations import (
+    BytesRead,
+    Done,
+    Free,
+    HostInserted,
+    Insert,
+    Inserted,
+    InsertHost,
+    Matched,
+    Operation,
+    Read,
+    Receipt,
+    Refused,
+    Reset,
+    TakeEvents,
+    Write,
+    method_of,
+)
+from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
+from kvcanon.spec.views import Stamp, Step
+
+
+class StepViolation(ViolationError):
+    """A step broke laws."""
+
+    def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
+        super().__init__(words, violations, _in_short(step), step.outcome)
+        self.step = step
+
+
+def guard_states(
+    cache: Cache,
+    rate: float = 1.0,
+    seed: int = 0,
+    laws: Collection[Law] | None = None,
+    on_violation: Callable[[Violation, Step], None] | None = None,
+    *,
+    copies: WatchedCopies | None = None,
+    new: bool = False,
+    on_should: OnShould | None = None,
+    thorough: bool = False,
+    ranks: Callable[[], tuple[RankView, ...]] = no_ranks,
+) -> GuardedCache:
+    """Wrap a cache so that a share `rate` of its operations is judged; `seed` decides which.
+
+    Checks all laws unless `laws` are given. Violations are raised, or passed to `on_violation`.
+    Violations of SHOULD laws alone go to `on_should`, if it is given, and the cache goes on.
+    `copies` says how copies end, and enables the laws that need it. `new` says that no events were
+    taken from the cache yet. A `thorough` guard checks every law of everything after each step; it
+    is slower, and finds what the usual one finds. `ranks` shows the last operation on each of
+    several ranks, of which `cache` is the first.
+    """
+    chosen = LAWS.values() if laws is None else laws
+    if copies is None:
+        chosen = [law for law in chosen if Need.ENDS not in law.needs]
+    if ranks is no_ranks:
+        chosen = [law for law in chosen if Need.RANKS not in law.needs]
+    return GuardedCache(
+        cache,
+        rate,
+        seed,
+        chosen,
+        on_violation,
+        copies=copies,
+        new=new,
+        on_should=on_should,
+        thorough=thorough,
+        ranks=ranks,
+    )
+
+
+class GuardedCache(WrappedCache):
+    """A cache that is judged while it works. `Cache` documents its methods."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        rate: float,
+        seed: int,
+        laws: Collection[Law],
+        on_violation: Callable[[Violation, Step], None] | None,
+        *,
+        copies: WatchedCopies | None,
+        new: bool,
+        on_should: OnShould | None,
+        thorough: bool,
+        ranks: Callable[[], tuple[RankView, ...]],
+    ) -> None:
+        super().__init__(cache)
+        if not 0 <= rate <= 1:
+            raise BadArgument("rate", f"is {rate}; it is a share of the steps, 0 .. 1")
+        self.steps = 0
+        """How many operations were called."""
+        self.judged = 0
+        """How many operations were judged."""
+        self._rate = rate
+        self._random = Random(seed)
+        events = cache.config.events
+        exercisable = [law for law in laws if events or Need.EVENTS not in law.needs]
+        self._evidence = Evidence(exercisable, thorough=thorough)
+        self._checker = LawChecker(laws, thorough=thorough)
+        self._checks_answers = any(law.law_id == LAW_ID for law in laws)
+        self._written = WrittenBytes()
+        self._reads = callable(getattr(cache, "read", None))
+        self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps, ranks)
+        self._on_violation = on_violation
+        self._begins = new
+        self._on_should = on_should
+        self._given: set[ReceiptId] = set()
+        """The ids of all receipts that the cache returned."""
+        self._last: Snapshot | None = None
+        """The current state; None if the last operation was not judged."""
+        self._residency: set[Resident] = set()
+        """The pages that the events put on each medium, up to the last judged operation."""
+        self._taken: list[Event] = []
+        """Events that clients took since the last judged operation."""
+        self._folded: tuple[Event, ...] = ()
+        """The events that wait in the cache and are already folded into `_residency`."""
+        self._inserts_watched = 0
+        """How many inserts were watched for snapshots that change with the cache."""
+        if rate > 0:
+            self._last = cache.snapshot()
+            if self._last.events[:1] != (AllBlocksCleared(),) and not new:
+                self._start_from(self._last)
+
+    @property
+    def laws_exercised(self) -> dict[str, int]:
+        """How often each law was exercised: its premise met in a step without violation."""
+        return self._evidence.laws_exercised
+
+    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
+        """Return the bytes of a slot."""
+        operation = Read(component, medium, slot)
+        try:
+            data = super().read(component, medium, slot)
+        except CacheError as error:
+            self._judge_access(operation, Refused(error))
+            raise
+        require_answer("read", data)
+        self._judge_access(operation, BytesRead(data))
+        return data
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes of a device slot that a request holds."""
+        operation = Write(component, slot, data)
+        try:
+            super().write(component, slot, data)
+        except CacheError as error:
+            self._judge_access(operation, Refused(error))
+            raise
+        if self._rate > 0:
+            self._written.wrote(component, slot, data, self._cache.snapshot)
+        self._judge_access(operation, Done())
+
+    def _judge_access(self, operation: Read | Write, outcome: Refused | BytesRead | Done) -> None:
+        """Check that a read or a write was refused if it had to be, if the state is known.
+
+        Neither changes the state, so the last snapshot is the state before and after.
+        """
+        if self._last is None:
+            return
+        step = Step(self._last, operation, outcome, self._last, ())
+        found = self._checker.check_access(step)
+        if found:
+            refusal = outcome.error if isinstance(outcome, Refused) else None
+            words = "" if self._on_violation is not None else explain(found, step, self.steps)
+            self._report(found, step, words, refusal)
+
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """Call, and judge the operation if it is in the sample."""
+        self.steps += 1
+        if self._rate < 1.0 and self._random.random() >= self._rate:
+            self._last = None
+            answer = call(*args, **kwargs)
+            self._follow(operation, answer)
+            return answer
+        return self._judge(operation, partial(call, *args, **kwargs))
+
+    def _follow(self, operation: Operation, answer: object) -> None:
+        """Record the bytes and events of a served operation, judged or not."""
+        if self._rate == 0:
+            return
+        if isinstance(operation, Free):
+            self._written.freed(operation.slots)
+        elif isinstance(operation, Insert) and isinstance(answer, Inserted):
+            self._written.inserted(operation.key, operation.slots, answer)
+        elif isinstance(operation, InsertHost) and isinstance(answer, HostInserted):
+            self._written.inserted_host(operation.key, operation.payload, answer)
+        elif isinstance(operation, Reset):
+            self._written.cleared()
+        elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
+            self._taken.extend(self._unfolded(answer))
+            self._folded = ()
+
+    def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
+        """Call, check the laws of the step, and return or raise as the cache did."""
+        before_was_judged = self._last is not None
+        before = self._last or self._snapshot()
+        earlier = (*self._taken, *self._unfolded(before.events))
+        self._last = None
+        watched = self._text_of(before, operation)
+        result = call_cache(call)
+        try:
+            if result.refusal is None:
+                require_answer(method_of(type(operation)), result.unwrap())
+                self._follow(operation, result.unwrap())
+            step = self._capture.step(before, operation, result.outcome, self._given)
+            _require_unchanged(before, watched, operation)
+        except AnswerError as wrong:
+            self._report_answer(wrong, before, operation)
+            return result.unwrap()
+        events = (*earlier, *step.events)
+        residency = Residency(self._residency)
+        stream = Stream(residency, events, step.after, self._begins)
+        self._begins = False
+        found = self._check(step, stream)
+        words = ""
+        if found and self._on_violation is None:
+            broken_before: set[str] = set()
+            if not before_was_judged:
+                broken_before = _broken_in(found, before, Stream(residency, earlier, before))
+            words = explain(found, step, self.steps, broken_before)
+        self._fold(events, step.after)
+        if isinstance(result.outcome, Receipt):
+            self._given.add(result.outcome.receipt_id)
+        if not breaks_shape(found):
+            self._written.forget(step)
+            self._last = step.after
+        self._report(found, step, words, result.refusal)
+        return result.unwrap()
+
+    def _text_of(self, before: Snapshot, operation: Operation) -> str | None:
+        """Return a state as text, before the first inserts; they change most of it."""
+        if not isinstance(operation, Insert) or self._inserts_watched >= INSERTS_WATCHED:
+            return None
+        self._inserts_watched += 1
+        return repr(before)
+
+    def _snapshot(self) -> Snapshot:
+        """Return the state. Raises: AnswerError."""
+        state = self._cache.snapshot()
+        require_answer("snapshot", state)
+        return state
+
+    def _start_from(self, state: Snapshot) -> None:
+        """Take the pages of a state as what the events said, where earlier events are lost."""
+        self._residency = set(residency_of(state))
+        self._taken.clear()
+        self._folded = state.events
+
+    def _report_answer(self, wrong: AnswerError, before: Snapshot, operation: Operation) -> None:
+        """Report an answer of a wrong type, and judge the next operation from its own state.
+
+        Raises: StepViolation, or AnswerError if the law of answers is not checked.
+        """
+        if not self._checks_answers:
+            raise wrong
+        found = answer_violation(wrong, self.steps, in_words(operation))
+        step = Step(before, operation, Done(), before, ())
+        self._report(found.violations, step, str(found), None)
+        self._start_from(self._snapshot())
+
+    def _report(
+        self, found: Sequence[Violation], step: Step, words: str, refusal: CacheError | None
+    ) -> None:
+        """Pass violations to `on_violation` or `on_should`. Raises: StepViolation if neither."""
+        if self._on_violation is not None:
+            for violation in found:
+                self._on_violation(violation, step)
+        elif found:
+            raise_violations(StepViolation(words, found, step), self._on_should, refusal)
+
+    def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
+        """Return the bytes of the slots that a match returned, if they are known."""
+        if not self._reads:
+            return ()
+        return self._written.stamps(key, matched, self._cache.config, self._cache.read)
+
+    def _check(self, step: Step, stream: Stream) -> list[Violation]:
+        """Check all laws; count those that a step without violation exercises."""
+        self.judged += 1
+        found = self._checker.check(step, stream)
+        if not found:
+            self._evidence.see(step, stream)
+        return found
+
+    def _fold(self, events: Iterable[Event], after: Snapshot) -> None:
+        """Fold events into the residency, including those that still wait in the cache."""
+        for event in events:
+            if isinstance(event, AllBlocksCleared):
+                self._residency.clear()
+            elif isinstance(event, BlockStored):
+                self._residency.add((event.medium, event.block_hash))
+            else:
+                self._residency.discard((event.medium, event.block_hash))
+        self._taken.clear()
+        self._folded = after.events
+
+    def _unfolded(self, waiting: tuple[Event, ...]) -> tuple[Event, ...]:
+        """Return the events that wait and are not folded: all, where they replace earlier ones."""
+        known = len(self._folded)
+        return waiting[known:] if waiting[:known] == self._folded else waiting
+
+
+def _in_short(step: Step) -> str:
+    """The operation and its outcome, as "Insert" or "Insert, refused"."""
+    refused = ", refused" if isinstance(step.outcome, Refused) else ""
+    return f"{type(step.operation).__name__}{refused}"
+
+
+INSERTS_WATCHED = 3
+"""How many inserts are watched for snapshots that change with the cache: it takes time."""
+
+
+def _require_unchanged(before: Snapshot, text: str | None, operation: Operation) -> None:
+    """Refuse a snapshot that shares its data with the cache. Raises: AnswerError."""
+    if text is not None and repr(before) != text:
+        raise AnswerError(
+            "snapshot answered a Snapshot that shares data with the cache: "
+            f"{method_of(type(operation))} changed one that was taken before it; it must be a copy"
+        )
+
+
+def _broken_in(found: Collection[Violation], *subjects: Subject) -> set[str]:
+    """Return the ids of the broken laws that are also broken in these subjects."""
+    laws = [violation.law for violation in found]
+    return {violation.law.law_id for each in subjects for violation in judge(each, laws)}

@@ -1,0 +1,245 @@
+"""Ranks: several caches that get the same calls, seen as one cache.
+
+A client calls it as any cache. Every call goes to all ranks, and the answer is that of the first.
+Copies end on each rank at another time, and one that fails does so on one rank only. `show` is
+what the law of ranks (ASYNC-11) compares.
+
+Every second poll is the cache's own, in which the ranks agree. The others gather what has arrived,
+and settle what has arrived on all, as an engine may do by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from attrs import evolve
+
+from kvcanon.conformance.judge.by_states.capture import call_cache
+from kvcanon.conformance.judge.by_states.lockstep import Lockstep
+from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    Subject,
+    Unoffered,
+    make_subject,
+    takes_agree,
+)
+from kvcanon.reference.engine import ManualEngine
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import Need
+from kvcanon.spec.operations import Evict, Flush, LoadBack, Operation, Outcome, Poll, Receipt
+from kvcanon.spec.snapshot import RankView
+from kvcanon.spec.transfer import Agree, TransferEngine, TransferOrder, arrived_on_all
+from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
+
+NEEDS = {Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS}
+"""What a cache must show so that ranks can be compared."""
+
+MakeRank = Callable[[TransferEngine, Agree], Cache]
+
+FAILING_WAITS = 4
+"""Of the copies that are still open when the cache waits for them, one in so many fails."""
+
+
+class RankEngine(ManualEngine):
+    """The engine of one rank: a copy that is waited for ends as it does on this rank."""
+
+    def __init__(self, fails: Callable[[TransferId], bool]) -> None:
+        super().__init__()
+        self._fails = fails
+        self.order: dict[TransferId, int] = {}
+        """The place of each order among all of this rank."""
+
+    def submit(self, order: TransferOrder) -> None:
+        """Accept an order."""
+        self.order[order.transfer_id] = len(self.order)
+        super().submit(order)
+
+    def end(self, transfer_id: TransferId) -> None:
+        """Let an order end, unless it has."""
+        if transfer_id in self.open_transfer_ids:
+            (self.fail if self._fails(transfer_id) else self.acknowledge)(transfer_id)
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """End the order, and all open orders before it in its direction."""
+        orders = {each.transfer_id: each for each in self.open_orders}
+        last = orders.get(transfer_id)
+        for each in orders.values() if last is not None else ():
+            if last is not None and each.direction is last.direction:
+                self.end(each.transfer_id)
+            if each is last:
+                return
+
+
+class RankCopies:
+    """The copies of all ranks; each ends some operations after the client has decided how."""
+
+    def __init__(self, ranks: int) -> None:
+        self.engines = [RankEngine(partial(self._fails, rank)) for rank in range(ranks)]
+        self._failed: dict[TransferId, bool] = {}
+        """Whether a copy fails on one rank, once the client has decided."""
+        self._due: list[tuple[int, int, TransferId]] = []
+        """Ends to come: the operation, the rank and the copy."""
+        self._now = 0
+
+    @property
+    def open_transfer_ids(self) -> Sequence[TransferId]:
+        """Return the copies that no client has decided, and that are open on every rank."""
+        everywhere = [set(engine.open_transfer_ids) for engine in self.engines]
+        return [
+            each
+            for each in self.engines[0].open_transfer_ids
+            if each not in self._failed and all(each in some for some in everywhere)
+        ]
+
+    @property
+    def ended(self) -> Mapping[TransferId, bool]:
+        """How copies ended that have on every rank."""
+        ends = [engine.ended for engine in self.engines]
+        return {
+            each: all(some[each] for some in ends)
+            for each in ends[0]
+            if all(each in some for some in ends)
+        }
+
+    def perform(self, transfer_id: TransferId) -> None:
+        """Move the bytes now, on every rank."""
+        for engine in self.engines:
+            engine.perform(transfer_id)
+
+    def acknowledge(self, transfer_id: TransferId) -> None:
+        """Let the copy end on each rank, sooner or later."""
+        self._decide(transfer_id, failed=False)
+
+    def fail(self, transfer_id: TransferId) -> None:
+        """Let the copy end on each rank, and fail on one of them."""
+        self._decide(transfer_id, failed=True)
+
+    def go_on(self) -> None:
+        """Let the copies end that are due before the next operation."""
+        self._now += 1
+        for due, rank, transfer_id in self._due:
+            if due <= self._now:
+                self.engines[rank].end(transfer_id)
+        self._due = [each for each in self._due if each[0] > self._now]
+
+    def _decide(self, transfer_id: TransferId, *, failed: bool) -> None:
+        self._failed[transfer_id] = failed
+        place = self.engines[0].order[transfer_id]
+        for rank in range(len(self.engines)):
+            # Each rank is the first for some copies and the last for others.
+            delay = (place + rank) % len(self.engines) * (1 + place % 2)
+            self._due.append((self._now + delay, rank, transfer_id))
+
+    def _fails(self, rank: int, transfer_id: TransferId) -> bool:
+        place = self.engines[rank].order[transfer_id]
+        failed = self._failed.get(transfer_id, place % FAILING_WAITS == FAILING_WAITS - 1)
+        return failed and rank == place % len(self.engines)
+
+
+class RankedCache(WrappedCache):
+    """Several caches that get the same calls."""
+
+    def __init__(self, make: MakeRank, copies: RankCopies) -> None:
+        self._lockstep = Lockstep(len(copies.engines))
+        self._ranks = [
+            make(engine, self._lockstep.agree_of(rank))
+            for rank, engine in enumerate(copies.engines)
+        ]
+        super().__init__(self._ranks[0])
+        self._copies = copies
+        self._outcomes: list[Outcome] = []
+        """The answers of all ranks to the last operation."""
+        self._receipts: dict[ReceiptId, list[Receipt]] = {}
+        """The receipt of each rank, by the id of that of the first."""
+        self._polls = 0
+        self._settled: set[TransferId] = set()
+        """Copies that were settled before the last operation that was shown."""
+
+    def show(self) -> tuple[RankView, ...]:
+        """Show the last operation on each rank, with the ends of copies that had not settled."""
+        settled, flying, views = self._settled, set[TransferId](), []
+        for outcome, rank, engine in zip(
+            self._outcomes, self._ranks, self._copies.engines, strict=True
+        ):
+            state = rank.snapshot()
+            flying |= {each.transfer_id for each in state.transfers}
+            ended = {each: ok for each, ok in engine.ended.items() if each not in settled}
+            views.append(RankView(outcome, state, ended))
+        self._settled = {each for view in views for each in view.ended} - flying | settled
+        return tuple(views)
+
+    def write(self, component: Component, slot: Slot, data: bytes) -> None:
+        """Set the bytes of a device slot on every rank."""
+        for rank in self._ranks:
+            rank.write(component, slot, data)
+
+    def _around(
+        self,
+        operation: Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        self._copies.go_on()
+        calls: list[Callable[[], Answer]]
+        if isinstance(operation, Poll) and self._gathers():
+            agreed = arrived_on_all([rank.arrived() for rank in self._ranks])
+            calls = [partial(rank.settle, agreed) for rank in self._ranks]  # type: ignore[misc]
+        else:
+            calls = [
+                partial(getattr(rank, call.__name__), *self._of_rank(at, args), **kwargs)
+                for at, rank in enumerate(self._ranks)
+            ]
+        attempts = [partial(call_cache, each) for each in calls]
+        waits = isinstance(operation, self._collective)
+        results = self._lockstep.call(attempts) if waits else [each() for each in attempts]
+        self._outcomes = [result.outcome for result in results]
+        receipts = [each for each in self._outcomes if isinstance(each, Receipt)]
+        if len(receipts) == len(results):
+            self._receipts[receipts[0].receipt_id] = receipts
+        return results[0].unwrap()
+
+    def _gathers(self) -> bool:
+        self._polls += 1
+        return self._polls % 2 == 1
+
+    @property
+    def _collective(self) -> tuple[type[Operation], ...]:
+        """The operations in which the ranks may agree."""
+        if self.config.write_policy is WritePolicy.WRITE_BACK:
+            return Poll, Flush, Evict, LoadBack
+        return Poll, Flush
+
+    def _of_rank(self, rank: int, args: tuple[object, ...]) -> tuple[object, ...]:
+        """The arguments, with the receipts of a rank in place of those of the first."""
+        return tuple(self._receipt(rank, each) for each in args)
+
+    def _receipt(self, rank: int, value: object) -> object:
+        if not isinstance(value, Receipt) or value.receipt_id not in self._receipts:
+            return value
+        return evolve(value, receipt_id=self._receipts[value.receipt_id][rank].receipt_id)
+
+
+def make_ranks(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:
+    """Make empty caches that are ranks of one model. Raises: Unoffered, UsageError.
+
+    A cache offers this if its factory takes `engine` and `agree`, and its snapshots show locks and
+    transfers.
+    """
+    if not config.host_tier:
+        raise Unoffered("without a host tier ranks have no copies")
+    if not takes_agree(adapter):
+        raise Unoffered(f"{adapter.name} makes no ranks: its factory takes no `agree`")
+    whole = make_subject(adapter, config)
+    if not whole.shows >= NEEDS:
+        raise Unoffered(f"{adapter.name} does not show the states of ranks")
+    copies = RankCopies(ranks)
+    cache = RankedCache(
+        lambda engine, agree: cast("Cache", adapter.make(config, engine=engine, agree=agree)),
+        copies,
+    )
+    return evolve(whole, cache=cache, copies=copies, ranks=cache.show)

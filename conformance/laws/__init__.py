@@ -1,0 +1,1 @@
+"""The laws as `kvcanon laws` gives them: found by words, and as JSON."""

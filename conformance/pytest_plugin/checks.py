@@ -1,0 +1,68 @@
+"""`check_cache`: the check of `kvcanon check`, for a test of a cache's own project."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection
+
+from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.local_caches import local_caches
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
+from kvcanon.conformance.report.script import headline
+
+UNKEPT = "SHOULD, not kept"
+
+
+def check_cache(
+    make: MakeCache | Adapter,
+    *,
+    effort: str = "quick",
+    seed: int = 0,
+    against: Adapter | None = None,
+    strict: bool = False,
+    known: Collection[str] = (),
+    black_box: bool = False,
+) -> None:
+    """Judge the caches that a factory or an adapter makes, as `kvcanon check` does.
+
+    The factory may be local, even a closure, because the check runs in this process alone. The
+    arguments are the options of `kvcanon check`; `known` are ids of laws that are known to be
+    broken. A broken SHOULD law is a warning; with `strict` it is a failure.
+
+    Raises: AssertionError: the failures, and the essentials that were not exercised. UsageError:
+    the caches cannot be judged.
+    """
+    adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
+    others = () if against is None else (against,)
+    with local_caches(adapter, *others):
+        result = check(
+            [adapter.name],
+            against=None if against is None else against.name,
+            effort=effort,
+            seed=seed,
+            known=known,
+            black_box=black_box,
+            strict=strict,
+            jobs=1,
+            apart=False,
+        )
+    missing = [
+        f"NOT EXERCISED: {'; '.join(each.missing)}" for each in result.caches if each.missing
+    ]
+    if words := [*map(_in_words, result.failures), *missing]:
+        raise AssertionError("\n\n".join(words))
+    for cache in result.caches:
+        for failure in cache.unkept:
+            warnings.warn(f"{UNKEPT}: {_in_words(failure)}", stacklevel=2)
+
+
+def _in_words(failure: Failure) -> str:
+    """A failure: the law and what is wrong in the first line; at the end its case in JSON."""
+    finding, case = failure.finding, json.dumps(case_to_json(failure.case))
+    return (
+        f"{headline(finding)}: {finding.text}\n\n{finding.words}\n\n"
+        f"found by: {failure.origin}\nthe case: {case}"
+    )

@@ -1,0 +1,193 @@
+"""Caches for a replay: made with sizes that the cache offers, and what of a replay they leave out.
+
+A value that is given on the command line must be one that the cache offers. A usual value is
+replaced by the nearest one that it offers, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+from attrs import evolve, field, fields, frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    Capability,
+    RequestSubject,
+    Subject,
+    Unoffered,
+    make_request_subject,
+    make_subject,
+)
+from kvcanon.conformance.protocol.offered import ALL
+from kvcanon.conformance.replay.workload import NO_POOL, PoolSize, WorkloadSizes
+from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import DEFAULT_NAMESPACE, WritePolicy
+
+Value = TypeVar("Value")
+
+STATES = 64
+"""The pool of mamba states of a cache that has them always."""
+
+EVERY_SIZE = frozenset(each.name for each in fields(WorkloadSizes))
+"""The names of all sizes, where none may be another than is asked for."""
+OPTIONS = {"window_tokens": "--window", "pool": "--pool-tokens", "host": "--host-tokens"}
+"""The options of sizes that have another name."""
+
+LEFT_OUT = {
+    Capability.EVICT: "without evict, prompts that do not fit are rejected",
+    Capability.TAKE_EVENTS: "without take_events, no events are counted",
+    Capability.SNAPSHOT: "without snapshot, the tree is not shown",
+}
+"""What a replay says of a cache that lacks an operation."""
+
+
+@frozen
+class Fit:
+    """The sizes of a replay, brought to what a cache offers."""
+
+    adapter: Adapter
+    given: Collection[str]
+    """The names of the sizes that the command line gives."""
+    notes: list[str] = field(factory=list)
+    """What is not as usual, and what is left out."""
+
+    def sizes(self, usual: WorkloadSizes) -> WorkloadSizes:
+        """Return sizes that the cache offers. Raises: UsageError."""
+        offer = self.adapter.offer
+        if False not in offer.bigram:
+            raise UsageError(
+                f"{self.adapter.name} offers keys of bigrams alone; a replay has keys of tokens"
+            )
+        window = self._one_of(
+            "window_tokens", usual.window_tokens or None, offer.windows_tokens, ALL.windows_tokens
+        )
+        events = self._one_of("events", usual.events, offer.events, ALL.events)
+        sizes = evolve(
+            usual,
+            page_size=self._one_of("page_size", usual.page_size, offer.page_sizes, ALL.page_sizes),
+            window_tokens=window or 0,
+            mamba_states=self._mamba_states(usual.mamba_states),
+            eviction_policy=self._one_of(
+                "eviction_policy",
+                usual.eviction_policy,
+                offer.eviction_policies,
+                ALL.eviction_policies,
+            ),
+            events=events,
+        )
+        return self._pool(self._host_tier(sizes))
+
+    def requests(self, requests: Sequence[Request]) -> tuple[Request, ...]:
+        """Return the requests with keys that the cache offers."""
+        if self.adapter.offer.namespaces or all(
+            each.namespace == DEFAULT_NAMESPACE for each in requests
+        ):
+            return tuple(requests)
+        self.notes.append("all prompts are in one namespace")
+        return tuple(evolve(each, namespace=DEFAULT_NAMESPACE) for each in requests)
+
+    def note_missing(self, subject: Subject | RequestSubject, config: CacheConfig) -> None:
+        """Note what of a replay the cache lacks an operation for."""
+        for capability, text in LEFT_OUT.items():
+            # A cache of requests evicts when it admits one.
+            needed = capability is not Capability.EVICT or isinstance(subject, Subject)
+            asked = config.events or capability is not Capability.TAKE_EVENTS
+            if needed and asked and capability not in subject.can:
+                self.notes.append(text)
+        if config.host_tier and Capability.LOAD_BACK not in subject.can:
+            self.notes.append("without load_back, nothing comes back from the host")
+
+    def _one_of(
+        self, name: str, usual: Value, offered: tuple[Value, ...], unlimited: tuple[Value, ...]
+    ) -> Value:
+        """Return the offered value that is nearest to the usual one. Raises: UsageError."""
+        if usual in offered or offered == unlimited:
+            return usual
+        if name in self.given:
+            values = ", ".join(str(each) for each in dict.fromkeys(offered))
+            option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            raise UsageError(
+                f"{self.adapter.name} does not offer {option} {usual}; it offers {values}"
+            )
+        chosen = _nearest(usual, offered)
+        self.notes.append(f"{name.replace('_', ' ')} {chosen}, as {usual} is not offered")
+        return chosen
+
+    def _mamba_states(self, usual: int) -> int:
+        has_states = self._one_of("mamba_states", usual > 0, self.adapter.offer.mamba, ALL.mamba)
+        return (usual or STATES) if has_states else 0
+
+    def _host_tier(self, sizes: WorkloadSizes) -> WorkloadSizes:
+        """Return the sizes with a host tier only if one is offered. Raises: UsageError."""
+        offered, usual = self.adapter.offer.write_policies, sizes.write_policy
+        if not sizes.host.tokens and sizes.host.tokens is not None:
+            usual = WritePolicy.NONE
+        if usual in offered:
+            return sizes
+        if {"write_policy", "host"} & set(self.given):
+            raise UsageError(
+                f"{self.adapter.name} does not offer --write-policy {usual}; it offers "
+                f"{', '.join(offered)}"
+            )
+        if WritePolicy.NONE in offered:
+            self.notes.append("no host tier, as none is offered")
+            return evolve(sizes, host=NO_POOL, write_policy=WritePolicy.NONE)
+        self.notes.append(f"write policy {offered[0]}, as {usual} is not offered")
+        host = sizes.host if sizes.host.tokens != 0 else sizes.pool
+        return evolve(sizes, host=host, write_policy=offered[0])
+
+    def _pool(self, sizes: WorkloadSizes) -> WorkloadSizes:
+        """Return the sizes with a pool that is offered. Raises: UsageError."""
+        offer, tokens = self.adapter.offer, sizes.pool.tokens
+        if tokens is None:
+            return sizes
+        slots = tokens // sizes.page_size
+        most = None if offer.most_slots == ALL.most_slots else offer.most_slots
+        wanted = max(slots, offer.least_slots)
+        wanted = wanted if most is None else min(wanted, most)
+        if wanted == slots:
+            return sizes
+        if "pool" in self.given:
+            limits = f"at least {offer.least_slots}" + ("" if most is None else f", at most {most}")
+            raise UsageError(
+                f"--pool-tokens {tokens} makes a pool of {slots} pages; {self.adapter.name} offers "
+                f"{limits}"
+            )
+        self.notes.append(f"a pool of {wanted:,} pages, as {slots:,} is not offered")
+        return evolve(sizes, pool=PoolSize(wanted * sizes.page_size))
+
+
+def offered_windows(adapter: Adapter) -> list[bool]:
+    """Whether a cache offers configurations without a window, and with one: False, True."""
+    has_window = [each is not None for each in adapter.offer.windows_tokens]
+    return [windowed for windowed in (False, True) if windowed in has_window]
+
+
+def offered_events(adapter: Adapter) -> list[bool]:
+    """Whether a cache offers to be silent, and to emit events: False, True."""
+    return [emits for emits in (False, True) if emits in adapter.offer.events]
+
+
+def make_cache(adapter: Adapter, config: CacheConfig) -> Subject | RequestSubject:
+    """Make an empty cache that ends its copies itself. Raises: UsageError."""
+    try:
+        if adapter.kind is CacheKind.REQUEST:
+            return make_request_subject(adapter, config)
+        return make_subject(adapter, config, own_copies=True)
+    except Unoffered as refusal:
+        raise UsageError(
+            f"{refusal}; choose others with --page-size, --window, --pool-tokens, --host-tokens"
+        ) from refusal
+
+
+def _nearest(usual: Value, offered: Sequence[Value]) -> Value:
+    """Return the number nearest to the usual one; else the first that is offered."""
+    numbers = [each for each in offered if isinstance(each, int) and not isinstance(each, bool)]
+    if not numbers or not isinstance(usual, int) or isinstance(usual, bool):
+        return offered[0]
+    return min(numbers, key=lambda each: (abs(each - usual), each))

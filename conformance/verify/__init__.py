@@ -1,1 +1,0 @@
-"""Verify: exhaustive search of small scopes (`explore`) and solver proofs (`prove`)."""

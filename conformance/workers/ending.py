@@ -1,0 +1,158 @@
+"""How a process ended that should have gone on, and what it left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from mmap import mmap
+from tempfile import TemporaryFile
+from time import monotonic, sleep
+from typing import IO
+
+from attrs import frozen
+
+from kvcanon.conformance.workers.notes import Noted, limit_in, read_note
+
+SILENT = "CacheSilent"
+"""The name of an end by the time limit, in native code as in Python."""
+
+GRACE_SHARE, MOST_GRACE_SECONDS = 0.25, 2.0
+"""How much longer than its limit a process may take: in Python it finds out by itself."""
+AGAIN_SHARE = 0.5
+"""The share of that time which a late process gets once more: perhaps the machine stood still."""
+STACKS_SECONDS = 1.5
+"""How long a process may take to write its stacks when it is ended."""
+END_SECONDS = 0.5
+"""How long a process that closed its connection may take to end."""
+MOST_WORDS = 1 << 14
+"""Bytes of the last words of a process that are kept."""
+MOST_OUTPUT = 1 << 26
+"""Bytes of stderr after which the earlier ones are dropped: a cache may write without end."""
+
+
+_THREAD = re.compile(r"(?<=[Tt])hread 0x[0-9a-f]+")
+
+
+@frozen
+class Ending:
+    """The end of a process."""
+
+    name: str
+    """A signal such as SIGSEGV, an exit code such as "exit code 9", or SILENT."""
+    noted: Noted
+    words: str
+    """The end of what it wrote to stderr, with the stacks of all threads if Python knew them."""
+
+    @property
+    def text(self) -> str:
+        """The end in words, for "the cache ..."."""
+        if self.name == SILENT:
+            return f"no answer within {self.noted.seconds:g} s"
+        return f"ended its process with {self.name}"
+
+
+class ProcessDied(Exception):
+    """A process ended, or was ended because it was late, before it gave its answer."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.text)
+        self.ending = ending
+
+
+class Words:
+    """What a process writes to stderr, in a file without a name."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = TemporaryFile("a+b", buffering=0)  # noqa: SIM115  # See `close`.
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.file.close()
+
+    def last(self, most: int = MOST_WORDS) -> bytes:
+        """The end of it."""
+        size = os.fstat(self.file.fileno()).st_size
+        return os.pread(self.file.fileno(), most, max(0, size - most))
+
+    def drop(self, more_than: int = 0) -> None:
+        """Forget all of it, if it is more than so many bytes."""
+        if os.fstat(self.file.fileno()).st_size > more_than:
+            self.file.truncate(0)
+
+
+class Watch:
+    """Looks whether a process is late, by its note."""
+
+    def __init__(self, memory: mmap) -> None:
+        self._memory = memory
+        self._missed: float | None = None
+        """The limit that was missed at the last look."""
+        self._since = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether it missed one limit, also after some more time."""
+        (moment, seconds), now = limit_in(self._memory), monotonic()
+        grace = min(MOST_GRACE_SECONDS, seconds * GRACE_SHARE)
+        if not seconds or now < moment + grace:
+            self._missed = None
+            return False
+        if moment != self._missed:
+            self._missed, self._since = moment, now
+        return now - self._since > grace * AGAIN_SHARE
+
+
+def end_late(pid: int, ended: Callable[[], bool]) -> None:
+    """End a process that is late. It writes the stacks of its threads first, if it can."""
+    _send(pid, signal.SIGABRT)
+    end_soon(pid, ended, STACKS_SECONDS)
+
+
+def end_soon(pid: int, ended: Callable[[], bool], seconds: float = END_SECONDS) -> None:
+    """Wait for the end of a process that most likely ends by itself, and then kill it."""
+    until = monotonic() + seconds
+    while not ended() and monotonic() < until:
+        sleep(0.02)
+    _send(pid, signal.SIGKILL)
+
+
+def end_group(pid: int) -> None:
+    """Kill a process that leads its group, and all that it started there."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def ending_of(code: int, memory: mmap, words: bytes, *, late: bool) -> Ending:
+    """The end of a process with this exit code, negative for a signal."""
+    if late:
+        words = words.replace(
+            b"Fatal Python error: Aborted", b"All threads at the end of the time:"
+        )
+    return Ending(SILENT if late else exit_name(code), read_note(memory), _last(words))
+
+
+def exit_name(code: int) -> str:
+    """The name of an exit code, or of the signal if it is negative."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _last(words: bytes) -> str:
+    """The last words; stacks without the numbers of threads, which differ each time."""
+    said = words.decode(errors="replace").strip()
+    return _THREAD.sub("hread", said)
+
+
+def _send(pid: int, what: signal.Signals) -> None:
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,24 @@
+"""`kvcanon lab`: the commands that judge the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcanon.conformance.cli.command_line import CommandLine
+
+COMMANDS = CommandLine(
+    "kvcanon lab",
+    "Judge the judge: mutants, proofs, past releases and benchmarks.",
+    {
+        "mutants": f"{__name__}.mutants:mutants_command",
+        "prove": f"{__name__}.prove:prove_command",
+        "bench": f"{__name__}.bench:bench",
+        "peers": f"{__name__}.peers:peers",
+    },
+    supervised=("bench",),
+)
+
+
+def run(arguments: Sequence[str], *, copied: bool) -> int:
+    """Run a command of the lab and return the exit code; see `CommandLine.run`."""
+    return COMMANDS.run(arguments, copied=copied)

@@ -1,0 +1,148 @@
+"""`kvcanon lab bench cliffs`: plays sequences of calls that make single calls of a cache slow.
+
+Each call has a limit: a millisecond, and two microseconds more for each page, victim, event or
+transfer that it names. The size of the tree adds nothing to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Protocol, cast
+
+import typer
+from rich.text import Text
+
+from kvcanon import __version__
+from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
+from kvcanon.conformance.errors import UsageError
+
+# The judge loads the optimized cache by name, as it loads any cache.
+CLIFFS = "kvcanon.lab.bench.gpu.cliffs"
+
+NODES = (10_000,)
+FULL_NODES = (10_000, 100_000, 1_000_000)
+
+
+class CliffTimes(Protocol):
+    """Times of one operation in one scene, in microseconds; the limit is looked at, too."""
+
+    scene: str
+    operation: str
+    calls: int
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    worst_named: int
+    worst_us: float
+    over: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every call kept its limit."""
+
+    def to_json(self) -> dict[str, object]:
+        """The times as a value for JSON."""
+
+
+class CliffsModule(Protocol):
+    """The module with the scenes."""
+
+    def scene_names(self) -> Sequence[str]:
+        """The names of all scenes."""
+
+    def run_scene(self, name: str, nodes: int) -> Iterable[CliffTimes]:
+        """Play one scene with a tree of so many nodes."""
+
+
+def bench_cliffs(
+    *,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=100, metavar="N", help=f"Nodes of the tree; repeatable. Usual: {NODES[0]:,}."
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Trees of 10,000, 100,000 and 1,000,000 nodes; takes an hour."),
+    ] = False,
+    scene: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Play only this scene; repeatable."),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all times, as JSON."),
+    ] = None,
+) -> int:
+    """Look for single calls of the fast cache that take longer than what they name."""
+    module = _module()
+    sizes = nodes or (FULL_NODES if full else NODES)
+    plan = [(size, name) for size in sizes for name in _chosen(module, scene or ())]
+    times: dict[int, list[CliffTimes]] = {size: [] for size in sizes}
+    with progress(plan, "bench cliffs") as shown:
+        for size, name in shown:
+            times[size].extend(module.run_scene(name, size))
+            if json_file is not None:
+                # Written after each scene, so that a run that is cut short keeps its times.
+                json_file.write_text(_json(times), encoding="utf-8")
+    _print(times)
+    return 0 if all(each.holds for some in times.values() for each in some) else BROKEN
+
+
+def _module() -> CliffsModule:
+    """Load the scenes. Raises: UsageError, which says what is missing."""
+    try:
+        return cast("CliffsModule", import_module(CLIFFS))
+    except ImportError as error:
+        raise UsageError(f"bench cliffs needs the optimized cache: {error}") from error
+
+
+def _chosen(module: CliffsModule, asked: Sequence[str]) -> Sequence[str]:
+    names = module.scene_names()
+    for name in asked:
+        if name not in names:
+            problem = f"{name} is no scene; choose from {', '.join(names)}."
+            raise typer.BadParameter(problem, param_hint="'--scene'")
+    return asked or names
+
+
+def _json(times: Mapping[int, Sequence[CliffTimes]]) -> str:
+    sizes = {str(size): [each.to_json() for each in some] for size, some in times.items()}
+    return json.dumps({"kvcanon": __version__, "nodes": sizes}, indent=2) + "\n"
+
+
+def _print(times: Mapping[int, Sequence[CliffTimes]]) -> None:
+    out = ReportConsole()
+    for size, some in times.items():
+        print_title(out, "bench cliffs", f"{size:,} nodes; times of single calls in us")
+        table = figures_table("scene: call", "calls", "p50", "p99", "p99.9", "max", "limit")
+        for each in some:
+            figures = (each.p50_us, each.p99_us, each.p999_us, each.max_us)
+            table.add_row(
+                f"{each.scene}: {each.operation}",
+                f"{each.calls:,}",
+                *(f"{figure:,.1f}" for figure in figures),
+                "kept" if each.holds else "BROKEN",
+            )
+        out.print(table)
+        for each in some:
+            if not each.holds:
+                out.print(Text(_in_words(each), style="bold red"))
+    out.print(
+        "A call may take 1,000 us, and 2 us for each page, victim, event or transfer that it\n"
+        "names; one in 10,000 may take 5,000 us, to let a table grow.",
+        style="dim",
+    )
+
+
+def _in_words(times: CliffTimes) -> str:
+    return (
+        f"{times.scene}: {times.over:,} of {times.calls:,} calls of {times.operation} are above "
+        f"their limit; the worst took {times.worst_us:,.0f} us and named {times.worst_named:,}"
+    )

@@ -1,0 +1,77 @@
+"""Reviewed mutants: those that no law has to detect, each with a reason.
+
+The list is among the tests of the checkout. An entry has an id, a reason and a kind: equal, if the
+mutant behaves like the original; lawful, if it differs in a way that the laws allow. Neither kind
+counts in the score. An entry is stale if a law detects its mutant.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+
+LIST = Path("lab/mutants/equivalent.toml")
+
+
+class Core(StrEnum):
+    """The cache that is mutated."""
+
+    REFERENCE = "reference"
+    NATIVE = "native"
+
+
+class ReviewKind(StrEnum):
+    """Why no law has to detect a mutant."""
+
+    EQUAL = "equal"
+    """It behaves the same in everything that a client or a snapshot shows."""
+    LAWFUL = "lawful"
+    """It behaves differently, in a way that the laws allow."""
+
+
+@frozen
+class Reviewed:
+    """An entry of the list."""
+
+    place_id: str
+    kind: ReviewKind
+    reason: str
+
+
+def read_reviewed(checkout: Path, core: Core) -> Mapping[str, Reviewed]:
+    """The entries for a core, by id. Raises: UsageError."""
+    path = checkout / LIST
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8")).get(core, [])
+        return _by_id(_entry(each) for each in entries)
+    except (OSError, ValueError, TypeError) as problem:
+        raise UsageError(f"{path} cannot be read: {problem}") from problem
+
+
+def _entry(value: Mapping[str, Any]) -> Reviewed:
+    if set(value) != {"id", "kind", "reason"}:
+        raise ValueError(f"an entry has id, kind and reason; one has {', '.join(sorted(value))}")
+    return Reviewed(value["id"], ReviewKind(value["kind"]), " ".join(value["reason"].split()))
+
+
+def _by_id(entries: Iterable[Reviewed]) -> Mapping[str, Reviewed]:
+    found: dict[str, Reviewed] = {}
+    for entry in entries:
+        if entry.place_id in found:
+            raise ValueError(f"{entry.place_id} stands there twice")
+        found[entry.place_id] = entry
+    return found
+
+
+def require_places(reviewed: Mapping[str, Reviewed], places: Mapping[str, object]) -> None:
+    """Check that every entry's place exists. Raises: UsageError."""
+    gone = [place_id for place_id in reviewed if place_id not in places]
+    if gone:
+        raise UsageError(f"{LIST} lists {', '.join(gone)}, which is no place; drop it or rename it")

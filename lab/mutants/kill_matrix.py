@@ -1,0 +1,234 @@
+"""The kill matrix: how soon each way of judging detects a mutant.
+
+The mutants are among the tests of the checkout, which an installed package lacks; so they are found
+from the current folder. The matrix measures the judge, not a cache: which faults it detects, and at
+what cost.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import count, islice
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from attrs import frozen
+from hypothesis import Phase, seed, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvcanon.conformance.cases.case import RANKS
+from kvcanon.conformance.check.effort import Effort
+from kvcanon.conformance.check.finding import Finding, Tally
+from kvcanon.conformance.check.hypothesis_constants import no_local_constants
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.walker import draw_case, scale_of
+from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.vectors.recording import PLAIN
+from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
+from kvcanon.lab.variants.override import Plant, overriding
+from kvcanon.spec.cache import Cache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.transfer import Agree, TransferEngine
+
+NO_LAWS = JudgeConfig(black_box=True, laws=())
+"""The configuration that checks no law: it finds only crashes and differences."""
+
+FEW = 300
+"""Cases after which this way of judging most likely cannot detect a fault at all."""
+
+WHERE = Path("lab/mutants/planted/__init__.py")
+"""The file that identifies a checkout."""
+
+
+class Mutant(Protocol):
+    """A planted fault and the law that it breaks; made by `lab/mutants/planted/entry.py`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def law_id(self) -> str:
+        """The id of the law that it breaks."""
+
+    @property
+    def plant(self) -> Plant:
+        """Plants the fault; its docstring says what goes wrong."""
+
+    @property
+    def upstream(self) -> str:
+        """The historical bug that it is modelled on, or "none"."""
+
+    @property
+    def founding(self) -> bool:
+        """Whether it is one of the founding bugs of the canon."""
+
+
+@frozen
+class Kill:
+    """How a mutant was detected."""
+
+    seen: tuple[str, ...]
+    """The ids of the broken laws, or else the kind of the finding."""
+    cases: int
+    """How many cases were played, with the one that detected it."""
+    steps: int
+    seconds: float
+    where: str = ""
+    """The vector that detected it, if one did."""
+
+
+def find_checkout(start: Path) -> Path:
+    """The checkout that a folder is in. Raises: UsageError."""
+    for folder in (start, *start.parents):
+        if (folder / WHERE).is_file():
+            return folder
+    raise UsageError(f"{start} is in no checkout of kvcanon: there is no {WHERE} above it")
+
+
+def find_mutants(start: Path) -> tuple[Mutant, ...]:
+    """The mutants of the checkout that a folder is in. Raises: UsageError."""
+    folder = find_checkout(start)
+    if (tests := str(folder / "tests")) not in sys.path:
+        sys.path.insert(0, tests)
+    try:
+        found: Sequence[Mutant] = import_module("kvcanon.lab.mutants.planted").MUTANTS
+    except Exception as error:
+        raise UsageError(f"the mutants cannot be imported: {describe_exception(error)}") from error
+    return tuple(found)
+
+
+def mutated(mutant: Mutant) -> Adapter:
+    """An adapter of faulty caches. The fault is planted anew in each, so they share no state."""
+
+    def make(
+        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+    ) -> Cache:
+        return overriding(mutant.plant)(config, engine, agree)
+
+    return Adapter(mutant.name, make)
+
+
+def what_goes_wrong(mutant: Mutant) -> str:
+    """One sentence that says what a cache with the fault does."""
+    return " ".join((inspect.getdoc(mutant.plant) or mutant.name).split("\n\n")[0].split())
+
+
+# The ways of judging.
+
+Hunt = Callable[[Mutant, Effort, int], Kill | None]
+"""Takes a mutant, an effort and a first seed."""
+
+
+def judges_by_states(mutant: Mutant) -> JudgeConfig:
+    """Every law, on states; or the laws of ranks, on several of them, if it breaks one of those."""
+    of_ranks = Need.RANKS in LAWS[mutant.law_id].needs
+    return JudgeConfig(ranks=RANKS) if of_ranks else JudgeConfig()
+
+
+def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
+    """By the walker, which checks every law on the cache's states."""
+    return _walk(Trial(mutated(mutant), judges_by_states(mutant)), effort.walker_cases, from_seed)
+
+
+def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
+    """By the walker, which checks only answers, events and bytes."""
+    trial = Trial(mutated(mutant), JudgeConfig(black_box=True))
+    cases = effort.walker_cases if mutant.founding else _few(effort)
+    return _walk(trial, cases, from_seed)
+
+
+def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
+    """By the walker, which checks no law and compares with the plain cache."""
+    return _walk(Trial(mutated(mutant), NO_LAWS, PLAIN), _few(effort), from_seed)
+
+
+def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
+    """By cases that Hypothesis draws, judged by the laws on states."""
+    began, total = monotonic(), Tally()
+    trial = Trial(mutated(mutant), judges_by_states(mutant))
+    wanted = effort.machine_cases or effort.run
+    for run in range(-(-wanted // effort.run)):
+        journal = Journal()
+        machine = seed((from_seed << 16) + run)(machine_of(trial, journal))
+        run_settings = settings(
+            CI,
+            max_examples=effort.run,
+            stateful_step_count=STEPS + 1,
+            # No need to shrink the failing case.
+            phases=(Phase.generate,),
+        )
+        try:
+            with no_local_constants():
+                run_state_machine_as_test(machine, settings=run_settings)
+        except (HypothesisFailure, Flaky):
+            # A fault that hangs until the time limit may not show again in a replay.
+            if journal.shortest is None:
+                raise
+        total.add(journal.tally)
+        found = journal.shortest or journal.unkept
+        if found is not None:
+            return _kill(found.finding, total, began)
+    return None
+
+
+def hunt_by_vectors(mutant: Mutant, _effort: Effort, _seed: int) -> Kill | None:
+    """By the vectors, those of the mutant's own law first."""
+    began, total = monotonic(), Tally()
+    vectors = sorted(read_vectors(), key=lambda each: each.law_id != mutant.law_id)
+    for vector in vectors:
+        for trial in vector_trials(vector, mutated(mutant)):
+            finding, tally = trial.play(vector.case)
+            total.add(tally)
+            if finding is not None:
+                return _kill(finding, total, began, vector.vector_id)
+    return None
+
+
+HUNTS: Mapping[str, Hunt] = {
+    "inside": hunt_inside,
+    "outside": hunt_outside,
+    "agreement": hunt_differences,
+    "machine": hunt_by_machine,
+    "vectors": hunt_by_vectors,
+}
+"""Every way of judging, by name."""
+
+
+def vector_trials(vector: Vector, adapter: Adapter) -> Iterator[Trial]:
+    """The trials of a vector on a cache with snapshots: by states, and from outside."""
+    yield Trial(adapter)
+    if vector.level is VectorLevel.BLACK_BOX:
+        yield Trial(adapter, JudgeConfig(black_box=True))
+
+
+def _few(effort: Effort) -> int:
+    """The number of cases for a way of judging that cannot detect every fault."""
+    return min(FEW, effort.walker_cases or FEW)
+
+
+def _walk(trial: Trial, cases: int | None, from_seed: int) -> Kill | None:
+    began, total = monotonic(), Tally()
+    inside = not trial.judges.black_box or trial.against is not None
+    for number in islice(count(), cases):
+        scale = scale_of(number, inside=inside)
+        case = draw_case((from_seed << 40) + number, trial.adapter.offer, scale=scale)
+        finding, tally = trial.play(case)
+        total.add(tally)
+        if finding is not None:
+            return _kill(finding, total, began)
+    return None
+
+
+def _kill(finding: Finding, total: Tally, began: float, where: str = "") -> Kill:
+    seen = finding.broken or (finding.name,)
+    return Kill(seen, total.cases, total.steps, monotonic() - began, where)

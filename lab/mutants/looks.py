@@ -1,0 +1,81 @@
+"""Looks: the cases to play on a mutant until one detects it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attrs import evolve, frozen
+
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.campaign import Search
+from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.walker import draw_case, scale_of
+from kvcanon.conformance.vectors.recording import PLAIN
+from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.lab.mutants.kill_matrix import NO_LAWS, vector_trials
+
+
+@frozen
+class Look:
+    """One case, judged in one way."""
+
+    how: str
+    """The name of a vector, or of a walker's case."""
+    trial: Trial
+    case: Case
+
+
+@frozen
+class Sighting:
+    """The finding that detected a mutant, and its case."""
+
+    finding: Finding
+    how: str
+
+    @property
+    def number(self) -> int:
+        """The number of the walker's case."""
+        return int(self.how.removeprefix("case "))
+
+
+def first_sight(looks: Iterable[Look]) -> Sighting | None:
+    """Play cases until one has a finding."""
+    for look in looks:
+        finding, _ = look.trial.play(look.case)
+        if finding is not None:
+            return Sighting(finding, look.how)
+    return None
+
+
+def by_states(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases judged by the laws on states; also compared, if the search has another cache."""
+    trial = Trial(search.adapter, against=search.against)
+    return (_inside(search, trial, number) for number in numbers)
+
+
+def by_vectors(search: Search) -> Iterator[Look]:
+    """The vectors, each judged in every way."""
+    for vector in read_vectors():
+        for trial in vector_trials(vector, search.adapter):
+            against = None if trial.judges.black_box else search.against
+            yield Look(f"vector {vector.vector_id}", evolve(trial, against=against), vector.case)
+
+
+def as_checked(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases as `check` plays them: some judged by states, the others from outside."""
+    for number in numbers:
+        yield Look(f"case {number}", search.trial(number), search.case(number))
+
+
+def compared(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases without laws, compared with the plain cache state by state."""
+    trial = Trial(search.adapter, NO_LAWS, PLAIN)
+    return (_inside(search, trial, number) for number in numbers)
+
+
+def _inside(search: Search, trial: Trial, number: int) -> Look:
+    """A case judged by states, so of limited size."""
+    scale = scale_of(number, inside=True)
+    case = draw_case((search.seed << 40) + number, search.adapter.offer, scale=scale)
+    return Look(f"case {number}", trial, case)

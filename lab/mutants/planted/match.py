@@ -1,0 +1,223 @@
+"""Faults of matches: the length of the prefix hit, and the slots returned.
+
+A prefix hit that is too short is a fault too: cached pages are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from kvcanon.lab.mutants.planted.entry import mutant
+from kvcanon.lab.variants.override import Overrides
+from kvcanon.reference import cache, insert, match, tree
+from kvcanon.reference.state import Data, Edge, Node, State
+from kvcanon.spec.operations import Matched
+from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
+from kvcanon.spec.types import FULL, SWA, Key, Namespace, Page, Slots, TransferId
+
+Bools = tuple[bool, ...]
+
+
+@mutant("MATCH-1", "A1 sgl#17061")
+def match_ignores_tombstones(patch: Overrides) -> None:
+    """A match finds a prefix although window data before its end is gone."""
+
+    def careless(
+        lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
+    ) -> int:
+        return usable_prefix(lengths, full, (True,) * len(swa), state, window)
+
+    patch.setattr(match, "usable_prefix", careless)
+
+
+@mutant("MATCH-1", "D10 vllm#48959")
+def match_window_is_one_short(patch: Overrides) -> None:
+    """A match accepts a window that lacks one token."""
+
+    def short(lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int) -> int:
+        return usable_prefix(lengths, full, swa, state, max(1, window - 1))
+
+    patch.setattr(match, "usable_prefix", short)
+
+
+@mutant("MATCH-1", "D3 vllm#43559")
+def match_ends_where_no_state_is(patch: Overrides) -> None:
+    """A match finds a prefix beyond the last mamba state on its path."""
+
+    def careless(
+        lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
+    ) -> int:
+        return usable_prefix(lengths, full, swa, (True,) * len(state), window)
+
+    patch.setattr(match, "usable_prefix", careless)
+
+
+@mutant("MATCH-1", "B6 sgl#24943")
+def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
+    """A prefix that ends inside a node on the host is found only up to that node."""
+    walk = tree.walk
+
+    def coarse(state: State, key: Key) -> list[tree.PathNode]:
+        stops = walk(state, key)
+        inside = stops and stops[-1].shared_pages < len(stops[-1].node.pages)
+        return stops[:-1] if inside and stops[-1].node.data[FULL].host is not None else stops
+
+    patch.setattr(match, "walk", coarse)
+
+
+@mutant("MATCH-1", "A29 sgl#10846")
+def bigrams_are_compared_as_tokens(patch: Overrides) -> None:
+    """Bigrams are compared by their first token only."""
+
+    def firsts(pages: tuple[Page, ...]) -> tuple[Page, ...]:
+        return tuple(
+            tuple(unit if isinstance(unit, int) else unit[0] for unit in page) for page in pages
+        )
+
+    patch.setattr(
+        tree, "shared_pages", lambda ours, theirs: shared_pages(firsts(ours), firsts(theirs))
+    )
+
+
+@mutant("MATCH-2", "D5 vllm#45704")
+def load_in_flight_counts_as_there(patch: Overrides) -> None:
+    """A match returns slots of a load-back in flight, before their bytes are there."""
+    patch.setattr(match, "on_device", lambda data: data.device is not None)
+
+
+@mutant("MATCH-2", "B8 sgl#25085")
+def device_prefix_stands_on_host_data(patch: Overrides) -> None:
+    """The device prefix counts window data and states on the host as if on the device."""
+    usable_pages = match._usable_pages
+
+    def mixed(state: State, stops: list[tree.PathNode], present: Callable[[Data], bool]) -> int:
+        usable = usable_pages(state, stops, match._anywhere)
+        if present is match.on_device:
+            return min(usable, insert._present_pages(stops))
+        return usable
+
+    patch.setattr(match, "_usable_pages", mixed)
+
+
+@mutant("MATCH-3", "D21 trt#13124")
+def window_slots_are_numbered_as_full_ones(patch: Overrides) -> None:
+    """A match returns the numbers of full slots as its window slots."""
+    device_slots = match._device_slots
+
+    def confused(path: list[Node]) -> Slots:
+        some = device_slots(path)
+        return Slots(some.full, some.full[len(some.full) - len(some.swa) :], some.mamba)
+
+    patch.setattr(match, "_device_slots", confused)
+
+
+@mutant("MATCH-3", "B23 sgl#30339")
+def window_is_not_handed_out(patch: Overrides) -> None:
+    """A match returns full slots, and no window slots."""
+    device_slots = match._device_slots
+    patch.setattr(match, "_device_slots", lambda path: evolve(device_slots(path), swa=()))
+
+
+@mutant("MATCH-3", "D23 openvino.genai#3722")
+def pages_are_compared_by_a_weak_hash(patch: Overrides) -> None:
+    """Two pages with the same weak hash count as the same page."""
+
+    def weak(page: Page) -> int:
+        return sum(unit if isinstance(unit, int) else sum(unit) for unit in page)
+
+    def colliding(ours: tuple[Page, ...], theirs: tuple[Page, ...]) -> int:
+        pairs = zip(ours, theirs, strict=False)
+        equal = [weak(our_page) == weak(their_page) for our_page, their_page in pairs]
+        return [*equal, False].index(False)
+
+    patch.setattr(tree, "shared_pages", colliding)
+
+
+def _merge_at_the_root(patch: Overrides, seen: Callable[[Namespace], Namespace]) -> None:
+    """Let the root tell only those namespaces apart that are seen as different."""
+
+    def merged(parent: Node, namespace: Namespace, page: Page) -> Edge:
+        return (seen(namespace), page) if parent.parent is None else page
+
+    patch.setattr(tree, "edge", merged)
+
+
+@mutant("MATCH-1", "B22 sgl#24638")
+def extra_key_and_adapter_are_joined(patch: Overrides) -> None:
+    """Namespaces are joined without a separator: ("a", "bc") and ("ab", "c") are the same."""
+    _merge_at_the_root(
+        patch,
+        lambda seen: evolve(seen, extra_key=(seen.extra_key or "") + (seen.lora or ""), lora=None),
+    )
+
+
+@mutant("MATCH-1", "D2 vllm#44701")
+def adapter_and_salt_share_one_field(patch: Overrides) -> None:
+    """A LoRA adapter and a salt with the same name are the same namespace."""
+    _merge_at_the_root(
+        patch, lambda seen: evolve(seen, lora=seen.lora or seen.cache_salt, cache_salt=None)
+    )
+
+
+@mutant("MATCH-1", "B20 sgl#26747")
+def salt_is_ignored(patch: Overrides) -> None:
+    """The salt is not part of the namespace: tenants find each other's pages."""
+    _merge_at_the_root(patch, lambda seen: evolve(seen, cache_salt=None))
+
+
+@mutant("MATCH-5", "D13 lmc#4133")
+def lookup_pins_what_it_finds(patch: Overrides) -> None:
+    """A match locks the path that it walked, and nobody releases the lock."""
+
+    def pinning(state: State, key: Key) -> Matched:
+        matched = match.match(state, key)
+        for node, _ in tree.walk(state, key):
+            node.data[FULL].lock_refs += 1
+        return matched
+
+    patch.setattr(cache, "match", pinning)
+
+
+@mutant("MATCH-6", "A18 sgl#29351")
+def leaf_without_window_is_refused(patch: Overrides) -> None:
+    """A new leaf without window data is dropped, though its full data is good."""
+    fill_leaf = insert._fill_leaf
+
+    def vetoing(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
+        if SWA not in leaf.data or incoming.swa_from < leaf.end or leaf.parent is None:
+            return fill_leaf(state, leaf, incoming, tick)
+        insert._free(state, FULL, incoming.full(leaf.start, leaf.end), incoming)
+        tree.remove_leaf(state, leaf)
+        return leaf.parent
+
+    patch.setattr(insert, "_fill_leaf", vetoing)
+
+
+@mutant("MATCH-6", "A19 sgl#29860")
+def window_inside_a_page_is_no_window(patch: Overrides) -> None:
+    """If the window is shorter than a page, the last page's window slot is freed."""
+    fill_leaf = insert._fill_leaf
+
+    def flooring(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
+        if state.config.page_size <= (state.config.window_tokens or state.config.page_size):
+            return fill_leaf(state, leaf, incoming, tick)
+        begin = max(leaf.start, incoming.swa_from)
+        insert._free(state, SWA, incoming.swa(begin, leaf.end), incoming)
+        incoming.swa_from = leaf.end
+        return fill_leaf(state, leaf, incoming, tick)
+
+    patch.setattr(insert, "_fill_leaf", flooring)
+
+
+@mutant("MATCH-7")
+def loads_in_flight_are_not_named(patch: Overrides) -> None:
+    """A match leaves out the first of the load-backs that its prefix waits for."""
+
+    def mute(
+        prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...]
+    ) -> Matched:
+        return Matched(prefix_pages, device_pages, some, pending[1:])
+
+    patch.setattr(match, "Matched", mute)

@@ -1,0 +1,45 @@
+"""`python -m kvcanon.lab.site FOLDER`: write the pages of the site for mkdocs.
+
+With `--findings` it writes the table of docs/findings.md anew; with `--figures` the pictures of
+docs/figures; with `--symptoms` docs/symptoms.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.mutants.kill_matrix import find_checkout
+from kvcanon.lab.site.faults import with_table
+from kvcanon.lab.site.figures import write_figures
+from kvcanon.lab.site.site import write_site
+from kvcanon.lab.site.symptoms import PAGE, symptoms_page
+
+USAGE = "usage: python -m kvcanon.lab.site (FOLDER | --findings | --figures | --symptoms)"
+
+
+def main(arguments: list[str]) -> int:
+    """Do as asked, and return the exit code."""
+    if len(arguments) != 1:
+        sys.stderr.write(f"{USAGE}\n")
+        return 2
+    try:
+        checkout = find_checkout(Path.cwd())
+        if arguments[0] == "--findings":
+            page = checkout / "docs" / "findings.md"
+            page.write_text(with_table(page.read_text("utf-8"), checkout), "utf-8")
+        elif arguments[0] == "--figures":
+            write_figures(checkout)
+        elif arguments[0] == "--symptoms":
+            (checkout / PAGE).write_text(symptoms_page(), "utf-8")
+        else:
+            write_site(Path(arguments[0]), checkout)
+    except UsageError as wrong:
+        sys.stderr.write(f"kvcanon.lab.site: {wrong}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""The faults that were found in engines: `docs/findings/faults.toml`, and tables made from it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
+from kvcanon.conformance.errors import UsageError
+from kvcanon.spec.law import LAWS
+
+FILE = Path("docs/findings/faults.toml")
+BEGIN = "<!-- made by python -m kvcanon.lab.site --findings -->"
+END = "<!-- end -->"
+
+
+@frozen
+class EngineFault:
+    """A fault of an engine's cache."""
+
+    engine: str
+    """The name of the engine's folder in docs/findings."""
+    cache: str
+    title: str
+    page: str
+    """A page in docs/findings, perhaps with an anchor."""
+    laws: tuple[str, ...]
+    """Ids of the laws that it breaks; none where no law can see it."""
+    releases: tuple[str, ...]
+
+
+def read_faults(checkout: Path) -> tuple[Mapping[str, str], tuple[EngineFault, ...]]:
+    """Names of the engines by folder, and all faults. Raises: UsageError."""
+    value = tomllib.loads((checkout / FILE).read_text("utf-8"))
+    faults = []
+    for each in value["fault"]:
+        unknown = [law_id for law_id in each["laws"] if law_id not in LAWS]
+        if unknown or each["engine"] not in value["engines"]:
+            what = unknown[0] if unknown else each["engine"]
+            raise UsageError(f"{FILE}: {each['title']!r} names {what}, which there is not")
+        faults.append(
+            EngineFault(
+                each["engine"],
+                each["cache"],
+                each["title"],
+                each["page"],
+                tuple(each["laws"]),
+                tuple(each["releases"]),
+            )
+        )
+    return value["engines"], tuple(faults)
+
+
+def faults_of(law_id: str, faults: Sequence[EngineFault]) -> list[EngineFault]:
+    """The faults that break a law."""
+    return [each for each in faults if law_id in each.laws]
+
+
+def release_table(checkout: Path) -> Iterator[str]:
+    """The table of docs/findings.md: which cache of which release breaks which laws."""
+    engines, faults = read_faults(checkout)
+    yield "| engine | cache | release | laws broken, each with a fault that breaks it |"
+    yield "|---|---|---|---|"
+    for engine, cache in dict.fromkeys((each.engine, each.cache) for each in faults):
+        of_cache = [each for each in faults if (each.engine, each.cache) == (engine, cache)]
+        releases = sorted({release for each in of_cache for release in each.releases}, key=_order)
+        for release in reversed(releases):
+            here = [each for each in of_cache if release in each.releases]
+            cell = ", ".join(_laws_cell(here))
+            yield f"| {engines[engine]} | {cache} | {release} | {cell} |"
+
+
+def with_table(page: str, checkout: Path) -> str:
+    """A page with the table between its two marks written anew. Raises: UsageError."""
+    if BEGIN not in page or END not in page:
+        raise UsageError(f"docs/findings.md lacks {BEGIN} or {END}")
+    before, _, rest = page.partition(BEGIN)
+    table = "\n".join(release_table(checkout))
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _laws_cell(faults: Sequence[EngineFault]) -> Iterator[str]:
+    first: dict[str, EngineFault] = {}
+    for fault in faults:
+        for law_id in fault.laws:
+            first.setdefault(law_id, fault)
+    order = list(LAWS)
+    for law_id in sorted(first, key=order.index):
+        yield f"[{law_id}](findings/{first[law_id].page})"
+    without = [fault for fault in faults if not fault.laws]
+    for fault in without:
+        yield f"[no law]({f'findings/{fault.page}'})"
+
+
+def _order(release: str) -> tuple[tuple[int, str], ...]:
+    """Releases by their numbers, so that 0.5.9 comes before 0.5.12."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in release.split("."))

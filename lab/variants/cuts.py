@@ -1,0 +1,163 @@
+"""Cuts: variations of where nodes begin and end.
+
+The plain cache cuts a node where a usable prefix, a key or a window ends in it, and never joins
+nodes. Other caches cut less and evict more at once, or cut more, down to one node per page. A cache
+that does not cut a node that is used in part makes the whole node recent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Concatenate, ParamSpec, TypeVar
+
+from kvcanon.lab.variants.joining import join, join_all, may_join
+from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.reference import (
+    cache,
+    evict,
+    host,
+    host_insert,
+    insert,
+    load,
+    lock,
+    transfer,
+    tree,
+    victims,
+)
+from kvcanon.reference import match as matching
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.operations import Matched
+from kvcanon.spec.types import FULL, Key, Medium
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def uncut_matches(overrides: Overrides) -> None:
+    """A match that ends inside a node does not cut it, and makes all of it recent."""
+
+    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
+        def match_without_cut(state: State, key: Key) -> Matched:
+            before = set(state.nodes.values())
+            matched = match(state, key)
+            for node in set(state.nodes.values()) - before:
+                join(state, node)
+            return matched
+
+        return match_without_cut
+
+    wrap(overrides, cache, matching.match, wrapper)
+
+
+def whole_leaves(overrides: Overrides) -> None:
+    """A new leaf is not cut where its window begins, and is evicted whole."""
+
+    def wrapper(fill: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
+        def fill_whole(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
+            before = set(state.nodes.values())
+            end = fill(state, *args, **kwargs)
+            above = end.parent
+            if above is not None and above not in before and may_join(state, above):
+                join(state, above)
+            return end
+
+        return fill_whole
+
+    wrap(overrides, insert, insert._fill_leaf, wrapper)
+
+
+def joined_chains(overrides: Overrides) -> None:
+    """After every operation, a node and its only child are joined if nothing distinguishes them."""
+    for rule in (
+        matching.match,
+        insert.insert,
+        lock.lock,
+        lock.unlock,
+        lock.unlock_window,
+        evict.evict,
+        host.evict_host,
+        host_insert.insert_host,
+        load.load_back,
+        transfer.settle,
+        transfer.flush,
+    ):
+        wrap(overrides, cache, rule, _joining)
+
+
+def page_nodes(overrides: Overrides) -> None:
+    """Every node has one page, as in a pool of hashed blocks."""
+
+    def wrapper(make: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
+        def make_in_pages(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
+            end = make(state, *args, **kwargs)
+            for node in tree.path_to(end):
+                while len(node.pages) > 1:
+                    tree.cut(state, node, 1)
+            return end
+
+        return make_in_pages
+
+    wrap(overrides, insert, insert._fill_leaf, wrapper)
+    wrap(overrides, host_insert, host_insert._new_host_leaf, wrapper)
+
+
+def cuts_where_walks_end(overrides: Overrides) -> None:
+    """A match cuts where the walk ended, though the usable prefix may end before."""
+
+    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
+        def match_and_cut(state: State, key: Key) -> Matched:
+            stops = tree.walk(state, key)
+            tree.node_ending_at(state, stops, tree.walked_pages(stops))
+            return match(state, key)
+
+        return match_and_cut
+
+    wrap(overrides, cache, matching.match, wrapper)
+
+
+def halved_nodes(overrides: Overrides) -> None:
+    """Before a match, and before copies settle, the longest node is cut in two, wherever it is."""
+
+    def wrapper(rule: Callable[Concatenate[State, Given], Answer]) -> Callable[..., Answer]:
+        def halve_first(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+            longest = max(state.nodes.values(), key=lambda node: len(node.pages))
+            if len(longest.pages) > 1:
+                tree.cut(state, longest, len(longest.pages) // 2)
+            return rule(state, *args, **kwargs)
+
+        return halve_first
+
+    for rule in (matching.match, transfer.settle, transfer.flush):
+        wrap(overrides, cache, rule, wrapper)
+
+
+def leaving_tails(overrides: Overrides) -> None:
+    """Of the last victim, only as many pages as are still needed are evicted, from its end."""
+
+    def wrapper(
+        leaves_in_turn: Callable[[State, Medium, int], Iterator[Node]],
+    ) -> Callable[[State, Medium, int], Iterator[Node]]:
+        def tails_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
+            for leaf in leaves_in_turn(state, medium, enough):
+                kept = len(leaf.pages) - (enough - state.pools[FULL, medium].free_slots)
+                if kept > 0:
+                    tree.cut(state, leaf, kept)
+                yield leaf
+
+        return tails_in_turn
+
+    wrap(overrides, evict, victims.leaves_in_turn, wrapper)
+
+
+def _joining(
+    rule: Callable[Concatenate[State, Given], Answer],
+) -> Callable[Concatenate[State, Given], Answer]:
+    """Wrap a rule: after it, join all nodes that may be joined."""
+
+    def rule_and_join(state: State, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        answer = rule(state, *args, **kwargs)
+        join_all(state)
+        return answer
+
+    return rule_and_join

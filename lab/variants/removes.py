@@ -1,0 +1,32 @@
+"""Removes: variations of the order in which events remove the pages of one node.
+
+The order inside a node is free, the order between nodes is not: a page is removed after the pages
+of all nodes below its node, whatever the profile says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.reference import departures
+from kvcanon.reference.events import emit_removed
+from kvcanon.reference.state import Node, State
+from kvcanon.spec.types import Medium
+
+Announce = Callable[[State, Node, Medium], None]
+
+
+def removes_front_to_back(overrides: Overrides) -> None:
+    """A node's pages are removed from the first to the last (`removes_end_first`)."""
+
+    def wrapper(announce: Announce) -> Announce:
+        def announce_forwards(state: State, node: Node, medium: Medium) -> None:
+            waiting = len(state.events)
+            announce(state, node, medium)
+            state.events[waiting:] = reversed(state.events[waiting:])
+
+        return announce_forwards
+
+    wrap(overrides, departures, emit_removed, wrapper)

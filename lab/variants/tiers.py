@@ -1,0 +1,248 @@
+"""Tiers: variations of when stores are emitted, what a lock holds, and how copies are bundled.
+
+If a store is emitted at the enqueue and the copy fails, removes must be emitted for its pages, the
+deepest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
+from kvcanon.reference import backup, cache, load, lock, transfer, tree
+from kvcanon.reference.events import emit_removed, emit_stored
+from kvcanon.reference.host import ensure_host_slots
+from kvcanon.reference.snapshot import take_snapshot
+from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.reference.tree import PathNode, path_to, upwards
+from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.operations import LoadedBack
+from kvcanon.spec.oracle.window import window_start
+from kvcanon.spec.replay.board import board_of
+from kvcanon.spec.replay.evictable import could_be_free
+from kvcanon.spec.transfer import Copy, Direction, TransferStatus
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    TransferId,
+)
+
+Announce = Callable[[State, Node, Medium], None]
+Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Transfer]
+Undo = Callable[[State, Transfer], None]
+
+
+def loads_announced_early(overrides: Overrides) -> None:
+    """The stores of loaded pages are emitted at the enqueue (`load_back_announced`)."""
+    wrap(overrides, load, transfer.enqueue, _telling)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
+    wrap(overrides, transfer, transfer._undo, _taking_back)
+
+
+def loads_of_use_early(overrides: Overrides) -> None:
+    """A load copies, is usable and emits its stores at the enqueue (`load_back_usable`)."""
+    wrap(overrides, load, transfer.enqueue, _telling)
+    wrap(overrides, load, transfer.enqueue, _copying_at_once)
+    wrap(overrides, transfer, emit_stored, _silent_on_arrival)
+    wrap(overrides, transfer, transfer._settle_one, _never_failing)
+    wrap_everywhere(overrides, tree.cut, _naming_both_parts)
+
+
+def whole_node_windows(overrides: Overrides) -> None:
+    """A lock, and a load, holds the whole node in which its window begins (`window_lock_exact`)."""
+
+    def start_wrapper(
+        start: Callable[[State, Node], int | None],
+    ) -> Callable[[State, Node], int | None]:
+        def start_of_node(state: State, end: Node) -> int | None:
+            begin = start(state, end)
+            for node in upwards(end) if begin is not None else ():
+                if node.start <= (begin or 0):
+                    return node.start
+            return begin
+
+        return start_of_node
+
+    def needed_wrapper(
+        needed: Callable[[State, list[PathNode], int], Counts],
+    ) -> Callable[[State, list[PathNode], int], Counts]:
+        def needed_of_nodes(state: State, stops: list[PathNode], end_pages: int) -> Counts:
+            exact = needed(state, stops, end_pages)
+            window = window_start(
+                end_pages, state.config.window_tokens or 1, state.config.page_size
+            )
+            before_window = sum(
+                window - node.start
+                for node, shared in stops
+                if SWA in state.config.components
+                and load._on_host_only(node, SWA)
+                and node.start < window < node.start + shared
+            )
+            return Counts(exact.full, exact.swa + before_window, exact.mamba)
+
+        return needed_of_nodes
+
+    wrap_everywhere(overrides, lock.held_window_start, start_wrapper)
+    wrap(overrides, load, load._needed, needed_wrapper)
+
+
+def chains_in_one_copy(overrides: Overrides) -> None:
+    """A node is backed up together with its chain, in one transfer, if all of it fits.
+
+    If it cannot fit, nothing is evicted for it, since no answer would show the attempt.
+    """
+
+    def wrapper(
+        back_up: Callable[[State, Node], tuple[TransferId, ...]],
+    ) -> Callable[[State, Node], tuple[TransferId, ...]]:
+        def back_up_chain(state: State, node: Node) -> tuple[TransferId, ...]:
+            parts = [
+                (each, component) for each in path_to(node) for component in backup._missing(each)
+            ]
+            needed = {
+                component: sum(
+                    len(n.data[component].device or ()) for n, c in parts if c is component
+                )
+                for component in state.config.components
+            }
+            counts = Counts(**{component.value: count for component, count in needed.items()})
+            # A receipt holds the mamba state at its end, and none before.
+            inner = any(component is MAMBA and each is not node for each, component in parts)
+            in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
+            if not parts or inner or in_vain or not ensure_host_slots(state, counts):
+                return back_up(state, node)
+            key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
+            held = lock.hold(state, node, key, 0 if SWA in node.data else None)
+            return (transfer.enqueue(state, Direction.BACKUP, parts, held).transfer_id,)
+
+        return back_up_chain
+
+    wrap_everywhere(overrides, backup.back_up, wrapper)
+
+
+def independent_copies_settle_early(overrides: Overrides) -> None:
+    """A copy settles as soon as it ends and the copies that it builds on have settled."""
+
+    def wrapper(_: Callable[..., list[Transfer]]) -> Callable[..., list[Transfer]]:
+        def whatever_may_settle(state: State, ends: Mapping[TransferId, bool]) -> list[Transfer]:
+            found: list[Transfer] = []
+            waiting: list[Transfer] = []
+            for each in state.transfers.values():
+                may = each.transfer_id in ends and not any(
+                    earlier.direction is each.direction
+                    and transfer._builds_on(each, {node for node, c in earlier.parts if c is FULL})
+                    for earlier in waiting
+                )
+                (found if may else waiting).append(each)
+            return found
+
+        return whatever_may_settle
+
+    wrap(overrides, transfer, transfer._in_order, wrapper)
+
+
+def loads_without_quota(overrides: Overrides) -> None:
+    """A load-back with a quota is refused (`limits`)."""
+
+    def wrapper(usual: Callable[..., LoadedBack]) -> Callable[..., LoadedBack]:
+        def load_without_quota(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
+            if quota_pages is not None:
+                raise BadArgument("quota_pages", "is given; this cache takes none")
+            return usual(state, key, quota_pages)
+
+        return load_without_quota
+
+    wrap(overrides, cache, load.load_back, wrapper)
+
+
+def _telling(enqueue: Enqueue) -> Enqueue:
+    """Wrap the enqueue of a load: emit the stores of its pages."""
+
+    def enqueue_and_tell(
+        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+    ) -> Transfer:
+        made = enqueue(state, direction, parts, held)
+        for node, component in parts:
+            if component is FULL:
+                emit_stored(state, node, GPU)
+        return made
+
+    return enqueue_and_tell
+
+
+def _copying_at_once(enqueue: Enqueue) -> Enqueue:
+    """Wrap the enqueue of a load: copy at once, so that no node waits."""
+
+    def enqueue_and_copy(
+        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+    ) -> Transfer:
+        made = enqueue(state, direction, parts, held)
+        copies = tuple(Copy(c, made.sources[c], made.targets[c]) for c in made.sources)
+        transfer._perform(state, made, copies)
+        for node, component in parts:
+            node.data[component].loading = None
+        return made
+
+    return enqueue_and_copy
+
+
+def _never_failing(settle: Callable[..., TransferStatus]) -> Callable[..., TransferStatus]:
+    """Settle a copy that was done at its enqueue; the engine's failure is ignored."""
+
+    def settle_done(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
+        return settle(state, ended, ok=ok or ended.direction is Direction.LOAD_BACK)
+
+    return settle_done
+
+
+def _naming_both_parts(cut: Callable[[State, Node, int], Node]) -> Callable[..., Node]:
+    """Wrap a cut: both parts belong to the node's loads in flight, and wait for none."""
+
+    def cut_and_name(state: State, node: Node, at: int) -> Node:
+        upper = cut(state, node, at)
+        for each in state.transfers.values():
+            for component in (FULL, SWA):
+                if (node, component) in each.parts and (upper, component) not in each.parts:
+                    each.parts.insert(each.parts.index((node, component)), (upper, component))
+        return upper
+
+    return cut_and_name
+
+
+def _silent_on_arrival(announce: Announce) -> Announce:
+    """Wrap the stores of a settled copy: those of the device were emitted at the enqueue."""
+
+    def announce_on_host(state: State, node: Node, medium: Medium) -> None:
+        if medium is not GPU:
+            announce(state, node, medium)
+
+    return announce_on_host
+
+
+def _taking_back(undo: Undo) -> Undo:
+    """Wrap the undoing of a failed load: emit removes for it and for the loads that build on it."""
+
+    def take_back_and_undo(state: State, failed: Transfer) -> None:
+        if failed.direction is Direction.LOAD_BACK:
+            lost = {node for node, component in failed.parts if component is FULL}
+            for later in reversed(state.transfers.values()):
+                if later.direction is failed.direction and transfer._builds_on(later, lost):
+                    _announce_gone(state, later)
+            _announce_gone(state, failed)
+        undo(state, failed)
+
+    return take_back_and_undo
+
+
+def _announce_gone(state: State, loading: Transfer) -> None:
+    for node, component in reversed(loading.parts):
+        if component is FULL:
+            emit_removed(state, node, GPU)

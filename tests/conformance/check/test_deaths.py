@@ -1,0 +1,256 @@
+"""Caches that end or block their process: each is a finding like any other."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+import deadly
+from kvcanon.conformance.check import campaign
+from kvcanon.conformance.check.campaign import CaseBlocks, SearchSpec, search_blocks
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.deaths import DEATHS_ENOUGH, apart, is_death, without_judge
+from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.facts import facts_of
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.reductions import reduce_all
+from kvcanon.conformance.check.time_limit import LIMIT, VARIABLE
+from kvcanon.conformance.check.trial import Trial, is_silence
+from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.replay_apart import replay_apart
+from kvcanon.conformance.report.report import report_of
+from kvcanon.conformance.workers.workers import workers
+from paths import HELPERS
+
+NAMES = {
+    "leave": "SystemExit",
+    "raise_unforeseen": "Unforeseen",
+    "recurse": "RecursionError",
+    "exhaust": "MemoryError",
+    "abort": "SIGABRT",
+    "read_at_zero": "SIGSEGV",
+    "kill_itself": "SIGKILL",
+    "leave_at_once": "exit code 0",
+    "leave_with_nine": "exit code 9",
+    "loop": "CacheSilent",
+    "wait_for_ever": "CacheSilent",
+    "hold_the_interpreter": "CacheSilent",
+}
+"""The name of the finding, by what the cache does."""
+
+SILENT_SECONDS, OTHER_SECONDS = 1.5, 60.0
+"""Limits of an action: of caches that never answer, and of others, which a machine may delay."""
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short limits and few cases, also in workers."""
+    monkeypatch.setenv(VARIABLE, "1.5")
+    quick = evolve(
+        EFFORTS["quick"], walker_cases=32, machine_cases=8, run=4, ranks_cases=16, seconds=560
+    )
+    monkeypatch.setitem(EFFORTS, "quick", quick)
+    monkeypatch.syspath_prepend(HELPERS)
+
+
+def first_finding(name: str) -> tuple[Trial, Finding, int]:
+    """The first finding of a cache in copies of this process, and the number of its case."""
+    make = getattr(deadly, name)
+    trial = apart(Trial(Adapter(name, make)))
+    silent = NAMES.get(name.partition("_")[2]) == "CacheSilent"
+    with LIMIT.at_most(SILENT_SECONDS if silent else OTHER_SECONDS):
+        for number in range(50):
+            finding, _ = trial.play(draw_case(number, trial.adapter.offer))
+            if finding is not None:
+                return trial, finding, number
+    raise AssertionError(f"{name} did nothing")
+
+
+@pytest.mark.parametrize("way", NAMES)
+def test_a_deadly_operation_is_a_finding(way: str) -> None:
+    """What an operation does to its process is a crash; the operation and the words are known."""
+    _, finding, _ = first_finding(f"match_{way}")
+    assert finding.grounds is Grounds.CRASH
+    assert finding.name == NAMES[way]
+    assert finding.operation > 0
+    died = is_death(finding)
+    assert died is (way in {"abort", "read_at_zero", "kill_itself"} or way.startswith("leave_"))
+    if died or way in {"loop", "hold_the_interpreter"}:
+        assert finding.text.endswith(", in match")
+    assert is_silence(finding) is (NAMES[way] == "CacheSilent")
+    if way != "kill_itself" and not way.startswith("leave_"):
+        assert f"in {way}" in finding.words
+
+
+@pytest.mark.parametrize("way", [way for way in NAMES if way not in {"recurse", "exhaust"}])
+def test_a_deadly_factory_is_a_finding(way: str) -> None:
+    """A factory that is deadly for some configurations is a crash before the first operation."""
+    _, finding, _ = first_finding(f"made_{way}")
+    assert finding.grounds is Grounds.CRASH
+    assert (finding.name, finding.operation) == (NAMES[way], 0)
+    assert "made" in finding.text or "factory" in finding.text
+
+
+def test_what_native_code_wrote_is_told() -> None:
+    """The message of a failed assertion stands in the words of the finding."""
+    _, finding, _ = first_finding("match_abort")
+    assert "cache.cpp:7: assertion `refs > 0' failed" in finding.words
+
+
+def test_a_deadly_case_is_reduced() -> None:
+    """A case that ends its process is reduced as any other, and stays deadly."""
+    trial, finding, number = first_finding("free_read_at_zero")
+    case = draw_case(number, trial.adapter.offer)
+    smallest = reduce_case(case, finding, trial)
+    assert smallest is not None
+    assert smallest[1].name == finding.name
+    assert len(smallest[0].actions) == 1 < len(case.actions)
+    assert smallest[0].config.page_size == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_check_goes_on_after_a_death(jobs: int) -> None:
+    """A case that ends its worker is a failure; all other cases are played, for any `jobs`."""
+    spec = SearchSpec("deadly:free_leave_with_nine", seed=3)
+    search, cases = spec.search(), 0
+    deadly_cases: list[int] = []
+    while len(deadly_cases) < DEATHS_ENOUGH:
+        finding, _ = apart(search.trial(cases)).play(search.case(cases))
+        deadly_cases += [cases] if finding is not None else []
+        cases += 1
+    with workers(jobs, apart=True, seed=3) as by:
+        numbers = CaseBlocks(iter([0]), 2 * cases, lambda _block, _report: None)
+        report, why = search_blocks(spec, numbers, by, math.inf)
+        (failure,) = reduce_all(spec, report, by)
+    assert (report.tally.cases, why) == (cases, campaign.ENOUGH)
+    (found,) = report.found.values()
+    assert (found.number, found.times) == (deadly_cases[0], DEATHS_ENOUGH)
+    assert failure.finding.name == "exit code 9"
+    assert len(failure.case.actions) == 1
+
+
+def facts(name: str, jobs: int, *stages: str) -> object:
+    """A check, without its times."""
+    result = check([name], only=stages, jobs=jobs)
+    return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
+
+
+def test_any_number_of_jobs_gives_the_same_deaths() -> None:
+    """Vectors and machine find the same deaths with one worker and with two."""
+    one, two = (facts("deadly:match_abort", jobs, "vectors", "machine") for jobs in (1, 2))
+    assert one == two
+
+
+@pytest.mark.parametrize("stage", ["vectors", "machine"])
+def test_each_stage_finds_a_death(stage: str) -> None:
+    """Each stage knows the case of a death, and reports it."""
+    (cache,) = check(["deadly:match_read_at_zero"], only=[stage], jobs=1).caches
+    (failure,) = cache.failures
+    assert failure.finding.name == "SIGSEGV"
+    assert stage.removesuffix("s") in failure.origin
+    assert failure.case.actions
+
+
+def test_the_other_cache_may_die() -> None:
+    """The death of the cache to agree with is a finding of that cache."""
+    result = check(["reference"], against="deadly:match_abort", only=["walker"], jobs=1)
+    assert not result.caches[0].failures
+    (failure,) = result.caches[1].failures
+    assert (failure.finding.cache, failure.finding.name) == ("deadly:match_abort", "SIGABRT")
+
+
+def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> None:
+    """The calls up to the deadly one are shown; the script ends its process in the same way."""
+    result = check(["deadly:match_read_at_zero"], only=["walker"], jobs=1)
+    report = report_of(result, ("walker",), replay=replay_apart(0))
+    (failure,) = report.caches[0].failures
+    assert failure.again
+    assert failure.lines[-1].answer == "ended its process with SIGSEGV"
+    assert failure.lines[-1].code.startswith("cache.match(")
+    assert failure.lines[-1].number == failure.failure.finding.operation
+    assert len(failure.lines) > 1
+    script = tmp_path / "script.py"
+    script.write_text(failure.script)
+    done = subprocess.run(
+        [sys.executable, script], cwd=HELPERS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -11
+    assert "its process ends at the last call" in failure.script
+
+
+def test_a_script_never_ends_as_if_all_were_well(tmp_path: Path) -> None:
+    """The script of a cache that calls sys.exit(0) fails."""
+    result = check(["deadly:match_leave"], only=["walker"], jobs=1)
+    (failure,) = report_of(result, ("walker",), replay=replay_apart(0)).caches[0].failures
+    script = tmp_path / "script.py"
+    script.write_text(failure.script)
+    done = subprocess.run(
+        [sys.executable, script], cwd=HELPERS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "the cache called sys.exit(0)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("leave", "SystemExit: 0"),
+        ("leave_at_once", "it ended its process with exit code 0"),
+        ("abort", r"it ended its process with SIGABRT \(cache.cpp:7: assertion"),
+        ("raise_unforeseen", "Unforeseen: not foreseen"),
+        ("interrupt", "KeyboardInterrupt"),
+        ("hold_the_interpreter", r"no answer within 1.5 s"),
+        ("loop", r"no answer within 1.5 s"),
+    ],
+)
+def test_a_deadly_import_or_factory_is_a_usage_error(
+    way: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no cache can be made at all, one line says what happened."""
+    monkeypatch.setenv("DEADLY", way)
+    with workers(1, apart=True) as by:
+        with pytest.raises(UsageError, match=f"deadly_at_import.* cannot be imported: .*{words}"):
+            facts_of("deadly_at_import:make", by, black_box=False)
+        with pytest.raises(UsageError, match=f"deadly:unmade_{way} made no cache: .*{words}"):
+            facts_of(f"deadly:unmade_{way}", by, black_box=False)
+
+
+def test_a_factory_may_fail_for_some_configurations() -> None:
+    """A cache that can be made with some drawn configurations is judged."""
+    with workers(1, apart=True) as by:
+        known = facts_of("deadly:made_abort", by, black_box=False)
+    assert "snapshot" not in known.lacks
+
+
+def test_the_limit_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment sets the limit; what is no limit is refused in one line."""
+    assert LIMIT.seconds == 1.5
+    for wrong in ("", "soon", "0", "-1", "inf", "nan"):
+        monkeypatch.setenv(VARIABLE, wrong)
+        with pytest.raises(UsageError, match=f"{VARIABLE} is {wrong!r}; give seconds, as 20"):
+            check(["reference"], jobs=1)
+
+
+def test_stacks_end_where_the_judge_begins() -> None:
+    """Frames of the judge below those of the cache are left out; others stay."""
+    frame = '  File "{}", line 1 in f'
+    mine, ours = frame.format("/me/cache.py"), frame.format("/x/kvcanon/conformance/search/play.py")
+    engine = frame.format("/x/kvcanon/conformance/engines/vllm/cache.py")
+    head = "Current thread (most recent call first):"
+    assert without_judge(f"{head}\n{mine}\n{engine}\n{ours}\n{ours}") == f"{head}\n{mine}\n{engine}"
+    assert without_judge(f"{head}\n{ours}\n{ours}") == f"{head}\n{ours}"
+
+
+def test_hashes_come_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache whose behaviour depends on the hash of a string gives one result, for any `jobs`."""
+    monkeypatch.setattr(campaign, "FAULTS_ENOUGH", 1)
+    one, two, three = (facts("deadly:HashedCache", jobs, "walker") for jobs in (1, 2, 1))
+    assert one == two == three

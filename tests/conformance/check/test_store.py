@@ -1,0 +1,212 @@
+"""The store: every block is played once, and no finding is lost if a machine fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from fakeredis import FakeRedis, FakeServer
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from kvcanon.conformance.check.campaign import OUT_OF_TIME, CampaignReport, SearchSpec, play_block
+from kvcanon.conformance.check.store import (
+    CLAIM_SECONDS,
+    DirectoryStore,
+    RedisStore,
+    Store,
+    campaign_name,
+    open_examples,
+    open_store,
+    report_from_json,
+    report_to_json,
+    share_blocks,
+)
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.workers.workers import workers
+
+LEAKY = SearchSpec("faulty:Leaky")
+NEVER = float("inf")
+
+
+def played(block: int, cases: int = 8) -> CampaignReport:
+    """The report of a block."""
+    return play_block(LEAKY.search(), range(block * cases, (block + 1) * cases), NEVER)
+
+
+@pytest.fixture(params=["directory", "redis"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """A function that opens the same store again, as several machines do."""
+    server = FakeServer()
+
+    def open_one() -> Store:
+        if request.param == "directory":
+            return DirectoryStore(tmp_path / "campaign")
+        return RedisStore(FakeRedis(server=server), "campaign")
+
+    return open_one
+
+
+def test_a_report_survives_the_store() -> None:
+    """A stored report is read back unchanged."""
+    report = played(0)
+    assert report.found
+    again = report_from_json(report_to_json(report))
+    assert again.tally == report.tally
+    assert again.found == {
+        fingerprint: evolve(found, earlier=True) for fingerprint, found in report.found.items()
+    }
+
+
+def test_a_claimed_block_is_not_claimed_again(opened: Callable[[], Store]) -> None:
+    """A claimed block is not claimed again."""
+    one, other = opened(), opened()
+    claims = [one.claim(), other.claim(), one.claim(), other.claim()]
+    assert claims == [0, 1, 2, 3]
+
+
+def test_what_is_done_is_not_done_again(opened: Callable[[], Store]) -> None:
+    """A finished block is not claimed again."""
+    first = opened()
+    for _ in range(3):
+        first.complete(first.claim(), CampaignReport())
+    assert opened().claim() == 3
+
+
+def test_a_released_block_is_claimed_next(opened: Callable[[], Store]) -> None:
+    """A released block is claimed next."""
+    one, other = opened(), opened()
+    one.claim()
+    one.claim()
+    one.release(0)
+    assert other.claim() == 0
+
+
+def test_a_claim_that_nobody_completes_is_void_after_a_while(
+    opened: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim expires."""
+    one, other = opened(), opened()
+    one.claim()
+    assert other.claim() == 1
+    if isinstance(one, DirectoryStore):
+        long_ago = time.time() - CLAIM_SECONDS - 1
+        os.utime(tmp_path / "campaign" / "claims" / f"{0:09}", (long_ago, long_ago))
+    else:
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + CLAIM_SECONDS + 1)
+    assert other.claim() == 0
+
+
+def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) -> None:
+    """Reports come in the order of their blocks."""
+    store = opened()
+    blocks = list(islice(iter(store.claim, None), 12))
+    for block in reversed(blocks):
+        report = CampaignReport()
+        report.tally.cases = block
+        store.complete(block, report)
+    assert [report.tally.cases for report in opened().reports()] == blocks
+
+
+def test_several_who_share_a_campaign_find_what_one_finds(opened: Callable[[], Store]) -> None:
+    """Several processes with one store find what one process finds."""
+    whole = CampaignReport()
+    for block in range(4):
+        whole.add(played(block))
+    one, other = opened(), opened()
+    for store in (one, other, other, one):
+        block = store.claim()
+        store.complete(block, played(block))
+    shared = CampaignReport()
+    for report in opened().reports():
+        shared.add(report)
+    assert shared.tally == whole.tally
+    assert [(found.number, found.times) for found in shared.found.values()] == [
+        (found.number, found.times) for found in whole.found.values()
+    ]
+
+
+def test_a_campaign_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> None:
+    """A second run continues with the next blocks, and includes earlier results."""
+    sound = SearchSpec("reference")
+
+    def run(blocks: int) -> CampaignReport:
+        moment = time.monotonic() + 3600
+        told = []
+
+        def stop(block: int, _report: CampaignReport) -> None:
+            told.append(block)
+            if len(told) == blocks:
+                raise KeyboardInterrupt
+
+        with workers(1) as by, pytest.raises(KeyboardInterrupt):
+            share_blocks(sound, opened(), 4, by, deadline=moment, done=stop)
+        total = CampaignReport()
+        for report in opened().reports():
+            total.add(report)
+        return total
+
+    assert run(3).tally.cases == 12
+    assert run(2).tally.cases == 20
+    assert opened().claim() == 5
+
+
+def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> None:
+    """A block that was cut short is not stored as finished."""
+    with workers(1) as by:
+        report, why = share_blocks(
+            LEAKY, opened(), 8, by, deadline=time.monotonic() - 1, done=lambda _b, _r: None
+        )
+    assert why == OUT_OF_TIME
+    assert report.tally.cases == 0
+    assert not list(opened().reports())
+    assert opened().claim() == 0
+
+
+def test_what_this_run_found_need_not_show_again(opened: Callable[[], Store]) -> None:
+    """A finding of this run is kept even if it does not show again."""
+    with workers(1) as by:
+        report, _ = share_blocks(
+            LEAKY, opened(), 8, by, deadline=NEVER, done=lambda _block, _report: None
+        )
+    assert report.found
+    assert not any(found.earlier for found in report.found.values())
+
+
+def test_each_campaign_has_a_place_of_its_own(tmp_path: Path) -> None:
+    """Campaigns with another seed, cache or laws have separate stores."""
+    asked = [
+        LEAKY,
+        evolve(LEAKY, seed=1),
+        evolve(LEAKY, cache="faulty:Short"),
+        evolve(LEAKY, against="reference"),
+        evolve(LEAKY, law_ids=("TREE-1",)),
+        evolve(LEAKY, black_box=True),
+    ]
+    names = {campaign_name(each, 8) for each in asked} | {campaign_name(LEAKY, 9)}
+    assert len(names) == len(asked) + 1
+    assert all((tmp_path / name).parent == tmp_path for name in names)
+    store = open_store(str(tmp_path), LEAKY, 8)
+    store.complete(store.claim(), CampaignReport())
+    assert open_store(str(tmp_path), LEAKY, 8).claim() == 1
+    assert open_store(str(tmp_path), evolve(LEAKY, seed=1), 8).claim() == 0
+
+
+def test_hypothesis_keeps_its_examples_there_too(tmp_path: Path) -> None:
+    """The store also keeps the examples of Hypothesis."""
+    database = open_examples(str(tmp_path), LEAKY)
+    assert isinstance(database, DirectoryBasedExampleDatabase)
+    database.save(b"key", b"example")
+    assert set(open_examples(str(tmp_path), LEAKY).fetch(b"key")) == {b"example"}
+    assert not set(open_examples(str(tmp_path), evolve(LEAKY, seed=1)).fetch(b"key"))
+
+
+def test_a_redis_that_does_not_answer_is_a_usage_error() -> None:
+    """A Redis that does not answer raises a UsageError."""
+    with pytest.raises(UsageError, match=r"no Redis answers at redis://127\.0\.0\.1:1"):
+        open_store("redis://127.0.0.1:1", LEAKY, 8)

@@ -1,0 +1,160 @@
+"""Failures with most likely one cause are folded into one, and independent ones are not."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.result import Failure, Standing
+from kvcanon.conformance.check.triage import AFTER_SAME_CALL, RARE, folded
+from kvcanon.spec.config import CacheConfig
+
+
+def failure(
+    *broken: str,
+    actions: str = "serve",
+    after: str = "Insert",
+    operation: int = 3,
+    inside: tuple[str, ...] = (),
+    times: int = 1,
+) -> Failure:
+    """A failure that breaks these laws, the first by name."""
+    finding = Finding(
+        "it",
+        Grounds.LAW if broken else Grounds.CRASH,
+        broken[0] if broken else "KeyError",
+        broken,
+        "so",
+        "so",
+        action=0,
+        operation=operation,
+        texts=("so",) * len(broken),
+        after=after,
+    )
+    case = Case(CacheConfig(), tuple(Action(name) for name in actions.split()))
+    return Failure(finding, case, "walker", times, inside=frozenset(inside))
+
+
+def names(failures: tuple[Failure, ...]) -> list[list[str]]:
+    """The names of the failures, each with those that are folded into it."""
+    return [[each.finding.name for each in first.every] for first in failures]
+
+
+def test_the_shortest_comes_first() -> None:
+    """Failures are in the order of their lengths."""
+    later = failure("RES-4", operation=9, inside=("RES-4",))
+    more = failure("TREE-1", actions="serve evict", inside=("TREE-1",))
+    short = failure("REC-3", actions="evict", inside=("REC-3",))
+    nonsense = failure("REFUSE-3", operation=1, inside=("REFUSE-3",))
+    order = [["REC-3"], ["TREE-1"], ["RES-4"], ["REFUSE-3"]]
+    assert names(folded([later, nonsense, more, short])) == order
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (failure("LOCK-1"), AFTER_SAME_CALL),
+        (
+            failure("RES-4", actions="evict", inside=("RES-4",)),
+            "after the same operation, Insert",
+        ),
+        (
+            failure("DATA-1", actions="lock match", after="Match", inside=("EVENT-10",)),
+            "judged by states, its case breaks EVENT-10 by then",
+        ),
+        (
+            failure(actions="lock match", after="", inside=("EVENT-10",)),
+            "judged by states, its case breaks EVENT-10 by then",
+        ),
+    ],
+    ids=["one case", "one operation", "by states", "a crash"],
+)
+def test_what_one_fault_explains_is_folded(other: Failure, why: str) -> None:
+    """A failure that the shortest most likely explains is folded into it, with the reason."""
+    first = failure("EVENT-10", "RES-4", inside=("EVENT-10", "RES-4"))
+    (only,) = folded([first, other])
+    assert only.finding == first.finding
+    (explained,) = only.folded
+    assert explained == evolve(other, why_folded=why)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        failure("RES-4", actions="evict", after="Evict", inside=("RES-4",)),
+        failure("RES-4", actions="evict", after="Insert, refused", inside=("RES-4",)),
+        failure("EVENT-4", actions="serve lock", after="Evict", inside=("EVENT-4",), times=1),
+    ],
+    ids=["another operation", "another outcome", "another law of the area"],
+)
+def test_what_states_tell_apart_is_not_folded(other: Failure) -> None:
+    """A failure whose states tell that it is another fault stays by itself."""
+    first = failure("EVENT-10", "RES-4", times=50, inside=("EVENT-10",))
+    assert len(folded([first, other])) == 2
+
+
+def test_without_states_the_area_or_a_rare_longer_case_decides() -> None:
+    """Of a cache that shows no states, laws of one area and rare longer cases are folded."""
+    first = failure("EVENT-10", actions="serve", times=RARE)
+    area = failure("EVENT-4", actions="evict evict", after="Evict")
+    rare = failure("MATCH-1", actions="lock serve match", after="Match")
+    often = evolve(rare, times=2)
+    other = failure("REC-3", actions="evict lock", after="Evict")
+    assert names(folded([first, area])) == [["EVENT-10", "EVENT-4"]]
+    assert names(folded([first, rare])) == [["EVENT-10", "MATCH-1"]]
+    assert len(folded([first, often])) == 2
+    assert len(folded([first, other])) == 2
+
+
+BROKEN = [
+    "reported:duplicates_leak",
+    "reported:slots_are_dealt_backwards",
+    "reported:deletion_is_silent",
+    "reported:evicted_window_slots_leak",
+    "reported:refusal_evicts",
+    "reported:Forgetful",
+    "faulty:Short",
+]
+"""Caches with one fault each, which breaks several laws."""
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play fewer cases than a quick check."""
+    few = evolve(
+        EFFORTS["quick"], walker_cases=96, machine_cases=10, run=10, ranks_cases=16, seconds=560
+    )
+    monkeypatch.setitem(EFFORTS, "quick", few)
+
+
+@pytest.mark.usefixtures("_short")
+@pytest.mark.parametrize("black_box", [False, True], ids=["by states", "from outside"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> None:
+    """Each law of the verdict has a sentence of its own; states tell that there is one fault."""
+    (cache,) = check([name], jobs=1, only=["walker"], black_box=black_box).caches
+    broken = {law_id for law_id, each in cache.standings.items() if each is Standing.BROKEN}
+    assert broken
+    evidence: dict[str, str] = {}
+    for first in cache.failures:
+        for each in first.every:
+            evidence |= each.finding.evidence
+    assert broken == evidence.keys()
+    assert all(evidence.values())
+    if not black_box:
+        assert len(cache.failures) == 1
+
+
+@pytest.mark.usefixtures("_short")
+def test_two_faults_stay_two_failures() -> None:
+    """A second, independent fault is not folded away."""
+    name = "reported:duplicates_leak__and__deletion_is_silent"
+    (cache,) = check([name], jobs=1, only=["walker"]).caches
+    first, second, *_ = names(cache.failures)
+    assert any(law_id.startswith("EVENT") for law_id in (*first, *second))
+    assert any(law_id.startswith("ALLOC") for law_id in (*first, *second))
+    assert {law_id[:5] for law_id in first} != {law_id[:5] for law_id in second}

@@ -1,0 +1,64 @@
+"""The walker: a seed determines a case, and cases are of all kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import DRAIN, PICKS
+from kvcanon.conformance.cases.draw_config import usual_config
+from kvcanon.conformance.check.walker import LONG, draw_case
+from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.spec.types import WritePolicy
+
+CASES = [draw_case(seed, Offer()) for seed in range(400)]
+
+
+def test_a_case_is_a_function_of_its_seed() -> None:
+    """A seed draws the same case each time, and two seeds draw two cases."""
+    assert [draw_case(seed, Offer()) for seed in range(50)] == CASES[:50]
+    assert all(one != other for one, other in pairwise(CASES))
+
+
+def test_cases_are_of_all_kinds() -> None:
+    """Every action, policy and drain order is drawn."""
+    assert {action.name for case in CASES for action in case.actions} == set(ACTIONS)
+    assert {case.config.write_policy for case in CASES} == set(WritePolicy)
+    assert len({case.drain for case in CASES}) == 6
+    assert all(sorted(case.drain) == sorted(DRAIN) for case in CASES)
+    picks = [pick for case in CASES for action in case.actions for pick in action[1:]]
+    assert min(picks) == 0
+    assert max(picks) == PICKS - 1
+
+
+def test_some_cases_are_lopsided() -> None:
+    """Some cases repeat one action often."""
+    shares = [
+        Counter(action.name for action in case.actions).most_common(1)[0][1] / len(case.actions)
+        for case in CASES
+        if len(case.actions) > 50
+    ]
+    assert min(shares) < 0.2
+    assert max(shares) > 0.3
+
+
+def test_some_cases_are_long_and_some_as_usual() -> None:
+    """Some cases are long, and some have the usual configuration."""
+    assert 5 < sum(len(case.actions) == LONG for case in CASES) < 40
+    assert 25 < sum(case.config == usual_config() for case in CASES) < 80
+
+
+def test_only_what_is_offered_is_drawn() -> None:
+    """Only offered configurations are drawn."""
+    offer = Offer(page_sizes=(16,), windows_tokens=(None, 64), least_slots=30)
+    configs = [draw_case(seed, offer).config for seed in range(60)]
+    assert {config.page_size for config in configs} == {16}
+    assert {config.window_tokens for config in configs} == {None, 64}
+    assert min(config.device_slots.full for config in configs) >= 30
+
+
+def test_a_given_configuration_is_taken() -> None:
+    """A given configuration is used."""
+    assert draw_case(3, Offer(), usual_config()).config == usual_config()
+    assert draw_case(3, Offer(), usual_config()).actions == CASES[3].actions

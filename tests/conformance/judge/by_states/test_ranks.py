@@ -1,0 +1,194 @@
+"""Ranks that are judged: one cache for the client, several behind it, compared after each call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from attrs import evolve
+
+from kvcanon.conformance.cases.case import RANKS, Action, Case, case_from_json, case_to_json
+from kvcanon.conformance.check.campaign import Search
+from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.judge.by_states.lockstep import Lockstep
+from kvcanon.conformance.judge.by_states.ranks import RankCopies, make_ranks
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.report.script import script_of
+from kvcanon.conformance.vectors.recording import PLAIN
+from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.lab.mutants.planted.ranks import ranks_settle_what_ended_here
+from kvcanon.lab.variants.override import overriding
+from kvcanon.optimized.cache import OptimizedCache
+from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument, SpecViolation
+from kvcanon.spec.types import Counts, make_key
+
+THROUGH = CacheConfig(
+    device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through", events=True
+)
+CASE = Case(
+    THROUGH,
+    (
+        *(Action(name, n, n, 3) for n in range(3) for name in ("serve", "copy", "poll")),
+        Action("copy", 0, 3),
+        Action("flush"),
+    ),
+    ranks=RANKS,
+)
+FAULTY = Adapter("faulty", overriding(ranks_settle_what_ended_here))
+
+
+def without_agree(config: CacheConfig, engine: ManualEngine | None = None) -> ReferenceCache:
+    """A factory of caches that are no ranks."""
+    return ReferenceCache(config, engine)
+
+
+@pytest.mark.parametrize("make", [ReferenceCache, OptimizedCache])
+def test_sound_ranks_are_alike(make: type) -> None:
+    """Ranks that agree hold the law, and their copies end at other times."""
+    found, tallies = play(CASE, [Adapter("sound", make)])
+    assert found == []
+    # Only the law of ranks is checked.
+    assert set(tallies["sound"].laws) == {"ASYNC-11"}
+    assert tallies["sound"].laws["ASYNC-11"] > 0
+
+
+def test_ranks_that_settle_alone_are_found() -> None:
+    """A fault that no single cache shows breaks ASYNC-11 on ranks, and nothing else."""
+    case = next(each.case for each in read_vectors() if each.vector_id == "ASYNC-11-a")
+    (finding,) = play(case, [FAULTY])[0]
+    assert finding.broken == ("ASYNC-11",)
+    assert "rank 1" in finding.words
+    assert play(evolve(case, ranks=1), [FAULTY])[0] == []
+
+
+def test_script_of_a_failure_makes_ranks() -> None:
+    """The script of a failure plays its case on as many ranks."""
+    failure = Failure(_any_finding(), CASE, "ranks, seed 0, case 0", 1)
+    assert '    "ranks": 3,\n' in script_of("my_cache:make", failure, JudgeConfig(), [])
+    single = evolve(failure, case=evolve(CASE, ranks=1))
+    assert "ranks" not in script_of("my_cache:make", single, JudgeConfig(), []).split("CASE")[1]
+
+
+def _any_finding() -> Finding:
+    text = "rank 1 answers otherwise"
+    return Finding("mine", Grounds.LAW, "ASYNC-11", ("ASYNC-11",), text, text, 0, 1)
+
+
+def test_case_keeps_its_ranks() -> None:
+    """The number of ranks is part of a case, and left out where it is one."""
+    assert case_from_json(case_to_json(CASE)) == CASE
+    assert "ranks" not in case_to_json(evolve(CASE, ranks=1))
+    for wrong in (0, 17, True, "3"):
+        with pytest.raises(BadArgument, match="give 1 to 16"):
+            case_from_json({**case_to_json(CASE), "ranks": wrong})
+
+
+def test_ranks_are_of_the_walkers_cases() -> None:
+    """The search of ranks draws the cases that it draws for one cache."""
+    search = Search(PLAIN, seed=5, ranks=RANKS)
+    for number in range(4):
+        same = draw_case((5 << 40) + number, Offer())
+        assert search.case(number) == evolve(same, ranks=RANKS)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "config", "judges"),
+    [
+        (Adapter("alone", without_agree), THROUGH, JudgeConfig()),
+        (PLAIN, CacheConfig(device_slots=Counts(8)), JudgeConfig()),
+        (PLAIN, THROUGH, JudgeConfig(black_box=True)),
+    ],
+    ids=["no agree", "no host tier", "from outside"],
+)
+def test_what_makes_no_ranks_is_not_offered(
+    adapter: Adapter, config: CacheConfig, judges: JudgeConfig
+) -> None:
+    """Such a case is counted as not offered, and is no finding."""
+    finding, tally = Trial(adapter, judges).play(evolve(CASE, config=config))
+    assert finding is None
+    assert (tally.unoffered, tally.steps) == (1, 0)
+
+
+def test_factory_that_offers_ranks_needs_their_methods() -> None:
+    """A cache whose factory takes `agree` has `arrived` and `settle`."""
+
+    class Half:
+        config = THROUGH
+        match = lock = unlock = allocate = free = insert = print
+
+    def make(config: CacheConfig, engine: object, agree: object = None) -> Half:
+        del config, engine, agree
+        return Half()
+
+    (finding,) = [Trial(Adapter("half", make)).play(evolve(CASE, ranks=1))[0]]  # type: ignore[arg-type]
+    assert finding is not None
+    assert "which lacks arrived, settle" in finding.text
+
+
+def test_copies_end_on_each_rank_at_another_time() -> None:
+    """One that is acknowledged ends on all ranks, one that fails fails on one of them."""
+    subject = make_ranks(PLAIN, THROUGH, RANKS)
+    copies = subject.copies
+    assert isinstance(copies, RankCopies)
+    for tokens in ([1], [2], [3], [4]):
+        key = make_key(tokens, 1)
+        subject.cache.insert(key, 0, subject.cache.allocate(Counts(1)))
+    first, second, third, _ = copies.open_transfer_ids
+    copies.acknowledge(first)
+    copies.fail(second)
+    assert copies.open_transfer_ids[:1] == [third]
+    ends: list[list[dict[int, bool]]] = []
+    for _ in range(6):
+        subject.cache.match(make_key([9], 1))
+        ends.append([dict(engine.ended) for engine in copies.engines])
+    assert len({str(each) for each in ends[0]}) > 1  # They do not end at once.
+    assert all(each[first] for each in ends[-1])
+    assert sorted(each[second] for each in ends[-1]) == [False, True, True]
+    assert copies.ended == {first: True, second: False}
+
+
+# Lockstep.
+
+
+def test_lockstep_hands_out_the_least() -> None:
+    """Every rank gets the least of all, in each of several agreements."""
+    lockstep = Lockstep(3)
+
+    def call(rank: int) -> list[Sequence[int]]:
+        agree = lockstep.agree_of(rank)
+        return [agree([rank, 2 - rank]), agree([2]), agree([])]
+
+    said = lockstep.call([lambda rank=rank: call(rank) for rank in range(3)])  # type: ignore[misc]
+    assert said == [[[0, 0], [2], []]] * 3
+
+
+def test_lockstep_finds_ranks_that_do_not_come() -> None:
+    """A rank that agrees while another has ended, or on other copies, gets an error."""
+    lockstep = Lockstep(2)
+    agree, other = lockstep.agree_of(0), lockstep.agree_of(1)
+    with pytest.raises(SpecViolation, match="they have 1, none in flight"):
+        lockstep.call([lambda: agree([2]), list])
+    with pytest.raises(SpecViolation, match="they have 1, 2 in flight"):
+        lockstep.call([lambda: agree([2]), lambda: other([2, 2])])
+    with pytest.raises(SpecViolation, match="called agree in a call"):
+        agree([2])
+
+
+def test_lockstep_raises_what_a_rank_raised() -> None:
+    """An exception of a rank comes out, and the other rank does not wait for ever."""
+    lockstep = Lockstep(2)
+
+    def fails() -> Sequence[int]:
+        raise KeyError("here")
+
+    with pytest.raises(SpecViolation):
+        lockstep.call([lambda: lockstep.agree_of(0)([2]), fails])
+    with pytest.raises(KeyError, match="here"):
+        lockstep.call([fails, list])

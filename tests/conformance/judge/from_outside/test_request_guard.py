@@ -1,0 +1,298 @@
+"""Request caches: lawful ones pass every case, and planted faults are found."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from hash_blocks import ADAPTER as HASH_BLOCKS
+from hash_blocks import DUPLICATING
+from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.client import Stamps
+from kvcanon.conformance.cases.request_client import RequestClient
+from kvcanon.conformance.check.finding import Finding, Grounds, Tally
+from kvcanon.conformance.check.judges import JudgeConfig
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_request_subject
+from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.types import Counts, Key, Namespace, make_key
+from serving import (
+    AnnouncesRefused,
+    AnnouncesWhatLeft,
+    BoastsOfRoom,
+    ChildrenLast,
+    EndsTwice,
+    EvictsNothing,
+    ForgetsNamespaces,
+    KeepsWhatWasAborted,
+    LeaksOnAbort,
+    LetsGoAtOnce,
+    LosesLastPage,
+    RemembersAfterReset,
+    ReusesTooMuch,
+    ServingCache,
+    SharesSlots,
+    ShortTables,
+    SilentReset,
+    SwallowsEvents,
+    TurnsTables,
+)
+
+BLACK_BOX = JudgeConfig(black_box=True)
+
+
+def adapter_of(make: type[ServingCache]) -> Adapter:
+    """Return the adapter of a request cache."""
+    return Adapter(make.__name__, make, kind=CacheKind.REQUEST)
+
+
+class Blind(ServingCache):
+    """A cache without optional methods."""
+
+    evict = None  # type: ignore[assignment]
+    reset = None  # type: ignore[assignment]
+    take_events = None  # type: ignore[assignment]
+    snapshot = None  # type: ignore[assignment]
+    read = None  # type: ignore[assignment]
+    write = None  # type: ignore[assignment]
+
+
+def campaign(
+    make: type[ServingCache], judges: JudgeConfig, cases: int
+) -> tuple[list[Finding], Tally]:
+    """Return the findings in cases of consecutive seeds, and the laws that were exercised."""
+    adapter, findings, total = adapter_of(make), list[Finding](), Tally()
+    for seed in range(cases):
+        found, tallies = play(draw_case(seed, adapter.offer), [adapter], judges)
+        findings += found
+        total.add(tallies[adapter.name])
+    return findings, total
+
+
+@pytest.mark.parametrize("judges", [JudgeConfig(), BLACK_BOX], ids=["whole", "black box"])
+@pytest.mark.parametrize("make", [ServingCache, Blind])
+def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeConfig) -> None:
+    """A lawful cache passes in every configuration, with and without its state."""
+    findings, total = campaign(make, judges, cases=250)
+    assert not findings, findings[0].words
+    assert total.steps > 4000
+    assert total.laws["MATCH-2"] > 100
+
+
+def test_another_lawful_cache_has_no_findings() -> None:
+    """A lawful cache that chooses differently from the plain one passes."""
+    total = Tally()
+    for seed in range(250):
+        found, tallies = play(draw_case(seed, HASH_BLOCKS.offer), [HASH_BLOCKS], BLACK_BOX)
+        assert not found, found[0].words
+        total.add(tallies[HASH_BLOCKS.name])
+    for law_id in ("MATCH-3", "MATCH-6", "EVENT-4", "EVENT-12", "LOCK-4", "EVICT-1", "REFUSE-1"):
+        assert total.laws[law_id], law_id
+
+
+def test_pages_without_a_beginning_are_found() -> None:
+    """A store of a page whose parent was removed is reported."""
+    spoken = set[str]()
+    for seed in range(600):
+        found, _ = play(draw_case(seed, DUPLICATING.offer), [DUPLICATING], BLACK_BOX)
+        spoken.update(each.name for each in found)
+    assert "EVENT-1" in spoken
+
+
+def test_what_is_not_shown_is_not_judged() -> None:
+    """Laws that are not checked are not counted as exercised."""
+    _, total = campaign(Blind, JudgeConfig(), cases=20)
+    assert total.laws["MATCH-1"]
+    assert not total.laws["EVENT-4"]
+    assert not total.laws["DATA-1"]
+    assert not total.laws["TREE-1"]
+
+
+FAULTS = [
+    (ForgetsNamespaces, "MATCH-1"),
+    (ReusesTooMuch, "MATCH-2"),
+    (SharesSlots, "ALLOC-1"),
+    (KeepsWhatWasAborted, "MATCH-3"),
+    (KeepsWhatWasAborted, "DATA-1"),
+    (LosesLastPage, "MATCH-6"),
+    (SwallowsEvents, "EVENT-4"),
+    (LeaksOnAbort, "REFUSE-1"),
+    (EndsTwice, "LOCK-10"),
+    (TurnsTables, "MATCH-3"),
+    (LetsGoAtOnce, "LOCK-4"),
+    (ShortTables, "ALLOC-5"),
+    (ChildrenLast, "EVENT-12"),
+    (SilentReset, "EVENT-8"),
+    (RemembersAfterReset, "ALLOC-7"),
+    (EvictsNothing, "EVICT-1"),
+    (BoastsOfRoom, "ALLOC-3"),
+    (AnnouncesWhatLeft, "EVENT-10"),
+    (AnnouncesRefused, "EVENT-5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "law_id"), FAULTS, ids=[f"{make.__name__} {law_id}" for make, law_id in FAULTS]
+)
+def test_fault_is_found(make: type[ServingCache], law_id: str) -> None:
+    """Each planted fault is found, under its law."""
+    findings, _ = campaign(make, BLACK_BOX, cases=150)
+    assert law_id in {spoken for finding in findings for spoken in finding.broken}
+
+
+class ChildrenLastUnseen(ChildrenLast):
+    """The same cache, without snapshots."""
+
+    snapshot = None  # type: ignore[assignment]
+
+
+def test_declared_order_of_removes_is_not_accused() -> None:
+    """A cache whose profile removes a node's pages in any order passes."""
+    profile = Profile(removes_end_first=False)
+    plain = adapter_of(ChildrenLastUnseen)
+    declared = evolve(plain, profile=profile)
+    for seed in range(60):
+        found, _ = play(draw_case(seed, declared.offer), [declared], BLACK_BOX)
+        assert not found, found[0].words
+
+
+class BlindToNamespaces(ForgetsNamespaces):
+    """The same fault, in a cache without optional methods."""
+
+    evict = None  # type: ignore[assignment]
+    reset = None  # type: ignore[assignment]
+    take_events = None  # type: ignore[assignment]
+    read = None  # type: ignore[assignment]
+    write = None  # type: ignore[assignment]
+
+
+def test_block_tables_alone_show_shared_namespaces() -> None:
+    """Pages of another namespace are found without events and bytes, too."""
+    findings, _ = campaign(BlindToNamespaces, BLACK_BOX, cases=150)
+    assert {finding.name for finding in findings} <= {"MATCH-1", "MATCH-3", "ALLOC-1"}
+    assert any(finding.name == "MATCH-1" for finding in findings)
+
+
+def test_finding_tells_the_call_and_the_law() -> None:
+    """A finding names the call, the law and what is wrong."""
+    (finding, *_), _ = campaign(ReusesTooMuch, BLACK_BOX, cases=5)
+    assert finding.grounds is Grounds.LAW
+    assert "admit of request" in finding.words
+    assert "no request has computed" in finding.words
+    assert "The law: " in finding.words
+
+
+class AnswersNothing(ServingCache):
+    """A cache whose answer has a wrong type."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Admit a request, and return None."""
+        super().admit(request_id, key)
+        return None  # type: ignore[return-value]
+
+
+def test_nonsense_is_a_finding() -> None:
+    """An answer of a wrong type is a finding."""
+    findings, _ = campaign(AnswersNothing, BLACK_BOX, cases=5)
+    assert findings
+    assert {finding.name for finding in findings} == {"REFUSE-4"}
+    assert findings[0].text == "admit answered None; it must be an Admitted"
+
+
+class RefusesReset(ServingCache):
+    """A cache that refuses every reset."""
+
+    def reset(self) -> None:
+        """Refuse."""
+        raise CacheBusy(0)
+
+
+class RefusesTooSoon(ServingCache):
+    """A cache that admits no request when half of its slots are held."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        """Admit a request, unless it is a long one."""
+        if 2 * len(key) > self.config.device_slots.full:
+            raise OutOfSlots("full on GPU", len(key), 0)
+        return super().admit(request_id, key)
+
+
+class CannotFinish(ServingCache):
+    """A cache that refuses every finish."""
+
+    def finish(self, request_id: RequestId) -> None:
+        """Refuse."""
+        raise CacheBusy(1)
+
+
+@pytest.mark.parametrize("make", [RefusesReset, RefusesTooSoon, CannotFinish])
+def test_refusal_without_reason_is_found(make: type[ServingCache]) -> None:
+    """A refusal without a reason is reported."""
+    findings, _ = campaign(make, BLACK_BOX, cases=100)
+    assert "REFUSE-1" in {finding.name for finding in findings}
+
+
+class LosesASlot(ServingCache):
+    """A cache whose snapshots lack a free slot."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the state without one free slot of each pool."""
+        state = super().snapshot()
+        pools = {name: evolve(pool, free=pool.free[1:]) for name, pool in state.pools.items()}
+        return evolve(state, pools=pools)
+
+
+def test_state_is_judged_where_it_is_shown() -> None:
+    """The laws of states are checked of a request cache with snapshots."""
+    findings, _ = campaign(LosesASlot, JudgeConfig(), cases=5)
+    assert {finding.name.partition("-")[0] for finding in findings} == {"ALLOC"}
+    assert not campaign(LosesASlot, BLACK_BOX, cases=5)[0]
+
+
+def test_all_actions_are_total() -> None:
+    """Every action can be done on a request cache."""
+    config = CacheConfig(device_slots=Counts(full=8))
+    picks = [(0, 0, 0), (1, 2, 3), (4095, 4095, 4095)]
+    actions = tuple(Action(name, *three) for three in picks for name in ACTIONS)
+    found, tallies = play(Case(config, actions), [adapter_of(ServingCache)])
+    assert not found
+    assert tallies["ServingCache"].actions == len(actions)
+
+
+def client_of(make: type[ServingCache], config: CacheConfig) -> RequestClient:
+    """Return a client of a new cache."""
+    subject = make_request_subject(adapter_of(make), config)
+    return RequestClient(subject.cache, subject.can, Stamps(config.slot_bytes))
+
+
+def test_drain_asks_for_the_whole_pool() -> None:
+    """The drain reports a single leaked slot."""
+    config = CacheConfig(device_slots=Counts(full=8))
+    leaking, tight = client_of(LeaksOnAbort, config), client_of(ServingCache, config)
+    for client in (leaking, tight):
+        client.admit(make_key([1, 2, 3], 1))
+    tight.drain(())
+    with pytest.raises(CacheError):
+        leaking.drain(())
+
+
+def test_whole_request_is_found_again() -> None:
+    """A finished prompt is reused by the next request where slots were never short."""
+    client = client_of(ServingCache, CacheConfig(device_slots=Counts(full=8)))
+    key = make_key([1, 2, 3], 1)
+    client.end(client.admit(key), client.cache.finish)
+    assert client.cache.admit(7, key).reused_pages == 3
+    other = Key(key.pages, Namespace(lora="a"))
+    assert client.cache.admit(8, other).reused_pages == 0
+
+
+def test_every_law_that_is_judged_is_in_the_book() -> None:
+    """Every law that is checked is in `LAWS`."""
+    _, total = campaign(ServingCache, BLACK_BOX, cases=30)
+    assert set(total.laws) <= set(LAWS)
