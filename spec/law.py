@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from functools import wraps
 from itertools import islice
@@ -222,20 +222,10 @@ class Violation:
 
 
 LAWS: dict[str, Law] = {}
-"""Every law by id, in the order of the book. Importing `kvcanon.spec.laws` fills it."""
+"""Every law by id, in the order of the book. Importing `kvcanon.spec.laws` fills it.
 
-RETIRED: Mapping[str, str] = {
-    "RES-8": "It is part of RES-9: a host insert accounts for every page.",
-    "MATCH-4": "It follows from MATCH-1 and MATCH-3: a match finds pages and returns slots of its "
-    "key's namespace only.",
-    "LOCK-7": "It follows from LOCK-3: where no receipt is open, no node has lock refs.",
-    "EVENT-3": "It follows from EVENT-10: a store is emitted once when a page comes to a medium, "
-    "and never otherwise.",
-    "NS-1": "It follows from NS-3: hashes that follow the chain differ wherever pages do.",
-    "NS-2": "It was a law about `spec.hashing`, which no cache can break; tests of the encoding "
-    "check it now.",
-}
-"""Retired laws by id, and what replaced each. Ids are never reused."""
+A number that is missing was that of a law before the first release.
+"""
 
 _ID = re.compile(r"[A-Z]+-[1-9][0-9]*")
 _PAGE = re.compile(
@@ -257,7 +247,7 @@ def law(
 ) -> Callable[[AnyLaw], AnyLaw]:
     """Register a function as a law. Its docstring must be a page as described above.
 
-    Raises: ValueError: the id is taken, retired or malformed, or the docstring lacks a part.
+    Raises: ValueError: the id is taken or malformed, or the docstring lacks a part.
     """
 
     def register(check: AnyLaw) -> AnyLaw:
@@ -266,8 +256,6 @@ def law(
             raise ValueError(f"{law_id}: a law states itself, then says Why: and Seen broken:")
         if law_id in LAWS:
             raise ValueError(f"{law_id} is taken by {LAWS[law_id].name}; ids are never reused")
-        if law_id in RETIRED:
-            raise ValueError(f"{law_id} is retired; ids are never reused")
         more = f"\n\n{page['more']}" if page["more"] else ""
         LAWS[law_id] = Law(
             law_id=law_id,

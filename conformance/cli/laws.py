@@ -1,8 +1,7 @@
 """`kvcanon laws`: all laws or an area as a list, one law whole, or the laws about some words.
 
 The list has the first sentence of each law. The page of a law, as `kvcanon laws RES-4`, has its
-reason, where it was seen broken, and its witnesses: faults that break it, each in a few calls. The
-page of a retired law has one sentence, which says what replaced it.
+reason, where it was seen broken, and its witnesses: faults that break it, each in a few calls.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.by_states.law_lookup import find_law
 from kvcanon.conformance.laws.law_search import Found, search_laws
-from kvcanon.conformance.laws.laws_json import law_json, laws_json, retired_json, witnesses_of
+from kvcanon.conformance.laws.laws_json import law_json, laws_json, witnesses_of
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector
-from kvcanon.spec.law import LAWS, RETIRED, SITE, Law
+from kvcanon.spec.law import LAWS, SITE, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
 from kvcanon.spec.refusals import cells as refusals_in_words
@@ -69,9 +68,6 @@ def laws(
     if refusals:
         _print_refusals(as_json=as_json)
         return
-    if law_id is not None and law_id.upper() in RETIRED:
-        _print_retired(law_id.upper(), as_json=as_json)
-        return
     area = [law for law in LAWS.values() if law_id is not None and law.area == law_id.upper()]
     law = None if law_id is None or area else find_law(law_id)
     if as_json:
@@ -102,14 +98,6 @@ def _print_refusals(*, as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     out.print(table)
-
-
-def _print_retired(law_id: str, *, as_json: bool) -> None:
-    """Print what replaced a retired law."""
-    if as_json:
-        print_json(retired_json(law_id))
-    else:
-        ReportConsole().print(f"{law_id} is retired. {RETIRED[law_id]}")
 
 
 def _print_list(laws: Sequence[Law]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
 from kvcanon.conformance.vectors.vector import Vector, read_vectors
-from kvcanon.spec.law import LAWS, RETIRED, Law
+from kvcanon.spec.law import LAWS, Law
 
 FORMAT = "kvcanon-laws/1"
 SCHEMA = Path(__file__).with_name("laws.schema.json")
@@ -19,12 +19,11 @@ _LINK = re.compile(r"https://[^\s,;)]+[^\s,;).]")
 
 
 def laws_json() -> dict[str, object]:
-    """All laws, and the retired ones."""
+    """All laws."""
     return {
         "format": FORMAT,
         "kvcanon": __version__,
         "laws": [law_json(law) for law in LAWS.values()],
-        "retired": [retired_json(law_id) for law_id in RETIRED],
     }
 
 
@@ -48,11 +47,6 @@ def law_json(law: Law) -> dict[str, object]:
         "source": f"{file}:{line}",
         "address": law.address,
     }
-
-
-def retired_json(law_id: str) -> dict[str, object]:
-    """A retired law, and what replaced it."""
-    return {"id": law_id, "retired": RETIRED[law_id]}
 
 
 def witnesses_of(law: Law) -> list[Vector]:

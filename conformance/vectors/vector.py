@@ -22,7 +22,7 @@ from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.vectors.script import Script, call_to_json, script_from_json
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.law import LAWS, RETIRED, Need
+from kvcanon.spec.law import LAWS, Need
 
 FORMAT = "kvcanon-vector/2"
 FIELDS = (
@@ -99,9 +99,8 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     law_id = value["law"]
     if law_id not in LAWS:
         raise ValueError(f"there is no law {law_id!r}")
-    made_for = re.fullmatch(r"([A-Z]+-[0-9]+)-[a-z]+", name)
-    if value["id"] != name or made_for is None or made_for[1] not in (LAWS.keys() | RETIRED):
-        raise ValueError(f"its id is {value['id']!r}, which is not a law, a letter and its name")
+    if value["id"] != name or not re.fullmatch(rf"{law_id}-[a-z]+", name):
+        raise ValueError(f"its id is {value['id']!r}, which is not its law, a letter and its name")
     if tuple(value["case"]) != ("actions", "drain"):
         raise ValueError("its case has not exactly actions, drain, in this order")
     case = case_from_json({"config": value["config"], **value["case"]})

@@ -15,7 +15,7 @@ from kvcanon.lab.site.law_page import (
     link_to_law,
     upstream_link,
 )
-from kvcanon.spec.law import LAWS, RETIRED, Law
+from kvcanon.spec.law import LAWS, Law
 from kvcanon.spec.operations import method_of
 
 HERE = "."
@@ -74,8 +74,6 @@ def _by_area() -> str:
     for title, laws in areas().items():
         parts.append(f"## {title}")
         parts.append(_table(laws))
-    parts.append("## Retired")
-    parts.append("\n".join(f"- {link_to_law(each, HERE)}: {RETIRED[each]}" for each in RETIRED))
     return "\n\n".join(parts) + "\n"
 
 

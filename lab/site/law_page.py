@@ -20,7 +20,7 @@ from kvcanon.lab.site.source_pages import source_link
 from kvcanon.lab.site.steps import Pictures, kinds_in_words, witness_section
 from kvcanon.lab.site.witness import PlayedWitness
 from kvcanon.spec import law as law_module
-from kvcanon.spec.law import LAWS, RETIRED, Law, Need
+from kvcanon.spec.law import LAWS, Law, Need
 
 UP = "../.."
 """From a law's page to the top of the site."""
@@ -89,16 +89,9 @@ def law_page(law: Law, book: Book, pictures: Pictures) -> str:
     return title + "\n\n".join(parts) + "\n"
 
 
-def retired_page(law_id: str) -> str:
-    """The page of a retired law: what replaced it."""
-    words = re.sub(r"\b[A-Z]+-[0-9]+\b", lambda match: link_to_law(match[0]), RETIRED[law_id])
-    return f"# {law_id} is retired\n\n{words}\n\nIds are never reused.\n"
-
-
 def link_to_law(law_id: str, base: str = "..") -> str:
     """A link to a law's page; the bare id where there is none."""
-    known = law_id in LAWS or law_id in RETIRED
-    return f"[{law_id}]({base}/{law_id}/index.md)" if known else law_id
+    return f"[{law_id}]({base}/{law_id}/index.md)" if law_id in LAWS else law_id
 
 
 def upstream_link(upstream: str) -> str:

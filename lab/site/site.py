@@ -15,11 +15,11 @@ from kvcanon.lab.site.evidence import read_evidence
 from kvcanon.lab.site.faults import FILE, read_faults
 from kvcanon.lab.site.freshness import SOURCES, sources_digest
 from kvcanon.lab.site.indexes import all_indexes, areas, sentence_of
-from kvcanon.lab.site.law_page import Book, law_page, retired_page
+from kvcanon.lab.site.law_page import Book, law_page
 from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.witness import play_witness
-from kvcanon.spec.law import LAWS, RETIRED, SITE
+from kvcanon.spec.law import LAWS, SITE
 
 STYLES = Path(__file__).with_name("book.css")
 SCRIPTS = ("iframe-worker-shim.js", "names.js")
@@ -67,8 +67,6 @@ def write_site(out: Path, start: Path) -> None:
         writer.want(source_of(law)[0])
     for mutant in book.mutants:
         writer.want(str(Path(mutant.plant.__code__.co_filename).resolve().relative_to(checkout)))
-    for law_id in RETIRED:
-        writer.write_page("", retired_page(law_id), f"laws/{law_id}/index.md")
     for name, text in all_indexes(book).items():
         writer.write_page("", text, f"laws/{name}")
     writer.want(str(FILE))

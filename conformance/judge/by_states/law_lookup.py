@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import UsageError
-from kvcanon.spec.law import LAWS, RETIRED, Law
+from kvcanon.spec.law import LAWS, Law
 
 
 def find_law(law_id: str) -> Law:
@@ -14,8 +14,6 @@ def find_law(law_id: str) -> Law:
     wanted = law_id.upper()
     if wanted in LAWS:
         return LAWS[wanted]
-    if wanted in RETIRED:
-        raise UsageError(f"{wanted} is retired. {RETIRED[wanted]}")
     near = get_close_matches(wanted, LAWS, n=4)
     hint = (
         f"near it are {', '.join(near)}"

@@ -24,14 +24,14 @@ from kvcanon.lab.site.evidence import operations_of, oracle_functions
 from kvcanon.lab.site.faults import BEGIN, END, read_faults, release_table, with_table
 from kvcanon.lab.site.figures import figures
 from kvcanon.lab.site.freshness import is_fresh, sources_digest
-from kvcanon.lab.site.law_page import Book, code_without_docstring, law_page, retired_page
+from kvcanon.lab.site.law_page import Book, code_without_docstring, law_page
 from kvcanon.lab.site.site import llms_txt, read_book
 from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.state_words import describe_state
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
 from kvcanon.lab.site.tree_picture import draw_state
-from kvcanon.spec.law import LAWS, RETIRED, SITE
+from kvcanon.spec.law import LAWS, SITE
 from paths import DOCS, ROOT
 
 SECTIONS = [
@@ -130,18 +130,11 @@ def test_oracle_functions_and_operations_are_those_of_the_code() -> None:
     assert operations_of(LAWS["EVICT-1"]) == ["evict", "evict_host"]
 
 
-def test_retired_law_keeps_its_address() -> None:
-    """The page of a retired law links what replaced it."""
-    page = retired_page("RES-8")
-    assert page.startswith("# RES-8 is retired\n")
-    assert "[RES-9](../RES-9/index.md)" in page
-
-
 def test_site_has_a_page_for_each_law_and_each_file_that_is_linked() -> None:
     """Addresses are those that the laws print, and laws.json is as its schema says."""
     site, pages = built_site(), BUILD / "book" / "pages"
     assert (site / "laws" / "RES-4" / "index.html").is_file()
-    for law_id in [*LAWS, *RETIRED]:
+    for law_id in LAWS:
         assert (pages / "laws" / law_id / "index.md").is_file()
     assert LAWS["RES-4"].address == f"{SITE}laws/RES-4/"
     assert (pages / "source/spec/laws/residency.py.md").is_file()

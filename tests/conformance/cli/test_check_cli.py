@@ -178,7 +178,6 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
         (("quux",), "no cache 'quux'"),
         (("reported:nothing",), "reported has no factory 'nothing'"),
         (("reference", "--only", "RES-44"), "no law RES-44; near it are RES-4, "),
-        (("reference", "--only", "NS-2"), "NS-2 is retired. It was a law about `spec.hashing`"),
         (("reference", "--only", " , "), "--only names no law"),
         (("reference", "--effort", "much"), "no effort 'much'; choose one of quick"),
         (("reference", "--json", "/nowhere/at/all.json"), "no folder /nowhere/at"),

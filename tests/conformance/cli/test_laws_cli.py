@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from command_line import KVCANON, read, read_json, usage_error
 from kvcanon.conformance.laws.laws_json import SCHEMA
-from kvcanon.spec.law import LAWS, RETIRED, SITE
+from kvcanon.spec.law import LAWS, SITE
 from kvcanon.spec.laws.emission import EMISSIONS, cells, table
 from kvcanon.spec.refusals import cells as refusals
 
@@ -97,16 +97,6 @@ def test_laws_id_prints_the_law_whole(capsys: pytest.CaptureFixture[str], law_id
 def test_laws_id_json_is_the_law(capsys: pytest.CaptureFixture[str]) -> None:
     """The JSON of an id is that law."""
     assert read_json(capsys, "laws", "RES-4")["name"] == LAWS["RES-4"].name
-
-
-@pytest.mark.parametrize("law_id", RETIRED)
-def test_laws_retired_id_says_what_became_of_it(
-    capsys: pytest.CaptureFixture[str], law_id: str
-) -> None:
-    """The page of a retired law says why it was retired."""
-    printed = " ".join(read(capsys, "laws", law_id.lower()).split())
-    assert printed == f"{law_id} is retired. {RETIRED[law_id]}"
-    assert read_json(capsys, "laws", law_id) == {"id": law_id, "retired": RETIRED[law_id]}
 
 
 def test_laws_unknown_id_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
