@@ -1,6 +1,6 @@
 """What ends the process in which a cache is played, as a finding like any other.
 
-The process leaves a note of the case and the operation (`processes/notes.py`). The case is reduced
+The process leaves a note of the case and the operation (`workers/notes.py`). The case is reduced
 by plays in copies of a process in which no cache was made before.
 """
 
@@ -28,8 +28,7 @@ _DEATH = re.compile(r"SIG[A-Z0-9+]+|signal \d+|exit code \d+")
 
 _FRAME = re.compile(r'  File ".*", line \d+ in ')
 _OF_JUDGE = re.compile(
-    r'  File "(<string>|.*kvcanon.conformance.'
-    r'(blackbox|cases|observe|processes|report|search).*)", line '
+    r'  File "(<string>|.*kvcanon.conformance.(cases|check|judge|report|workers).*)", line '
 )
 
 

@@ -1,7 +1,7 @@
 """The time limit of an action: finds a cache that never answers, instead of hanging with it.
 
 The limit does not measure speed. Python code is interrupted, here. Native code is not, nor what
-catches every exception: a process of the judge ends such a process (`processes/`). A cache behind
+catches every exception: a process of the judge ends such a process (`workers/`). A cache behind
 `pipe:` has limits of its own, in `protocol/pipe.py`: an answer may take 10 seconds, the hello 20.
 """
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 import deadly
+from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.check import campaign
 from kvcanon.conformance.check.campaign import CaseBlocks, SearchSpec, search_blocks
 from kvcanon.conformance.check.check import check
@@ -18,15 +21,19 @@ from kvcanon.conformance.check.deaths import DEATHS_ENOUGH, apart, is_death, wit
 from kvcanon.conformance.check.effort import EFFORTS
 from kvcanon.conformance.check.facts import facts_of
 from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.reductions import reduce_all
 from kvcanon.conformance.check.time_limit import LIMIT, VARIABLE
 from kvcanon.conformance.check.trial import Trial, is_silence
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.by_states.guard import GuardedCache
 from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import report_of
+from kvcanon.conformance.workers.worker import serve
 from kvcanon.conformance.workers.workers import workers
 from paths import HELPERS
 
@@ -239,10 +246,15 @@ def test_the_limit_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
             check(["reference"], jobs=1)
 
 
-def test_stacks_end_where_the_judge_begins() -> None:
+OF_THE_JUDGE = (Client, CaseRun, GuardedCache, CallRecorder, serve)
+"""What calls a cache, directly or not: something of each room that does."""
+
+
+@pytest.mark.parametrize("judge", OF_THE_JUDGE)
+def test_stacks_end_where_the_judge_begins(judge: type | Callable[..., object]) -> None:
     """Frames of the judge below those of the cache are left out; others stay."""
     frame = '  File "{}", line 1 in f'
-    mine, ours = frame.format("/me/cache.py"), frame.format("/x/kvcanon/conformance/search/play.py")
+    mine, ours = frame.format("/me/cache.py"), frame.format(inspect.getfile(judge))
     engine = frame.format("/x/kvcanon/conformance/engines/vllm/cache.py")
     head = "Current thread (most recent call first):"
     assert without_judge(f"{head}\n{mine}\n{engine}\n{ours}\n{ours}") == f"{head}\n{mine}\n{engine}"
