@@ -9,10 +9,10 @@ no event until it is acknowledged (sgl#22894).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Generic, TypeAlias, TypeVar
 
-from attrs import field, frozen
+from attrs import frozen
 
 from kvcanon.spec.oracle.folding import fold_page
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Medium, Namespace, Page
@@ -48,43 +48,121 @@ Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
 Resident: TypeAlias = tuple[Medium, bytes]
 """A page, by its hash, on a medium."""
 
+PageHash = TypeVar("PageHash", bound=Hashable)
 
-@frozen
-class Residency:
-    """Which pages are on which medium by a stream of events: a fixed base and the changes since.
 
-    It is a value: `fold_events` returns a new one that shares the base.
+class PagesByMedium(Generic[PageHash]):
+    """Sets of pages, one a medium, where hashes are of any kind: bytes, or a number on a wire."""
+
+    def __init__(self, pages: Iterable[tuple[Medium, PageHash]] = ()) -> None:
+        self._on: dict[Medium, set[PageHash]] = {}
+        for medium, page in pages:
+            self.on(medium).add(page)
+
+    def __contains__(self, item: tuple[Medium, PageHash]) -> bool:
+        return item[1] in self._on.get(item[0], ())
+
+    def __iter__(self) -> Iterator[tuple[Medium, PageHash]]:
+        return ((medium, page) for medium, pages in self._on.items() for page in pages)
+
+    def __bool__(self) -> bool:
+        return any(self._on.values())
+
+    def on(self, medium: Medium) -> set[PageHash]:
+        """The pages that are on a medium now; the set follows later changes."""
+        return self._on.setdefault(medium, set())
+
+    def put(self, medium: Medium, page: PageHash, *, stored: bool) -> None:
+        """Take one store or remove of a page."""
+        pages = self.on(medium)
+        (pages.add if fold_page(page in pages, (stored,)) else pages.discard)(page)
+
+    def clear(self) -> None:
+        """Take all pages off all media."""
+        for pages in self._on.values():
+            pages.clear()
+
+
+class Residency(PagesByMedium[bytes]):
+    """Which pages are on which medium, by the events so far.
+
+    Every reader of events folds them with it, one by one, and may look at it between two:
+
+        residency = Residency()
+        for event in events:
+            known = isinstance(event, BlockStored) and (event.medium, event.block_hash) in residency
+            residency.fold(event)
+        on_device = residency.on(GPU)
+
+    `ahead` looks at what further events come to, and leaves the residency alone.
     """
 
-    base: Collection[Resident] = frozenset()
-    changes: dict[Resident, bool] = field(factory=dict)
-
-    def __contains__(self, resident: object) -> bool:
-        changed = self.changes.get(resident)  # type: ignore[call-overload]
-        return resident in self.base if changed is None else bool(changed)
-
-    def agrees_with(self, other: Residency) -> bool:
-        """Whether both have the same base, and the same pages are resident."""
-        changed = self.changes.keys() | other.changes.keys()
-        return self.base is other.base and all(
-            (item in self) is (item in other) for item in changed
-        )
-
-    def resident(self) -> frozenset[Resident]:
-        """All resident pages, as one set."""
-        stored = {item for item, present in self.changes.items() if present}
-        return frozenset(item for item in self.base if item not in self.changes) | stored
-
-
-def fold_events(events: Iterable[Event], start: Residency | None = None) -> Residency:
-    """The residency after a stream of events, page by page, from `start` or from nothing."""
-    base = start if start is not None else Residency()
-    histories: dict[Resident, list[bool]] = {}
-    for event in events:
+    def fold(self, event: Event) -> None:
+        """Take the next event."""
         if isinstance(event, AllBlocksCleared):
-            base, histories = Residency(), {}
+            self.clear()
         else:
-            stored = isinstance(event, BlockStored)
-            histories.setdefault((event.medium, event.block_hash), []).append(stored)
-    folded = {item: fold_page(item in base, tuple(history)) for item, history in histories.items()}
-    return Residency(base.base, {**base.changes, **folded})
+            self.put(event.medium, event.block_hash, stored=isinstance(event, BlockStored))
+
+    def ahead(self, events: Iterable[Event] = ()) -> Ahead:
+        """What the residency is after these events, and can be after more."""
+        ahead = Ahead(self)
+        for event in events:
+            ahead.fold(event)
+        return ahead
+
+
+class Ahead:
+    """A residency some events later: the changes since, by page and medium.
+
+    The residency that it starts from must stay as it is while this is in use; `settle` moves it on.
+    """
+
+    def __init__(self, start: Residency, changes: Mapping[Resident, bool] | None = None) -> None:
+        self.changes: dict[Resident, bool] = dict(changes or {})
+        """The pages of which events spoke since: True if they are there now."""
+        self._start = start
+        self._cleared = False
+
+    def __contains__(self, item: Resident) -> bool:
+        changed = self.changes.get(item)
+        if changed is not None:
+            return changed
+        return not self._cleared and item in self._start
+
+    def __iter__(self) -> Iterator[Resident]:
+        if not self._cleared:
+            yield from (item for item in self._start if item not in self.changes)
+        yield from (item for item, present in self.changes.items() if present)
+
+    def fold(self, event: Event) -> None:
+        """Take the next event."""
+        if isinstance(event, AllBlocksCleared):
+            self.changes.clear()
+            self._cleared = True
+        else:
+            item = event.medium, event.block_hash
+            self.changes[item] = fold_page(item in self, (isinstance(event, BlockStored),))
+
+    def agrees_with(self, other: Ahead) -> bool:
+        """Whether both are the same pages, from the same start and without a clear."""
+        if self._cleared or other._cleared or self._start is not other._start:
+            return False
+        return all((item in self) is (item in other) for item in {**self.changes, **other.changes})
+
+    def settle(self) -> None:
+        """Move the residency that this starts from on to here."""
+        if self._cleared:
+            self._start.clear()
+        for (medium, page), present in self.changes.items():
+            self._start.put(medium, page, stored=present)
+        self._cleared = False
+        self.changes.clear()
+
+
+def fold_events(events: Iterable[Event]) -> Residency:
+    """The residency after all events of a stream, from its beginning."""
+    residency = Residency()
+    for event in events:
+        residency.fold(event)
+    return residency

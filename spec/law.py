@@ -21,7 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
-from functools import wraps
+from functools import cached_property, wraps
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -29,7 +29,7 @@ from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.events import Event, Residency
+from kvcanon.spec.events import Ahead, Event, Residency
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.views import Step
 
@@ -89,9 +89,14 @@ class Stream:
     state: Snapshot
     begins: bool = False
     """Whether these are all events since the cache was made."""
-    there: Residency | None = None
-    """The residency in that state, on the base of `start`; None where it was not kept up to
+    there: Ahead | None = None
+    """The residency in that state, as changes since `start`; None where it was not kept up to
     date."""
+
+    @cached_property
+    def folded(self) -> Ahead:
+        """The residency after all events."""
+        return self.start.ahead(self.events)
 
 
 Judged = TypeVar("Judged")

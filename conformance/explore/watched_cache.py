@@ -68,7 +68,7 @@ class Witness:
 
     def see_start(self, state: Snapshot) -> None:
         """Check the events of a new cache, before its first operation. Raises: ViolationError."""
-        stream = Stream(Residency(()), state.events, state, begins=True)
+        stream = Stream(Residency(), state.events, state, begins=True)
         _require(violations_of(self.book.streams.of_stream(stream), stream))
         self._count(self._streams.of_stream(stream), stream)
 

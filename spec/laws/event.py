@@ -42,17 +42,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.events import (
-    BlockRemoved,
-    BlockStored,
-    Resident,
-    fold_events,
-)
+from kvcanon.spec.events import BlockRemoved, BlockStored, Resident
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import situations, visibility
 from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.laws.expected_events import (
-    ResidencySoFar,
     churns,
     closed_media,
     is_truth,
@@ -94,7 +88,7 @@ def parents_first(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    so_far = ResidencySoFar(stream.start)
+    so_far = stream.start.ahead()
     closed = closed_media(stream.state)
     for event in stream.events:
         if isinstance(event, BlockStored) and event.parent_hash and event.medium in closed:
@@ -104,7 +98,7 @@ def parents_first(stream: Stream) -> Iterator[str]:
                     f"page {short(event.block_hash)} was stored on {event.medium} while the page "
                     f"before it, {short(event.parent_hash)}, was not there"
                 )
-        so_far.apply(event)
+        so_far.fold(event)
 
 
 @law(
@@ -129,7 +123,7 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
     """
     if not stream.state.config.events:
         return
-    so_far = ResidencySoFar(stream.start)
+    so_far = stream.start.ahead()
     for event in stream.events:
         if isinstance(event, BlockStored | BlockRemoved):
             stored = isinstance(event, BlockStored)
@@ -140,7 +134,7 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
                     f"page {short(event.block_hash)} was {verb} {event.medium}, where it was "
                     f"{'already' if stored else 'not'}"
                 )
-        so_far.apply(event)
+        so_far.fold(event)
 
 
 @law(
@@ -167,12 +161,12 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
     state = stream.state
     if not state.config.events:
         return
-    folded = fold_events(stream.events, stream.start)
+    folded = stream.folded
     if stream.there is not None and folded.agrees_with(stream.there):
         return
     if is_truth(folded, state):
         return
-    reported, there = folded.resident(), residency_of(state)
+    reported, there = set(folded), residency_of(state)
     pages = everywhere(state)
     for medium in MEDIA:
         for wrong, problem in (

@@ -6,12 +6,13 @@ backup is in flight owns a host slot, and no store may be emitted for it yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import (
+    Ahead,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
@@ -28,25 +29,6 @@ from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
 from kvcanon.spec.views import PageRow, Step
 
 
-class ResidencySoFar:
-    """The residency that a stream has described so far, event by event."""
-
-    def __init__(self, start: Residency) -> None:
-        self._start: Residency | None = start
-        self._since: dict[Resident, bool] = {}
-
-    def __contains__(self, item: Resident) -> bool:
-        said = self._since.get(item)
-        return said if said is not None else self._start is not None and item in self._start
-
-    def apply(self, event: Event) -> None:
-        """Apply the next event."""
-        if isinstance(event, AllBlocksCleared):
-            self._start, self._since = None, {}
-        else:
-            self._since[event.medium, event.block_hash] = isinstance(event, BlockStored)
-
-
 def residency_of(state: Snapshot) -> set[Resident]:
     """Every page of a state on each medium where it is resident, as (medium, page hash)."""
     hashes, there = PageHashes(state), set[Resident]()
@@ -57,14 +39,12 @@ def residency_of(state: Snapshot) -> set[Resident]:
     return there
 
 
-def is_truth(residency: Residency, state: Snapshot) -> bool:
+def is_truth(residency: Iterable[Resident], state: Snapshot) -> bool:
     """Whether a residency that events describe is that of a state.
 
     The same as a comparison with `residency_of`, but it builds no set of all pages.
     """
-    said = set(residency.base)
-    for item, present in residency.changes.items():
-        (said.add if present else said.discard)(item)
+    said = set(residency)
     hashes, count = PageHashes(state), 0
     for node in state.below_root():
         for medium in MEDIA:
@@ -76,13 +56,13 @@ def is_truth(residency: Residency, state: Snapshot) -> bool:
     return count == len(said)
 
 
-def moved_on(residency: Residency, difference: Difference) -> Residency | None:
+def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
     """The residency after a step, computed from `residency`, the one before it.
 
     None where hashes are not reliable: two pages share one, or a page that stayed changed its hash.
     """
     if not difference.touched:
-        return residency
+        return residency.ahead()
     hashes_before, hashes_after = PageHashes(difference.before), PageHashes(difference.after)
     left, came = list[Resident](), list[Resident]()
     for node_id in difference.touched:
@@ -106,8 +86,7 @@ def moved_on(residency: Residency, difference: Difference) -> Residency | None:
     gone, arrived = set(left).difference(came), set(came).difference(left)
     if len(came) != len(set(came)) or any(item in residency for item in arrived):
         return None
-    changes = {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)}
-    return Residency(residency.base, {**residency.changes, **changes})
+    return Ahead(residency, {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)})
 
 
 def _stored_on(state: Snapshot, node: NodeState | None) -> list[Medium]:

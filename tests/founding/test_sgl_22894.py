@@ -163,7 +163,7 @@ def test_report_router_finds_a_prompt_from_storage(name: str) -> None:
     fetch(cache, [1, 2, 3, 4], start_pages=2)
     key = prompt(cache, [1, 2, 3, 4])
     hashes = page_hashes(namespace_seed(key.namespace), key.pages)
-    told = fold_events(cache.take_events()).resident()
+    told = set(fold_events(cache.take_events()))
     assert told == {(GPU, page) for page in hashes[:2]} | {(CPU, page) for page in hashes}
 
 

@@ -47,55 +47,63 @@ def naive(stream: list[Event], start: set[Resident] | None = None) -> set[Reside
 @given(streams)
 def test_fold_events_from_nothing(stream: list[Event]) -> None:
     """A stream folds to the same residency as the naive fold."""
-    folded = fold_events(stream)
-    assert folded.resident() == naive(stream)
-    assert [item in folded for item in EVERYTHING] == [item in naive(stream) for item in EVERYTHING]
-
-
-@given(streams, streams)
-def test_fold_events_goes_on_from_a_residency(first: list[Event], then: list[Event]) -> None:
-    """Folding in two parts equals folding the whole."""
-    assert fold_events(then, fold_events(first)).resident() == naive(first + then)
+    folded, there = fold_events(stream), naive(stream)
+    assert set(folded) == there
+    assert bool(folded) is bool(there)
+    assert [item in folded for item in EVERYTHING] == [item in there for item in EVERYTHING]
+    for medium in MEDIA:
+        assert folded.on(medium) == {page for where, page in there if where is medium}
 
 
 @given(st.sets(st.sampled_from(EVERYTHING)), streams)
-def test_fold_events_over_a_base(base: set[Resident], stream: list[Event]) -> None:
-    """Events are folded on top of a base, and the base does not change."""
-    kept = frozenset(base)
-    folded = fold_events(stream, Residency(base))
-    assert folded.resident() == naive(stream, base)
-    assert base == kept
+def test_ahead_is_the_fold_of_further_events(base: set[Resident], stream: list[Event]) -> None:
+    """Looking ahead says what the fold would come to, and leaves the residency alone."""
+    residency = Residency(base)
+    ahead, there = residency.ahead(stream), naive(stream, base)
+    assert set(residency) == base
+    assert set(ahead) == there
+    assert [item in ahead for item in EVERYTHING] == [item in there for item in EVERYTHING]
 
 
-@given(streams)
-def test_fold_events_one_by_one_is_fold_events_at_once(stream: list[Event]) -> None:
-    """Folding event by event equals folding all at once."""
-    residency = Residency()
-    for event in stream:
-        residency = fold_events([event], residency)
-    assert residency.resident() == fold_events(stream).resident()
+@given(st.sets(st.sampled_from(EVERYTHING)), streams, streams)
+def test_ahead_settles(base: set[Resident], first: list[Event], then: list[Event]) -> None:
+    """A residency that was moved on is the same as one that was folded event by event."""
+    residency = Residency(base)
+    ahead = residency.ahead(first)
+    ahead.settle()
+    assert set(residency) == set(ahead) == naive(first, base)
+    for event in then:
+        residency.fold(event)
+    assert set(residency) == naive(first + then, base)
 
 
-@given(streams)
-def test_fold_events_leaves_its_residency_alone(stream: list[Event]) -> None:
-    """A residency is a value: later folds do not change it."""
-    residency = fold_events(stream)
-    before = residency.resident()
-    for event in (BlockStored(b"a", None, (1,), GPU), BlockRemoved(b"a", GPU), AllBlocksCleared()):
-        fold_events([event], residency)
-    assert residency.resident() == before
+@given(st.sets(st.sampled_from(EVERYTHING)), streams, streams)
+def test_ahead_agrees_with_the_same_pages(
+    base: set[Resident], one: list[Event], other: list[Event]
+) -> None:
+    """Two looks ahead of one residency agree if the pages are the same and none was cleared."""
+    residency = Residency(base)
+    cleared = AllBlocksCleared() in one + other
+    same = naive(one, base) == naive(other, base)
+    ahead = residency.ahead(other)
+    assert residency.ahead(one).agrees_with(ahead) is (same and not cleared)
+    assert not Residency(base).ahead(one).agrees_with(ahead)
 
 
 @given(st.booleans(), st.lists(st.booleans(), max_size=8))
 def test_fold_events_of_one_page_is_the_oracle(present: bool, history: list[bool]) -> None:
     """Each page is folded as the oracle function says."""
     item = (GPU, b"a")
-    start = Residency(frozenset({item} if present else ()))
+    residency = Residency([item] if present else ())
     stream = [
         BlockStored(b"a", None, (1,), GPU) if stored else BlockRemoved(b"a", GPU)
         for stored in history
     ]
-    assert (item in fold_events(stream, start)) == fold_page(present, tuple(history))
+    expected = fold_page(present, tuple(history))
+    assert (item in residency.ahead(stream)) is expected
+    for event in stream:
+        residency.fold(event)
+    assert (item in residency) is expected
 
 
 def test_fold_events_keeps_media_apart() -> None:
@@ -104,9 +112,3 @@ def test_fold_events_keeps_media_apart() -> None:
     folded = fold_events([*stored, BlockRemoved(b"a", GPU)])
     assert (GPU, b"a") not in folded
     assert (CPU, b"a") in folded
-
-
-def test_fold_events_clears_every_medium() -> None:
-    """After a clear nothing is on any medium, whatever the base was."""
-    folded = fold_events([AllBlocksCleared()], Residency(frozenset(EVERYTHING)))
-    assert folded.resident() == frozenset()

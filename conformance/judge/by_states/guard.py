@@ -27,7 +27,7 @@ from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
-from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency, Resident
+from kvcanon.spec.events import AllBlocksCleared, Event, Residency
 from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import (
@@ -143,7 +143,7 @@ class GuardedCache(WrappedCache):
         """The ids of all receipts that the cache returned."""
         self._last: Snapshot | None = None
         """The current state; None if the last operation was not judged."""
-        self._residency: set[Resident] = set()
+        self._residency = Residency()
         """The pages that the events put on each medium, up to the last judged operation."""
         self._taken: list[Event] = []
         """Events that clients took since the last judged operation."""
@@ -249,15 +249,15 @@ class GuardedCache(WrappedCache):
             self._report_answer(wrong, before, operation)
             return result.unwrap()
         events = (*earlier, *step.events)
-        residency = Residency(self._residency)
-        stream = Stream(residency, events, step.after, self._begins)
+        stream = Stream(self._residency, events, step.after, self._begins)
         self._begins = False
         found = self._check(step, stream)
         words = ""
         if found and self._on_violation is None:
             broken_before: set[str] = set()
             if not before_was_judged:
-                broken_before = _broken_in(found, before, Stream(residency, earlier, before))
+                stream_before = Stream(self._residency, earlier, before)
+                broken_before = _broken_in(found, before, stream_before)
             words = explain(found, step, self.steps, broken_before)
         self._fold(events, step.after)
         if isinstance(result.outcome, Receipt):
@@ -283,7 +283,7 @@ class GuardedCache(WrappedCache):
 
     def _start_from(self, state: Snapshot) -> None:
         """Take the pages of a state as what the events said, where earlier events are lost."""
-        self._residency = set(residency_of(state))
+        self._residency = Residency(residency_of(state))
         self._taken.clear()
         self._folded = state.events
 
@@ -326,12 +326,7 @@ class GuardedCache(WrappedCache):
     def _fold(self, events: Iterable[Event], after: Snapshot) -> None:
         """Fold events into the residency, including those that still wait in the cache."""
         for event in events:
-            if isinstance(event, AllBlocksCleared):
-                self._residency.clear()
-            elif isinstance(event, BlockStored):
-                self._residency.add((event.medium, event.block_hash))
-            else:
-                self._residency.discard((event.medium, event.block_hash))
+            self._residency.fold(event)
         self._taken.clear()
         self._folded = after.events
 

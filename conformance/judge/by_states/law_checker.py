@@ -14,7 +14,6 @@ from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.relevance import Relevant
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.events import fold_events
 from kvcanon.spec.law import SHAPE, Kind, Law, Stream, Subject, Violation, judge, judge_next
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
 from kvcanon.spec.snapshot import Snapshot
@@ -80,9 +79,12 @@ class LawChecker:
         if not laws or (settled and step.before is step.after and not stream.events):
             return []  # The same state without new events was checked before.
         there = moved_on(stream.start, step.difference) if settled else None
-        folded = fold_events(stream.events, stream.start)
-        self._settled = folded.agrees_with(there) if there else is_truth(folded, stream.state)
-        return violations_of(laws, evolve(stream, there=there))
+        stream = evolve(stream, there=there)
+        if there is not None:
+            self._settled = stream.folded.agrees_with(there)
+        else:
+            self._settled = is_truth(stream.folded, stream.state)
+        return violations_of(laws, stream)
 
 
 def breaks_shape(found: Collection[Violation]) -> bool:

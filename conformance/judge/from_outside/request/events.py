@@ -21,7 +21,6 @@ from kvcanon.spec.events import (
     BlockStored,
     Event,
     Residency,
-    Resident,
 )
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.laws.page_hashes import short
@@ -38,7 +37,7 @@ class EventChecker:
 
     seen: ObservedRequests
     profile: Profile = CANON
-    residency: set[Resident] = Factory(set)
+    residency: Residency = Factory(Residency)
     parents: dict[bytes, bytes | None] = Factory(dict)
     """The hash of the page before each page that was ever stored."""
 
@@ -50,7 +49,7 @@ class EventChecker:
             self.seen.check("EVENT-5", text, met=False)
             return
         blank = _blank_state(self.seen, self.profile)
-        stream = Stream(Residency(self.residency), tuple(events), blank)
+        stream = Stream(self.residency, tuple(events), blank)
         for law_id in STREAM_LAWS:
             law = LAWS[law_id]
             met = law.premise.is_met(stream)
@@ -63,7 +62,7 @@ class EventChecker:
             for event in events:
                 if isinstance(event, BlockRemoved):
                     self._check_orphans(event)
-        on_device = sum(medium is GPU for medium, _ in self.residency)
+        on_device = len(self.residency.on(GPU))
         self.seen.check(
             "EVENT-4",
             f"the events say that {on_device} pages are on {GPU}, which has fewer slots"
@@ -106,7 +105,7 @@ class EventChecker:
 
     def check_freed(self, freed: int) -> None:
         """Check that an eviction freed slots unless nothing is cached, while no request runs."""
-        left = [name for medium, name in self.residency if medium is GPU]
+        left = self.residency.on(GPU)
         self.seen.check(
             "EVICT-1",
             f"nothing was freed, and the events say that {len(left)} pages are on {GPU}"
@@ -137,9 +136,8 @@ class EventChecker:
         )
 
     def _fold_event(self, call: str, event: Event) -> None:
-        if isinstance(event, AllBlocksCleared):
-            self.residency.clear()
-        elif isinstance(event, BlockStored):
+        self.residency.fold(event)
+        if isinstance(event, BlockStored):
             self.seen.check(
                 "EVENT-10",
                 f"{call} stored page {short(event.block_hash)}, which no request has computed"
@@ -147,9 +145,7 @@ class EventChecker:
                 else None,
             )
             self.parents[event.block_hash] = event.parent_hash
-            self.residency.add((event.medium, event.block_hash))
-        else:
-            self.residency.discard((event.medium, event.block_hash))
+        elif isinstance(event, BlockRemoved):
             self._check_removed(event)
 
     def _check_removed(self, event: BlockRemoved) -> None:
@@ -172,11 +168,7 @@ class EventChecker:
         name, medium = event.block_hash, event.medium
         if medium is not GPU and not self.seen.config.backed_parents:
             return
-        orphans = [
-            child
-            for where, child in self.residency
-            if where is medium and self.parents.get(child) == name
-        ]
+        orphans = [child for child in self.residency.on(medium) if self.parents.get(child) == name]
         gone = (medium, name) not in self.residency
         self.seen.check(
             "EVENT-12",

@@ -48,7 +48,7 @@ def check_events(
         what = "was refused and" if refused else "moved no full data and"
         sent = _event_text(state, events[0]) if events else ""
         text = f"{type(operation).__name__} {what} sent an event: {sent}"
-        state.check("EVENT-5", not events, text, met=any(state.residency.values()))
+        state.check("EVENT-5", not events, text, met=bool(state.residency))
     cleared = [event for event in events if isinstance(event, AllBlocksCleared)]
     once = isinstance(operation, Reset) and not refused
     if once or cleared:
@@ -64,7 +64,7 @@ def check_events(
         elif isinstance(event, BlockRemoved):
             _check_removal_of_page(state, operation, event)
         else:
-            state.residency = {GPU: set(), CPU: set()}
+            state.residency.fold(event)
     if not state.profile.removes_end_first:
         for event in events:
             if isinstance(event, BlockRemoved):
@@ -79,12 +79,12 @@ def check_late_events(state: ObservedState, events: Sequence[Event]) -> None:
         elif isinstance(event, BlockRemoved):
             _check_removal_alone(state, event, None)
         else:
-            state.residency = {GPU: set(), CPU: set()}
+            state.residency.fold(event)
 
 
 def check_residency(state: ObservedState) -> None:
     """Check that the events add up to exactly the full data that is on the device."""
-    resident = state.residency[GPU]
+    resident = state.residency.on(GPU)
     at_enqueue = state.profile.load_back_announced is StoreMoment.ENQUEUED
     there: set[bytes] = set()
     for page in state.pages:
@@ -129,12 +129,12 @@ def _check_store_alone(state: ObservedState, event: BlockStored) -> None:
         lambda: f" with {units} units; a page has {config.page_size}",
         holds=units == config.page_size,
     )
-    resident = state.residency.setdefault(event.medium, set())
+    resident = state.residency.on(event.medium)
     check("EVENT-2", ", where it was already", holds=event.block_hash not in resident)
     if event.parent_hash is not None and (event.medium is GPU or config.backed_parents):
         there = event.parent_hash in resident
         check("EVENT-1", " while its parent was not there", holds=there)
-    resident.add(event.block_hash)
+    state.residency.fold(event)
 
 
 def _check_store_of_page(state: ObservedState, operation: Operation, event: BlockStored) -> None:
@@ -203,13 +203,13 @@ def _check_removal_alone(
     state: ObservedState, event: BlockRemoved, page: PageRecord | None
 ) -> None:
     """Check a removal against the events before it."""
-    resident = state.residency.setdefault(event.medium, set())
+    resident = state.residency.on(event.medium)
     state.check(
         "EVENT-2",
         event.block_hash in resident,
         lambda: f"{_removal_text(page, event)}, where it was not",
     )
-    resident.discard(event.block_hash)
+    state.residency.fold(event)
 
 
 def _check_children_left(state: ObservedState, event: BlockRemoved, *, of_its_node: bool) -> None:
@@ -217,7 +217,7 @@ def _check_children_left(state: ObservedState, event: BlockRemoved, *, of_its_no
     page = state.pages.by_hash.get(event.block_hash)
     if page is None or (event.medium is CPU and not state.config.backed_parents):
         return
-    resident = state.residency[event.medium]
+    resident = state.residency.on(event.medium)
     left = [
         child
         for child in page.children.values()

@@ -29,10 +29,11 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, HELD, LOADING, SlotRecords
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
+from kvcanon.spec.events import Residency
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, GPU, Medium, ReceiptId, Slot, TransferId, WritePolicy
+from kvcanon.spec.types import GPU, ReceiptId, Slot, TransferId, WritePolicy
 
 Text: TypeAlias = str | Callable[[], str]
 """A text, or a function that makes it: most texts are never needed."""
@@ -100,7 +101,7 @@ class ObservedState:
     transfers: dict[TransferId, OpenTransfer] = Factory(dict)
     due: dict[PageRecord, None] = Factory(dict)
     """Pages with enough hits for a backup that no insert declined."""
-    residency: dict[Medium, set[bytes]] = Factory(lambda: {GPU: set(), CPU: set()})
+    residency: Residency = Factory(Residency)
     """The hashes of the pages on each medium, by the events."""
     written: tuple[dict[Slot, bytes], ...] = Factory(lambda: ({}, {}, {}))
     """The bytes that requests wrote into their slots, by column."""
@@ -336,7 +337,7 @@ class ObservedState:
             for page in concerned:
                 page.doubtful[column] = page.doubtful[column] or page not in locked
             return []
-        gone = {page for page in concerned if page.hash not in self.residency[GPU]}
+        gone = {page for page in concerned if page.hash not in self.residency.on(GPU)}
         for slot, owner in self.slots.pages_in(column):
             if owner in gone:
                 self.slots.give(column, (slot,), LOADING)
