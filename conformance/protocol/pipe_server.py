@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from kvcanon.conformance.cases.draw_config import any_config
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import (
@@ -31,6 +30,7 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
+from kvcanon.conformance.protocol.drawn_config import any_config
 from kvcanon.conformance.protocol.wire import PROTOCOL, decoder, from_json, to_json
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError

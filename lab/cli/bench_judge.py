@@ -11,7 +11,6 @@ import typer
 from attrs import asdict, frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.cases.draw_config import usual_config
 from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.terminal import (
@@ -30,6 +29,7 @@ from kvcanon.conformance.protocol.adapter import (
     make_subject,
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.lab.bench.judge_speed import (
     INSIDE,
     NODES,

@@ -1,20 +1,16 @@
 """The kill matrix: how soon each way of judging detects a mutant.
 
-The mutants are among the tests of the checkout, which an installed package lacks; so they are found
-from the current folder. The matrix measures the judge, not a cache: which faults it detects, and at
+The matrix measures the judge, not a cache: which faults it detects, and at
 what cost.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from attrs import frozen
 from hypothesis import Phase, seed, settings
@@ -29,11 +25,13 @@ from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case, scale_of
-from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
-from kvcanon.lab.variants.override import Plant, overriding
+from kvcanon.lab.mutants.planted import MUTANTS
+from kvcanon.lab.mutants.planted.entry import Mutant
+from kvcanon.lab.variants.override import overriding
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Need
@@ -47,30 +45,6 @@ FEW = 300
 
 WHERE = Path("lab/mutants/planted/__init__.py")
 """The file that identifies a checkout."""
-
-
-class Mutant(Protocol):
-    """A planted fault and the law that it breaks; made by `lab/mutants/planted/entry.py`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def law_id(self) -> str:
-        """The id of the law that it breaks."""
-
-    @property
-    def plant(self) -> Plant:
-        """Plants the fault; its docstring says what goes wrong."""
-
-    @property
-    def upstream(self) -> str:
-        """The historical bug that it is modelled on, or "none"."""
-
-    @property
-    def founding(self) -> bool:
-        """Whether it is one of the founding bugs of the canon."""
 
 
 @frozen
@@ -97,14 +71,8 @@ def find_checkout(start: Path) -> Path:
 
 def find_mutants(start: Path) -> tuple[Mutant, ...]:
     """The mutants of the checkout that a folder is in. Raises: UsageError."""
-    folder = find_checkout(start)
-    if (tests := str(folder / "tests")) not in sys.path:
-        sys.path.insert(0, tests)
-    try:
-        found: Sequence[Mutant] = import_module("kvcanon.lab.mutants.planted").MUTANTS
-    except Exception as error:
-        raise UsageError(f"the mutants cannot be imported: {describe_exception(error)}") from error
-    return tuple(found)
+    find_checkout(start)
+    return tuple(MUTANTS)
 
 
 def mutated(mutant: Mutant) -> Adapter:

@@ -44,7 +44,7 @@ STUCK_S = 120
 Tokens = np.typing.NDArray[np.int32]
 
 
-class Fault(Exception):
+class CopyFault(Exception):
     """What a copy raises."""
 
 
@@ -57,7 +57,7 @@ class SoakWorker(_MemcpyWorker):
     def perform(self, order: TransferOrder) -> None:
         """Perform most orders."""
         if self.faults.random() < 0.01:
-            raise Fault
+            raise CopyFault
         super().perform(order)
 
     def end(self, transfer_id: TransferId, *, ok: bool) -> None:

@@ -10,6 +10,8 @@ from opened_pages import OpenPage, said, scrolls_sideways, violations_of, wait_f
 from paths import DOCS
 from shown_pages import HOSTILE, PAGES
 
+pytestmark = pytest.mark.nightly
+
 PRINTS_BACKGROUND = "each => getComputedStyle(each).printColorAdjust"
 TOO_WIDE = """() => [...document.querySelectorAll("main *")].filter((each) => {
   const box = each.getBoundingClientRect(), parent = each.parentElement;

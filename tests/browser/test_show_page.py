@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page
 
 from kvcanon.spec.law import LAWS
 from opened_pages import OpenPage, said, wait_for_run
+
+pytestmark = pytest.mark.nightly
 
 SEEN_TWICE = """async () => {
   const { run } = document.querySelector("[data-show]").viewer;

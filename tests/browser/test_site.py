@@ -14,6 +14,8 @@ from playwright.sync_api import Page
 from built_site import built_site
 from opened_pages import OpenPage, scrolls_sideways, violations_of
 
+pytestmark = pytest.mark.nightly
+
 PAGES = (
     "index.html",
     "laws/LOCK-4/index.html",

@@ -1,4 +1,4 @@
-"""Adapters of engines that are tested in the environment of the engine, and skipped elsewhere."""
+"""Adapters of engines that are tested in the environment of the engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kvcanon.conformance.protocol.cache_names import load_adapter
 
 
 def adapter_here(name: str) -> Adapter:
-    """Return an adapter, or skip the tests of a module with the reason why there is none."""
+    """Return an adapter, or end the collection with the reason why there is none."""
     try:
         return load_adapter(name)
     except UsageError as reason:
-        pytest.skip(str(reason), allow_module_level=True)
+        raise pytest.UsageError(str(reason)) from reason
 
 
 def broken_laws(adapter: Adapter, cases: int) -> set[str]:

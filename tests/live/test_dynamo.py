@@ -16,6 +16,8 @@ from kvcanon.live.publisher import Events
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
 
+pytestmark = pytest.mark.nightly
+
 PROMPTS = 150
 
 

@@ -53,6 +53,7 @@ def test_bytes_are_golden(dialect: Dialect) -> None:
     assert encode_batch(ALL_KINDS, dialect, AT, RANK) == golden(dialect)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("dialect", "release", "module"),
     [

@@ -79,6 +79,7 @@ print(msgspec.json.encode([ranks, told]).decode())
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("release", "module", "dialect"),
     [
@@ -151,6 +152,7 @@ def packed_events() -> PackedEvents:
     return cache.take_packed_events()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("release", "module", "extra"),
     [

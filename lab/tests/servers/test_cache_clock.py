@@ -60,6 +60,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         time_calls(Cache, tmp_path / "missing")
 
 
+@pytest.mark.nightly
 def test_a_server_with_a_clock_counts_its_scheduler(tmp_path: Path) -> None:
     """The plugin times SGLang's cache, whose calls it knows, and shortens its attention."""
     file = tmp_path / "clock"

@@ -10,6 +10,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import usual_folder
 from kvcanon.lab.servers.server_environment import server_environment
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 600
 
 
@@ -19,7 +21,7 @@ def test_small_script_gives_equal_tokens_counts_and_events(tmp_path: Path) -> No
     try:
         peer = server_environment(folder)
     except UsageError as reason:
-        pytest.skip(str(reason))
+        pytest.fail(str(reason))
     command = [str(peer.python), "-W", "ignore", "-m", "kvcanon.lab.servers", "--small"]
     done = subprocess.run(
         [*command, "--into", str(tmp_path)],

@@ -19,6 +19,8 @@ from kvcanon.live.decode import decode_batch
 from kvcanon.live.recording import open_recording
 from kvcanon.live.subscriber import Frame
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 600
 PORT = re.compile(r"tcp://\*:(\d+)")
 
@@ -60,7 +62,7 @@ def test_a_real_server_is_watched(
     try:
         peer = server_environment(Path(os.environ.get("KVCANON_PEERS") or usual_folder()))
     except UsageError as reason:
-        pytest.skip(str(reason))
+        pytest.fail(str(reason))
     served = [str(peer.python), "-W", "ignore", "-m", "kvcanon.lab.servers", "--small"]
     only = ["--cores", core, "--only", f"{core}-write_through", "--into", str(tmp_path)]
     recording = tmp_path / "watched.kvstream"

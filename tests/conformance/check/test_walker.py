@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
-from kvcanon.conformance.cases.draw_config import usual_config
 from kvcanon.conformance.check.walker import LONG, draw_case
 from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.spec.types import WritePolicy
 
 CASES = [draw_case(seed, Offer()) for seed in range(400)]

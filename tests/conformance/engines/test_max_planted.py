@@ -10,6 +10,8 @@ import pytest
 from in_peer import broken_in, run_in
 from paths import DOCS
 
+pytestmark = pytest.mark.nightly
+
 RELEASE = "max==26.7.0"
 PAGED = "from kvcanon.conformance.engines.max.adapters import PAGED as ADAPTER\n"
 JENGA = "from kvcanon.conformance.engines.max.adapters import JENGA as ADAPTER\n"

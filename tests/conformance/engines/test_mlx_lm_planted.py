@@ -10,6 +10,8 @@ import pytest
 from in_peer import broken_in, run_in
 from paths import DOCS
 
+pytestmark = pytest.mark.nightly
+
 RELEASE = "mlx-lm==0.32.2"
 ADAPTER = "from kvcanon.conformance.engines.mlx_lm.adapters import MLX_LM as ADAPTER\n"
 MODULE = "from mlx_lm.models import cache\n"

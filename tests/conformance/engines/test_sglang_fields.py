@@ -15,6 +15,8 @@ import pytest
 
 from in_peer import run_in
 
+pytestmark = pytest.mark.nightly
+
 RELEASE = "sglang==0.5.23"
 SCRIPT = Path(__file__).parents[2] / "helpers" / "sglang_fields.py"
 

@@ -76,6 +76,7 @@ def require(device: str) -> None:
         pytest.skip("torch finds no GPU in SGLang's environment")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("core", ["kvcanon", "python"])
 def test_sglangs_own_kit_holds(core: str, device: str) -> None:
@@ -89,6 +90,7 @@ def test_sglangs_own_kit_holds(core: str, device: str) -> None:
             assert outcome in expected, f"{label}: {name}: {outcome}"
 
 
+@pytest.mark.nightly
 def test_each_step_of_the_kit_is_played() -> None:
     """No step is skipped everywhere, and the fuzz runs with a window, and with a state as well."""
     report = kit("kvcanon")
@@ -101,6 +103,7 @@ def test_each_step_of_the_kit_is_played() -> None:
     assert len(held["copies_to_the_host_come_back"]) == 17
 
 
+@pytest.mark.nightly
 def test_the_laws_hold_with_pools_on_a_gpu() -> None:
     """Slots are kept in tensors on the device then; no law is broken in the first cases."""
     require("cuda")
@@ -112,6 +115,7 @@ def test_the_laws_hold_with_pools_on_a_gpu() -> None:
     assert broken_in(RELEASE, code, cases=25) == set()
 
 
+@pytest.mark.nightly
 def test_requests_go_as_with_the_rust_core() -> None:
     """Both cores give the same hits, hints, answers and sizes, and tell a router the same."""
     done = run_in(RELEASE, "-W", "ignore", str(HELPERS / "sglang_cores.py"), "kvcanon", "rust")
@@ -124,6 +128,7 @@ def test_requests_go_as_with_the_rust_core() -> None:
     assert report[-1]["sums"]["host_hit_length"] > 100
 
 
+@pytest.mark.nightly
 def test_the_scheduler_matches_no_more_than_with_sglangs_own_cores() -> None:
     """It would match every waiting request in each step, which makes them all recent."""
     assert said("print(core.supports_fast_match_prefix())") == "False"
@@ -141,6 +146,7 @@ def test_a_release_without_tree_cores_does_not_serve_in_silence(
         register()
 
 
+@pytest.mark.nightly
 def test_an_older_sglang_ends_with_one_line() -> None:
     """SGLang 0.5.14 has plugins and no tree cores, and knows nothing of the variable."""
     code = "from kvcanon.sglang_plugin import register; register()"
@@ -167,6 +173,7 @@ CHANGES = {
 """Parameters of a cache that are refused, each with the words that its refusal has."""
 
 
+@pytest.mark.nightly
 def test_what_is_not_offered_is_refused_by_its_flag() -> None:
     """The factory refuses when the server starts, and says how to go back."""
     attempts = "\n".join(f"attempt(dict({change}))" for change in ["", *CHANGES])
@@ -187,6 +194,7 @@ def attempt(change):
         assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in line
 
 
+@pytest.mark.nightly
 def test_storage_and_hints_of_it_are_refused() -> None:
     """What reaches a running core and is not offered is refused with a flag, never ignored."""
     words = said(
@@ -226,6 +234,7 @@ attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
         assert flag in line
 
 
+@pytest.mark.nightly
 def test_the_walks_of_the_scheduler_and_of_its_checks() -> None:
     """Orders of requests, paths, and all slots are those of SGLang's Python core."""
     words = said(
@@ -270,6 +279,7 @@ core.pretty_print()
     assert "full_lock=0" in words[2]
 
 
+@pytest.mark.nightly
 def test_events_carry_what_sglang_puts_into_them() -> None:
     """Hashes, parents, tokens, salts, sessions and LoRA names are those of SGLang's Python core."""
     words = said(
@@ -322,6 +332,7 @@ for dynamo in (False, True):
         assert "(None, 's1', None)" in fields
 
 
+@pytest.mark.nightly
 def test_events_are_encoded_as_sglangs_own() -> None:
     """The events equal SGLang's in bytes, when their lists are read, and when they are copied."""
     made = said(

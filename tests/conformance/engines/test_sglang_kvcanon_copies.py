@@ -6,6 +6,8 @@ import pytest
 
 from in_peer import run_in
 
+pytestmark = pytest.mark.nightly
+
 RELEASE = "sglang==0.5.23"
 
 WINDOWS_DURING_A_COPY = """

@@ -1,0 +1,1 @@
+"""The rules of the house: what every source of this repository must look like."""

@@ -1,0 +1,38 @@
+"""The tests of adapters whose engines run in environments of their own, played there."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from in_peer import peer
+
+HERE = Path(__file__).parent
+FROM_SOURCES = ("lightllm", "mini-sglang", "nano-vllm")
+"""Engines that publish no release with their caches: who plays these names a folder of sources, as
+`kvcanon lab peers make lightllm --source DIR`."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("release", "tests"),
+    [
+        ("lmdeploy==0.18.0", "test_lmdeploy_scheduler.py"),
+        ("lmdeploy==0.18.0", "test_lmdeploy_trie.py"),
+        *((engine, f"test_{engine.replace('-', '_')}.py") for engine in FROM_SOURCES),
+    ],
+)
+def test_adapters_are_tested_where_their_engine_is(release: str, tests: str) -> None:
+    """Every test of the file is played and passes."""
+    there = peer(release)
+    done = subprocess.run(
+        [str(there.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / tests)],
+        env={**os.environ, **there.variables, "KVCANON_IN_ENVIRONMENT": release},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d+ passed in", done.stdout), done.stdout
