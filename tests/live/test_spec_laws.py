@@ -6,7 +6,6 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_cases import BACK, state
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
 from kvcanon.live.follower import Follower
@@ -14,11 +13,12 @@ from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Eve
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.types import CPU, GPU, Namespace
 from sent_events import removes, stores
+from states import BACK, state_of
 
 JUDGED = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9", "EVENT-13")
 """The laws of the book that a stream shows by itself, page by page."""
 
-STATE = state(evolve(BACK, page_size=4), upper=None, lower=None)
+STATE = state_of(evolve(BACK, page_size=4))
 
 PROMPTS = [
     stores(*prompt, namespace=namespace)

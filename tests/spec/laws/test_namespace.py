@@ -9,12 +9,10 @@ from kvcanon.spec.hashing import page_hashes
 from kvcanon.spec.operations import Match
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import Counts, Namespace, NodeId, make_key
-from states import node, on, state_of
-from telling import ask, names_of, step
+from kvcanon.spec.views import Step
+from states import Table, names_of, node, on, state_of, step, table, with_node
 
 CONFIG = CacheConfig(device_slots=Counts(full=16))
-MATCH = Match(make_key([1], 1))
-TENANT = Namespace("tenant")
 
 
 def hashed(state: Snapshot, **others: tuple[bytes, ...] | None) -> Snapshot:
@@ -23,20 +21,10 @@ def hashed(state: Snapshot, **others: tuple[bytes, ...] | None) -> Snapshot:
     def give_hashes(each: NodeState) -> NodeState:
         if each.node_id == state.root_id:
             return each
-        hashes = others.get(f"n{each.node_id}", names_of(state, each.node_id))
-        return evolve(each, hashes=hashes)
+        return evolve(each, hashes=others.get(f"n{each.node_id}", names_of(state, each.node_id)))
 
     nodes = {node_id: give_hashes(each) for node_id, each in state.nodes.items()}
     return evolve(state, nodes=nodes)
-
-
-def two_tenants(other: Namespace = TENANT) -> Snapshot:
-    """The same tokens in two namespaces."""
-    return state_of(
-        CONFIG,
-        node(1, 0, [1, 2], full=on((0, 1))),
-        node(2, 0, [1, 2], full=on((2, 3)), namespace=other),
-    )
 
 
 def chain(*parts: tuple[NodeId, list[int]]) -> Snapshot:
@@ -48,57 +36,47 @@ def chain(*parts: tuple[NodeId, list[int]]) -> Snapshot:
     return state_of(CONFIG, *nodes)
 
 
-# NS-3.
+def matched(after: Snapshot, before: Snapshot | None = None) -> Step:
+    """A match, by default one that computes all hashes."""
+    return step(before or state_of(CONFIG), Match(make_key([1], 1)), after)
 
 
-def test_hashes_follow_the_chain_holds_for_new_and_cut_nodes() -> None:
-    """A cut divides the hashes where it divides the pages."""
-    before = hashed(chain((1, [1, 2, 3, 4])))
-    after = hashed(chain((2, [1, 2]), (1, [3, 4])))
-    assert ask("NS-3", step(before, MATCH, after)) == []
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(two_tenants()))) == []
+TENANTS = state_of(
+    CONFIG,
+    node(1, 0, [1, 2], full=on((0, 1))),
+    node(2, 0, [1, 2], full=on((2, 3)), namespace=Namespace("tenant")),
+)
+"""The same tokens in two namespaces."""
+WHOLE, SHORT = chain((1, [1, 2, 3, 4])), chain((1, [1, 2]))
+CUT = chain((2, [1, 2]), (1, [3, 4]))
+FIRST = names_of(CUT, 2)
+WRONG = hashed(SHORT, n1=(b"x", b"y"))
 
+NAMESPACE: Table = {
+    "NS-3": [
+        # A cut divides the hashes where it divides the pages.
+        matched(hashed(CUT), hashed(WHOLE)),
+        matched(hashed(TENANTS)),
+        # A node may have hashes while nodes above it have none; hashes may be computed later.
+        matched(hashed(CUT, n2=None)),
+        matched(hashed(CUT), CUT),
+        matched(CUT, hashed(CUT)),
+        # Hashes of nodes that a step did not change are not checked again.
+        matched(with_node(WRONG, evolve(WRONG.nodes[1], hit_count=7)), WRONG),
+    ],
+    # Hashes without the namespace are reported (sgl#24568).
+    "NS-3: node 2 (tokens 0..2) has page hashes...": matched(
+        hashed(TENANTS, n2=names_of(TENANTS, 1))
+    ),
+    # Hashes that do not follow the parent's last page are reported, or that are too few.
+    f"NS-3: node 1 (tokens 2..4) has page hashes...{names_of(CUT, 1)[0].hex()[:8]}...": matched(
+        hashed(CUT, n1=page_hashes(FIRST[0], CUT.nodes[1].pages))
+    ),
+    "NS-3: node 1 (tokens 0..2) has page hashes...": matched(hashed(SHORT, n1=FIRST[:1])),
+    # A page whose hash changes is reported, wherever it is cut.
+    ("NS-3", ..., "...page 2 of its path...now has...", ...): matched(
+        hashed(CUT, n1=names_of(WHOLE, 1)[:2]), hashed(WHOLE)
+    ),
+}
 
-def test_hashes_follow_the_chain_sees_a_namespace_left_out() -> None:
-    """Hashes without the namespace are reported (sgl#24568)."""
-    state = two_tenants()
-    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, hashed(state, n2=names_of(state, 1))))
-    assert "node 2 (tokens 0..2) has page hashes" in said
-
-
-def test_hashes_follow_the_chain_where_only_some_are_named() -> None:
-    """A node may have hashes while nodes above it have none; hashes may be computed later."""
-    unhashed = chain((2, [1, 2]), (1, [3, 4]))
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(unhashed, n2=None))) == []
-    assert ask("NS-3", step(unhashed, MATCH, hashed(unhashed))) == []
-    assert ask("NS-3", step(hashed(unhashed), MATCH, unhashed)) == []
-
-
-def test_hashes_follow_the_chain_sees_a_branch_off_the_wrong_page() -> None:
-    """Hashes that do not follow the parent's last page are reported."""
-    after = chain((2, [1, 2]), (1, [3, 4]))
-    wrong = page_hashes(names_of(after, 2)[0], after.nodes[1].pages)
-    (said,) = ask("NS-3", step(state_of(CONFIG), MATCH, hashed(after, n1=wrong)))
-    assert "node 1 (tokens 2..4) has page hashes" in said
-    assert names_of(after, 1)[0].hex()[:8] in said
-
-
-def test_hashes_follow_the_chain_sees_a_name_too_few() -> None:
-    """A node with fewer hashes than pages is reported."""
-    after = chain((1, [1, 2]))
-    assert ask("NS-3", step(state_of(CONFIG), MATCH, hashed(after, n1=names_of(after, 1)[:1])))
-
-
-def test_hashes_follow_the_chain_sees_a_name_change() -> None:
-    """A page whose hash changes is reported, wherever it is cut."""
-    before, after = chain((1, [1, 2, 3, 4])), chain((2, [1, 2]), (1, [3, 4]))
-    kept_whole = names_of(before, 1)[:2]
-    said = ask("NS-3", step(hashed(before), MATCH, hashed(after, n1=kept_whole)))
-    assert any("page 2 of its path" in s and "now has" in s for s in said)
-
-
-def test_hashes_follow_the_chain_leaves_untouched_nodes_alone() -> None:
-    """Hashes of nodes that a step did not change are not checked again."""
-    wrong = hashed(chain((1, [1, 2])), n1=(b"x", b"y"))
-    touched = evolve(wrong, nodes={**wrong.nodes, 1: evolve(wrong.nodes[1], hit_count=7)})
-    assert ask("NS-3", step(wrong, MATCH, touched)) == []
+test_namespace = table(NAMESPACE)

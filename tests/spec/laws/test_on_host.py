@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from attrs import evolve
 
 from kvcanon.spec.config import CANON, CacheConfig, Profile
@@ -15,79 +14,73 @@ from kvcanon.spec.operations import (
     LoadBack,
     LoadDecision,
     LoadedBack,
-    Outcome,
 )
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, SWA, Counts, Slots, WritePolicy, make_key
-from states import ROOT, node, on, state_of
-from telling import ask, step
+from kvcanon.spec.types import CPU, SWA, Counts, Slots, make_key
+from kvcanon.spec.views import Step
+from states import ROOT, Table, having, node, on, state_of, step, table
 
-POOLS = Counts(full=8, swa=8)
+SLOTS = Counts(full=8, swa=8)
 CONFIG = CacheConfig(
-    window_tokens=2, device_slots=POOLS, host_slots=POOLS, write_policy="write_back"
+    window_tokens=2, device_slots=SLOTS, host_slots=SLOTS, write_policy="write_back"
 )
-THROUGH = evolve(CONFIG, write_policy=WritePolicy.WRITE_THROUGH)
+THROUGH = evolve(CONFIG, write_policy="write_through")
 PARTS = Profile(whole_nodes_on_host=False)
 LOOSE = Profile(locks_hold_host_copies=False)
+
 WHOLE = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on([0, 1]))
-TOMBSTONE = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on(None, [0, 1]))
-TOMBSTONE_HELD = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(None, [0, 1], lock_refs=1))
-WITHOUT_WINDOW = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(lock_refs=1))
-WINDOW = Evict(Counts(swa=2))
+TOMBSTONE = having(WHOLE, swa=on(None, [0, 1]))
+TWICE = having(TOMBSTONE, full=on([0, 1], [0, 1]))
+END = node(2, 1, [3], full=on([2]), swa=on([2]))
+COPIED = having(END, full=on(None, [2]), swa=on(None, [2]))
+BOTH, MOVED = having(WHOLE, swa=on([0, 1], [0, 1])), having(WHOLE, swa=on([5, 6], [0, 1]))
 
 
 def under(profile: Profile, *nodes: NodeState, config: CacheConfig = CONFIG) -> Snapshot:
     """These nodes, in a cache of this profile."""
-    return evolve(state_of(config, *nodes), profile=profile)
+    return state_of(config, *nodes, profile=profile)
 
 
-def test_parts_res_2_window_may_be_on_the_host_alone() -> None:
-    """By profile, window data may be on the host alone while full data is on the device."""
-    assert ask("RES-2", under(PARTS, TOMBSTONE)) == []
-    assert ask("RES-2", under(CANON, TOMBSTONE)) != []
-    assert ask("RES-2", under(PARTS, TOMBSTONE, config=THROUGH)) != []
-    gone = evolve(TOMBSTONE, data={**TOMBSTONE.data, FULL: on()})
-    assert ask("RES-2", under(PARTS, gone)) != []
+def halved(profile: Profile) -> Step:
+    """A host eviction of full data alone."""
+    evict, told = EvictHost(Counts(full=2)), Evicted(Counts(full=2))
+    return step(under(profile, TWICE), evict, under(profile, TOMBSTONE), told)
 
 
-@pytest.mark.parametrize(("profile", "holds"), [(PARTS, True), (CANON, False)])
-def test_parts_evict_3_duplicates_may_leave_in_part(profile: Profile, holds: bool) -> None:
-    """By profile, a node may give up the host copy of its full data and keep its window there."""
-    twice = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]), swa=on(None, [0, 1]))
-    left = under(profile, TOMBSTONE)
-    before = under(profile, twice)
-    asked = step(before, EvictHost(Counts(full=2)), left, Evicted(Counts(full=2)))
-    assert (ask("EVICT-3", asked) == []) is holds
+def copied(profile: Profile, *after: NodeState) -> Step:
+    """An eviction of `END`."""
+    evict, told = Evict(Counts(full=1)), Evicted(Counts(full=1, swa=1))
+    return step(under(profile, WHOLE, END), evict, under(profile, *after), told)
 
 
-def test_parts_evict_6_window_before_a_victim_is_copied() -> None:
-    """By profile, the window before a victim may be copied with it."""
-    end = node(2, 1, [3], full=on([2]), swa=on([2]))
-    end_copied = node(2, 1, [3], full=on(None, [2]), swa=on(None, [2]))
-    both = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on([0, 1], [0, 1]))
-    told = Evict(Counts(full=1)), Evicted(Counts(full=1, swa=1))
-
-    def said(profile: Profile, *after: NodeState) -> list[str]:
-        before = under(profile, WHOLE, end)
-        return ask("EVICT-6", step(before, told[0], under(profile, *after), told[1]))
-
-    assert said(PARTS, both, end_copied) == []
-    assert said(CANON, both, end_copied) != []
-    moved = node(1, ROOT, [1, 2], full=on([0, 1]), swa=on([5, 6], [0, 1]))
-    assert said(PARTS, moved, end_copied) != []
-    assert said(PARTS, WHOLE, end_copied) == []
+def deleted(host_swa: int) -> Step:
+    """An eviction of two leaves without a copy, with so many window slots on the host."""
+    config = evolve(CONFIG, host_slots=Counts(full=8, swa=host_swa))
+    leaves = END, node(3, 1, [4], full=on([3]), swa=on([3]))
+    evict, told = Evict(Counts(full=2)), Evicted(Counts(full=2, swa=2))
+    before, after = (under(PARTS, WHOLE, *each, config=config) for each in (leaves, ()))
+    return step(before, evict, after, told)
 
 
-@pytest.mark.parametrize(("slots", "holds"), [(3, True), (5, False)])
-def test_parts_evict_8_windows_before_victims_need_room(slots: int, holds: bool) -> None:
-    """By profile, a victim may be lost if the window before it does not fit on the host."""
-    end = node(2, 1, [3], full=on([2]), swa=on([2]))
-    config = evolve(CONFIG, host_slots=Counts(full=8, swa=slots))
-    other = node(3, 1, [4], full=on([3]), swa=on([3]))
-    before = under(PARTS, WHOLE, end, other, config=config)
-    after = under(PARTS, WHOLE, config=config)
-    told = Evict(Counts(full=2)), Evicted(Counts(full=2, swa=2))
-    assert (ask("EVICT-8", step(before, told[0], after, told[1])) == []) is holds
+PARTIAL: Table = {
+    # By profile, window data may be on the host alone while full data is on the device.
+    "RES-2": [under(PARTS, TOMBSTONE)],
+    "RES-2: node 1 (tokens 0..2) has swa data on CPU_PINNED and no full data there": [
+        under(CANON, TOMBSTONE),
+        under(PARTS, TOMBSTONE, config=THROUGH),
+        under(PARTS, having(TOMBSTONE, full=on())),
+    ],
+    # By profile, a node may give up the host copy of its full data and keep its window there.
+    "EVICT-3": [halved(PARTS)],
+    ("EVICT-3: ...", ...): halved(CANON),
+    # By profile, the window before a victim may be copied with it.
+    "EVICT-6": [copied(PARTS, BOTH, COPIED), copied(PARTS, WHOLE, COPIED)],
+    ("EVICT-6: ...swa slot on CPU_PINNED was none and is 0", ...): copied(CANON, BOTH, COPIED),
+    ("EVICT-6: ...swa slot on GPU was 0 and is 5", ...): copied(PARTS, MOVED, COPIED),
+    # By profile, a victim may be lost if the window before it does not fit on the host.
+    "EVICT-8": [deleted(3)],
+    ("EVICT-8: ...", ...): deleted(5),
+}
 
 
 def locked(host: tuple[int, int] | None, *, on_device: bool = True) -> NodeState:
@@ -96,71 +89,72 @@ def locked(host: tuple[int, int] | None, *, on_device: bool = True) -> NodeState
     return node(1, ROOT, [1, 2], full=full, swa=on([0, 1], lock_refs=1))
 
 
-@pytest.mark.parametrize(
-    ("profile", "before", "after", "holds"),
-    [
-        (LOOSE, locked((0, 1)), locked(None), True),
-        (CANON, locked((0, 1)), locked(None), False),
-        (LOOSE, locked((0, 1)), locked(None, on_device=False), False),
-        (LOOSE, locked((0, 1), on_device=False), locked(None, on_device=False), False),
-    ],
-    ids=["gone", "canon", "gone from the device", "the only copy"],
-)
-def test_loose_copies_may_leave_under_a_lock(
-    profile: Profile, before: NodeState, after: NodeState, *, holds: bool
-) -> None:
-    """By profile, a locked node's host copy may leave, unless its data is nowhere else."""
-    asked = step(under(profile, before), WINDOW, under(profile, after), Evicted(Counts()))
-    for law_id in ("LOCK-4", "EVICT-6"):
-        assert (ask(law_id, asked) == []) is holds, law_id
+def evicted(profile: Profile, before: NodeState, after: NodeState) -> Step:
+    """An eviction of window data, after which the locked node is so."""
+    states = under(profile, before), under(profile, after)
+    return step(states[0], Evict(Counts(swa=2)), states[1], Evicted(Counts()))
 
 
-def test_loose_copies_may_be_made_again() -> None:
-    """By profile, a locked node's host copy may make way for another and be copied again."""
-
-    def said(law_id: str, profile: Profile) -> list[str]:
-        before, after = under(profile, locked((0, 1))), under(profile, locked((4, 5)))
-        return ask(law_id, step(before, WINDOW, after, Evicted(Counts())))
-
-    assert said("LOCK-4", LOOSE) == []
-    assert said("LOCK-4", CANON) != []
-    assert said("EVICT-6", LOOSE) != []
+MINE = node(2, ROOT, [7], full=on(None, [2]), swa=on(None, [2]))
+COMING, LOST = having(MINE, on([2], [2]), on([2], [2])), having(MINE, swa=on())
+KEY = make_key([7], 1)
+HELD = having(TWICE, swa=on(None, [0, 1], lock_refs=1))
+WITHOUT_WINDOW = having(TWICE, swa=on(lock_refs=1))
+NO_ROOM = LoadedBack(LoadDecision.NO_ROOM)
 
 
-def test_loose_copies_of_others_make_room_for_a_load() -> None:
-    """By profile, a load-back may take locked host copies of other prompts, not its own."""
-    mine = node(2, ROOT, [7], full=on(None, [2]), swa=on(None, [2]))
-    coming = node(2, ROOT, [7], full=on([2], [2]), swa=on([2], [2]))
-    key, no_room = make_key([7], 1), LoadedBack(LoadDecision.NO_ROOM)
-
-    def said(law_id: str, profile: Profile, outcome: Outcome, *after: NodeState) -> list[str]:
-        before = under(profile, locked((0, 1)), mine)
-        return ask(law_id, step(before, LoadBack(key), under(profile, *after), outcome))
-
-    enqueued = LoadedBack(LoadDecision.ENQUEUED, 1, Counts(full=1, swa=1))
-    assert said("TREE-5", LOOSE, enqueued, locked(None), coming) == []
-    assert said("TREE-5", CANON, enqueued, locked(None), coming) != []
-    for profile in (LOOSE, CANON):
-        before = under(profile, TOMBSTONE_HELD, mine, config=THROUGH)
-        after = under(profile, WITHOUT_WINDOW, mine, config=THROUGH)
-        inserted = Insert(key, 1, Slots()), Inserted(1, Counts(), Counts())
-        assert (ask("TREE-5", step(before, inserted[0], after, inserted[1])) == []) is (
-            profile is LOOSE
-        )
-    lost = node(2, ROOT, [7], full=on(None, [2]), swa=on())
-    assert said("LOAD-2", LOOSE, no_room, locked((0, 1)), lost) != []
+def loaded(profile: Profile) -> Step:
+    """A load-back for which the locked host copy of another prompt leaves."""
+    before, after = under(profile, locked((0, 1)), MINE), under(profile, locked(None), COMING)
+    return step(
+        before, LoadBack(KEY), after, LoadedBack(LoadDecision.ENQUEUED, 1, Counts(full=1, swa=1))
+    )
 
 
-def test_load_may_reorder_its_own_path_where_the_host_has_its_own_order() -> None:
-    """By profile, and only then, a load-back may reorder its own path on the host."""
-    one = node(1, ROOT, [1], full=on([0], [0]), swa=on([0], [0]))
-    two = node(2, ROOT, [2], full=on([1], [1]), swa=on([1], [1]))
-    key, outcome = make_key([1], 1), LoadedBack(LoadDecision.NO_ROOM)
+def inserted(profile: Profile) -> Step:
+    """An insert, for whose backup the locked window data of another prompt leaves the host."""
+    before, after = (under(profile, each, MINE, config=THROUGH) for each in (HELD, WITHOUT_WINDOW))
+    return step(before, Insert(KEY, 1, Slots()), after, Inserted(1, Counts(), Counts()))
 
-    def said(profile: Profile, moved: tuple[int, int]) -> list[str]:
-        before = under(profile, one, two)
-        after = evolve(before, recency={**before.recency, (SWA, CPU): moved})
-        return ask("REC-7", step(before, LoadBack(key), after, outcome))
 
-    assert said(Profile(host_order_by_use=False), (2, 1)) == []
-    assert said(CANON, (2, 1)) != []
+def reordered(profile: Profile) -> Step:
+    """A load-back that makes its own path most recent on the host."""
+    pages = [
+        node(each, ROOT, [each], full=on([each], [each]), swa=on([each], [each])) for each in (1, 2)
+    ]
+    before = under(profile, *pages)
+    after = evolve(before, recency={**before.recency, (SWA, CPU): (2, 1)})
+    return step(before, LoadBack(make_key([1], 1)), after, NO_ROOM)
+
+
+GONE = [
+    evicted(CANON, locked((0, 1)), locked(None)),
+    evicted(LOOSE, locked((0, 1)), locked(None, on_device=False)),
+    evicted(LOOSE, locked((0, 1), on_device=False), locked(None, on_device=False)),
+]
+
+UNLOCKED: Table = {
+    # By profile, a locked node's host copy may leave, unless its data is nowhere else.
+    "LOCK-4, EVICT-6": [evicted(LOOSE, locked((0, 1)), locked(None))],
+    ("LOCK-4, EVICT-6: ...", ...): GONE,
+    # By profile, it may make way for another and be copied again, but not in an eviction.
+    "LOCK-4": [evicted(LOOSE, locked((0, 1)), locked((4, 5)))],
+    ("LOCK-4: ...is now in slot 4", ...): evicted(CANON, locked((0, 1)), locked((4, 5))),
+    ("EVICT-6: ...full slot on CPU_PINNED was 0 and is 4", ...): evicted(
+        LOOSE, locked((0, 1)), locked((4, 5))
+    ),
+    # By profile, locked host copies of other prompts may make room, not one's own.
+    "TREE-5": [loaded(LOOSE), inserted(LOOSE)],
+    ("TREE-5: ...node 1...", ...): [loaded(CANON), inserted(CANON)],
+    ("LOAD-2: ...", ...): step(
+        under(LOOSE, locked((0, 1)), MINE),
+        LoadBack(KEY),
+        under(LOOSE, locked((0, 1)), LOST),
+        NO_ROOM,
+    ),
+    # By profile, and only then, a load-back may reorder its own path on the host.
+    "REC-7": [reordered(Profile(host_order_by_use=False))],
+    ("REC-7: ...", ...): reordered(CANON),
+}
+
+test_on_host = table(PARTIAL, UNLOCKED)

@@ -2,383 +2,243 @@
 
 from __future__ import annotations
 
-import pytest
 from attrs import evolve
 
+from kvcanon.spec import operations as op
 from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
-from kvcanon.spec.operations import (
-    Evict,
-    Flush,
-    Insert,
-    Inserted,
-    LoadBack,
-    LoadDecision,
-    LoadedBack,
-    Match,
-    Operation,
-    Outcome,
-    Poll,
-    Settled,
-)
-from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, Snapshot, TransferState
+from kvcanon.spec.snapshot import HoldState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, Counts, Slots, TransferId, WritePolicy, make_key
-from states import ROOT, node, on, state_of
-from telling import ask, step
+from kvcanon.spec.types import CPU, FULL, Counts, Slots, TransferId, make_key
+from kvcanon.spec.views import Step
+from states import ROOT, Table, copy, node, on, state_of, step, table, with_pool
 
 CONFIG = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
 KEY = make_key([1, 2, 3], 1)
 DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
-EXCLUSIVE = Profile(loads_keep_host_copies=False)
+End = tuple[TransferId, TransferStatus]
 
-
-def copy(
-    transfer_id: TransferId, page: int, node_id: int, *, cancelled: bool = False
-) -> TransferState:
-    """The backup of one page: page n is in slot n on both media."""
-    return TransferState(
-        transfer_id,
-        Direction.BACKUP,
-        ((node_id, FULL),),
-        {FULL: (page,)},
-        {FULL: (page,)},
-        cancelled=cancelled,
-    )
-
-
-EIGHT, NINE, TEN = copy(8, 0, 1), copy(9, 1, 2), copy(10, 5, 3)
-"""Backups of node 1, of node 2 below it, and of node 3 elsewhere."""
-
-
-def part(node_id: int, parent_id: int, page: int, refs: int, copied: int | None) -> NodeState:
-    """One page; `copied` is the transfer to its host slot, or 0 for one that ended."""
-    host = None if copied is None else [page]
-    full = on([page], host, lock_refs=refs, backing=copied or None)
-    return node(node_id, parent_id, [page], full=full)
+EIGHT, NINE, TEN = (
+    copy(8 + n, Direction.BACKUP, (page,), (page,), n + 1) for n, page in enumerate((0, 1, 5))
+)
+"""Backups of node 1, of node 2 below it, and of node 3 elsewhere, of a page each."""
+GIVEN_UP = evolve(NINE, cancelled=True)
 
 
 def flying(
-    *transfers: TransferState,
-    done: tuple[int, ...] = (),
-    hits: int = 0,
-    extra_refs: int = 0,
-    free: tuple[int, ...] | None = None,
+    *transfers: TransferState, done: tuple[int, ...] = (), hits: int = 0, extra_refs: int = 0
 ) -> Snapshot:
     """The three nodes with these backups in flight, each with its receipt; some done."""
-    ids = {each.transfer_id: each for each in transfers}
-    live = {each for each, transfer in ids.items() if not transfer.cancelled}
-
-    def copied(transfer_id: int) -> int | None:
-        return transfer_id if transfer_id in live else 0 if transfer_id in done else None
-
+    ids = [each.transfer_id for each in transfers]
+    live = [each.transfer_id for each in transfers if not each.cancelled]
     below = int(9 in ids)
-    nodes = (
-        evolve(part(1, ROOT, 0, int(8 in ids) + below + extra_refs, copied(8)), hit_count=hits),
-        part(2, 1, 1, below, copied(9)),
-        part(3, ROOT, 5, int(10 in ids), copied(10)),
-    )
-    ends = {8: 1, 9: 2, 10: 3}
-    holds = tuple(HoldState(100 + i, ends[i], None, False, i) for i in ids)
-    made = state_of(CONFIG, *nodes, transfers=transfers, holds=holds)
-    if free is None:
-        return made
-    pool = made.pools[FULL, GPU]
-    return evolve(made, pools={**made.pools, (FULL, GPU): PoolState(pool.capacity, free)})
+    refs = (int(8 in ids) + below + extra_refs, below, int(10 in ids))
+    nodes = [
+        node(
+            n + 1,
+            1 if n == 1 else ROOT,
+            [page],
+            full=on(
+                [page],
+                [page] if 8 + n in (*live, *done) else None,
+                lock_refs=refs[n],
+                backing=8 + n if 8 + n in live else None,
+            ),
+            hit_count=0 if n else hits,
+        )
+        for n, page in enumerate((0, 1, 5))
+    ]
+    holds = tuple(HoldState(100 + i, i - 7, None, False, i) for i in ids)
+    return state_of(CONFIG, *nodes, transfers=transfers, holds=holds)
 
 
-def said(
-    law_id: str,
-    before: Snapshot,
-    after: Snapshot,
-    *ends: tuple[TransferId, TransferStatus],
-    operation: Operation | None = None,
-    outcome: Outcome | None = None,
-) -> list[str]:
-    """What a law reports of a poll, or of another step."""
-    return ask(law_id, step(before, operation or Poll(), after, outcome or Settled(ends)))
+IDLE, ONE, BOTH = flying(), flying(EIGHT), flying(EIGHT, NINE)
+ONE_DONE, STOPPED = flying(done=(8,)), flying(GIVEN_UP)
 
 
-INSERT = Insert(KEY, 3, Slots())
-
-
-def inserted(*backups: TransferId) -> Inserted:
+def insert(before: Snapshot, after: Snapshot, *backups: TransferId) -> Step:
     """An insert that reports these backups."""
-    return Inserted(3, Counts(), Counts(), backups)
+    told = op.Inserted(3, Counts(), Counts(), backups)
+    return step(before, op.Insert(KEY, 3, Slots()), after, told)
 
 
-@pytest.mark.parametrize(
-    ("before", "operation", "outcome", "after"),
-    [
-        (flying(), INSERT, inserted(8, 9), flying(EIGHT, NINE)),
-        (flying(EIGHT), INSERT, inserted(9), flying(EIGHT, NINE)),
-        (flying(), INSERT, inserted(), flying()),
-        (flying(EIGHT), Poll(), Settled(((8, DONE),)), flying(done=(8,))),
-        (flying(EIGHT, NINE), Poll(), Settled(()), flying(EIGHT, copy(9, 1, 2, cancelled=True))),
-        (flying(), LoadBack(KEY), LoadedBack(LoadDecision.ENQUEUED, 8), flying(EIGHT)),
-        (flying(), LoadBack(KEY), LoadedBack(LoadDecision.NO_ROOM), flying()),
+def load(after: Snapshot, told: op.LoadedBack) -> Step:
+    """A load-back."""
+    return step(IDLE, op.LoadBack(KEY), after, told)
+
+
+def poll(
+    before: Snapshot, after: Snapshot, *ends: End, ended: dict[TransferId, bool] | None = None
+) -> Step:
+    """A poll that reports these ends; `ended` is how copies ended in truth."""
+    return evolve(step(before, op.Poll(), after, op.Settled(ends)), ended=ended or {})
+
+
+EVICT, MATCH = op.Evict(Counts(1)), op.Match(KEY)
+BACK = evolve(CONFIG, write_policy="write_back")
+
+TOLD: Table = {
+    # A copy that is not reported, reported wrongly, or lost is reported.
+    "ASYNC-7": [
+        insert(IDLE, BOTH, 8, 9),
+        insert(ONE, BOTH, 9),
+        insert(IDLE, IDLE),
+        poll(ONE, ONE_DONE, (8, DONE)),
+        poll(BOTH, flying(EIGHT, GIVEN_UP)),
+        load(ONE, op.LoadedBack(op.LoadDecision.ENQUEUED, 8)),
+        load(IDLE, op.LoadedBack(op.LoadDecision.NO_ROOM)),
+        # An eviction under write_back may settle a backup.
+        step(evolve(ONE, config=BACK), EVICT, evolve(ONE_DONE, config=BACK)),
     ],
-    ids=["two", "one more", "none", "settled", "cancelled", "load", "no room"],
-)
-def test_async_7_told_transfers_hold(
-    before: Snapshot, operation: Operation, outcome: Outcome, after: Snapshot
-) -> None:
-    """Transfers that an operation reports hold."""
-    assert said("ASYNC-7", before, after, operation=operation, outcome=outcome) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "operation", "outcome", "after", "words"),
-    [
-        (
-            flying(),
-            INSERT,
-            inserted(),
-            flying(EIGHT),
-            "Insert reported transfers [], and enqueued [8]",
-        ),
-        (flying(), INSERT, inserted(8), flying(), "Insert reported transfers [8], and enqueued []"),
-        (
-            flying(EIGHT),
-            INSERT,
-            inserted(8),
-            flying(EIGHT),
-            "reported transfers [8], and enqueued []",
-        ),
-        (flying(), INSERT, inserted(9, 8), flying(EIGHT, NINE), "reported transfers [9, 8]"),
-        (flying(), Match(KEY), Settled(()), flying(EIGHT), "Match reported transfers [], and"),
-        (flying(EIGHT), INSERT, inserted(9), flying(NINE, EIGHT), "[8] and then [9] are in flight"),
-        (flying(EIGHT), INSERT, inserted(), flying(), "transfer 8 was in flight, and is not after"),
-        (
-            flying(EIGHT),
-            Match(KEY),
-            None,
-            flying(evolve(EIGHT, targets={FULL: (7,)})),
-            "Match changed transfer 8",
-        ),
+    "ASYNC-7: Insert reported transfers [], and enqueued [8]": insert(IDLE, ONE),
+    "ASYNC-7: Insert reported transfers [8], and enqueued []": [
+        insert(IDLE, IDLE, 8),
+        insert(ONE, ONE, 8),
     ],
-    ids=["untold", "invented", "old", "order", "match", "not last", "gone", "other"],
-)
-def test_async_7_other_transfers_are_named(
-    before: Snapshot, operation: Operation, outcome: Outcome | None, after: Snapshot, words: str
-) -> None:
-    """A copy that is not reported, reported wrongly, or lost is reported."""
-    found = said("ASYNC-7", before, after, operation=operation, outcome=outcome or inserted())
-    assert any(words in each for each in found), found
-
-
-def test_async_7_write_back_settles_its_own() -> None:
-    """An eviction under write_back may settle a backup."""
-    back = evolve(CONFIG, write_policy="write_back")
-    before, after = (evolve(each, config=back) for each in (flying(EIGHT), flying(done=(8,))))
-    evict = Evict(Counts(1))
-    assert said("ASYNC-7", before, after, operation=evict, outcome=inserted()) == []
-    (found,) = said("ASYNC-7", flying(EIGHT), flying(), operation=evict, outcome=inserted())
-    assert found == "transfer 8 was in flight, and is not after Evict"
-
-
-GIVEN_UP = copy(9, 1, 2, cancelled=True)
-
-
-def test_async_8_reasons_hold() -> None:
-    """A done copy whose data is there holds, and one cancelled after a failure above it."""
-    both = flying(EIGHT, NINE)
-    assert said("ASYNC-8", both, flying(NINE, done=(8,)), (8, DONE)) == []
-    assert said("ASYNC-8", both, flying(GIVEN_UP), (8, FAILED)) == []
-    assert said("ASYNC-8", both, flying(), (8, FAILED), (9, CANCELLED)) == []
-    assert said("ASYNC-8", flying(GIVEN_UP), flying(), (9, CANCELLED)) == []
-    assert said("ASYNC-8", flying(GIVEN_UP), flying(GIVEN_UP)) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "ends", "words"),
-    [
-        (flying(EIGHT), flying(), ((8, DONE),), "is done, and the full data of node 1 (tokens 0.."),
-        (flying(EIGHT), state_of(CONFIG), ((8, DONE),), "of node 1 (tokens 0..1) is not on CPU_P"),
-        (flying(EIGHT), flying(EIGHT), ((8, DONE),), "of node 1 (tokens 0..1) is not on CPU_P"),
-        (flying(EIGHT), flying(), ((8, CANCELLED),), "8 was cancelled; it builds on none of []"),
-        (
-            flying(EIGHT, TEN),
-            flying(),
-            ((8, FAILED), (10, CANCELLED)),
-            "transfer 10 was cancelled; it builds on none of [8], which failed",
-        ),
-        (flying(EIGHT, NINE), flying(EIGHT, GIVEN_UP), (), "9 was cancelled; it builds on none"),
-        (flying(GIVEN_UP), flying(NINE), (), "transfer 9 was cancelled, and is not any more"),
+    "ASYNC-7: Insert reported transfers [9, 8]...": insert(IDLE, BOTH, 9, 8),
+    "ASYNC-7: Match reported transfers [], and...": step(IDLE, MATCH, ONE),
+    "ASYNC-7: ...[8] and then [9] are in flight...": insert(ONE, flying(NINE, EIGHT), 9),
+    "ASYNC-7: transfer 8 was in flight, and is not after...": insert(ONE, IDLE),
+    "ASYNC-7: transfer 8 was in flight, and is not after Evict": step(ONE, EVICT, IDLE),
+    "ASYNC-7: Match changed transfer 8...": step(
+        ONE, MATCH, flying(evolve(EIGHT, targets={FULL: (7,)}))
+    ),
+    # A cancelled copy that builds on no failed one, or a done one without data, is reported.
+    "ASYNC-8": [
+        poll(BOTH, flying(NINE, done=(8,)), (8, DONE)),
+        poll(BOTH, STOPPED, (8, FAILED)),
+        poll(BOTH, IDLE, (8, FAILED), (9, CANCELLED)),
+        poll(STOPPED, IDLE, (9, CANCELLED)),
+        poll(STOPPED, STOPPED),
     ],
-    ids=[
-        "done, not there",
-        "done, gone",
-        "done, waits",
-        "no reason",
-        "elsewhere",
-        "in flight",
-        "taken up",
+    "ASYNC-8: ...is done, and the full data of node 1 (tokens 0..1) is not on CPU_PINNED...": [
+        poll(ONE, IDLE, (8, DONE)),
+        poll(ONE, ONE, (8, DONE)),
     ],
-)
-def test_async_8_ends_without_a_reason_are_named(
-    before: Snapshot,
-    after: Snapshot,
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-    words: str,
-) -> None:
-    """A cancelled copy that builds on no failed one, or a done one without data, is reported."""
-    (found,) = said("ASYNC-8", before, after, *ends)
-    assert words in found
+    "ASYNC-8: ...of node 1 (tokens 0..1) is not on CPU_PINNED...": poll(
+        ONE, state_of(CONFIG), (8, DONE)
+    ),
+    "ASYNC-8: transfer 8 was cancelled; it builds on none of []...": poll(
+        ONE, IDLE, (8, CANCELLED)
+    ),
+    "ASYNC-8: transfer 10 was cancelled; it builds on none of [8], which failed in this step": poll(
+        flying(EIGHT, TEN), IDLE, (8, FAILED), (10, CANCELLED)
+    ),
+    "ASYNC-8: transfer 9 was cancelled; it builds on none...": poll(BOTH, flying(EIGHT, GIVEN_UP)),
+    "ASYNC-8: transfer 9 was cancelled, and is not any more": poll(STOPPED, flying(NINE)),
+    # A backup that fails gives no reason to cancel a load-back.
+    "ASYNC-8: transfer 9 was cancelled; ...": poll(
+        evolve(BOTH, transfers=(EIGHT, evolve(NINE, direction=Direction.LOAD_BACK))),
+        IDLE,
+        (8, FAILED),
+        (9, CANCELLED),
+    ),
+}
 
 
-def test_async_8_the_other_direction_does_not_build_on_it() -> None:
-    """A load-back that is cancelled because a backup failed is reported."""
-    load = TransferState(9, Direction.LOAD_BACK, ((2, FULL),), {FULL: (1,)}, {FULL: (1,)})
-    before = evolve(flying(EIGHT, NINE), transfers=(EIGHT, load))
-    (found,) = said("ASYNC-8", before, flying(), (8, FAILED), (9, CANCELLED))
-    assert "transfer 9 was cancelled" in found
+def ended_to(after: Snapshot) -> Step:
+    """The end of the first backup, which leads to this state without its receipt."""
+    holds = tuple(each for each in after.holds if each.transfer_id != 8)
+    return poll(ONE, evolve(after, holds=holds), (8, DONE))
 
 
-def test_async_9_ends_hold() -> None:
-    """A poll that changes only what ended copies change holds."""
-    both = flying(EIGHT, NINE)
-    assert said("ASYNC-9", both, both) == []
-    assert said("ASYNC-9", both, flying(NINE, done=(8,)), (8, DONE)) == []
-    assert said("ASYNC-9", both, flying(done=(8, 9)), (8, DONE), (9, DONE)) == []
-    assert said("ASYNC-9", both, flying(GIVEN_UP), (8, FAILED)) == []
-    assert said("ASYNC-9", flying(GIVEN_UP), flying(), (9, CANCELLED)) == []
-    assert said("ASYNC-9", both, flying(), operation=Match(KEY), outcome=inserted()) == []
+GONE = evolve(ONE_DONE, nodes={i: n for i, n in ONE_DONE.nodes.items() if i != 3})
 
 
-@pytest.mark.parametrize(
-    ("after", "words"),
-    [
-        (flying(done=(8,), hits=3), "page 0 in node 1 (tokens 0..1): hit_count was 0 and is 3"),
-        (flying(done=(8,), extra_refs=1), "full lock_refs went from 1 to 1 with the transfers"),
-        (flying(done=()), "its full slot on CPU_PINNED was 0 and is none; no copy to it failed"),
-        (flying(EIGHT, done=(8,)), "was held by transfers that ended, and its lock_refs did"),
-        (flying(NINE, done=(8,)), "waited for transfer none to fill its full slot on CPU_PINNED"),
-        (flying(done=(8,), free=(2, 3, 4, 6)), "slots [7] of full on GPU became free or held"),
-        (state_of(CONFIG, *flying(done=(8,)).below_root()), "vanished"),
-    ],
-    ids=["hit", "lock kept", "copy dropped", "not let go", "new copy", "slot taken", "page gone"],
-)
-def test_async_9_other_changes_are_named(after: Snapshot, words: str) -> None:
-    """A poll that moves, releases or evicts anything else is reported."""
-    if words == "vanished":
-        after = evolve(after, nodes={i: n for i, n in after.nodes.items() if i != 3})
-    closed = evolve(after, holds=tuple(h for h in after.holds if h.transfer_id != 8))
-    found = said("ASYNC-9", flying(EIGHT), closed, (8, DONE))
-    assert any(words in each for each in found), found
-
-
-def test_async_9_targets_alone_come_free() -> None:
-    """A flush that frees slots of requests or nodes is reported."""
-    before, after = flying(EIGHT), flying()
-    freed = evolve(after, pools={**after.pools, (FULL, CPU): PoolState(8, (0, 1, 2, 3, 4, 5, 6))})
-    (found,) = said("ASYNC-9", before, freed, (8, FAILED), operation=Flush())
-    assert found == "slots [7] of full on CPU_PINNED became free or held, or ceased to be so"
-
-
-@pytest.mark.parametrize(("profile", "holds"), [(CANON, False), (EXCLUSIVE, True)])
-def test_async_9_exclusive_tiers_give_up_host_copies(profile: Profile, holds: bool) -> None:
-    """By profile, a poll may free the host copy of data that was loaded."""
-    config = evolve(CONFIG, write_policy=WritePolicy.WRITE_BACK)
-    load = TransferState(8, Direction.LOAD_BACK, ((1, FULL),), {FULL: (3,)}, {FULL: (0,)})
+def exclusive(
+    profile: Profile, status: TransferStatus = DONE, free: tuple[int, ...] | None = None
+) -> Step:
+    """The end of a load-back, after which its host copy is gone."""
     coming = node(1, ROOT, [1], full=on([0], [3], lock_refs=1, loading=8))
     hold = HoldState(90, 1, None, state_held=False, transfer_id=8)
-    before = state_of(config, coming, transfers=(load,), holds=(hold,))
-    after = state_of(config, node(1, ROOT, [1], full=on([0])))
-    before, after = evolve(before, profile=profile), evolve(after, profile=profile)
-    assert (said("ASYNC-9", before, after, (8, DONE)) == []) is holds
-    assert said("ASYNC-9", before, after, (8, FAILED)) != []
-    other = evolve(after, pools={**after.pools, (FULL, CPU): PoolState(8, (0, 1, 2, 3, 4, 5, 6))})
-    assert said("ASYNC-9", before, other, (8, DONE)) != []
+    loading = (copy(8, Direction.LOAD_BACK, (3,), (0,), 1),)
+    before = state_of(BACK, coming, transfers=loading, holds=(hold,), profile=profile)
+    after = state_of(BACK, node(1, ROOT, [1], full=on([0])), profile=profile)
+    return poll(before, with_pool(after, FULL, CPU, free=free), (8, status))
 
 
-def polled(
-    before: Snapshot,
-    *ends: tuple[TransferId, TransferStatus],
-    ended: dict[TransferId, bool],
-    profile: Profile = CANON,
-) -> list[str]:
-    """What ASYNC-10 reports of a poll after copies have ended so."""
-    declared = evolve(before, profile=profile)
-    told = evolve(step(declared, Poll(), flying(), Settled(ends)), ended=ended)
-    return ask("ASYNC-10", told)
+EXCLUSIVE = Profile(loads_keep_host_copies=False)
+LOST = "...its full slot on CPU_PINNED was 3 and is none; no copy to it failed..."
 
-
-LATE = evolve(copy(11, 6, 3), direction=Direction.LOAD_BACK)
-"""A load-back of another direction."""
-
-
-@pytest.mark.parametrize(
-    ("before", "ends", "ended"),
-    [
-        (flying(EIGHT, NINE), ((8, DONE), (9, DONE)), {8: True, 9: True}),
-        (flying(EIGHT), ((8, FAILED),), {8: False}),
-        (flying(EIGHT, NINE), ((8, FAILED),), {8: False}),
-        (flying(EIGHT, NINE), ((8, FAILED), (9, CANCELLED)), {8: False, 9: True}),
-        (flying(copy(8, 0, 1, cancelled=True)), ((8, CANCELLED),), {8: True}),
-        (flying(EIGHT, NINE), (), {}),
-        (flying(EIGHT, NINE), (), {9: True}),
-        (flying(EIGHT, TEN), ((10, DONE),), {10: True}),
-        (evolve(flying(EIGHT), transfers=(EIGHT, LATE)), ((11, DONE),), {11: True}),
+CHANGES: Table = {
+    # A poll that moves, releases or evicts more than ended copies do is reported.
+    "ASYNC-9": [
+        poll(BOTH, BOTH),
+        poll(BOTH, flying(NINE, done=(8,)), (8, DONE)),
+        poll(BOTH, flying(done=(8, 9)), (8, DONE), (9, DONE)),
+        poll(BOTH, STOPPED, (8, FAILED)),
+        poll(STOPPED, IDLE, (9, CANCELLED)),
+        step(BOTH, MATCH, IDLE),
+        # By profile, a poll may free the host copy of data that was loaded.
+        exclusive(EXCLUSIVE),
     ],
-    ids=[
-        "done",
-        "failed",
-        "alone",
-        "cancelled",
-        "cancelled before",
-        "nothing",
-        "behind one that has not",
-        "before one that has not",
-        "of another direction",
+    "ASYNC-9: page 0 in node 1 (tokens 0..1): hit_count was 0 and is 3": ended_to(
+        flying(done=(8,), hits=3)
+    ),
+    "ASYNC-9: ...full lock_refs went from 1 to 1 with the transfers...": ended_to(
+        flying(done=(8,), extra_refs=1)
+    ),
+    ("ASYNC-9: ...full slot on CPU_PINNED was 0 and is none; no copy to it failed...", ...): (
+        ended_to(IDLE)
+    ),
+    ("ASYNC-9", ..., "...was held by transfers that ended, and its lock_refs did...", ...): (
+        ended_to(flying(EIGHT, done=(8,)))
+    ),
+    ("ASYNC-9", ..., "...waited for transfer none to fill its full slot on CPU_PINNED...", ...): (
+        ended_to(flying(NINE, done=(8,)))
+    ),
+    "ASYNC-9: slots [7] of full on GPU became free or held, or ceased to be so": ended_to(
+        with_pool(ONE_DONE, FULL, free=(2, 3, 4, 6))
+    ),
+    ("ASYNC-9: page 0 in node 3 (tokens 0..1) vanished", ...): ended_to(GONE),
+    "ASYNC-9: slots [7] of full on CPU_PINNED became free or held, or ceased to be so": step(
+        ONE, op.Flush(), with_pool(IDLE, FULL, CPU, free=range(7)), op.Settled(((8, FAILED),))
+    ),
+    ("ASYNC-9", ..., LOST, ...): exclusive(CANON),
+    ("ASYNC-9", LOST, "slots [3] of full on CPU_PINNED became..."): exclusive(EXCLUSIVE, FAILED),
+    "ASYNC-9: slots [7] of full on CPU_PINNED became...": exclusive(
+        EXCLUSIVE, free=tuple(range(7))
+    ),
+}
+
+LATE = evolve(copy(11, Direction.LOAD_BACK, (6,), (6,), 3))
+BESIDE = evolve(ONE, transfers=(EIGHT, LATE))
+"""A backup and a load-back in flight."""
+AT_ONCE = Profile(load_back_usable=StoreMoment.ENQUEUED)
+LOADING = evolve(IDLE, transfers=(LATE,))
+NOT_SETTLED = "has ended, with all before it, and was not settled"
+
+ENDS: Table = {
+    # A copy that is settled too early, never, or with a wrong result is reported.
+    "ASYNC-10": [
+        poll(BOTH, IDLE, (8, DONE), (9, DONE), ended={8: True, 9: True}),
+        poll(ONE, IDLE, (8, FAILED), ended={8: False}),
+        poll(BOTH, IDLE, (8, FAILED), ended={8: False}),
+        poll(BOTH, IDLE, (8, FAILED), (9, CANCELLED), ended={8: False, 9: True}),
+        poll(flying(evolve(EIGHT, cancelled=True)), IDLE, (8, CANCELLED), ended={8: True}),
+        poll(BOTH, IDLE),
+        # A copy waits for those before it, of its path and direction.
+        poll(BOTH, IDLE, ended={9: True}),
+        poll(flying(EIGHT, TEN), IDLE, (10, DONE), ended={10: True}),
+        poll(BESIDE, IDLE, (11, DONE), ended={11: True}),
+        # By profile, a failed load-back may be reported as done, but no failed backup.
+        poll(evolve(LOADING, profile=AT_ONCE), IDLE, (11, DONE), ended={11: False}),
+        evolve(step(ONE, MATCH, ONE), ended={8: True}),
     ],
-)
-def test_async_10_ends_as_they_were_hold(
-    before: Snapshot,
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-    ended: dict[TransferId, bool],
-) -> None:
-    """A poll that settles the copies that have ended, each in its turn, holds."""
-    assert polled(before, *ends, ended=ended) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "ends", "ended", "words"),
-    [
-        (flying(EIGHT), (), {8: True}, "has ended, with all before it, and was not settled"),
-        (flying(EIGHT), (), {8: False}, "has ended, with all before it, and was not settled"),
-        (flying(EIGHT, NINE), ((8, DONE),), {8: True, 9: True}, "transfer 9 has ended"),
-        (
-            evolve(flying(EIGHT), transfers=(EIGHT, LATE)),
-            (),
-            {11: True},
-            "load_back transfer 11 has ended",
-        ),
-        (flying(EIGHT), ((8, DONE),), {}, "is reported as done, and its copy has not ended"),
-        (flying(EIGHT), ((8, DONE),), {8: False}, "is reported as done; its copy failed"),
-        (flying(EIGHT), ((8, FAILED),), {8: True}, "is reported as failed; its copy succeeded"),
+    f"ASYNC-10: backup transfer 8 {NOT_SETTLED}": [
+        poll(ONE, IDLE, ended={8: True}),
+        poll(ONE, IDLE, ended={8: False}),
     ],
-)
-def test_async_10_other_ends_are_named(
-    before: Snapshot,
-    ends: tuple[tuple[TransferId, TransferStatus], ...],
-    ended: dict[TransferId, bool],
-    words: str,
-) -> None:
-    """A copy that is settled too early, never, or with a wrong result is reported."""
-    (text,) = polled(before, *ends, ended=ended)
-    assert words in text
+    "ASYNC-10: ...transfer 9 has ended...": poll(BOTH, IDLE, (8, DONE), ended={8: True, 9: True}),
+    f"ASYNC-10: load_back transfer 11 {NOT_SETTLED}": poll(BESIDE, IDLE, ended={11: True}),
+    "ASYNC-10: ...is reported as done, and its copy has not ended": poll(ONE, IDLE, (8, DONE)),
+    "ASYNC-10: ...is reported as done; its copy failed": [
+        poll(ONE, IDLE, (8, DONE), ended={8: False}),
+        poll(LOADING, IDLE, (11, DONE), ended={11: False}),
+        poll(evolve(ONE, profile=AT_ONCE), IDLE, (8, DONE), ended={8: False}),
+    ],
+    "ASYNC-10: ...is reported as failed; its copy succeeded": poll(
+        ONE, IDLE, (8, FAILED), ended={8: True}
+    ),
+}
 
-
-def test_async_10_failed_loads_are_done_where_they_are_of_use_at_once() -> None:
-    """By profile, a failed load-back may be reported as done, but no failed backup."""
-    at_once = Profile(load_back_usable=StoreMoment.ENQUEUED)
-    loading = evolve(flying(), transfers=(LATE,))
-    assert polled(loading, (11, DONE), ended={11: False}, profile=at_once) == []
-    assert len(polled(loading, (11, DONE), ended={11: False})) == 1
-    assert len(polled(flying(EIGHT), (8, DONE), ended={8: False}, profile=at_once)) == 1
-
-
-def test_async_10_is_a_matter_of_polls() -> None:
-    """Other calls need not settle copies that have ended."""
-    told = evolve(step(flying(EIGHT), Match(KEY), flying(EIGHT)), ended={8: True})
-    assert ask("ASYNC-10", told) == []
+test_settlement = table(TOLD, CHANGES, ENDS)

@@ -17,8 +17,7 @@ from kvcanon.spec.operations import Evict, Evicted, LoadBack, LoadDecision, Load
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import Counts, Key, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, node, on, state_of
-from telling import ask, step
+from states import ROOT, Table, node, on, state_of, step, table
 
 CONFIG = CacheConfig(window_tokens=1, device_slots=Counts(full=16, swa=4))
 DECLARED = Profile(uncovered_tombstones_stay=False)
@@ -32,74 +31,59 @@ OTHER = node(5, ROOT, [8], full=on([7]), swa=on([2]), last_access=15)
 """A leaf of another prompt, used after `LEAF` and before what that hangs below."""
 
 
-def evicted(asked: Counts, before: tuple[NodeState, ...], *left: NodeState) -> Step:
-    """An eviction that left these nodes, of a cache with this profile."""
-    one, other = (evolve(state_of(CONFIG, *nodes), profile=DECLARED) for nodes in (before, left))
+def evicted(
+    asked: Counts, before: tuple[NodeState, ...], *left: NodeState, profile: Profile = DECLARED
+) -> Step:
+    """An eviction that left these nodes."""
+    one, other = (state_of(CONFIG, *nodes, profile=profile) for nodes in (before, left))
     return step(one, Evict(asked), other, Evicted(Counts()))
 
 
-def by_the_canon(moved: Step) -> Step:
-    """The same of a cache with the default profile."""
-    before, after = (evolve(state, profile=CANON) for state in (moved.before, moved.after))
-    return step(before, moved.operation, after, moved.outcome)
-
-
-@pytest.mark.parametrize("asked", [Counts(full=1), Counts(swa=1), Counts(full=6)])
-def test_what_is_uncovered_leaves_with_its_victim(asked: Counts) -> None:
-    """By profile, and only then, a tombstone may leave with its last child."""
-    moved = evicted(asked, (TOP, MIDDLE, LEAF, OTHER), OTHER)
-    assert ask("EVICT-2", moved) == []
-    assert bool(ask("EVICT-2", by_the_canon(moved))) == (asked.full < 6)
-    if asked.full:
-        assert ask("REC-3", moved) == []
-        assert len(ask("REC-3", by_the_canon(moved))) == 2
-
-
-def test_the_last_of_several_children_takes_it_along() -> None:
-    """A tombstone counts as part of the child that was still needed."""
-    both = (TOP, MIDDLE, LEAF, SECOND)
-    assert ask("EVICT-2", evicted(Counts(full=2), both)) == []
-    assert ask("EVICT-2", evicted(Counts(swa=2), both)) == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "before", "left"),
-    [
-        (Counts(full=1), (TOP, MIDDLE, LEAF, OTHER), ()),
-        (Counts(full=1), (TOP, OTHER), ()),
-        (Counts(full=1), (WINDOWED, MIDDLE, LEAF), ()),
-        (Counts(), (TOP, MIDDLE, LEAF), ()),
-    ],
-    ids=["another", "not covered", "has window data", "nothing asked"],
-)
-def test_nothing_else_may_leave(
-    asked: Counts, before: tuple[NodeState, ...], left: tuple[NodeState, ...]
-) -> None:
-    """The profile does not excuse any other overshoot."""
-    assert ask("EVICT-2", evicted(asked, before, *left))
-
-
-def test_what_was_a_leaf_has_its_turn() -> None:
-    """A tombstone that was a leaf before the eviction leaves in its turn."""
-    said = ask("REC-3", evicted(Counts(full=1), (TOP, OTHER), OTHER))
-    assert said[:2] == [
-        "Evict: full data of pages 0..1 in node 1 (tokens 0..2) left GPU, and should not have",
-        "Evict: full data of page 0 in node 5 (tokens 0..1) should have left GPU, and did not",
-    ]
-
-
-def test_load_may_uncover() -> None:
-    """By profile, a load-back for window slots may take a tombstone along, no other full data."""
-    key, decision = make_key([9], 1), LoadedBack(LoadDecision.NO_ROOM)
+def loaded(profile: Profile) -> Step:
+    """A load-back for window slots that takes a tombstone along."""
+    host = node(9, ROOT, [9], full=on(None, [0]), swa=on(None, [0]))
     config = evolve(CONFIG, host_slots=CONFIG.device_slots, write_policy="write_through")
     config = evolve(config, device_slots=Counts(full=16, swa=1))
-    host = node(9, ROOT, [9], full=on(None, [0]), swa=on(None, [0]))
-    before = evolve(state_of(config, TOP, MIDDLE, LEAF, host), profile=DECLARED)
-    after = evolve(state_of(config, host), profile=DECLARED)
-    moved = step(before, LoadBack(key), after, decision)
-    for law_id in ("LOAD-1", "REC-3"):
-        assert ask(law_id, moved) == []
-        assert len(ask(law_id, by_the_canon(moved))) == 2
+    before = state_of(config, TOP, MIDDLE, LEAF, host, profile=profile)
+    after, told = state_of(config, host, profile=profile), LoadedBack(LoadDecision.NO_ROOM)
+    return step(before, LoadBack(make_key([9], 1)), after, told)
+
+
+COVERED = (TOP, MIDDLE, LEAF, OTHER)
+FEW = (Counts(full=1), Counts(swa=1))
+
+UNCOVERED: Table = {
+    # By profile, and only then, a tombstone may leave with its last child, as a part of it.
+    "EVICT-2": [
+        *[evicted(asked, COVERED, OTHER) for asked in (*FEW, Counts(full=6))],
+        evicted(Counts(full=6), COVERED, OTHER, profile=CANON),
+        evicted(Counts(full=2), (TOP, MIDDLE, LEAF, SECOND)),
+        evicted(Counts(swa=2), (TOP, MIDDLE, LEAF, SECOND)),
+    ],
+    "EVICT-2: ...": [
+        *[evicted(asked, COVERED, OTHER, profile=CANON) for asked in FEW],
+        # It excuses no other overshoot: of another leaf, a lone tombstone, or window data.
+        evicted(Counts(full=1), COVERED),
+        evicted(Counts(full=1), (TOP, OTHER)),
+        evicted(Counts(full=1), (WINDOWED, MIDDLE, LEAF)),
+        evicted(Counts(), (TOP, MIDDLE, LEAF)),
+    ],
+    "REC-3": [evicted(asked, COVERED, OTHER) for asked in (Counts(full=1), Counts(full=6))],
+    ("REC-3: ...", "..."): [
+        evicted(asked, COVERED, OTHER, profile=CANON) for asked in (Counts(full=1), Counts(full=6))
+    ],
+    # A tombstone that was a leaf before the eviction leaves in its turn.
+    (
+        "REC-3: ...full data of pages 0..1 in node 1 (tokens 0..2) left GPU, and should not have",
+        "...full data of page 0 in node 5 (tokens 0..1) should have left GPU, and did not",
+        ...,
+    ): evicted(Counts(full=1), (TOP, OTHER), OTHER),
+    # By profile, a load-back for window slots may take it along, too, and no other full data.
+    "LOAD-1, REC-3": [loaded(DECLARED)],
+    ("LOAD-1, REC-3: ...", "..."): loaded(CANON),
+}
+
+test_uncovered = table(UNCOVERED)
 
 
 def uncover_out_of_turn(cache: Cache) -> None:

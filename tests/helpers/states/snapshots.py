@@ -1,15 +1,15 @@
-"""Handmade states: makes a snapshot from a few nodes, and fills in what follows from them.
+"""Makes a sound snapshot from a few nodes, and fills in what follows from them.
 
-Tests of laws start from a sound state and break one thing with `attrs.evolve`.
+A test of a law starts from a sound state and breaks one thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import evolve
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.snapshot import (
     ComponentState,
     HoldState,
@@ -19,6 +19,7 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
+from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
     DEFAULT_NAMESPACE,
@@ -27,13 +28,27 @@ from kvcanon.spec.types import (
     MAMBA,
     SWA,
     Component,
+    Counts,
+    Medium,
     Namespace,
     NodeId,
     Slot,
+    TransferId,
     make_key,
 )
 
 ROOT = 0
+
+POOLS = Counts(full=16, swa=16, mamba=4)
+
+EVERYTHING = CacheConfig(
+    window_tokens=2,
+    mamba=True,
+    device_slots=POOLS,
+    host_slots=POOLS,
+    write_policy="write_through",
+)
+"""Every component, a window of two pages and a host tier."""
 
 
 def node(
@@ -82,12 +97,35 @@ def on(
     )
 
 
+def having(
+    old: NodeState,
+    full: ComponentState | None = None,
+    swa: ComponentState | None = None,
+    mamba: ComponentState | None = None,
+) -> NodeState:
+    """A node with other data of these components."""
+    given = {FULL: full, SWA: swa, MAMBA: mamba}
+    changed = {component: data for component, data in given.items() if data is not None}
+    return evolve(old, data={**old.data, **changed})
+
+
+def without(old: NodeState, medium: Medium, *components: Component) -> NodeState:
+    """A node without these components' data on a medium."""
+    had = {component: old[component] for component in components}
+    gone = {
+        component: evolve(data, device=None) if medium is GPU else evolve(data, host=None)
+        for component, data in had.items()
+    }
+    return evolve(old, data={**old.data, **gone})
+
+
 def state_of(
     config: CacheConfig,
     *nodes: NodeState,
     holds: tuple[HoldState, ...] = (),
     transfers: tuple[TransferState, ...] = (),
-    held: dict[Component, set[Slot]] | None = None,
+    held: Mapping[Component, Collection[Slot]] | None = None,
+    profile: Profile = CANON,
 ) -> Snapshot:
     """A sound snapshot of these nodes: links, pools, recency by last access, usage, mapping."""
     root = NodeState(ROOT, None, (), DEFAULT_NAMESPACE, (), {})
@@ -123,7 +161,9 @@ def state_of(
         if n[FULL].device is not None and n[SWA].device is not None
         for full, swa in zip(n[FULL].device or (), n[SWA].device or (), strict=True)
     }
-    return Snapshot(config, ROOT, linked, recency, pools, usage, pairs, holds, transfers)
+    return Snapshot(
+        config, ROOT, linked, recency, pools, usage, pairs, holds, transfers, profile=profile
+    )
 
 
 def _with_children(each: NodeState, nodes: Sequence[NodeState]) -> NodeState:
@@ -134,4 +174,43 @@ def _with_children(each: NodeState, nodes: Sequence[NodeState]) -> NodeState:
 def _slots_where(nodes: Sequence[NodeState], component: Component, *, locked: bool) -> int:
     return sum(
         len(n[component].device or ()) for n in nodes if (n[component].lock_refs > 0) is locked
+    )
+
+
+def with_node(state: Snapshot, changed: NodeState) -> Snapshot:
+    """A state in which one node is replaced, and nothing follows from that."""
+    return evolve(state, nodes={**state.nodes, changed.node_id: changed})
+
+
+def with_pool(
+    state: Snapshot,
+    component: Component,
+    medium: Medium = GPU,
+    *,
+    free: Collection[Slot] | None = None,
+    held: Collection[Slot] | None = None,
+) -> Snapshot:
+    """A state in which a pool has other free or held slots."""
+    old = state.pools[component, medium]
+    changed = PoolState(
+        old.capacity,
+        old.free if free is None else tuple(free),
+        old.held if held is None else frozenset(held),
+    )
+    return evolve(state, pools={**state.pools, (component, medium): changed})
+
+
+def copy(
+    transfer_id: TransferId,
+    direction: Direction,
+    sources: tuple[Slot, ...],
+    targets: tuple[Slot, ...],
+    *node_ids: NodeId,
+    component: Component = FULL,
+    cancelled: bool = False,
+) -> TransferState:
+    """A transfer of one component."""
+    parts = tuple((node_id, component) for node_id in node_ids)
+    return TransferState(
+        transfer_id, direction, parts, {component: sources}, {component: targets}, cancelled
     )

@@ -1,20 +1,40 @@
-"""Helpers for tests of laws: check a law, and make the events for a node of a state."""
+"""Two nodes with their events: the right stores and removes of the pages of a node."""
 
 from __future__ import annotations
 
-import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.spec.events import BlockRemoved, BlockStored, Event, fold_events
+from attrs import evolve
+
+from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import LAWS, Stream, Subject
-from kvcanon.spec.operations import Done, Operation, Outcome
-from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import GPU, Medium, NodeId
-from kvcanon.spec.views import Step
+from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
+from kvcanon.spec.types import GPU, Counts, Medium, NodeId
+from states.snapshots import node, on, state_of
+
+PAGED = CacheConfig(page_size=2, device_slots=Counts(full=16))
+THROUGH, BACK = (
+    evolve(PAGED, host_slots=Counts(full=16), write_policy=f"write_{policy}")
+    for policy in ("through", "back")
+)
+MUTE = evolve(PAGED, events=False)
+
+UPPER, LOWER = (1, 2, 3, 4), (5, 6)
 
 
-def ask(law_id: str, subject: Subject) -> list[str]:
-    """The violations of a law by a subject; empty if the law holds."""
-    return list(LAWS[law_id].check(subject))
+def paged(
+    config: CacheConfig = PAGED,
+    *,
+    upper: ComponentState | None = on((0, 1)),  # noqa: B008  A frozen value.
+    lower: ComponentState | None = on((2,)),  # noqa: B008  As above.
+    profile: Profile = CANON,
+) -> Snapshot:
+    """Node 1 (two pages) and node 2 below it (one page), each with this full data, if any."""
+    nodes = [
+        node(node_id, node_id - 1, tokens, full=data, page_size=2)
+        for node_id, tokens, data in ((1, UPPER, upper), (2, LOWER, lower))
+        if data is not None
+    ]
+    return state_of(config, *nodes, profile=profile)
 
 
 def names_of(state: Snapshot, node_id: NodeId) -> tuple[bytes, ...]:
@@ -44,19 +64,3 @@ def stores(state: Snapshot, node_id: NodeId, medium: Medium = GPU) -> tuple[Bloc
 def removes(state: Snapshot, node_id: NodeId, medium: Medium = GPU) -> tuple[BlockRemoved, ...]:
     """The right remove events of a node's pages, the last page first."""
     return tuple(BlockRemoved(name, medium) for name in reversed(names_of(state, node_id)))
-
-
-def step(
-    before: Snapshot,
-    operation: Operation,
-    after: Snapshot,
-    outcome: Outcome | None = None,
-    events: tuple[Event, ...] = (),
-) -> Step:
-    """A step; its outcome is Done if the law does not read it."""
-    return Step(before, operation, outcome or Done(), after, events)
-
-
-def stream(state: Snapshot, *events: Event, start: tuple[Event, ...] = ()) -> Stream:
-    """A stream with these events after those in `start`, ending in a state."""
-    return Stream(fold_events(start), events, state)
