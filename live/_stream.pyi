@@ -22,6 +22,7 @@ class Ledger:
         hashes: int = 0,
         host_is_closed: bool = False,
         tracing: bool = False,
+        finding_prompts: bool = False,
     ) -> None: ...
     def fold(
         self, payload: bytes, begins: bool = False
@@ -43,5 +44,5 @@ class Ledger:
         """Namespaces that have blocks."""
     def contents(self, rank: int, group: int) -> bytes:
         """What a book holds, 33 bytes a block: the digest, and a bit for each medium."""
-    def find(self, rank: int, group: int, key: int) -> tuple[int, int, int, bytes] | None:
-        """A block: its media as bits, depth, parent's key and digest."""
+    def media_of(self, rank: int, group: int, seed: bytes, tokens: Sequence[int]) -> list[int]:
+        """The media of a prompt's leading pages, as bits, up to the first that is nowhere."""

@@ -14,8 +14,8 @@ from attrs import evolve, frozen
 
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import Follower, FollowerConfig
+from kvcanon.live.frames import Frame
 from kvcanon.live.recording import Recording
-from kvcanon.live.subscriber import Frame
 
 _RECORD = 34
 _KINDS = ("stored on", "removed from", "cleared")
@@ -103,7 +103,7 @@ def compare(
 def _records(recording: Recording, follower: Follower) -> Iterator[bytes]:
     for arrived in recording.frames():
         if isinstance(arrived, Frame) and arrived.source == follower.source:
-            follower.take(arrived.sequence, arrived.payload, anew=arrived.anew)
+            follower.take(arrived)
             trace = follower.ledger.take_trace()
             for at in range(0, len(trace), _RECORD):
                 yield trace[at : at + _RECORD]

@@ -63,10 +63,10 @@ def _streams(watch: StreamWatch) -> Table:
         "Streams", "source", "batch", "events/s", "blocks/s", "lag", "gaps", "replayed", "malformed"
     )
     for number, source in enumerate(watch.subscriber.sources):
-        if number >= len(watch.fold.followers):
+        if number >= len(watch.streams.followers):
             table.add_row(Text(f"{number} {source.endpoint}"), "waiting", *[""] * 6)
             continue
-        counts = watch.fold.followers[number].counts
+        counts = watch.streams.followers[number].counts
         events, pages = watch.rates(number)
         table.add_row(
             Text(f"{number} {source.endpoint}"),
@@ -90,7 +90,7 @@ def _caches(watch: StreamWatch) -> Table:
     table = _table(
         "Caches", "source/rank", "medium", "blocks", "tokens", "can be hit", "came back", "seen"
     )
-    for follower in watch.fold.followers:
+    for follower in watch.streams.followers:
         for book in follower.books():
             for row in _rows(follower, book):
                 table.add_row(*row)
@@ -112,13 +112,13 @@ def _rows(follower: Follower, book: BookView) -> Iterator[tuple[str, ...]]:
 
 
 def _health(watch: StreamWatch) -> Panel:
-    laws = watch.fold.by_law()
+    laws = watch.streams.by_law()
     if len(watch.silent()) == len(watch.subscriber.sources):
         waits = Text("Nothing came yet, so no law was checked.", style="yellow")
         return Panel(waits, title="Laws", title_align="left")
-    if not watch.fold.total:
+    if not watch.streams.total:
         return Panel(Text("No law is broken.", style="green"), title="Laws", title_align="left")
     counted = ", ".join(f"{law} {number}" for law, number in sorted(laws.items()))
-    lines = [Text(f"{watch.fold.total} violations: {counted}", style="bold red")]
+    lines = [Text(f"{watch.streams.total} violations: {counted}", style="bold red")]
     lines += [Text(finding_line(each), overflow="fold") for each in watch.latest]
     return Panel(Group(*lines), title="Laws", title_align="left", border_style="red")

@@ -15,8 +15,8 @@ from attrs import evolve, frozen
 from kvcanon.live.decode import SentEvent, UnreadableBatch, decode_batch, key_of
 from kvcanon.live.faults import SEQUENCE_FAULTS, Fault, StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
+from kvcanon.live.frames import Frame
 from kvcanon.live.recording import Recording
-from kvcanon.live.subscriber import Frame
 from kvcanon.spec.shortest import shortest
 
 MOST_STEPS = 400
@@ -165,9 +165,8 @@ def _shows(steps: Sequence[ExcerptStep], finding: StreamFinding, config: Followe
     """Whether the events break the law on the block, with the last of them."""
     follower = Follower(finding.source, config)
     found: list[StreamFinding] = []
-    cleared = [{"type": "AllBlocksCleared"}]
-    follower.take(0, msgspec.msgpack.encode([0.0, cleared, finding.rank]))
-    for number, step in enumerate(steps, 1):
-        payload = msgspec.msgpack.encode([0.0, [step.event.as_map()], finding.rank])
-        found = follower.take(number, payload)
+    batches = [[{"type": "AllBlocksCleared"}], *([step.event.as_map()] for step in steps)]
+    for number, events in enumerate(batches):
+        payload = msgspec.msgpack.encode([0.0, events, finding.rank])
+        found = follower.take(Frame(finding.source, b"", number, payload, 0.0))
     return any(each.fault is finding.fault and each.key == finding.key for each in found)

@@ -11,9 +11,10 @@ from attrs import define, field, frozen
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.faults import Fault, StreamFinding
+from kvcanon.live.frames import Frame
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.ledger_types import BookCounts, BreachTuple
-from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker
+from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker, checksum_of
 
 
 class HashRule(IntEnum):
@@ -37,6 +38,8 @@ class FollowerConfig:
     ignored: frozenset[str] = frozenset()
     """Ids of laws whose breaches are not reported."""
     tracing: bool = False
+    finding_prompts: bool = False
+    """Whether `kvcanon.live.overlap` can look up prompts; it takes time and memory."""
 
 
 @define
@@ -88,6 +91,7 @@ class Follower:
             int(self.config.hashes),
             self.config.host_is_closed,
             self.config.tracing,
+            self.config.finding_prompts,
         )
 
     @property
@@ -99,48 +103,45 @@ class Follower:
         """What each rank and group of layers holds."""
         return [BookView(*book) for book in self._ledger.books()]
 
-    def take(
-        self, sequence: int, payload: bytes, *, replayed: bool = False, anew: bool = False
-    ) -> list[StreamFinding]:
-        """Fold a batch, and return what is wrong with it. A malformed one is skipped.
-
-        `anew` says that it is known to be of another publisher than the batches before it.
-        """
-        if anew and self.counts.batches:
-            self._tracker.forget()
+    def take(self, frame: Frame) -> list[StreamFinding]:
+        """Fold a batch, and return what is wrong with it. A malformed one is skipped."""
+        placed = frame.placed if frame.placed is not None else self._place(frame)
+        if frame.anew and self.counts.batches:
             self._ledger.drop()
             self.counts.restarts += 1
-        placed = self._tracker.place(sequence, payload)
+        sequence = frame.sequence
         found = [] if placed.place is BatchPlace.NEXT else list(self._misplaced(placed, sequence))
         if placed.place not in {BatchPlace.REPEATED, BatchPlace.LATE}:
-            self.counts.replayed += replayed
-            found += self._fold(sequence, payload, begins=placed.place is BatchPlace.FIRST)
+            self.counts.replayed += frame.replayed
+            begins = placed.place is BatchPlace.FIRST
+            found += self._fold(sequence, frame.payload, begins=begins)
         return self._reported(found)
 
     def break_off(self, problem: str) -> list[StreamFinding]:
         """Count a frame that has no batch at all."""
         self.counts.malformed += 1
-        return self._reported(
-            [StreamFinding(Fault.MALFORMED, self.source, max(0, self._next()), problem=problem)]
-        )
+        due = self.counts.last_sequence + 1
+        return self._reported([StreamFinding(Fault.MALFORMED, self.source, due, problem=problem)])
 
-    def _next(self) -> int:
-        return self._tracker.expected or 0
+    def _place(self, frame: Frame) -> Placed:
+        if frame.anew:
+            self._tracker.forget()
+        return self._tracker.place(frame.sequence, checksum_of(frame.payload))
 
     def _misplaced(self, placed: Placed, sequence: int) -> Iterator[StreamFinding]:
         counts = self.counts
         counts.restarts += placed.restarted
         if placed.place is BatchPlace.AFTER_GAP:
-            first = placed.missing_from
-            joined_late = first == 0 and not placed.restarted
+            missing = placed.missing
+            joined_late = missing.start == 0 and not placed.restarted
             if placed.restarted:
                 self._ledger.drop()
             else:
                 self._ledger.lose()
             if not joined_late:
                 counts.gaps += 1
-                counts.lost += placed.missing_to - first
-                yield StreamFinding(Fault.LOST, self.source, first, last=placed.missing_to - 1)
+                counts.lost += len(missing)
+                yield StreamFinding(Fault.LOST, self.source, missing.start, last=missing.stop - 1)
         elif placed.place is BatchPlace.REPEATED:
             counts.repeated += 1
             yield StreamFinding(Fault.REPEATED, self.source, sequence)

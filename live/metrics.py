@@ -39,7 +39,7 @@ class StreamCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give every metric."""
-        followers = list(self._watch.fold.followers)
+        followers = list(self._watch.streams.followers)
         for name, meaning in _COUNTERS.items():
             family = CounterMetricFamily(f"kvcanon_stream_{name}", meaning, labels=["source"])
             for follower in followers:

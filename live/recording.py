@@ -22,11 +22,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Self, TypeAlias
+from typing import BinaryIO, Self
 
 from attrs import frozen
 
-from kvcanon.live.subscriber import BrokenFrame, Frame, Source
+from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
 
 MAGIC = b"KVSTRM01"
 SUFFIX = ".kvstream"
@@ -40,8 +40,6 @@ _BLOCK_BYTES = 1 << 20
 _MOST_BLOCK_BYTES = 1 << 30
 _MICRO = 1_000_000
 _LEVEL = 1
-
-Arrived: TypeAlias = Frame | BrokenFrame
 
 
 class BadRecording(ValueError):

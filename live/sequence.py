@@ -30,11 +30,14 @@ class Placed:
     """The place of a batch, and which batches are missing before it."""
 
     place: BatchPlace
-    missing_from: int = 0
-    missing_to: int = 0
-    """The first that is not missing."""
+    missing: range = range(0)
     restarted: bool = False
     """Whether a new publisher took the place of the one before."""
+
+
+_NEXT = Placed(BatchPlace.NEXT)
+_REPEATED = Placed(BatchPlace.REPEATED)
+_LATE = Placed(BatchPlace.LATE)
 
 
 class SequenceTracker:
@@ -45,28 +48,39 @@ class SequenceTracker:
         self._seen: OrderedDict[int, int] = OrderedDict()
         self._missing: list[range] = []
 
-    def place(self, sequence: int, payload: bytes) -> Placed:
-        """Say where a batch stands, and count it as seen unless it is a repeated or a late one."""
-        checksum = zlib.crc32(payload)
+    def look(self, sequence: int, checksum: int) -> Placed:
+        """Say where a batch stands, by its number and the checksum of its payload."""
         if self.expected is None:
-            return self._begin(sequence, checksum, restarted=False)
-        if sequence >= self.expected:
-            missing_from = self.expected
-            self._see(sequence, checksum)
-            if sequence == missing_from:
-                return Placed(BatchPlace.NEXT)
-            self._missing = [*self._missing, range(missing_from, sequence)][-REMEMBERED:]
-            return Placed(BatchPlace.AFTER_GAP, missing_from, sequence)
+            return _beginning(sequence, restarted=False)
+        if sequence == self.expected:
+            return _NEXT
+        if sequence > self.expected:
+            return Placed(BatchPlace.AFTER_GAP, range(self.expected, sequence))
         if self._seen.get(sequence) == checksum:
-            return Placed(BatchPlace.REPEATED)
+            return _REPEATED
         if sequence and any(sequence in missing for missing in self._missing):
-            return Placed(BatchPlace.LATE)
-        return self._begin(sequence, checksum, restarted=True)
+            return _LATE
+        return _beginning(sequence, restarted=True)
+
+    def place(self, sequence: int, checksum: int) -> Placed:
+        """Say where a batch stands, and count it as seen unless it is a repeated or a late one."""
+        placed = self.look(sequence, checksum)
+        if placed is _REPEATED or placed is _LATE:
+            return placed
+        if placed.restarted:
+            self.forget()
+        if placed.missing:
+            self._missing = [*self._missing, placed.missing][-REMEMBERED:]
+        self.expected = sequence + 1
+        self._seen[sequence] = checksum
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return placed
 
     def is_same_run(self, sequence: int, payload: bytes) -> bool:
         """Whether this batch is one that was seen; True where its checksum is not kept."""
         known = self._seen.get(sequence)
-        return known is None or known == zlib.crc32(payload)
+        return known is None or known == checksum_of(payload)
 
     def forget(self) -> None:
         """A new publisher took the place of the one before."""
@@ -74,16 +88,13 @@ class SequenceTracker:
         self._seen.clear()
         self._missing = []
 
-    def _begin(self, sequence: int, checksum: int, *, restarted: bool) -> Placed:
-        self.forget()
-        self._see(sequence, checksum)
-        if sequence == 0:
-            return Placed(BatchPlace.FIRST, restarted=restarted)
-        self._missing = [range(sequence)]
-        return Placed(BatchPlace.AFTER_GAP, 0, sequence, restarted=restarted)
 
-    def _see(self, sequence: int, checksum: int) -> None:
-        self.expected = sequence + 1
-        self._seen[sequence] = checksum
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
+def checksum_of(payload: bytes) -> int:
+    """What tells two batches of one number apart."""
+    return zlib.crc32(payload)
+
+
+def _beginning(sequence: int, *, restarted: bool) -> Placed:
+    """The place of the first batch that is seen of a publisher."""
+    place = BatchPlace.AFTER_GAP if sequence else BatchPlace.FIRST
+    return Placed(place, range(sequence), restarted)

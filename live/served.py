@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvcanon.live.follower import Follower, FollowerConfig
-from kvcanon.live.overlap import AnnouncedPages, Overlap
+from kvcanon.live.frames import Frame
+from kvcanon.live.overlap import Overlap, overlap
 from kvcanon.live.recording import BadRecording, Recording
-from kvcanon.live.subscriber import Frame
 
 LAW = "EVENT-4"
 """The law that both mismatches break: the sum of the events is exactly what is resident."""
@@ -117,19 +117,16 @@ def audit_served(
 
     Raises: BadRecording.
     """
-    pages = AnnouncedPages(Follower(source, config))
+    follower = Follower(source, evolve(config, finding_prompts=True))
     frames = _frames(recording, source)
     waiting = next(frames, None)
     sums, unknown, found = ServedSums(), 0, []
     for line, request in sorted(read_served(log), key=lambda each: each[1].time):
         while waiting is not None and waiting.received <= request.time:
-            pages.follower.take(
-                waiting.sequence, waiting.payload, replayed=waiting.replayed, anew=waiting.anew
-            )
-            pages.note(waiting.payload)
+            follower.take(waiting)
             waiting = next(frames, None)
-        promised = pages.overlap(request.tokens, request.salt, request.lora)
-        if promised is None or not _is_complete(pages.follower):
+        promised = overlap(follower, request.tokens, request.salt, request.lora)
+        if promised is None or not _is_complete(follower):
             unknown += 1
             continue
         sums.add(promised, request)

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Self
 
 import zmq
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from zmq.utils.monitor import recv_monitor_message
 
 from kvcanon.live.endpoints import BadEndpoint, check_endpoint, connect
+from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
 from kvcanon.live.replay_server import END
-from kvcanon.live.sequence import BatchPlace, SequenceTracker
+from kvcanon.live.sequence import BatchPlace, SequenceTracker, checksum_of
 
 REPLAY_SILENCE_MS = 2000
 """How long a replay may be silent before it is given up."""
@@ -35,38 +36,6 @@ MOST_SOURCES = 256
 _ANY_NUMBER = 1 << 63
 
 
-@frozen
-class Source:
-    """A publisher: where it sends, and where it replays."""
-
-    endpoint: str
-    replay_endpoint: str | None = None
-
-
-@frozen
-class Frame:
-    """A batch as it arrived."""
-
-    source: int
-    topic: bytes
-    sequence: int
-    payload: bytes
-    received: float
-    """Seconds since 1970."""
-    replayed: bool = False
-    anew: bool = False
-    """Whether it is known to be of another publisher than the frame before it."""
-
-
-@frozen
-class BrokenFrame:
-    """Parts that are no frame."""
-
-    source: int
-    problem: str
-    received: float
-
-
 @define
 class _Publisher:
     """One publisher, as its subscriber sees it."""
@@ -75,8 +44,8 @@ class _Publisher:
     socket: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
     tracker: SequenceTracker = field(factory=SequenceTracker)
-    filled_to: int = 0
-    """Batches below it that arrive again were given by a replay."""
+    filled: range = range(0)
+    """Batches that a replay gave; they are left out where they arrive after it."""
     was_cut: bool = False
     doubtful: bool = False
     """Whether the connection was made anew, perhaps to another publisher."""
@@ -112,7 +81,7 @@ class Subscriber:
         """The publishers, by the numbers that frames have."""
         return [each.source for each in self._publishers]
 
-    def receive(self, timeout_s: float) -> Iterator[Frame | BrokenFrame]:
+    def receive(self, timeout_s: float) -> Iterator[Arrived]:
         """Give what waits; wait for the first at most `timeout_s`.
 
         No more than `FRAMES_AT_ONCE` of each publisher, so that one that never pauses holds up
@@ -162,7 +131,7 @@ class Subscriber:
             elif publisher.was_cut:
                 publisher.was_cut, publisher.doubtful = False, True
 
-    def _drain(self, number: int, publisher: _Publisher) -> Iterator[Frame | BrokenFrame]:
+    def _drain(self, number: int, publisher: _Publisher) -> Iterator[Arrived]:
         for _ in range(FRAMES_AT_ONCE):
             try:
                 parts = publisher.socket.recv_multipart(zmq.NOBLOCK)
@@ -177,35 +146,40 @@ class Subscriber:
             yield from self._in_order(publisher, frame)
 
     def _in_order(self, publisher: _Publisher, frame: Frame) -> Iterator[Frame]:
-        """The frame, after what is missing before it."""
+        """The frame, after what is missing before it, each with its place."""
         tracker = publisher.tracker
         self._note_connection(publisher)
         anew = publisher.doubtful and not self._goes_on(publisher)
         publisher.doubtful = False
         if anew:
             tracker.forget()
-        before = tracker.expected
-        placed = tracker.place(frame.sequence, frame.payload)
-        if placed.place is BatchPlace.REPEATED and frame.sequence < publisher.filled_to:
+        checksum = checksum_of(frame.payload)
+        looked = tracker.look(frame.sequence, checksum)
+        if looked.place is BatchPlace.REPEATED and frame.sequence in publisher.filled:
             return
-        missed: list[tuple[int, bytes]] = []
-        if placed.place is BatchPlace.AFTER_GAP:
-            first = placed.missing_from
-            goes_on = before is not None and not placed.restarted
+        if looked.place is BatchPlace.AFTER_GAP:
+            first = looked.missing.start
+            goes_on = tracker.expected is not None and not looked.restarted
             # The last batch that was seen comes again, so that another publisher shows itself.
             missed = self._replay(publisher, frame, first - 1 if goes_on else first)
             if goes_on and missed and not tracker.is_same_run(*missed[0]):
                 anew, first = True, 0
-                missed = self._replay(publisher, frame, 0)
-            missed = [item for item in missed if item[0] >= first]
-            tracker.forget()
-            for item in [*missed, (frame.sequence, frame.payload)]:
-                tracker.place(*item)
-            publisher.filled_to = frame.sequence
-        for sequence, payload in missed:
-            yield evolve(frame, sequence=sequence, payload=payload, replayed=True, anew=anew)
-            anew = False
-        yield evolve(frame, anew=anew)
+                missed = self._replay(publisher, frame, first)
+                tracker.forget()
+            publisher.filled = range(first, frame.sequence)
+            for sequence, payload in missed:
+                if sequence >= first:
+                    placed = tracker.place(sequence, checksum_of(payload))
+                    yield evolve(
+                        frame,
+                        sequence=sequence,
+                        payload=payload,
+                        replayed=True,
+                        anew=anew,
+                        placed=placed,
+                    )
+                    anew = False
+        yield evolve(frame, anew=anew, placed=tracker.place(frame.sequence, checksum))
 
     def _goes_on(self, publisher: _Publisher) -> bool:
         """Whether the publisher is the one that was connected before, as far as a replay tells."""

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 from attrs import define, field, frozen
 
-from kvcanon.live.audit import Fold
 from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.frames import Source
 from kvcanon.live.recording import StreamRecorder
-from kvcanon.live.subscriber import Source, Subscriber
+from kvcanon.live.streams import Streams
+from kvcanon.live.subscriber import Subscriber
 
 SHOWN_FINDINGS = 8
 RATE_OVER_S = 5.0
@@ -35,7 +36,7 @@ class StreamWatch:
     config: FollowerConfig
     recorder: StreamRecorder | None = None
     clock: Callable[[], float] = time.monotonic
-    fold: Fold = field(init=False)
+    streams: Streams = field(init=False)
     latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
     began: float = field(init=False)
     lags: dict[int, float] = field(factory=dict)
@@ -43,7 +44,7 @@ class StreamWatch:
     _readings: dict[int, deque[Reading]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.fold = Fold(self.config)
+        self.streams = Streams(self.config)
         self.began = self.clock()
 
     def step(self, timeout_s: float) -> list[StreamFinding]:
@@ -52,8 +53,8 @@ class StreamWatch:
         for arrived in self.subscriber.receive(timeout_s):
             if self.recorder is not None:
                 self.recorder.write(arrived)
-            found += self.fold.take(arrived)
-            sent = self.fold.followers[arrived.source].counts.last_timestamp
+            found += self.streams.take(arrived)
+            sent = self.streams.followers[arrived.source].counts.last_timestamp
             if sent:
                 self.lags[arrived.source] = max(0.0, arrived.received - sent)
         self.latest.extend(found)
@@ -63,7 +64,7 @@ class StreamWatch:
         """The publishers of which no frame came, good or malformed."""
         heard = {
             follower.source
-            for follower in self.fold.followers
+            for follower in self.streams.followers
             if follower.counts.batches or follower.counts.malformed
         }
         return [
@@ -73,7 +74,7 @@ class StreamWatch:
     def read_rates(self) -> None:
         """Take a reading for the rates; call it about once a second."""
         now = self.clock()
-        for follower in self.fold.followers:
+        for follower in self.streams.followers:
             counts = follower.counts
             readings = self._readings.setdefault(follower.source, deque())
             readings.append(Reading(now, counts.events, counts.pages))

@@ -173,7 +173,7 @@ def _beside(options: ProbeOptions, stack: ExitStack) -> StreamBeside:
     # The extra `live` may be missing, and the command works without it.
     from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
     from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
-    from kvcanon.live.subscriber import Source  # noqa: PLC0415
+    from kvcanon.live.frames import Source  # noqa: PLC0415
 
     source = Source(str(options.events), options.replay)
     try:

@@ -17,9 +17,10 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.live.dashboard import dashboard, finding_line
 from kvcanon.live.endpoints import BadEndpoint, endpoint_of_rank
 from kvcanon.live.follower import FollowerConfig, HashRule
+from kvcanon.live.frames import Source
 from kvcanon.live.metrics import start_metrics
 from kvcanon.live.recording import StreamRecorder
-from kvcanon.live.subscriber import Source, Subscriber
+from kvcanon.live.subscriber import Subscriber
 from kvcanon.live.watch import StreamWatch
 
 REFRESH_S = 0.5
@@ -66,7 +67,7 @@ def run_watch(options: WatchOptions) -> int:
             err=True,
         )
     heard = len(silent) < len(watch.subscriber.sources)
-    return BROKEN if not heard or (options.fail_on_violation and watch.fold.total) else 0
+    return BROKEN if not heard or (options.fail_on_violation and watch.streams.total) else 0
 
 
 def sources_of(options: WatchOptions) -> list[Source]:

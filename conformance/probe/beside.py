@@ -14,10 +14,11 @@ from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
 from kvcanon.live.follower import Follower, FollowerConfig
-from kvcanon.live.overlap import AnnouncedPages, Overlap
+from kvcanon.live.frames import Frame, Source
+from kvcanon.live.overlap import Overlap, overlap
 from kvcanon.live.recording import StreamRecorder
 from kvcanon.live.served import PROMISED, ServedRequest, ServedSums, mismatch_of
-from kvcanon.live.subscriber import Frame, Source, Subscriber
+from kvcanon.live.subscriber import Subscriber
 
 QUIET_SECONDS = 0.05
 """How long nothing must come before all events of an idle server have come."""
@@ -44,7 +45,7 @@ def stream_beside(
         recorder = None
         if record is not None:
             recorder = stack.enter_context(StreamRecorder(record, [source]))
-        follower = Follower(0, FollowerConfig(ignored=ignored))
+        follower = Follower(0, FollowerConfig(ignored=ignored, finding_prompts=True))
         made = StreamBeside(subscriber, follower, recorder)
         made.settle("the beginning", JOIN_SECONDS)
         yield made
@@ -66,10 +67,6 @@ class StreamBeside:
     """Requests that were not compared, since several ranks or groups of layers publish."""
     differed: bool = False
     """Whether a difference was found that no late event explains; no other is waited for then."""
-    pages: AnnouncedPages = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.pages = AnnouncedPages(self.follower)
 
     def settle(self, round_name: str, seconds: float | None = None) -> float:
         """Fold what comes until nothing does, and return the time of the earliest batch."""
@@ -85,10 +82,7 @@ class StreamBeside:
                 if not isinstance(each, Frame):
                     findings = self.follower.break_off(each.problem)
                 else:
-                    findings = self.follower.take(
-                        each.sequence, each.payload, replayed=each.replayed, anew=each.anew
-                    )
-                    self.pages.note(each.payload)
+                    findings = self.follower.take(each)
                     earliest = min(earliest, self.follower.counts.last_timestamp)
                 self.batches += 1
                 self.found += [
@@ -109,7 +103,8 @@ class StreamBeside:
         """
         if request.space.extra_key or request.abort_after:
             return None
-        promised = self.pages.overlap(request.tokens, request.space.salt, request.space.lora)
+        space = request.space
+        promised = overlap(self.follower, request.tokens, space.salt, space.lora)
         self.unknown += promised is None
         return promised
 

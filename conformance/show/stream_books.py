@@ -9,11 +9,10 @@ from attrs import define, field, frozen
 
 from kvcanon.conformance.show.event_rows import BookHash
 from kvcanon.conformance.show.sent_pages import pages_sent
-from kvcanon.live.audit import Fold
 from kvcanon.live.decode import SentBatch, UnreadableBatch, decode_batch
 from kvcanon.live.faults import Fault, StreamFinding
-from kvcanon.live.recording import Arrived
-from kvcanon.live.subscriber import Frame
+from kvcanon.live.frames import Arrived, Frame
+from kvcanon.live.streams import Streams
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 
 
@@ -32,7 +31,7 @@ class FoldedBatch:
 class StreamBooks:
     """Follows the publishers of a recording, as an audit does."""
 
-    fold: Fold
+    streams: Streams
     several: bool
     """Whether there are several publishers, so that books are called by theirs."""
     _known: dict[tuple[int, int, int], str] = field(factory=dict)
@@ -42,7 +41,7 @@ class StreamBooks:
         """Fold a batch."""
         source = arrived.source
         batches, restarts = self._counts(source)
-        found = tuple(self.fold.take(arrived))
+        found = tuple(self.streams.take(arrived))
         now_batches, now_restarts = self._counts(source)
         events: list[tuple[str, Event]] = []
         if now_restarts > restarts:
@@ -78,9 +77,9 @@ class StreamBooks:
 
     def _counts(self, source: int) -> tuple[int, int]:
         """Batches that were folded, and how often another publisher took the place of one."""
-        if source >= len(self.fold.followers):
+        if source >= len(self.streams.followers):
             return 0, 0
-        counts = self.fold.followers[source].counts
+        counts = self.streams.followers[source].counts
         return counts.batches, counts.restarts
 
     def _cleared(self, source: int, rank: int | None) -> list[tuple[str, Event]]:

@@ -23,11 +23,11 @@ from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownSte
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks
-from kvcanon.live.audit import Fold
 from kvcanon.live.faults import StreamFinding, shown_key
 from kvcanon.live.follower import FollowerConfig
-from kvcanon.live.recording import Arrived, Recording
-from kvcanon.live.subscriber import Frame
+from kvcanon.live.frames import Arrived, Frame
+from kvcanon.live.recording import Recording
+from kvcanon.live.streams import Streams
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcanon.spec.law import LAWS
@@ -79,7 +79,7 @@ def record_stream(recording: Recording, failure: str | None = None) -> ShownRun:
     survey = _survey(recording)
     at = _chosen(survey, recording, failure)
     window = survey.window(at)
-    books = StreamBooks(Fold(FollowerConfig()), several=len(recording.sources) > 1)
+    books = StreamBooks(Streams(FollowerConfig()), several=len(recording.sources) > 1)
     rows, left_out = _first_rows(recording, window, books)
     packer = StepPacker(None, folded=rows)
     blocks = {medium: [float(rows.blocks[medium])] for medium in Medium}
@@ -109,17 +109,17 @@ def record_stream(recording: Recording, failure: str | None = None) -> ShownRun:
 
 
 def _survey(recording: Recording) -> StreamSurvey:
-    fold, pages = Fold(FollowerConfig()), array("Q")
+    streams, pages = Streams(FollowerConfig()), array("Q")
     finds: list[tuple[int, StreamFinding]] = []
     before = 0
     for index, arrived in enumerate(recording.frames()):
-        kept = len(fold.findings)
-        fold.take(arrived)
-        finds += [(index, each) for each in fold.findings[kept:]]
-        so_far = sum(each.counts.pages for each in fold.followers)
+        kept = len(streams.findings)
+        streams.take(arrived)
+        finds += [(index, each) for each in streams.findings[kept:]]
+        so_far = sum(each.counts.pages for each in streams.followers)
         pages.append(so_far - before)
         before = so_far
-    return StreamSurvey(pages, tuple(finds), fold.by_law())
+    return StreamSurvey(pages, tuple(finds), streams.by_law())
 
 
 def _chosen(survey: StreamSurvey, recording: Recording, failure: str | None) -> int | None:

@@ -17,8 +17,9 @@ from kvcanon.lab.bench.memory import resident_bytes
 from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
 from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.frames import Frame, Source
 from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import Frame, Source, Subscriber
+from kvcanon.live.subscriber import Subscriber
 from kvcanon.live.watch import StreamWatch
 
 ANYWHERE = "tcp://127.0.0.1:*"
@@ -167,12 +168,12 @@ def watch_rate(page_size: int, events: int) -> StreamRate:
     ):
         watch = StreamWatch(subscriber, FollowerConfig())
         waiting = iter(batches)
-        while not watch.fold.followers:
+        while not watch.streams.followers:
             sender.publish(next(waiting))
             watch.step(0.1)
         for batch in waiting:
             sender.publish(batch)
-        counts = watch.fold.followers[0].counts
+        counts = watch.streams.followers[0].counts
         seen, spent = counts.pages, 0.0
         while counts.batches < len(batches):
             began = time.thread_time()
@@ -193,7 +194,7 @@ def ledger_memory(blocks: int) -> LedgerMemory:
     stored = number = 0
     seen: list[float] = []
     while stored < 2 * blocks:
-        if follower.take(number, churn.step().encode(0, 1.0, 0)):
+        if follower.take(Frame(0, b"", number, churn.step().encode(0, 1.0, 0), 1.0)):
             raise WrongFold("the ledger found a violation in a sound stream")
         number += 1
         stored += pages

@@ -185,7 +185,7 @@ def _probe(
             return ProbeSession(player, limits).run(), ""
         # A server that is probed without its events needs nothing of the extra `live`.
         from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
-        from kvcanon.live.subscriber import Source  # noqa: PLC0415
+        from kvcanon.live.frames import Source  # noqa: PLC0415
 
         beside = stack.enter_context(stream_beside(Source(events), VLLM_STREAM))
         player.beside = beside

@@ -99,15 +99,23 @@ nb::bytes contents(Ledger& self, int64_t rank_number, int64_t group) {
     return nb::bytes(bytes.data(), bytes.size());
 }
 
-nb::object find(Ledger& self, int64_t rank_number, int64_t group, uint64_t key) {
+// The media of a prompt's leading pages, as bits. A token that is no 32-bit number is in no page.
+nb::list media_of(Ledger& self, int64_t rank_number, int64_t group, const nb::bytes& seed,
+                  const std::vector<int64_t>& tokens) {
+    nb::list listed;
     const auto rank = self.ranks().find(rank_number);
-    if (rank == self.ranks().end()) return nb::none();
+    if (rank == self.ranks().end()) return listed;
     const auto book = rank->second.books.find(group);
-    if (book == rank->second.books.end()) return nb::none();
-    const Block* block = book->second.table.find(key);
-    if (block == nullptr) return nb::none();
-    return nb::make_tuple(block->media, block->depth, block->parent,
-                          nb::bytes(reinterpret_cast<const char*>(block->digest), HASH_BYTES));
+    if (book == rank->second.books.end()) return listed;
+    Origin origin;
+    if (seed.size() > HASH_BYTES) throw nb::value_error("A seed has 32 bytes.");
+    std::copy_n(static_cast<const uint8_t*>(seed.data()), seed.size(), origin.bytes.begin());
+    origin.length = seed.size();
+    const auto is_token = [](int64_t token) { return token >= 0 && token <= UINT32_MAX; };
+    const std::vector<uint32_t> words(tokens.begin(),
+                                      std::find_if_not(tokens.begin(), tokens.end(), is_token));
+    for (const uint8_t media : book->second.media_of(origin, words)) listed.append(media);
+    return listed;
 }
 
 void bind_stream(nb::module_& m) {
@@ -117,13 +125,14 @@ void bind_stream(nb::module_& m) {
     nb::class_<Ledger>(m, "Ledger")
         .def(
             "__init__",
-            [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed,
-               bool tracing) {
-                new (self) Ledger({static_cast<Hashes>(hashes), host_is_closed, tracing},
-                                  seeds_by(std::move(find_seeds)));
+            [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed, bool tracing,
+               bool finding_prompts) {
+                new (self)
+                    Ledger({static_cast<Hashes>(hashes), host_is_closed, tracing, finding_prompts},
+                           seeds_by(std::move(find_seeds)));
             },
             nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("host_is_closed") = false,
-            nb::arg("tracing") = false)
+            nb::arg("tracing") = false, nb::arg("finding_prompts") = false)
         .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false)
         .def("lose", &Ledger::lose)
         .def("drop", &Ledger::drop)
@@ -135,7 +144,8 @@ void bind_stream(nb::module_& m) {
         .def("books", &books)
         .def_prop_ro("namespaces", [](Ledger& self) { return self.spaces().used(); })
         .def("contents", &contents, nb::arg("rank"), nb::arg("group"))
-        .def("find", &find, nb::arg("rank"), nb::arg("group"), nb::arg("key"));
+        .def("media_of", &media_of, nb::arg("rank"), nb::arg("group"), nb::arg("seed"),
+             nb::arg("tokens"));
 }
 
 }  // namespace

@@ -28,6 +28,19 @@ bool Book::departed(uint64_t key) const {
            departed_[key & (DEPARTED - 1)] == (static_cast<uint32_t>(key >> 32) | 1);
 }
 
+std::vector<uint8_t> Book::media_of(Origin seed, const std::vector<uint32_t>& tokens) {
+    std::vector<uint8_t> media;
+    const auto size = static_cast<size_t>(block_size);
+    for (size_t at = 0; size != 0 && at + size <= tokens.size(); at += size) {
+        const auto key = announced.find(seed, tokens.data() + at, size);
+        const Block* block = key ? table.find(*key) : nullptr;
+        if (block == nullptr) break;
+        media.push_back(block->media);
+        seed = Origin::of_page(*key);
+    }
+    return media;
+}
+
 Ledger::Ledger(LedgerOptions options, FindSeeds find_seeds)
     : options_(options), spaces_(std::move(find_seeds)) {}
 
@@ -52,7 +65,7 @@ std::vector<Breach> Ledger::fold(const uint8_t* payload, size_t size, bool begin
         if (event.kind == WireKind::CLEARED) {
             clear(rank);
             ++rank.books[0].counts.cleared;
-            note(2, 0, Seed{}.data());
+            note(Trace::CLEARED, 0, Seed{}.data());
         } else if (event.kind == WireKind::STORED) {
             store(rank, rank.books[event.group], event);
         } else {
@@ -62,9 +75,9 @@ std::vector<Breach> Ledger::fold(const uint8_t* payload, size_t size, bool begin
     return std::move(breaches_);
 }
 
-void Ledger::note(int kind, int medium, const uint8_t* digest) {
+void Ledger::note(Trace what, int medium, const uint8_t* digest) {
     if (!options_.tracing) return;
-    trace_.push_back(static_cast<char>(kind));
+    trace_.push_back(static_cast<char>(what));
     trace_.push_back(static_cast<char>(medium));
     trace_.append(reinterpret_cast<const char*>(digest), HASH_BYTES);
 }
@@ -101,8 +114,8 @@ int Ledger::medium_of(const WireEvent& event) {
     // The oldest forms have no medium, and know of the device alone.
     if (!event.medium.is_there || name == "GPU") return GPU_MEDIUM;
     if (name == "CPU_PINNED" || name == "CPU") return HOST_MEDIUM;
-    if (name == "DISK" || name == "STORAGE") return 2;
-    if (name == "EXTERNAL") return 3;
+    if (name == "DISK" || name == "STORAGE") return DISK_MEDIUM;
+    if (name == "EXTERNAL") return EXTERNAL_MEDIUM;
     breach(Fault::UNKNOWN_MEDIUM, event, 0, OTHER_MEDIUM, 0, 0, 0);
     return OTHER_MEDIUM;
 }
@@ -189,7 +202,7 @@ Block& Ledger::put(Rank& rank, Book& book, const WireEvent& event, uint32_t page
         breach(Fault::STORED_TWICE, event, page, medium, block->key, 0, block->depth);
     }
     block->epoch = rank.epoch;
-    note(0, medium, block->digest);
+    note(Trace::STORED, medium, block->digest);
     return *block;
 }
 
@@ -232,6 +245,24 @@ void Ledger::describe(Book& book, const WireEvent& event, uint32_t page, const B
     wanted.depth = before != nullptr ? before->depth + 1 : (is_first ? 1 : 0);
 }
 
+// Remember the pages of a store by their tokens and what is before them.
+void Ledger::note_announced(Book& book, const WireEvent& event, const Space& space) {
+    Origin origin;
+    if (event.has_parent) {
+        origin = Origin::of_page(event.parent.key);
+    } else {
+        const std::vector<Seed> seeds = spaces_.seeds_of_prompts(space);
+        if (!seeds.empty()) origin = {seeds[0], HASH_BYTES};
+    }
+    const uint32_t* words = batch_.words.data() + event.first_word;
+    const auto page_words = static_cast<size_t>(event.block_size) * event.unit_words;
+    for (uint32_t page = 0; page < event.ids; ++page) {
+        const uint64_t key = batch_.ids[event.first_id + page].key;
+        book.announced.note(origin, words + page * page_words, page_words, key);
+        origin = Origin::of_page(key);
+    }
+}
+
 void Ledger::store(Rank& rank, Book& book, const WireEvent& event) {
     if (event.ids == 0 && event.units == 0) return;
     const int medium = medium_of(event);
@@ -245,6 +276,7 @@ void Ledger::store(Rank& rank, Book& book, const WireEvent& event) {
         if (event.has_parent) check_parent(rank, book, event, before, medium);
         space = space_of(event, before, stated, medium);
         chain = begin_chain(event, before, space);
+        if (options_.finding_prompts) note_announced(book, event, spaces_.at(stated));
     }
     for (uint32_t page = 0; page < event.ids; ++page) {
         Block wanted{};
@@ -275,7 +307,7 @@ bool Ledger::take_off(Rank& rank, Book& book, const WireEvent& event, uint32_t p
     block->media = static_cast<uint8_t>(block->media & ~bit);
     ++book.counts.removed[static_cast<size_t>(medium)];
     --book.counts.blocks[static_cast<size_t>(medium)];
-    note(1, medium, block->digest);
+    note(Trace::REMOVED, medium, block->digest);
     const int closed = closed_index(medium);
     const auto counted = static_cast<uint8_t>(closed == 0 ? COUNTED : COUNTED_TOO);
     if (closed < 0 || (block->flags & counted) == 0) return true;

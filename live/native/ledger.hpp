@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "announced_pages.hpp"
 #include "block_table.hpp"
 #include "spaces.hpp"
 #include "wire_batch.hpp"
@@ -65,11 +66,17 @@ struct LedgerOptions {
     bool host_is_closed = false;
     // Whether to keep a trace of what happened to which page, for comparisons.
     bool tracing = false;
+    // Whether to remember the pages that were announced, so that prompts can be looked up.
+    bool finding_prompts = false;
 };
 
 // GPU, host, disk, external, and media whose names are not known.
 constexpr size_t WIRE_MEDIA = 5;
-constexpr int GPU_MEDIUM = 0, HOST_MEDIUM = 1, OTHER_MEDIUM = 4;
+constexpr int GPU_MEDIUM = 0, HOST_MEDIUM = 1, DISK_MEDIUM = 2, EXTERNAL_MEDIUM = 3,
+              OTHER_MEDIUM = 4;
+
+// What a trace says of a page.
+enum class Trace : char { STORED, REMOVED, CLEARED };
 
 struct BookCounts {
     std::array<uint64_t, WIRE_MEDIA> blocks{}, stored{}, removed{};
@@ -85,8 +92,13 @@ class Book {
   public:
     BlockTable table;
     BookCounts counts;
+    AnnouncedPages announced;
     // Units of a block; 0 before the first store.
     int64_t block_size = 0;
+
+    // The media of a prompt's leading pages, a bit for each, up to the first that is nowhere.
+    // `seed` is that of its namespace.
+    std::vector<uint8_t> media_of(Origin seed, const std::vector<uint32_t>& tokens);
 
     // The block left: if it is stored again soon, it came back.
     void note_departure(uint64_t key);
@@ -122,8 +134,7 @@ class Ledger {
     void drop();
 
     const WireBatch& batch() const { return batch_; }
-    // What happened since the last call: 34 bytes each, the kind (0 stored, 1 removed, 2 cleared),
-    // the medium and the digest.
+    // What happened since the last call: 34 bytes each, a `Trace`, the medium and the digest.
     std::string take_trace() { return std::exchange(trace_, std::string()); }
     std::map<int64_t, Rank>& ranks() { return ranks_; }
     Spaces& spaces() { return spaces_; }
@@ -158,7 +169,8 @@ class Ledger {
     void check_children(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
                         const Block& block);
     void count_child(Block& block, Block* before, int medium);
-    void note(int kind, int medium, const uint8_t* digest);
+    void note_announced(Book& book, const WireEvent& event, const Space& space);
+    void note(Trace what, int medium, const uint8_t* digest);
     int closed_index(int medium) const;
     int medium_of(const WireEvent& event);
     void breach(Fault fault, const WireEvent& event, uint32_t page, int medium, uint64_t key,

@@ -56,6 +56,18 @@ uint32_t Spaces::number_of(const WireEvent& event) {
     return number;
 }
 
+std::vector<Seed> Spaces::seeds_of_prompts(const Space& space) const {
+    const auto is_blank = [](const Text& text) { return text.is_there && text.value.empty(); };
+    if (!space.extra_key.is_there && !is_blank(space.salt) && !is_blank(space.lora)) {
+        return space.seeds;
+    }
+    Space known;
+    known.extra = space.extra;
+    if (!space.salt.value.empty()) known.salt = space.salt;
+    if (!space.lora.value.empty()) known.lora = space.lora;
+    return find_seeds_(known);
+}
+
 void Spaces::release(uint32_t number) {
     if (--spaces_[number].blocks != 0) return;
     --used_;

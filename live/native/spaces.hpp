@@ -45,6 +45,9 @@ class Spaces {
     // The number of the namespace that an event names; 0 is the default one.
     uint32_t number_of(const WireEvent& event);
     Space& at(uint32_t number) { return spaces_[number]; }
+    // The seeds of a namespace to those who know prompts by their salt and LoRA alone, where empty
+    // texts are none.
+    std::vector<Seed> seeds_of_prompts(const Space& space) const;
     // How many have blocks.
     size_t used() const { return used_; }
     void hold(uint32_t number) { used_ += spaces_[number].blocks++ == 0 ? 1 : 0; }

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,43 @@ def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=there.variables, capture_output=True, text=True, check=False, timeout=240
     )
+
+
+@contextmanager
+def started_in(
+    release: str, *arguments: str, log: Path | None = None, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run its Python with pipes to stdin and stdout, and kill it at the end."""
+    there = peer(release)
+    with ExitStack() as stack:
+        errors = None if log is None else stack.enter_context(log.open("wb"))
+        process = subprocess.Popen(
+            [str(there.python), "-W", "ignore", *arguments],
+            env=there.variables | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        yield process
+
+
+def line_of(process: subprocess.Popen[str], begins: str) -> str:
+    """The next line of a process that begins so; it may not end before."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(begins):
+            return line
+    raise AssertionError(f"it ended without a line that begins with {begins!r}")
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Let a process go on that waits for a line."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def broken_in(release: str, code: str, cases: int = 40) -> set[str]:

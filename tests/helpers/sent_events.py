@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,10 +11,13 @@ import msgspec
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
 from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig
+from kvcanon.live.frames import Arrived, Frame, Source
+from kvcanon.live.recording import Recording, StreamRecorder, open_recording
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
 from kvcanon.spec.types import DEFAULT_NAMESPACE, GPU, Medium, Namespace, Page
 
+ENGINE = ("tcp://engine:5557",)
 CLEARED: dict[str, Any] = {"type": "AllBlocksCleared"}
 SALTED = Namespace(cache_salt="tenant")
 TUNED = Namespace(lora="tuned", cache_salt="s")
@@ -99,6 +103,11 @@ def batch(*events: object, rank: int = 0, at: float = 1.0) -> bytes:
     return msgspec.msgpack.encode([at, list(events), rank])
 
 
+def frame(number: int, *events: object, rank: int = 0, source: int = 0) -> Frame:
+    """A batch as it arrives."""
+    return Frame(source, b"", number, batch(*events, rank=rank), 1.0)
+
+
 def followed(
     *batches: Sequence[object], config: FollowerConfig | None = None
 ) -> tuple[Follower, list[StreamFinding]]:
@@ -106,5 +115,24 @@ def followed(
     follower = Follower(config=config)
     found: list[StreamFinding] = []
     for number, events in enumerate(batches):
-        found += follower.take(number, batch(*events))
+        found += follower.take(frame(number, *events))
     return follower, found
+
+
+def recorded(
+    path: Path, arrived: Iterable[Arrived], *endpoints: str, flush_each: bool = False
+) -> Recording:
+    """A recording of what arrived, of publishers at some addresses."""
+    with StreamRecorder(path, [Source(each) for each in endpoints or ENGINE]) as recorder:
+        for each in arrived:
+            recorder.write(each)
+            if flush_each:
+                recorder.flush()
+    return open_recording(path)
+
+
+def frames_of(*batches: Sequence[object]) -> list[Frame]:
+    """Batches of events as they arrive a second apart, from number 0 and second 1 on."""
+    return [
+        Frame(0, b"", number, batch(*events), 1.0 + number) for number, events in enumerate(batches)
+    ]

@@ -26,8 +26,8 @@ from kvcanon.conformance.show.shown_run import Breach, ShownRun, ShownStep
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.live.frames import BrokenFrame, Frame, Source
 from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import BrokenFrame, Frame, Source
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need

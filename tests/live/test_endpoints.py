@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kvcanon.live import Publisher, Subscriber
+from kvcanon.live import Subscriber
 from kvcanon.live.endpoints import BadEndpoint
-from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import BrokenFrame, Frame, Source
-from sent_events import stores
-
-ANY = "tcp://127.0.0.1:*"
-
-
-def arriving(subscriber: Subscriber, *senders: Publisher) -> Iterator[Frame | BrokenFrame]:
-    """What comes while publishers send."""
-    ends = time.monotonic() + 10
-    while time.monotonic() < ends:
-        for sender in senders:
-            sender.publish(stores(1))
-        yield from subscriber.receive(0.05)
+from kvcanon.live.frames import BrokenFrame, Source
+from loopback import listening, publisher, until
+from sent_events import recorded, stores
 
 
 @pytest.mark.parametrize(
@@ -32,10 +19,9 @@ def arriving(subscriber: Subscriber, *senders: Publisher) -> Iterator[Frame | Br
 )
 def test_addresses_that_nobody_can_connect_to_are_refused(endpoint: str) -> None:
     """Those of publishers, and those of replays, which are asked only once a batch is missed."""
-    with pytest.raises(BadEndpoint, match="is no address to connect to"):
-        Subscriber([endpoint])
-    with pytest.raises(BadEndpoint, match="is no address to connect to"):
-        Subscriber([Source("tcp://127.0.0.1:5557", endpoint)])
+    for source in (endpoint, Source("tcp://127.0.0.1:5557", endpoint)):
+        with pytest.raises(BadEndpoint, match="is no address to connect to"):
+            Subscriber([source])
 
 
 def test_more_publishers_than_a_recording_numbers_are_refused() -> None:
@@ -48,33 +34,27 @@ def test_more_publishers_than_a_recording_numbers_are_refused() -> None:
 def test_publishers_are_followed_over_ipv6() -> None:
     """Live, and by replay."""
     try:
-        sender = Publisher("tcp://[::1]:*", replay_endpoint="tcp://[::1]:*", binds_endpoint=True)
+        sender = publisher("tcp://[::1]:*", replay_endpoint="tcp://[::1]:*")
     except BadEndpoint:
         pytest.skip("this machine has no IPv6")
     with sender:
         for _ in range(3):
             sender.publish(stores(1))
-        with Subscriber([Source(sender.endpoint, sender.replay_endpoint)]) as subscriber:
-            first = next(arriving(subscriber, sender), None)
-    assert isinstance(first, Frame)
-    assert (first.sequence, first.replayed) == (0, True)
+        until(lambda: sender.counts().sent == 3)
+        with listening(sender) as listener:
+            listener.hear(1, lambda: sender.publish(stores(1)))
+    assert (listener.frames[0].sequence, listener.frames[0].replayed) == (0, True)
 
 
 def test_a_topic_that_no_recording_has_room_for_is_no_frame(tmp_path: Path) -> None:
     """It is counted as malformed, and what comes after it is recorded."""
-    got: list[Frame | BrokenFrame] = []
     with (
-        Publisher(ANY, topic="k" * 0x10000, binds_endpoint=True) as broken,
-        Publisher(ANY, topic="k", binds_endpoint=True) as sound,
-        Subscriber([broken.endpoint, sound.endpoint]) as subscriber,
-        StreamRecorder(tmp_path / "a", subscriber.sources) as recorder,
+        publisher(topic="k" * 0x10000) as broken,
+        publisher(topic="k") as sound,
+        listening(broken.endpoint, sound.endpoint) as listener,
     ):
-        for each in arriving(subscriber, broken, sound):
-            recorder.write(each)
-            got.append(each)
-            if {one.source for one in got} == {0, 1}:
-                break
-    problems = {each.problem for each in got if isinstance(each, BrokenFrame)}
-    assert problems == {"has a topic of 65536 bytes, more than 65535"}
-    recorded = list(open_recording(tmp_path / "a").frames())
-    assert [type(each) for each in recorded] == [type(each) for each in got]
+        listener.hear_all(lambda: broken.publish(stores(1)), lambda: sound.publish(stores(1)))
+        problems = {each.problem for each in listener.got if isinstance(each, BrokenFrame)}
+        assert problems == {"has a topic of 65536 bytes, more than 65535"}
+        recording = recorded(tmp_path / "a", listener.got, broken.endpoint, sound.endpoint)
+    assert [type(each) for each in recording.frames()] == [type(each) for each in listener.got]

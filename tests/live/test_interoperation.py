@@ -6,23 +6,23 @@ Neither has a subscriber class; its events have types, with which its own router
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 
 import numpy as np
 import pytest
 
 from array_api import insert, new_cache
-from in_peer import peer
-from kvcanon.live import Follower, Publisher, Subscriber
+from in_peer import go_on, line_of, started_in
+from kvcanon.live import Follower
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
-from kvcanon.live.subscriber import Frame, Source
+from kvcanon.live.frames import Source
 from kvcanon.optimized._core import PackedEvents
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.types import Counts, Namespace
+from loopback import listening, publisher
 from sent_events import ALL_KINDS, SALTED
 
 PUBLISH = """
@@ -30,8 +30,9 @@ import sys, time
 from {module} import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch, ZmqEventPublisher
 replay = "ipc://{folder}/replay"
 publisher = ZmqEventPublisher(0, "ipc://{folder}/events", replay_endpoint=replay, topic="kv")
-print("ready", flush=True)
 publisher.publish(KVEventBatch(1.0, [AllBlocksCleared()]))
+publisher._event_queue.join()
+print("ready", flush=True)
 sys.stdin.readline()
 number = 0
 while True:
@@ -90,42 +91,21 @@ print(msgspec.json.encode([ranks, told]).decode())
 )
 def test_engines_decode_our_stream(release: str, module: str, dialect: Dialect) -> None:
     """What we publish, live and by replay, packed and listed, an engine's types decode whole."""
-    there = peer(release)
-    anywhere = "tcp://127.0.0.1:*"
-    with Publisher(
-        anywhere,
-        replay_endpoint=anywhere,
-        binds_endpoint=True,
-        topic="kv",
-        dialect=dialect,
-        rank=2,
-    ) as sender:
-        packed = packed_events()
-        encoded = (
-            encode_batch(ALL_KINDS, dialect, 1.0, 2),
-            packed.encode(DIALECTS.index(dialect), 1.0, 2),
-        )
+    packed = packed_events()
+    encoded = (
+        encode_batch(ALL_KINDS, dialect, 1.0, 2),
+        packed.encode(DIALECTS.index(dialect), 1.0, 2),
+    )
+    with publisher(topic="kv", dialect=dialect, rank=2) as sender:
         sender.publish(ALL_KINDS)
         sender.publish(packed)
-        code = SUBSCRIBE.format(module=module)
-        arguments = [str(sender.endpoint), str(sender.replay_endpoint), "3"]
-        reader = subprocess.Popen(
-            [str(there.python), "-W", "ignore", "-c", code, *arguments],
-            env=there.variables,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert reader.stdout is not None
-            while "ready" not in (line := reader.stdout.readline()):
-                assert line, "the engine's reader ended"
+        ends = (sender.endpoint, str(sender.replay_endpoint), "3")
+        with started_in(release, "-c", SUBSCRIBE.format(module=module), *ends) as reader:
+            line_of(reader, "ready")
             while reader.poll() is None:
                 sender.publish([AllBlocksCleared()])
                 time.sleep(0.1)
-            ranks, told = json.loads(reader.stdout.read())
-        finally:
-            reader.kill()
-            reader.communicate()
+            ranks, told = json.loads(line_of(reader, "["))
     assert ranks == [2, 2, 2]
     wanted = [each for payload in encoded for each in decode_batch(payload).events]
     assert [kind for kind, _ in told] == [*(each.kind for each in wanted), "AllBlocksCleared"]
@@ -164,41 +144,19 @@ def test_publishers_of_engines_are_followed(
     release: str, module: str, extra: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Who joins late gets the first batches by the engine's own replay, and misses none."""
-    there = peer(release)
     folder = tmp_path_factory.mktemp("zmq")
     code = PUBLISH.format(module=module, folder=folder, extra=extra)
-    engine = subprocess.Popen(
-        [str(there.python), "-W", "ignore", "-c", code],
-        env=there.variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert engine.stdin is not None
-        assert engine.stdout is not None
-        while "ready" not in (line := engine.stdout.readline()):
-            assert line, "the engine's publisher ended"
-        engine.stdin.write("\n")
-        engine.stdin.flush()
-        follower, found, replayed = Follower(), [], 0
-        source = Source(f"ipc://{folder}/events", f"ipc://{folder}/replay")
-        with Subscriber([source]) as subscriber:
-            end = time.monotonic() + 30
-            while follower.counts.batches < 40:
-                assert time.monotonic() < end
-                for frame in subscriber.receive(0.1):
-                    assert isinstance(frame, Frame)
-                    assert frame.topic == b"kv"
-                    replayed += frame.replayed
-                    found += follower.take(
-                        frame.sequence, frame.payload, replayed=frame.replayed, anew=frame.anew
-                    )
-    finally:
-        engine.kill()
-        engine.communicate()
+    source = Source(f"ipc://{folder}/events", f"ipc://{folder}/replay")
+    with started_in(release, "-c", code) as engine:
+        line_of(engine, "ready")
+        go_on(engine)
+        with listening(source) as listener:
+            listener.hear(40)
+    follower = Follower()
+    found = [each for frame in listener.frames for each in follower.take(frame)]
+    assert {each.topic for each in listener.frames} == {b"kv"}
     assert not found
-    assert replayed >= 1
+    assert follower.counts.replayed >= 1
     assert follower.counts.lost == 0
     assert follower.books()[0].complete
     assert follower.books()[0].blocks() == {"GPU": follower.counts.batches - 1}

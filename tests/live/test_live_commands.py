@@ -22,14 +22,13 @@ from kvcanon.live import Publisher, Subscriber
 from kvcanon.live.dashboard import amount, dashboard
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.metrics import start_metrics
-from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import Frame, Source
+from kvcanon.live.recording import open_recording
 from kvcanon.live.watch import StreamWatch
 from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.law import LAWS
-from sent_events import CLEARED, batch, remove, removes, store, stores
+from loopback import listening, publisher, until
+from sent_events import CLEARED, frame, frames_of, recorded, remove, removes, store, stores
 
-ANY = "tcp://127.0.0.1:*"
 PROMPT = store([10, 20, 30])
 
 
@@ -37,7 +36,7 @@ PROMPT = store([10, 20, 30])
 def publishing(*batches: list[Event]) -> Iterator[Publisher]:
     """A publisher that sends batches, and then a sound one every few milliseconds."""
     over = threading.Event()
-    with Publisher(ANY, replay_endpoint=ANY, binds_endpoint=True) as sender:
+    with publisher() as sender:
 
         def send() -> None:
             for events in batches:
@@ -56,12 +55,9 @@ def publishing(*batches: list[Event]) -> Iterator[Publisher]:
             thread.join()
 
 
-def recorded(path: Path, *batches: list[dict[str, Any]]) -> str:
+def stream(path: Path, *batches: list[dict[str, Any]]) -> str:
     """A recording of batches, and its path."""
-    with StreamRecorder(path, [Source("tcp://engine:5557")]) as recorder:
-        for number, events in enumerate(batches):
-            recorder.write(Frame(0, b"", number, batch(*events), 1.0))
-    return str(path)
+    return str(recorded(path, frames_of(*batches)).path)
 
 
 def watched(sender: Publisher, *options: str) -> list[str]:
@@ -110,7 +106,7 @@ def test_a_watch_does_not_overwrite_a_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ends with 2 before it listens; an empty file may be written."""
-    path = Path(recorded(tmp_path / "a", [CLEARED]))
+    path = Path(stream(tmp_path / "a", [CLEARED]))
     before = path.read_bytes()
     watch = ["watch", "tcp://127.0.0.1:1", "--seconds", "0.1", "--record"]
     assert main([*watch, str(path)]) == 2
@@ -124,14 +120,14 @@ def test_a_recording_without_events_is_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It ends with 1, and says that no law was checked."""
-    shown = read(capsys, "audit", recorded(tmp_path / "a"), code=1)
+    shown = read(capsys, "audit", stream(tmp_path / "a"), code=1)
     assert "There are no events, so no law was checked." in shown
     assert "No law is broken" not in shown
 
 
 def test_audit_shows_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It ends with 1, and prints the law, the events that show it, and what a router believes."""
-    path = recorded(tmp_path / "a", [CLEARED], [PROMPT], [PROMPT | {"medium": "CPU"}], [PROMPT])
+    path = stream(tmp_path / "a", [CLEARED], [PROMPT], [PROMPT | {"medium": "CPU"}], [PROMPT])
     shown = read(capsys, "audit", path, code=1)
     assert "EVENT-2 at source 0 batch 3 event 0" in shown
     assert "Shown by 2 events:" in shown
@@ -146,8 +142,8 @@ def test_audit_shows_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_audit_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --against it says whether the streams are equal, and where they differ."""
-    first = recorded(tmp_path / "a", [CLEARED], [PROMPT])
-    second = recorded(tmp_path / "b", [CLEARED], [PROMPT], [remove(PROMPT["block_hashes"][2:])])
+    first = stream(tmp_path / "a", [CLEARED], [PROMPT])
+    second = stream(tmp_path / "b", [CLEARED], [PROMPT], [remove(PROMPT["block_hashes"][2:])])
     assert "are equal, in order" in read(capsys, "audit", first, "--against", first)
     shown = read(capsys, "audit", first, "--against", second, code=1)
     assert "1 blocks removed from GPU" in shown
@@ -167,7 +163,7 @@ def test_wrong_commands_are_refused_in_one_line(
     many = ("watch", "tcp://a:1", "tcp://b:1", "--ranks", "129")
     assert "258 publishers are too many" in usage_error(capsys, *many)
     usage_error(capsys, "audit", str(tmp_path / "none"))
-    path = recorded(tmp_path / "a", [CLEARED])
+    path = stream(tmp_path / "a", [CLEARED])
     usage_error(capsys, "audit", path, "--against", path, "--source", "3")
 
 
@@ -190,15 +186,13 @@ def test_metrics_and_dashboard_tell_what_is_held() -> None:
     """A scrape and the dashboard have the blocks, the tokens, the gaps and the broken laws."""
     with (
         publishing([AllBlocksCleared(), *stores(10, 20)], removes(stores(10, 20, 30))) as sender,
-        Subscriber([Source(sender.endpoint, sender.replay_endpoint)]) as subscriber,
+        listening(sender) as listener,
     ):
-        watch = StreamWatch(subscriber, FollowerConfig())
+        watch = StreamWatch(listener.subscriber, FollowerConfig())
         assert "waiting" in rendered(watch)
-        end = time.monotonic() + 10
-        while not watch.fold.total:
-            assert time.monotonic() < end
-            watch.step(0.05)
-            watch.read_rates()
+        watch.read_rates()
+        until(lambda: bool(watch.streams.total), lambda: watch.step(0.05))
+        watch.read_rates()
         port, close = start_metrics(watch, 0)
         try:
             url = f"http://127.0.0.1:{port}/metrics"
@@ -228,18 +222,14 @@ def test_addresses_are_shown_as_they_are(
     addresses = ("tcp://[fe80::1]:5557", "ipc:///tmp/[/x]")
     with Subscriber(addresses) as subscriber:
         shown = rendered(StreamWatch(subscriber, FollowerConfig()))
-    with StreamRecorder(tmp_path / "a", [Source(each) for each in addresses]) as recorder:
-        for number in range(2):
-            recorder.write(Frame(number, b"", 0, batch(CLEARED), 1.0))
-    audited = read(capsys, "audit", str(tmp_path / "a"))
+    sent = [frame(0, CLEARED, source=source) for source in range(2)]
+    audited = read(capsys, "audit", str(recorded(tmp_path / "a", sent, *addresses).path))
     for each in addresses:
         assert each in shown
         assert each in audited
 
 
-def test_a_full_disk_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_full_disk_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The line says which file cannot be written."""
     with publishing([AllBlocksCleared()]) as sender:
         assert main(watched(sender, "--seconds", "20", "--record", "/dev/full")) == 2
@@ -249,10 +239,5 @@ def test_a_full_disk_is_named(
 
 def test_amounts_are_short() -> None:
     """A large number has three figures and a unit."""
-    assert [amount(each) for each in (0, 999, 1500, 2_340_000, 5e9)] == [
-        "0",
-        "999",
-        "1.5k",
-        "2.34M",
-        "5G",
-    ]
+    amounts = {0: "0", 999: "999", 1500: "1.5k", 2_340_000: "2.34M", 5e9: "5G"}
+    assert {number: amount(number) for number in amounts} == amounts

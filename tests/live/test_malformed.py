@@ -10,30 +10,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvcanon.live._stream import Ledger, MalformedFrame
-from kvcanon.live.decode import UnreadableBatch, decode_batch
+from kvcanon.live.decode import STORED_PLACES, UnreadableBatch, decode_batch
 from kvcanon.live.faults import Fault
 from kvcanon.live.follower import Follower
+from kvcanon.live.frames import Frame
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.spec.hashing import page_hashes
-from sent_events import CLEARED, batch, remove, store
+from sent_events import CLEARED, batch, followed, frame, remove, store
 
 EXAMPLES = max(500, settings().max_examples)
 """10,000 of each kind in `make malformed`."""
 GOOD = batch(CLEARED, store([10, 20, 30], cache_salt="s"), remove([1, 2]), rank=3)
 
-FIELDS = [
-    "type",
-    "block_hashes",
-    "token_ids",
-    "block_size",
-    "parent_block_hash",
-    "medium",
-    "extra_keys",
-    "group_idx",
-    "cache_salt",
-    "lora_name",
-    "novel",
-]
+FIELDS = [*STORED_PLACES, "cache_salt", "novel"]
 
 VALUES = st.recursive(
     st.none()
@@ -44,15 +33,15 @@ VALUES = st.recursive(
     | st.binary(max_size=70)
     | st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "GPU"]),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(FIELDS),
-            inner,
-            max_size=7,
-        )
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=7)
     ),
     max_leaves=12,
 )
+
+
+def taken(follower: Follower, number: int, payload: bytes) -> set[Fault]:
+    """What a payload breaks."""
+    return {each.fault for each in follower.take(Frame(0, b"", number, payload, 1.0))}
 
 
 def fold(payload: bytes) -> bool:
@@ -69,14 +58,9 @@ def plain(value: object) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-def in_batch(events: object) -> bytes:
-    """Any values in the place of events."""
-    return msgspec.msgpack.encode([1.0, events, 0])
-
-
 KINDS: dict[str, st.SearchStrategy[bytes]] = {
     "values": VALUES.map(plain),
-    "events": st.lists(VALUES, max_size=4).map(in_batch),
+    "events": st.lists(VALUES, max_size=4).map(lambda events: batch(*events)),
     "bytes": st.binary(max_size=200),
 }
 ODD = [
@@ -99,8 +83,7 @@ def test_any_frame_is_folded_or_counted(kind: str) -> None:
     @example(ODD[1])
     def take(payload: bytes) -> None:
         before = [book.blocks() for book in follower.books()]
-        found = follower.take(seen[0], payload)
-        refused = Fault.MALFORMED in {each.fault for each in found}
+        refused = Fault.MALFORMED in taken(follower, seen[0], payload)
         seen[0] += 1
         seen[1] += refused
         assert refused is not fold(payload)
@@ -128,8 +111,7 @@ def test_damaged_batches_are_folded_or_refused() -> None:
                 del damaged[at : at + drawn.randint(1, 9)]
             else:
                 damaged[at:at] = drawn.randbytes(drawn.randint(1, 5))
-        found = follower.take(number, bytes(damaged))
-        is_refused = Fault.MALFORMED in {each.fault for each in found}
+        is_refused = Fault.MALFORMED in taken(follower, number, bytes(damaged))
         assert is_refused is not fold(bytes(damaged))
         refused += is_refused
     assert follower.counts.malformed == refused
@@ -146,14 +128,13 @@ def test_a_cut_batch_is_refused(length: int) -> None:
 
 def test_a_malformed_batch_is_counted_and_changes_nothing() -> None:
     """It is one finding; what was folded before stays, and what comes after is folded."""
-    follower = Follower()
-    follower.take(0, batch(CLEARED, store([10, 20])))
-    (found,) = follower.take(1, batch(store([50]), {"type": "BlockStored", "block_hashes": 5}))
+    follower, _ = followed([CLEARED, store([10, 20])])
+    (found,) = follower.take(frame(1, store([50]), {"type": "BlockStored", "block_hashes": 5}))
     assert found.fault is Fault.MALFORMED
     assert "block_hashes is no array" in found.what
     assert follower.counts.malformed == 1
     assert follower.books()[0].blocks() == {"GPU": 2}
-    assert not follower.take(2, batch(store([90])))
+    assert not follower.take(frame(2, store([90])))
     assert follower.books()[0].blocks() == {"GPU": 3}
     (found,) = follower.break_off("has 2 parts")
     assert (found.fault, follower.counts.malformed) == (Fault.MALFORMED, 2)
@@ -164,9 +145,9 @@ def test_a_malformed_batch_is_counted_and_changes_nothing() -> None:
     [
         (b"", "ends in the middle"),
         (batch() + b"\0", "bytes follow the batch"),
-        (msgspec.msgpack.encode({"events": []}), "the batch is no array"),
-        (msgspec.msgpack.encode([1.0]), "has no events"),
-        (msgspec.msgpack.encode(["now", []]), "the time is no number"),
+        (plain({"events": []}), "the batch is no array"),
+        (plain([1.0]), "has no events"),
+        (plain(["now", []]), "the time is no number"),
         (batch([]), "an event has no type"),
         (batch({"block_hashes": [1]}), "an event has no type"),
         (batch({"type": "BlockRemoved"}), "has no block_hashes"),
@@ -191,9 +172,9 @@ def test_what_is_not_known_is_skipped() -> None:
     """Fields, types of events and parts of a batch that are not known change nothing."""
     novel = {"type": "BlockLoaned", "to": [1, {"a": msgspec.msgpack.Ext(5, b"abc")}]}
     known = store([10, 20]) | {"novel": {"x": [1.5, None]}, "session_id": "s"}
-    payload = msgspec.msgpack.encode([1.0, [CLEARED, novel, known], 2, "more", [1]])
+    payload = plain([1.0, [CLEARED, novel, known], 2, "more", [1]])
     follower = Follower()
-    assert not follower.take(0, payload)
+    assert not taken(follower, 0, payload)
     assert follower.counts.unknown_events == 1
     (book,) = follower.books()
     assert (book.rank, book.blocks()) == (2, {"GPU": 2})
@@ -209,25 +190,22 @@ def test_what_is_not_known_is_skipped() -> None:
 def test_the_oldest_forms_have_no_medium(parts: list[object]) -> None:
     """Arrays without a medium, and batches without a rank, are of the device of rank 0."""
     follower = Follower()
-    payload = msgspec.msgpack.encode([1, [["AllBlocksCleared"], parts]])
-    assert not follower.take(0, payload)
+    payload = plain([1, [["AllBlocksCleared"], parts]])
+    assert not taken(follower, 0, payload)
     assert follower.books()[0].blocks() == {"GPU": 1}
-    assert not follower.take(1, msgspec.msgpack.encode([2, [["BlockRemoved", [7]]]]))
+    assert not taken(follower, 1, plain([2, [["BlockRemoved", [7]]]]))
     assert follower.books()[0].blocks() == {"GPU": 0}
 
 
 def test_hashes_of_bytes_are_known_by_their_first_eight() -> None:
     """VLLM's hashes of 32 bytes are followed, and verified where they are the chain's."""
     hashes = list(page_hashes(b"", [(10, 11, 12, 13), (20, 21, 22, 23)]))
-    follower = Follower()
-    follower.take(0, batch(CLEARED, store([10, 20]) | {"block_hashes": hashes}))
+    follower, _ = followed([CLEARED, store([10, 20]) | {"block_hashes": hashes}])
     assert follower.books()[0].counts["verified"] == 2
-    assert not follower.take(1, batch({"type": "BlockRemoved", "block_hashes": hashes[::-1]}))
+    assert not follower.take(frame(1, {"type": "BlockRemoved", "block_hashes": hashes[::-1]}))
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"\xc1", msgspec.msgpack.encode([1, 2]), b"\x92\x01\x91\x05"]
-)
+@pytest.mark.parametrize("payload", [b"", b"\xc1", plain([1, 2]), b"\x92\x01\x91\x05"])
 def test_the_plain_decoder_refuses(payload: bytes) -> None:
     """The decoder for excerpts refuses what is no batch."""
     with pytest.raises(UnreadableBatch):

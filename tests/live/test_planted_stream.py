@@ -13,6 +13,7 @@ import pytest
 from array_api import insert, new_cache
 from kvcanon.live.dialects import DIALECTS
 from kvcanon.live.follower import Follower, FollowerConfig
+from kvcanon.live.frames import Frame
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, Namespace
 
@@ -55,52 +56,34 @@ def laws_of(sent: Frames) -> list[str]:
     return [
         finding.law_id
         for number, batch in sent
-        for finding in follower.take(number, msgspec.msgpack.encode(batch))
+        for finding in follower.take(Frame(0, b"", number, msgspec.msgpack.encode(batch), 0.0))
     ]
 
 
-def late(sent: Frames, kind: str, suits: Callable[[Event], bool] = bool) -> tuple[list[Any], int]:
-    """The events of a late batch, and the place among them of one that suits."""
-    for _, batch in sent[STEPS // 2 :]:
-        for place, event in enumerate(batch[1]):
-            if event["type"] == kind and suits(event):
-                return batch[1], place
-    raise AssertionError("no event suits")
-
-
-def edited(
-    kind: str, suits: Callable[[Event], bool], edit: Callable[[Event], None]
+def planted(
+    kind: str, suits: Callable[[Event], bool], plant: Callable[[list[Event], int], object]
 ) -> Callable[[Frames], Frames]:
-    """Change one late event."""
+    """Plant a fault at the first late event of a kind that suits."""
 
-    def plant(sent: Frames) -> Frames:
-        events, place = late(sent, kind, suits)
-        edit(events[place])
-        return sent
+    def planting(sent: Frames) -> Frames:
+        late = ((batch[1], at) for _, batch in sent[STEPS // 2 :] for at in range(len(batch[1])))
+        for events, at in late:
+            if events[at]["type"] == kind and suits(events[at]):
+                plant(events, at)
+                return sent
+        raise AssertionError("no event suits")
 
-    return plant
-
-
-def dropped(kind: str, suits: Callable[[Event], bool]) -> Callable[[Frames], Frames]:
-    """Leave one late event out."""
-
-    def plant(sent: Frames) -> Frames:
-        events, place = late(sent, kind, suits)
-        del events[place]
-        return sent
-
-    return plant
+    return planting
 
 
-def doubled(kind: str, suits: Callable[[Event], bool]) -> Callable[[Frames], Frames]:
-    """Send one late event twice."""
+def stored(suits: Callable[[Event], bool], **fields: object) -> Callable[[Frames], Frames]:
+    """Send fields of a store otherwise."""
+    return planted("BlockStored", suits, lambda events, at: events[at].update(fields))
 
-    def plant(sent: Frames) -> Frames:
-        events, place = late(sent, kind, suits)
-        events.insert(place, events[place])
-        return sent
 
-    return plant
+def removed(suits: Callable[[Event], bool], **fields: object) -> Callable[[Frames], Frames]:
+    """Send fields of a remove otherwise."""
+    return planted("BlockRemoved", suits, lambda events, at: events[at].update(fields))
 
 
 def gpu(event: Event) -> bool:
@@ -123,14 +106,9 @@ def salted_root(event: Event) -> bool:
     return gpu(event) and "cache_salt" in event and event["parent_block_hash"] is None
 
 
-def set_to(**fields: object) -> Callable[[Event], None]:
-    """Set fields of an event."""
-    return lambda event: event.update(fields)
-
-
-def swap_hashes(event: Event) -> None:
-    """Give two blocks each other's hashes."""
-    event["block_hashes"][:2] = event["block_hashes"][1::-1]
+def many(event: Event) -> bool:
+    """Whether an event is of several blocks on the device."""
+    return gpu(event) and len(event["block_hashes"]) > 2
 
 
 def host_run(event: Event) -> bool:
@@ -138,24 +116,24 @@ def host_run(event: Event) -> bool:
     return host(event) and len(event["block_hashes"]) > 2
 
 
-def leave_out(event: Event) -> None:
-    """Leave the deepest block out of a remove."""
-    del event["block_hashes"][0]
+def leave_out(events: list[Event], at: int) -> None:
+    """Leave an event out."""
+    del events[at]
 
 
-def without_namespace(event: Event) -> None:
-    """Say that a tenant's block is of nobody."""
-    del event["cache_salt"]
+def double(events: list[Event], at: int) -> None:
+    """Send an event twice."""
+    events.insert(at, events[at])
 
 
-def cut_tokens(event: Event) -> None:
-    """Leave the last token out."""
-    event["token_ids"].pop()
+def swap_hashes(events: list[Event], at: int) -> None:
+    """Give two blocks each other's hashes."""
+    events[at]["block_hashes"][:2] = events[at]["block_hashes"][1::-1]
 
 
-def other_token(event: Event) -> None:
+def other_token(events: list[Event], at: int) -> None:
     """Send another first token."""
-    event["token_ids"][0] += 1
+    events[at]["token_ids"][0] += 1
 
 
 def clear_lost(sent: Frames) -> Frames:
@@ -165,50 +143,60 @@ def clear_lost(sent: Frames) -> Frames:
     return [*sent, *again]
 
 
-MANY: Callable[[Event], bool] = lambda event: gpu(event) and len(event["block_hashes"]) > 2  # noqa: E731
-
-PLANTED: dict[str, tuple[str, Callable[[Frames], Frames]]] = {
-    "a lost frame": ("WIRE-1", lambda sent: sent[:150] + sent[151:]),
-    "ten lost frames": ("WIRE-1", lambda sent: sent[:150] + sent[160:]),
-    "a doubled frame": ("WIRE-1", lambda sent: [*sent[:150], sent[149], *sent[150:]]),
-    "reordered frames": ("WIRE-1", lambda sent: [*sent[:150], sent[151], sent[150], *sent[152:]]),
-    "a lost store": ("EVENT-1", dropped("BlockStored", MANY)),
-    "a lost host store": ("EVENT-2", dropped("BlockStored", host)),
-    "a lost remove": ("EVENT-12", dropped("BlockRemoved", gpu)),
-    "a host block left out of a remove": ("EVENT-12", edited("BlockRemoved", host_run, leave_out)),
-    "a doubled store": ("EVENT-2", doubled("BlockStored", gpu)),
-    "a doubled remove": ("EVENT-2", doubled("BlockRemoved", gpu)),
-    "a lost clear": ("EVENT-2", clear_lost),
-    "a wrong parent": ("EVENT-1", edited("BlockStored", child, set_to(parent_block_hash=12345))),
-    "no parent": ("EVENT-6", edited("BlockStored", child, set_to(parent_block_hash=None))),
-    "a store on the wrong medium": ("EVENT-2", edited("BlockStored", host, set_to(medium="DISK"))),
-    "a remove from the wrong medium": (
-        "EVENT-2",
-        edited("BlockRemoved", gpu, set_to(medium="EXTERNAL")),
-    ),
-    "a medium of no name": ("WIRE-3", edited("BlockRemoved", gpu, set_to(medium="HBM"))),
-    "swapped hashes": ("EVENT-6", edited("BlockStored", MANY, swap_hashes)),
-    "a wrong token": ("EVENT-6", edited("BlockStored", gpu, other_token)),
-    "a tenant's block for all": ("EVENT-6", edited("BlockStored", salted_root, without_namespace)),
-    "a parent of another tenant": (
-        "EVENT-7",
-        edited("BlockStored", child, set_to(cache_salt="another")),
-    ),
-    "a token too few": ("EVENT-9", edited("BlockStored", gpu, cut_tokens)),
-    "no tokens": ("EVENT-9", edited("BlockStored", host, set_to(token_ids=[], block_size=0))),
-    "another block size": ("EVENT-9", edited("BlockStored", MANY, set_to(block_size=8))),
-    "no clear at the start": (
-        "EVENT-13",
-        lambda sent: [(0, [0.0, sent[0][1][1][1:], 0]), *sent[1:]],
-    ),
+PLANTED: dict[str, dict[str, Callable[[Frames], Frames]]] = {
+    "WIRE-1": {
+        "a lost frame": lambda sent: sent[:150] + sent[151:],
+        "ten lost frames": lambda sent: sent[:150] + sent[160:],
+        "a doubled frame": lambda sent: [*sent[:150], sent[149], *sent[150:]],
+        "reordered frames": lambda sent: [*sent[:150], sent[151], sent[150], *sent[152:]],
+    },
+    "WIRE-3": {"a medium of no name": removed(gpu, medium="HBM")},
+    "EVENT-1": {
+        "a lost store": planted("BlockStored", many, leave_out),
+        "a wrong parent": stored(child, parent_block_hash=12345),
+    },
+    "EVENT-2": {
+        "a lost host store": planted("BlockStored", host, leave_out),
+        "a doubled store": planted("BlockStored", gpu, double),
+        "a doubled remove": planted("BlockRemoved", gpu, double),
+        "a lost clear": clear_lost,
+        "a store on the wrong medium": stored(host, medium="DISK"),
+        "a remove from the wrong medium": removed(gpu, medium="EXTERNAL"),
+    },
+    "EVENT-6": {
+        "no parent": stored(child, parent_block_hash=None),
+        "swapped hashes": planted("BlockStored", many, swap_hashes),
+        "a wrong token": planted("BlockStored", gpu, other_token),
+        "a tenant's block for all": planted(
+            "BlockStored", salted_root, lambda events, at: events[at].pop("cache_salt")
+        ),
+    },
+    "EVENT-7": {"a parent of another tenant": stored(child, cache_salt="another")},
+    "EVENT-9": {
+        "a token too few": planted(
+            "BlockStored", gpu, lambda events, at: events[at]["token_ids"].pop()
+        ),
+        "no tokens": stored(host, token_ids=[], block_size=0),
+        "another block size": stored(many, block_size=8),
+    },
+    "EVENT-12": {
+        "a lost remove": planted("BlockRemoved", gpu, leave_out),
+        "a host block left out of a remove": planted(
+            "BlockRemoved", host_run, lambda events, at: events[at]["block_hashes"].pop(0)
+        ),
+    },
+    "EVENT-13": {
+        "no clear at the start": lambda sent: [(0, [0.0, sent[0][1][1][1:], 0]), *sent[1:]],
+    },
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found_by_its_law(name: str) -> None:
+@pytest.mark.parametrize(
+    ("law_id", "name"), [(law_id, name) for law_id, named in PLANTED.items() for name in named]
+)
+def test_a_planted_fault_is_found_by_its_law(law_id: str, name: str) -> None:
     """The first law that is found broken is the one that the fault breaks."""
-    law_id, plant = PLANTED[name]
-    found = laws_of(plant(frames()))
+    found = laws_of(PLANTED[law_id][name](frames()))
     assert found, name
     assert found[0] == law_id
 
@@ -218,12 +206,12 @@ def test_the_stream_itself_is_sound(dialect: int) -> None:
     """Without a fault nothing is found; the run stores, removes, and moves between media."""
     follower = Follower(config=WRITE_THROUGH)
     found = [
-        finding
+        finding.law_id
         for number, payload in enumerate(payloads(dialect))
-        for finding in follower.take(number, payload)
+        for finding in follower.take(Frame(0, b"", number, payload, 0.0))
     ]
     # The oldest form has no namespaces, so two thirds of its hashes follow from nothing it says.
-    assert {each.law_id for each in found} <= ({"EVENT-6"} if dialect == 2 else set())
+    assert set(found) <= ({"EVENT-6"} if dialect == 2 else set())
     counts = follower.books()[0].counts
     assert min(counts["stored"][:2] + counts["removed"][:2]) > 100
     assert counts["came_back"]

@@ -4,126 +4,77 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
 import pytest
 import zmq
+from attrs import evolve
 
-from kvcanon.live import Publisher, Subscriber
+from kvcanon.live import Publisher
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.endpoints import BadEndpoint, binds, endpoint_of_rank
 from kvcanon.live.faults import Fault
 from kvcanon.live.follower import Follower
+from kvcanon.live.frames import BrokenFrame, Frame, Source
 from kvcanon.live.publisher import WhenFull
-from kvcanon.live.subscriber import BrokenFrame, Frame, Source
+from kvcanon.live.subscriber import FRAMES_AT_ONCE
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.events import AllBlocksCleared, Event
+from kvcanon.spec.events import AllBlocksCleared
+from loopback import ANY, PATIENCE_S, listening, publisher, source_of, until
 from sent_events import CLEARED, batch, removes, store, stores
 
-ANY = "tcp://127.0.0.1:*"
-PATIENCE_S = 10.0
+
+def published(sender: Publisher, *firsts: int) -> None:
+    """Publish batches of one store each, and wait until they are sent."""
+    for first in firsts:
+        sender.publish(stores(first))
+    until(lambda: not sender.counts().waiting_pages)
 
 
-def publisher(endpoint: str = ANY, **options: object) -> Publisher:
-    """A publisher on loopback that serves replays."""
-    given = {"replay_endpoint": ANY, "binds_endpoint": True, **options}
-    return Publisher(endpoint, **given)  # type: ignore[arg-type]
+def followed(frames: Iterable[Frame]) -> tuple[Follower, set[Fault]]:
+    """Fold frames as the subscriber placed them, which is as a follower places them by itself."""
+    follower, again, found = Follower(), Follower(), set()
+    for frame in frames:
+        broken = follower.take(frame)
+        assert broken == again.take(evolve(frame, placed=None))
+        found |= {each.fault for each in broken}
+    assert follower.counts == again.counts
+    return follower, found
 
 
-def source_of(sender: Publisher) -> Source:
-    """Where a subscriber finds a publisher."""
-    return Source(sender.endpoint, sender.replay_endpoint)
-
-
-def until(
-    condition: Callable[[], bool], step: Callable[[], object] = lambda: time.sleep(0.01)
-) -> None:
-    """Wait for something that must come."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        step()
-
-
-@contextmanager
-def subscribed(*sources: Source) -> Iterator[tuple[Subscriber, list[Frame | BrokenFrame]]]:
-    """A subscriber, and what it received."""
-    with Subscriber(sources) as subscriber:
-        yield subscriber, []
-
-
-def pump(
-    subscriber: Subscriber, got: list[Frame | BrokenFrame], send: Callable[[], object] = bool
-) -> Callable[[], None]:
-    """What sends and receives once."""
-
-    def step() -> None:
-        send()
-        got.extend(subscriber.receive(0.05))
-
-    return step
-
-
-def receive(
-    subscriber: Subscriber, got: list[Frame | BrokenFrame], count: int
-) -> list[Frame | BrokenFrame]:
-    """Receive until there are so many frames."""
-    until(lambda: len(got) >= count, pump(subscriber, got))
-    return got
-
-
-def numbers(got: list[Frame | BrokenFrame]) -> list[int]:
-    """The sequence numbers of frames."""
-    return [each.sequence for each in got if isinstance(each, Frame)]
-
-
-def one(first: int) -> list[Event]:
-    """A batch of one store."""
-    return stores(first)
+def clear(sender: Publisher) -> Callable[[], object]:
+    """What publishes a batch that is a clear."""
+    return lambda: sender.publish([AllBlocksCleared()])
 
 
 def test_a_late_subscriber_gets_everything_by_replay() -> None:
     """Who joins late gets the batches before, marked as replayed, in order and once."""
     with publisher(topic="kv") as sender:
-        for number in range(5):
-            sender.publish(one(number))
-        until(lambda: sender.counts().sent == 5)
-        with subscribed(source_of(sender)) as (subscriber, got):
-            step = iter(range(5, 500))
-
-            def more() -> None:
-                sender.publish(one(next(step)))
-                got.extend(subscriber.receive(0.05))
-
-            until(lambda: len(got) >= 8, more)
-    assert numbers(got) == list(range(len(got)))
-    assert isinstance(got[0], Frame)
-    assert got[0].replayed
-    assert got[0].topic == b"kv"
-    assert isinstance(got[-1], Frame)
-    assert not got[-1].replayed
+        published(sender, *range(5))
+        with listening(sender) as listener:
+            listener.hear(8, lambda: sender.publish(stores(5)))
+    assert listener.numbers == list(range(len(listener.got)))
+    assert [each.replayed for each in listener.frames[:: len(listener.got) - 1]] == [True, False]
+    assert listener.frames[0].topic == b"kv"
+    assert followed(listener.frames)[0].counts.lost == 0
 
 
 def test_close_sends_all_that_was_published() -> None:
     """Batches that wait when `close` is called arrive all the same."""
     sender = publisher()
-    with subscribed(source_of(sender)) as (subscriber, got):
-        sender.publish([AllBlocksCleared()])
-        until(
-            lambda: bool(got),
-            pump(subscriber, got, lambda: sender.publish([AllBlocksCleared()])),
-        )
+    with listening(sender) as listener:
+        listener.hear(1, clear(sender))
         for number in range(2000):
-            sender.publish(one(number))
+            sender.publish(stores(number))
         total = sender.counts().published
         sender.close()
         sender.close()
-        assert numbers(receive(subscriber, got, total)) == list(range(total))
+        listener.hear(total)
+    assert listener.numbers == list(range(total))
     with pytest.raises(BadArgument, match="is closed"):
-        sender.publish(one(1))
+        sender.publish(stores(1))
 
 
 class Slow:
@@ -149,30 +100,25 @@ def test_a_full_queue_drops_and_marks_the_gap() -> None:
     """With "drop" a batch that has no room leaves its number out."""
     gate = threading.Event()
     sender = publisher(when_full="drop", queue_pages=25)
-    with sender, subscribed(source_of(sender)) as (subscriber, got):
-        until(
-            lambda: bool(got),
-            pump(subscriber, got, lambda: sender.publish(one(1))),
-        )
-        until(lambda: sender.counts().waiting_pages == 0)
+    with sender, listening(sender) as listener:
+        listener.hear(1, clear(sender))
+        published(sender)
         base = sender.counts().published
-        accepted = [sender.publish(Slow(gate)) for _ in range(4)]
-        assert accepted == [True, True, False, False]
+        assert [sender.publish(Slow(gate)) for _ in range(4)] == [True, True, False, False]
         gate.set()
-        until(lambda: sender.counts().waiting_pages == 0)
-        assert sender.publish(one(2))
-        receive(subscriber, got, base + 3)
-    assert numbers(got)[-3:] == [base, base + 1, base + 4]
+        published(sender)
+        assert sender.publish(stores(2))
+        listener.hear(base + 3)
+    assert listener.numbers[-3:] == [base, base + 1, base + 4]
     assert sender.counts().dropped == 2
 
 
 def test_a_full_queue_blocks() -> None:
     """With "block" the caller waits for room, and nothing is dropped."""
-    gate = threading.Event()
+    gate, done = threading.Event(), threading.Event()
     with publisher(when_full=WhenFull.BLOCK, queue_pages=25) as sender:
         for _ in range(2):
             assert sender.publish(Slow(gate))
-        done = threading.Event()
 
         def publish() -> None:
             sender.publish(Slow(gate))
@@ -193,9 +139,8 @@ def test_a_batch_that_cannot_be_encoded_is_a_gap(caplog: pytest.LogCaptureFixtur
     gate.set()
     with publisher() as sender:
         sender.publish(Slow(gate, fails=True))
-        sender.publish(one(1))
-        until(lambda: sender.counts().sent == 1)
-        assert sender.counts().failed == 1
+        published(sender, 1)
+        assert (sender.counts().sent, sender.counts().failed) == (1, 1)
     assert "batch 0 cannot be encoded" in caplog.text
 
 
@@ -218,6 +163,8 @@ def opens() -> Iterator[Opens]:
     def make(kind: int) -> tuple[zmq.Socket[bytes], str]:
         socket = context.socket(kind)
         opened.append(socket)
+        # What a test sends at once must not be dropped here.
+        socket.set_hwm(0)
         socket.bind(ANY)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -225,45 +172,35 @@ def opens() -> Iterator[Opens]:
     context.destroy(linger=0)
 
 
+def send(socket: zmq.Socket[bytes], number: int, payload: bytes = batch()) -> None:
+    """Send a batch."""
+    socket.send_multipart((b"kv", number.to_bytes(8, "big"), payload))
+
+
 def test_a_gap_that_no_replay_fills_is_shown(opens: Opens) -> None:
     """Without a replay socket the numbers that are missing stay missing."""
     socket, endpoint = opens(zmq.PUB)
-    with subscribed(Source(endpoint)) as (subscriber, got):
-
-        def send(number: int) -> None:
-            socket.send_multipart((b"", number.to_bytes(8, "big"), batch(store([number]))))
-
-        until(lambda: bool(got), pump(subscriber, got, lambda: send(0)))
-        first = len(got)
-        send(1)
-        send(5)
-        receive(subscriber, got, first + 2)
-    assert numbers(got)[-2:] == [1, 5]
-    follower = Follower()
-    found = [
-        each
-        for frame in got
-        if isinstance(frame, Frame)
-        for each in follower.take(frame.sequence, frame.payload)
-    ]
-    assert Fault.LOST in {each.fault for each in found}
+    with listening(endpoint) as listener:
+        listener.hear(1, lambda: send(socket, 0))
+        first = len(listener.got)
+        send(socket, 1)
+        send(socket, 5)
+        listener.hear(first + 2)
+    assert listener.numbers[-2:] == [1, 5]
+    follower, found = followed(listener.frames)
+    assert Fault.LOST in found
+    assert (follower.counts.gaps, follower.counts.lost) == (1, 3)
 
 
 def test_frames_that_are_none_are_given_as_broken(opens: Opens) -> None:
     """Another number of parts, or a short number, is no frame, and says so."""
     socket, endpoint = opens(zmq.PUB)
-    with subscribed(Source(endpoint)) as (subscriber, got):
-        until(
-            lambda: bool(got),
-            pump(subscriber, got, lambda: socket.send_multipart((b"", b"x"))),
-        )
+    with listening(endpoint) as listener:
+        listener.hear(1, lambda: socket.send_multipart((b"", b"x")))
         socket.send_multipart((b"", b"x", batch()))
-        until(
-            lambda: isinstance(got[-1], BrokenFrame) and "1 bytes" in got[-1].problem,
-            pump(subscriber, got),
-        )
-    assert isinstance(got[0], BrokenFrame)
-    assert "2 parts" in got[0].problem
+        until(lambda: "1 bytes" in getattr(listener.got[-1], "problem", ""), listener.step)
+    assert isinstance(listener.got[0], BrokenFrame)
+    assert "2 parts" in listener.got[0].problem
 
 
 @pytest.mark.parametrize("with_topic", [True, False])
@@ -271,82 +208,75 @@ def test_replays_of_engines_are_read(opens: Opens, with_topic: bool) -> None:
     """A replay with a topic, and one of older engines without, fill the gap."""
     socket, endpoint = opens(zmq.PUB)
     router, replay = opens(zmq.ROUTER)
+    topic = (b"kv",) if with_topic else ()
 
     def serve() -> None:
         while router.poll(500):
             client, _, first = router.recv_multipart()
-            topic = (b"kv",) if with_topic else ()
-            for number in range(int.from_bytes(first, "big"), 3):
-                payload = batch(store([number]))
-                router.send_multipart((client, b"", *topic, number.to_bytes(8, "big"), payload))
-            end = (-1).to_bytes(8, "big", signed=True)
-            router.send_multipart((client, b"", *topic[:1], end, b""))
+            numbers = [*range(int.from_bytes(first, "big"), 3), -1]
+            for number in numbers:
+                at = number.to_bytes(8, "big", signed=True)
+                router.send_multipart((client, b"", *topic, at, batch(store([number + 1]))))
 
     server = threading.Thread(target=serve)
     server.start()
-    with subscribed(Source(endpoint, replay)) as (subscriber, got):
-        until(
-            lambda: bool(got),
-            pump(
-                subscriber,
-                got,
-                lambda: socket.send_multipart((b"kv", (3).to_bytes(8, "big"), batch(store([3])))),
-            ),
-        )
-        assert numbers(got)[:4] == [0, 1, 2, 3]
+    with listening(Source(endpoint, replay)) as listener:
+        listener.hear(4, lambda: send(socket, 3))
     server.join()
+    assert listener.numbers[:4] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("before", [1, 3, 6])
 def test_a_publisher_that_is_started_anew_is_told(before: int) -> None:
     """Nothing of the new one is lost, and the old one's blocks are void, wherever numbers stand."""
     first = publisher()
-    follower = Follower()
-    with subscribed(source_of(first)) as (subscriber, got):
-        until(
-            lambda: bool(got),
-            pump(subscriber, got, lambda: first.publish([AllBlocksCleared()])),
-        )
+    with listening(first) as listener:
+        listener.hear(1, clear(first))
         for number in range(before):
-            first.publish(one(number * 10))
-        total = first.counts().published
-        receive(subscriber, got, total)
+            first.publish(stores(number * 10))
+        listener.hear(first.counts().published)
         source = source_of(first)
         first.close()
-        assert source.replay_endpoint is not None
-        second = publisher(source.endpoint, replay_endpoint=source.replay_endpoint)
-        with second:
-            second.publish([AllBlocksCleared(), *one(500)])
-            seen = len(got)
-            until(
-                lambda: len(got) > seen,
-                pump(subscriber, got, lambda: second.publish(stores(700) + removes(stores(700)))),
-            )
-            got.extend(subscriber.receive(0.1))
-    for frame in got:
-        assert isinstance(frame, Frame)
-        found = follower.take(
-            frame.sequence, frame.payload, replayed=frame.replayed, anew=frame.anew
-        )
-        assert not [each for each in found if each.fault is not Fault.STORED_TWICE], found
-    assert follower.counts.restarts == 1
-    assert follower.counts.lost == 0
+        seen = len(listener.got)
+        with publisher(source.endpoint, replay_endpoint=source.replay_endpoint) as second:
+            second.publish([AllBlocksCleared(), *stores(500)])
+            listener.hear(seen + 1, lambda: second.publish(stores(700) + removes(stores(700))))
+            listener.got.extend(listener.subscriber.receive(0.1))
+    follower, found = followed(listener.frames)
+    assert found <= {Fault.STORED_TWICE}
+    assert (follower.counts.restarts, follower.counts.lost) == (1, 0)
     assert follower.books()[0].blocks() == {"GPU": 1}
 
 
 def test_a_subscriber_that_is_started_anew_misses_nothing() -> None:
     """A second subscriber gets all that the replay buffer still has, and shows what it has not."""
     with publisher(replay_batches=4) as sender:
-        for number in range(10):
-            sender.publish(one(number))
-        until(lambda: sender.counts().sent == 10)
-        with subscribed(source_of(sender)) as (subscriber, got):
-            until(
-                lambda: bool(got),
-                pump(subscriber, got, lambda: sender.publish(one(99))),
-            )
-    assert numbers(got)[0] >= 6
-    assert numbers(got) == list(range(numbers(got)[0], numbers(got)[-1] + 1))
+        published(sender, *range(10))
+        with listening(sender) as listener:
+            listener.hear(1, lambda: sender.publish(stores(99)))
+    first, last = listener.numbers[0], listener.numbers[-1]
+    assert first >= 6
+    assert not followed(listener.frames)[0].books()[0].complete
+    assert listener.numbers == list(range(first, last + 1))
+
+
+def test_a_publisher_that_never_pauses_holds_up_nobody(opens: Opens) -> None:
+    """Of many frames that wait a call gives some, and those of others, too; none is lost."""
+    (busy, busy_endpoint), (calm, calm_endpoint) = opens(zmq.PUB), opens(zmq.PUB)
+    last = 3 * FRAMES_AT_ONCE
+    with listening(busy_endpoint, calm_endpoint) as listener:
+        listener.hear_all(lambda: send(busy, 0), lambda: send(calm, 0))
+        for number in range(1, last + 1):
+            send(busy, number)
+        send(calm, 1)
+        time.sleep(0.2)
+        once = list(listener.subscriber.receive(1.0))
+        listener.got.extend(once)
+        until(lambda: last in listener.numbers, listener.step)
+    assert len(once) <= FRAMES_AT_ONCE + 2
+    assert {each.source for each in once} == {0, 1}
+    busy_numbers = {each.sequence for each in listener.frames if each.source == 0}
+    assert set(range(1, last + 1)) <= busy_numbers
 
 
 def test_ranks_have_ports_of_their_own() -> None:
@@ -355,16 +285,14 @@ def test_ranks_have_ports_of_their_own() -> None:
     assert endpoint_of_rank("tcp://*:5557", 3) == "tcp://*:5560"
     assert endpoint_of_rank("tcp://[::1]:5557", 1) == "tcp://[::1]:5558"
     assert endpoint_of_rank("ipc:///tmp/kv", 2) == "ipc:///tmp/kv_dp2"
-    assert binds("tcp://*:1")
-    assert binds("ipc:///tmp/kv")
-    assert not binds("tcp://router:1")
-    with publisher(rank=2) as sender, subscribed(source_of(sender)) as (subscriber, got):
-        until(
-            lambda: bool(got),
-            pump(subscriber, got, lambda: sender.publish(one(1))),
-        )
-        assert isinstance(got[0], Frame)
-        assert decode_batch(got[0].payload).rank == 2
+    assert [binds(each) for each in ("tcp://*:1", "ipc:///tmp/kv", "tcp://router:1")] == [
+        True,
+        True,
+        False,
+    ]
+    with publisher(rank=2) as sender, listening(sender) as listener:
+        listener.hear(1, lambda: sender.publish(stores(1)))
+        assert decode_batch(listener.frames[0].payload).rank == 2
 
 
 @pytest.mark.parametrize(

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from attrs import evolve
 
-from kvcanon.live.against import compare
+from kvcanon.live.against import Comparison, compare
 from kvcanon.live.audit import audit
 from kvcanon.live.excerpt import excerpt_of
 from kvcanon.live.faults import Fault
 from kvcanon.live.follower import FollowerConfig
-from kvcanon.live.recording import MAGIC, BadRecording, Recording, StreamRecorder, open_recording
-from kvcanon.live.subscriber import BrokenFrame, Frame, Source
-from sent_events import CLEARED, batch, remove, store, tail
+from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
+from kvcanon.live.recording import MAGIC, BadRecording, StreamRecorder, open_recording
+from sent_events import CLEARED, batch, frame, frames_of, recorded, remove, store, tail
 
-SOURCES = [Source("tcp://engine:5557", "tcp://engine:5558"), Source("tcp://other:5557")]
 LONG = store(range(0, 400, 4))
-
-
-def recorded(path: Path, *batches: Sequence[dict[str, Any]], flush_each: bool = False) -> Recording:
-    """A recording of one publisher's batches, from number 0 on."""
-    with StreamRecorder(path, SOURCES) as recorder:
-        for number, events in enumerate(batches):
-            recorder.write(Frame(0, b"kv", number, batch(*events), 5.25))
-            if flush_each:
-                recorder.flush()
-    return open_recording(path)
+HASHES: list[int] = LONG["block_hashes"]
 
 
 def test_frames_come_back_as_they_were(tmp_path: Path) -> None:
     """Each field of a frame is kept; backwards they come in the other order."""
-    frames: list[Frame | BrokenFrame] = [
+    frames: list[Arrived] = [
         Frame(0, b"kv", 0, batch(CLEARED), 1.5),
         Frame(1, b"", 2**63, b"", 2.000001, replayed=True),
         BrokenFrame(1, "has 2 parts", 3.0),
         Frame(0, b"kv", 1, bytes(2_000_000), 4.0, anew=True),
         Frame(0, b"kv", 2, batch(LONG), 5.0),
     ]
-    with StreamRecorder(tmp_path / "a", SOURCES) as recorder:
-        for frame in frames:
-            recorder.write(frame)
+    sources = Source("tcp://engine:5557", "tcp://engine:5558"), Source("tcp://other:5557")
+    with StreamRecorder(tmp_path / "a", sources) as recorder:
+        for each in frames:
+            recorder.write(each)
     recording = open_recording(tmp_path / "a")
-    assert recording.sources == tuple(SOURCES)
+    assert recording.sources == sources
     assert list(recording.frames()) == frames
     assert list(recording.frames_backwards()) == frames[::-1]
     assert len(recording.blocks) == 2
@@ -55,7 +46,7 @@ def test_frames_come_back_as_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_recording_that_was_cut_off_is_read_so_far(tmp_path: Path, cut: int) -> None:
     """A recorder that was killed leaves all blocks that it had written."""
-    whole = recorded(tmp_path / "a", [CLEARED], [LONG], flush_each=True)
+    whole = recorded(tmp_path / "a", frames_of([CLEARED], [LONG]), flush_each=True)
     (tmp_path / "b").write_bytes(whole.path.read_bytes()[:-cut])
     recording = open_recording(tmp_path / "b")
     assert len(list(recording.frames())) == 1
@@ -64,7 +55,7 @@ def test_a_recording_that_was_cut_off_is_read_so_far(tmp_path: Path, cut: int) -
 
 def test_damaged_recordings_are_refused(tmp_path: Path) -> None:
     """A file that is no recording, or has other bytes than were written, is refused."""
-    path = recorded(tmp_path / "a", [CLEARED], [LONG]).path
+    path = recorded(tmp_path / "a", frames_of([CLEARED], [LONG])).path
     good = path.read_bytes()
     for damaged, problem in (
         (b"", "is no recording"),
@@ -81,12 +72,11 @@ def test_damaged_recordings_are_refused(tmp_path: Path) -> None:
 
 def test_a_sound_recording_breaks_nothing(tmp_path: Path) -> None:
     """An audit counts what there is, and finds nothing."""
-    result = audit(recorded(tmp_path / "a", [CLEARED], [LONG], [remove(LONG["block_hashes"])]))
+    result = audit(recorded(tmp_path / "a", frames_of([CLEARED], [LONG], [remove(HASHES)])))
     assert (result.total, result.events, result.pages) == (0, 3, 200)
     assert result.streams[0].books[0].blocks() == {"GPU": 0}
 
 
-HASHES: list[int] = LONG["block_hashes"]
 NOISE = [[store([number])] for number in range(1000, 1400, 4)]
 """Events that have nothing to do with a fault."""
 
@@ -119,9 +109,8 @@ def test_excerpts_are_short_and_show_the_fault(
 ) -> None:
     """Of hundreds of events an excerpt keeps those few that break the law by themselves."""
     first = [] if fault is Fault.NOT_CLEARED_FIRST else [CLEARED]
-    recording = recorded(
-        tmp_path / "a", first, *NOISE[:50], *before, *NOISE[50:], last, flush_each=True
-    )
+    sent = frames_of(first, *NOISE[:50], *before, *NOISE[50:], last)
+    recording = recorded(tmp_path / "a", sent, flush_each=True)
     result = audit(recording)
     (found,) = [each for each in result.findings if each.fault is fault][:1]
     excerpt = excerpt_of(recording, found, FollowerConfig())
@@ -146,11 +135,9 @@ def test_excerpts_are_short_and_show_the_fault(
 def test_an_excerpt_passes_over_what_cannot_be_read(tmp_path: Path, sent: object) -> None:
     """A batch with fields of wrong types is a finding, and no end of the search for another."""
     bad = msgspec.msgpack.encode([1.0, [sent]])
-    with StreamRecorder(tmp_path / "a", SOURCES[:1]) as recorder:
-        frames = [batch(CLEARED), batch(LONG), bad, batch(store([5000], size=8))]
-        for number, payload in enumerate(frames):
-            recorder.write(Frame(0, b"kv", number, payload, 1.0))
-    result = audit(open_recording(tmp_path / "a"))
+    sent = [frame(0, CLEARED), frame(1, LONG), frame(3, store([5000], size=8))]
+    sent.insert(2, evolve(frame(2), payload=bad))
+    result = audit(recorded(tmp_path / "a", sent))
     assert result.by_law == {"WIRE-2": 1, "EVENT-9": 1}
     assert [len(each.steps) for each in result.excerpts] == [0, 2]
 
@@ -158,19 +145,27 @@ def test_an_excerpt_passes_over_what_cannot_be_read(tmp_path: Path, sent: object
 def test_a_chain_of_blocks_is_part_of_the_excerpt(tmp_path: Path) -> None:
     """A wrong hash is shown with the blocks from the first page on, as it follows from them."""
     wrong = tail(LONG, 40) | {"block_hashes": [7, *HASHES[41:]]}
-    recording = recorded(tmp_path / "a", [CLEARED], *NOISE, [LONG], [remove(HASHES[40:])], [wrong])
-    (excerpt,) = audit(recording).excerpts
+    sent = frames_of([CLEARED], *NOISE, [LONG], [remove(HASHES[40:])], [wrong])
+    (excerpt,) = audit(recorded(tmp_path / "a", sent)).excerpts
     assert excerpt.shows
     assert len(excerpt.steps) == 41
 
 
+def compared(folder: Path, first: list[Frame], second: list[Frame]) -> Comparison:
+    """Two streams, compared."""
+    one, other = recorded(folder / "first", first), recorded(folder / "second", second)
+    return compare(one, other, FollowerConfig())
+
+
 def test_equal_streams_are_equal_however_batches_are_cut(tmp_path: Path) -> None:
     """Two ranks that do the same are equal, also where one hashes otherwise."""
-    first = recorded(tmp_path / "a", [CLEARED], [LONG], [remove(HASHES[::-1])])
     half = [{**LONG, "block_hashes": [each + 1 for each in HASHES]}]
     gone = [remove([each + 1 for each in reversed(HASHES)])]
-    second = recorded(tmp_path / "b", [CLEARED, *half, *gone])
-    result = compare(first, second, FollowerConfig())
+    result = compared(
+        tmp_path,
+        frames_of([CLEARED], [LONG], [remove(HASHES[::-1])]),
+        frames_of([CLEARED, *half, *gone]),
+    )
     assert result.is_equal
     assert result.is_same_sum
     assert result.happenings == (201, 201)
@@ -178,25 +173,22 @@ def test_equal_streams_are_equal_however_batches_are_cut(tmp_path: Path) -> None
 
 def test_streams_that_differ_are_told_apart(tmp_path: Path) -> None:
     """What one stream has alone is counted, and the first difference is named."""
-    first = recorded(tmp_path / "a", [CLEARED], [LONG])
-    second = recorded(tmp_path / "b", [CLEARED], [LONG], [remove(HASHES[-3:])])
-    result = compare(first, second, FollowerConfig())
+    shorter = frames_of([CLEARED], [LONG])
+    result = compared(tmp_path, shorter, [*shorter, frame(2, remove(HASHES[-3:]))])
     assert result.first_difference == 101
     assert result.only_second == {"removed from GPU": 3}
     assert not result.only_first
     assert result.resident == (97, 3, 0)
     assert not result.is_same_sum
-    swapped = recorded(tmp_path / "c", [CLEARED], [store([9000])], [LONG])
-    other = recorded(tmp_path / "d", [CLEARED], [LONG], [store([9000])])
-    result = compare(swapped, other, FollowerConfig())
+    other = store([9000])
+    swapped = frames_of([CLEARED], [other], [LONG]), frames_of([CLEARED], [LONG], [other])
+    result = compared(tmp_path, *swapped)
     assert (result.is_equal, result.is_same_sum) == (False, True)
 
 
 def test_a_frame_of_a_publisher_that_is_not_named_is_damage(tmp_path: Path) -> None:
     """It is said in words, in whichever order frames are read."""
-    with StreamRecorder(tmp_path / "a", SOURCES) as recorder:
-        recorder.write(Frame(2, b"", 0, batch(CLEARED), 1.0))
-    recording = open_recording(tmp_path / "a")
+    recording = recorded(tmp_path / "a", [frame(0, CLEARED, source=2)], "tcp://a:1", "tcp://b:1")
     for read in (recording.frames, recording.frames_backwards):
         with pytest.raises(BadRecording, match="has a frame of publisher 2, which it does not"):
             list(read())

@@ -9,24 +9,19 @@ from typing import Any
 import pytest
 
 from command_line import read, read_json, usage_error
-from kvcanon.live.follower import Follower
-from kvcanon.live.overlap import AnnouncedPages, Overlap
-from kvcanon.live.recording import StreamRecorder
+from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.overlap import Overlap, overlap
 from kvcanon.live.served import ServedRequest, mismatch_of
-from kvcanon.live.subscriber import Frame, Source
-from sent_events import CLEARED, batch, remove, store
+from sent_events import CLEARED, followed, frame, frames_of, recorded, remove, store
 
 PROMPT = [*range(10, 14), *range(20, 24), *range(30, 34), 99]
 """Three pages of 4 tokens, and a last token."""
 PAGES = store([10, 20, 30])
 
 
-def recorded(path: Path, *batches: list[dict[str, Any]]) -> str:
+def stream(path: Path, *batches: list[dict[str, Any]]) -> str:
     """A recording with a batch each second, the first at second 1."""
-    with StreamRecorder(path, [Source("tcp://engine:5557")]) as recorder:
-        for number, events in enumerate(batches):
-            recorder.write(Frame(0, b"", number, batch(*events), 1.0 + number))
-    return str(path)
+    return str(recorded(path, frames_of(*batches)).path)
 
 
 def logged(path: Path, *requests: dict[str, Any]) -> str:
@@ -40,13 +35,13 @@ def request(time: float, cached: int, **more: object) -> dict[str, Any]:
     return {"time": time, "tokens": PROMPT, "cached_tokens": cached, **more}
 
 
-def pages_after(*batches: list[dict[str, Any]]) -> AnnouncedPages:
-    """The pages that batches announce."""
-    pages = AnnouncedPages(Follower())
-    for number, events in enumerate(batches):
-        pages.follower.take(number, batch(*events))
-        pages.note(batch(*events))
-    return pages
+FINDING = FollowerConfig(finding_prompts=True)
+
+
+def promised(*batches: list[dict[str, Any]], tokens: list[int] = PROMPT, **space: str) -> object:
+    """What batches promise for a prompt."""
+    follower, _ = followed(*batches, config=FINDING)
+    return overlap(follower, tokens, **space)
 
 
 def test_overlap_is_the_leading_pages_by_tier() -> None:
@@ -54,29 +49,64 @@ def test_overlap_is_the_leading_pages_by_tier() -> None:
     host = store([10, 20], medium="CPU_PINNED")
     leaf = remove([30])
     leaf["block_hashes"] = PAGES["block_hashes"][2:]
-    pages = pages_after([CLEARED, PAGES, host])
-    assert pages.overlap(PROMPT) == Overlap(12, 12, {"device": 12})
-    pages = pages_after([CLEARED, PAGES, host], [leaf])
-    assert pages.overlap(PROMPT) == Overlap(8, 8, {"device": 8})
+    assert promised([CLEARED, PAGES, host]) == Overlap(12, 12, {"device": 12})
+    assert promised([CLEARED, PAGES, host], [leaf]) == Overlap(8, 8, {"device": 8})
     middle = {**leaf, "block_hashes": PAGES["block_hashes"][1:2]}
-    pages = pages_after([CLEARED, PAGES, host], [leaf], [middle])
-    assert pages.overlap(PROMPT) == Overlap(4, 8, {"device": 4, "host": 4})
+    assert promised([CLEARED, PAGES, host], [leaf], [middle]) == Overlap(
+        4, 8, {"device": 4, "host": 4}
+    )
 
 
 def test_last_token_and_other_namespaces_are_not_promised() -> None:
     """The last token is always computed; a salt is another beginning."""
-    pages = pages_after([CLEARED, PAGES])
-    assert pages.overlap(PROMPT[:-1]) == Overlap(8, 8, {"device": 8})
-    assert pages.overlap(PROMPT, "tenant") == Overlap(0, 0, {})
+    assert promised([CLEARED, PAGES], tokens=PROMPT[:-1]) == Overlap(8, 8, {"device": 8})
+    assert promised([CLEARED, PAGES], tokens=[10, 11, -12, 13, 99]) == Overlap(0, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("stored", "salt", "lora"),
+    [
+        ({}, "", ""),
+        ({"cache_salt": ""}, "", ""),
+        ({"cache_salt": "tenant"}, "tenant", ""),
+        ({"lora_name": "tuned"}, "", "tuned"),
+        ({"extra_keys": [["tenant"], None, None]}, "tenant", ""),
+        (
+            {"lora_name": "tuned", "extra_keys": [["tuned", "tenant"], None, None]},
+            "tenant",
+            "tuned",
+        ),
+        ({"extra_key": "of no log"}, "", ""),
+    ],
+)
+def test_a_prompt_is_promised_in_its_namespace(
+    stored: dict[str, object], salt: str, lora: str
+) -> None:
+    """Salt and LoRA are those of the first page, as SGLang and vLLM send them, and no others."""
+    sent = [CLEARED, PAGES | stored]
+    for asked_salt in ("", "tenant", "another"):
+        for asked_lora in ("", "tuned"):
+            there = 12 if (asked_salt, asked_lora) == (salt, lora) else 0
+            found = promised(sent, salt=asked_salt, lora=asked_lora)
+            assert found == Overlap(there, there, {"device": there} if there else {})
+
+
+def test_a_page_is_known_by_an_earlier_announcement() -> None:
+    """A store without tokens is of the page that was stored with them before it left."""
+    hashes = PAGES["block_hashes"]
+    bare = {**PAGES, "token_ids": [], "block_size": 0, "medium": "CPU_PINNED"}
+    assert promised([CLEARED, PAGES], [remove(hashes[::-1])], [bare]) == Overlap(
+        0, 12, {"host": 12}
+    )
 
 
 def test_several_ranks_and_groups_promise_nothing_known() -> None:
     """It is not known which rank gets a request, nor which group decides."""
     grouped = {**PAGES, "group_idx": 1}
-    assert pages_after([CLEARED, PAGES, grouped]).overlap(PROMPT) is None
-    pages = pages_after([CLEARED, PAGES])
-    pages.note(batch(PAGES, rank=1))
-    assert pages.overlap(PROMPT) is None
+    assert promised([CLEARED, PAGES, grouped]) is None
+    follower, _ = followed([CLEARED, PAGES], config=FINDING)
+    follower.take(frame(1, PAGES, rank=1))
+    assert overlap(follower, PROMPT) is None
 
 
 @pytest.mark.parametrize(
@@ -107,20 +137,20 @@ def test_audit_compares_each_request_with_the_stream_before_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lines may be in any order; one before the first clear is not compared."""
-    stream = recorded(tmp_path / "a.kvstream", [CLEARED], [PAGES], [CLEARED])
+    recording = stream(tmp_path / "a.kvstream", [CLEARED], [PAGES], [CLEARED])
     log = logged(tmp_path / "a.jsonl", request(2.5, 12), request(1.5, 0), request(0.5, 4))
-    printed = read(capsys, "audit", stream, "--served", log)
+    printed = read(capsys, "audit", recording, "--served", log)
     assert "2 requests beside the stream" in printed
     assert "tokens promised: 12 device; served: 12 any" in printed
     assert "not compared: 1 requests" in printed
     assert "Every request was served as the stream promised." in printed
     log = logged(tmp_path / "b.jsonl", request(1.5, 4), request(2.5, 8), request(3.5, 0))
-    served = read_json(capsys, "audit", stream, "--served", log, code=1)["served"]
+    served = read_json(capsys, "audit", recording, "--served", log, code=1)["served"]
     assert [(each["line"], each["kind"]) for each in served["mismatches"]] == [
         (1, "served and not promised"),
         (2, "promised and not served"),
     ]
-    served = read_json(capsys, "audit", stream, "--served", log, "--windowed", code=1)["served"]
+    served = read_json(capsys, "audit", recording, "--served", log, "--windowed", code=1)["served"]
     assert [each["line"] for each in served["mismatches"]] == [1]
 
 
@@ -128,22 +158,24 @@ def test_log_that_is_none_gives_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line is named, and what it lacks."""
-    stream = recorded(tmp_path / "a.kvstream", [CLEARED])
+    recording = stream(tmp_path / "a.kvstream", [CLEARED])
     log = logged(tmp_path / "a.jsonl", request(1.0, 0), {"tokens": [1]})
     assert "line 2: no request with tokens, cached_tokens and time" in usage_error(
-        capsys, "audit", stream, "--served", log
+        capsys, "audit", recording, "--served", log
     )
     missing = str(tmp_path / "none.jsonl")
-    assert "cannot be read" in usage_error(capsys, "audit", stream, "--served", missing)
-    assert "give the log by --served" in usage_error(capsys, "audit", stream, "--windowed")
-    both = ("--served", log, "--against", stream)
-    assert "give one of them" in usage_error(capsys, "audit", stream, *both)
-    assert "there is no 3" in usage_error(capsys, "audit", stream, "--served", log, "--source", "3")
+    assert "cannot be read" in usage_error(capsys, "audit", recording, "--served", missing)
+    assert "give the log by --served" in usage_error(capsys, "audit", recording, "--windowed")
+    both = ("--served", log, "--against", recording)
+    assert "give one of them" in usage_error(capsys, "audit", recording, *both)
+    assert "there is no 3" in usage_error(
+        capsys, "audit", recording, "--served", log, "--source", "3"
+    )
 
 
 def test_empty_log_is_no_proof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where nothing was compared the audit ends with 1."""
-    stream = recorded(tmp_path / "a.kvstream", [CLEARED], [PAGES])
+    recording = stream(tmp_path / "a.kvstream", [CLEARED], [PAGES])
     (tmp_path / "a.jsonl").write_text("\n", encoding="utf-8")
-    printed = read(capsys, "audit", stream, "--served", str(tmp_path / "a.jsonl"), code=1)
+    printed = read(capsys, "audit", recording, "--served", str(tmp_path / "a.jsonl"), code=1)
     assert "No request could be compared" in printed

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
 from kvcanon.live.follower import Follower
+from kvcanon.live.frames import Frame
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event, Residency
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.types import CPU, GPU, Namespace
@@ -77,7 +78,7 @@ def test_the_ledger_judges_as_the_book(events: list[Event], dialect: Dialect) ->
     follower = Follower()
     for number, _ in enumerate(events):
         payload = encode_batch(events[number : number + 1], dialect, 1.0)
-        found = {finding.law_id for finding in follower.take(number, payload)}
+        found = {finding.law_id for finding in follower.take(Frame(0, b"", number, payload, 1.0))}
         book = broken_by_the_book(events[: number + 1])
         if not found and not book:
             continue

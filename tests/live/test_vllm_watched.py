@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from command_line import read_json
-from in_peer import peer
-from kvcanon.lab.servers.server_process import free_ports
+from in_peer import go_on, line_of, started_in
+from loopback import free_source
 from paths import ROOT
 
 pytestmark = pytest.mark.nightly
@@ -34,39 +34,30 @@ def test_a_real_engine_is_watched(
 
     Unless they describe themselves, stores on the host carry no tokens. vLLM never clears first.
     """
-    there = peer(RELEASE)
-    ports = free_ports(2)
+    source = free_source()
     recording = tmp_path / "vllm.kvstream"
-    arguments = [str(tmp_path / "model"), *map(str, ports), describing]
-    with (tmp_path / "engine.log").open("wb") as log:
-        engine = subprocess.Popen(
-            [str(there.python), "-W", "ignore", str(HELPERS / "vllm_engine.py"), *arguments],
-            env=there.variables | {"PYTHONPATH": str(HELPERS)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    replay = ["--replay", f"tcp://127.0.0.1:{ports[1]}", "--record", str(recording)]
-    command = ["watch", f"tcp://127.0.0.1:{ports[0]}", *replay, "--seconds", str(PATIENCE_S)]
-    watching = subprocess.Popen([sys.executable, "-m", "kvcanon", *command])
-    try:
-        assert engine.stdin is not None
-        assert engine.stdout is not None
-        while (line := engine.stdout.readline()).strip() != "ready":
-            assert line, (tmp_path / "engine.log").read_text(encoding="utf-8")[-2000:]
-        time.sleep(CONNECTING_S)
-        engine.stdin.write("\n")
-        engine.stdin.flush()
-        while not (line := engine.stdout.readline()).startswith('{"right"'):
-            assert line, (tmp_path / "engine.log").read_text(encoding="utf-8")[-2000:]
-        served = json.loads(line)
-        time.sleep(2)
-    finally:
-        watching.terminate()
-        watching.wait(60)
-        engine.kill()
-        engine.communicate()
+    ends = source.endpoint, str(source.replay_endpoint)
+    ports = [each.rpartition(":")[2] for each in ends]
+    arguments = [str(tmp_path / "model"), *ports, describing]
+    command = ["watch", ends[0], "--replay", ends[1], "--record", str(recording)]
+    command += ["--seconds", str(PATIENCE_S)]
+    with started_in(
+        RELEASE,
+        str(HELPERS / "vllm_engine.py"),
+        *arguments,
+        log=tmp_path / "engine.log",
+        PYTHONPATH=str(HELPERS),
+    ) as engine:
+        watching = subprocess.Popen([sys.executable, "-m", "kvcanon", *command])
+        try:
+            line_of(engine, "ready")
+            time.sleep(CONNECTING_S)
+            go_on(engine)
+            served = json.loads(line_of(engine, '{"right"'))
+            time.sleep(2)
+        finally:
+            watching.terminate()
+            watching.wait(60)
     assert served["right"] == 24
     assert served["cached"] > 500
     assert served["calls"] > 100

@@ -16,8 +16,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import usual_folder
 from kvcanon.lab.servers.server_environment import server_environment
 from kvcanon.live.decode import decode_batch
+from kvcanon.live.frames import Frame
 from kvcanon.live.recording import open_recording
-from kvcanon.live.subscriber import Frame
 
 pytestmark = pytest.mark.nightly
 

@@ -13,7 +13,7 @@ from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
 from kvcanon.live.follower import Follower, FollowerConfig
-from kvcanon.live.subscriber import Frame
+from kvcanon.live.frames import Frame
 from sent_events import CLEARED, batch, store
 
 FACTS = EngineFacts("sglang", window=0)
@@ -44,7 +44,7 @@ def frame(sequence: int, sent: float, *events: object) -> Frame:
 def stream(slow: SlowSubscriber) -> StreamBeside:
     """A stream that has told of another prompt so far."""
     slow.frames.append((0.0, frame(0, time.time() - 9, CLEARED, store((90, 100)))))
-    made = StreamBeside(slow, Follower(0, FollowerConfig()), None)  # type: ignore[arg-type]
+    made = StreamBeside(slow, Follower(0, FollowerConfig(finding_prompts=True)), None)  # type: ignore[arg-type]
     made.settle("before")
     return made
 

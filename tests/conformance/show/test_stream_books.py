@@ -12,10 +12,10 @@ import pytest
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.stream_books import StreamBooks
-from kvcanon.live.audit import Fold
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import FollowerConfig
-from kvcanon.live.subscriber import Frame
+from kvcanon.live.frames import Frame
+from kvcanon.live.streams import Streams
 from sent_events import CLEARED, store
 
 WRONG_MEDIUM = "tape"
@@ -42,10 +42,10 @@ def drawn_event(random: Random) -> dict[str, Any]:
     return event | ({"token_ids": []} if random.random() < 0.1 else {})
 
 
-def held(fold: Fold) -> Counter[str]:
+def held(streams: Streams) -> Counter[str]:
     """Blocks on each medium that has a name, by the ledgers."""
     counts: Counter[str] = Counter()
-    for follower in fold.followers:
+    for follower in streams.followers:
         for book in follower.books():
             counts.update(dict(zip(MEDIA[:-1], book.counts["blocks"], strict=False)))
     return +counts
@@ -55,7 +55,7 @@ def held(fold: Fold) -> Counter[str]:
 def test_tree_has_what_the_ledger_holds(seed: int) -> None:
     """After each batch, whatever was lost, repeated, cleared, or begun by another publisher."""
     random = Random(seed)
-    books = StreamBooks(Fold(FollowerConfig()), several=True)
+    books = StreamBooks(Streams(FollowerConfig()), several=True)
     rows = EventRows(Namespaces())
     following = [0, 0]
     for _ in range(60):
@@ -67,4 +67,6 @@ def test_tree_has_what_the_ledger_holds(seed: int) -> None:
         anew = random.random() < 0.03
         frame = Frame(source, b"kv", max(number, 0), payload, 1.0, anew=anew)
         rows.move_books(books.take(frame).events)
-        assert +Counter({medium.value: n for medium, n in rows.blocks.items()}) == held(books.fold)
+        assert +Counter({medium.value: n for medium, n in rows.blocks.items()}) == held(
+            books.streams
+        )

@@ -20,8 +20,8 @@ from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.live.audit import audit
 from kvcanon.live.decode import SentEvent
+from kvcanon.live.frames import Frame, Source
 from kvcanon.live.recording import StreamRecorder, open_recording
-from kvcanon.live.subscriber import Frame, Source
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
 from kvcanon.spec.types import CPU, GPU
 from sent_events import CLEARED, batch, remove, store, tail
