@@ -17,9 +17,27 @@ from kvcanon.optimized.snapshot import take_snapshot
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import TransferEngine
+from kvcanon.spec.types import Counts, WritePolicy
+
+EVERYTHING = CacheConfig(
+    page_size=2,
+    window_tokens=4,
+    mamba=True,
+    device_slots=Counts(16, 12, 4),
+    host_slots=Counts(16, 12, 4),
+    write_policy="write_through",
+)
+"""All components, on both media."""
 
 Tokens = npt.NDArray[np.uint32]
 Error = TypeVar("Error", bound=BaseException)
+
+
+def tiered(slots: int = 8, policy: WritePolicy = WritePolicy.WRITE_THROUGH) -> CacheConfig:
+    """Full data only, with as many slots on the host as on the device."""
+    return CacheConfig(
+        device_slots=Counts(full=slots), host_slots=Counts(full=slots), write_policy=policy
+    )
 
 
 def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> PrefixCache:

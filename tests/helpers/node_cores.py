@@ -1,4 +1,4 @@
-"""Native cores whose caller copies, reached by their nodes."""
+"""Native cores without their Python side, and such whose caller copies, reached by nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,26 @@ FULL, SWA, MAMBA = range(3)
 GPU, CPU = range(2)
 
 
+def bare_core(**others: object) -> _core.CacheCore:
+    """A core of four slots with the default namespace, or with other arguments."""
+    arguments: dict[str, object] = {
+        "page_size": 1,
+        "unit_words": 1,
+        "window_tokens": 0,
+        "mamba": False,
+        "device_slots": (4, 0, 0),
+        "host_slots": (0, 0, 0),
+        "write_policy": 0,
+        "eviction_policy": EVICTION_POLICIES.index(EvictionPolicy.LRU),
+        "load_back_threshold_pages": 0,
+        "events": True,
+        "engine": None,
+    }
+    core = _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
+    assert core._add_namespace(b"", b"") == (0, [])
+    return core
+
+
 def made(
     *,
     page_size: int = 1,
@@ -23,7 +43,7 @@ def made(
 ) -> tuple[_core.CacheCore, _core.Nodes]:
     """A cache whose caller copies, and its nodes."""
     sizes = (slots, slots if window else 0, slots if mamba else 0)
-    core = _core.CacheCore(
+    core = bare_core(
         page_size=page_size,
         unit_words=2 if bigram else 1,
         window_tokens=window,
@@ -31,12 +51,8 @@ def made(
         device_slots=sizes,
         host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes,
         write_policy=WRITE_POLICIES.index(policy),
-        eviction_policy=EVICTION_POLICIES.index(EvictionPolicy.LRU),
-        load_back_threshold_pages=0,
-        events=True,
         caller_copies=True,
     )
-    core._add_namespace(b"", b"")
     return core, _core.Nodes(core)
 
 

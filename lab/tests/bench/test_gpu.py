@@ -1,6 +1,6 @@
 """The GPU bench: it runs every section, finds wrong bytes, and keeps results of earlier sections.
 
-It runs here on a GPU that is not there (`fake_gpu`), at sizes that an interpreter can take. What it
+It runs here on a GPU that is not there (`gpu.fake`), at sizes that an interpreter can take. What it
 measured then means nothing; that every section runs to its end does.
 """
 
@@ -15,7 +15,8 @@ import pytest
 import torch
 from attrs import define, evolve, field, frozen
 
-from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
+from gpu.fake import FakeRuntime, InterpretedKernel, build_driver
+from gpu.late import LateDevice, LateDriver, LateKernel
 from kvcanon.conformance.cli import main
 from kvcanon.lab.bench.gpu import bench as bench_module
 from kvcanon.lab.bench.gpu import capture, interference, link, order, scenes, transfers
@@ -23,7 +24,7 @@ from kvcanon.lab.bench.gpu.bench import Bench, Sizes, is_wrong
 from kvcanon.lab.bench.gpu.scenes import Model, WrongBytes, make_scene, require_same
 from kvcanon.lab.bench.gpu.sheets import Sheet
 from kvcanon.lab.bench.gpu.timing import timing_of
-from kvcanon.lab.bench.gpu.transfers import check, require_all_well
+from kvcanon.lab.bench.gpu.transfers import check, measure_kernels, require_all_well
 from kvcanon.optimized import calibration
 from kvcanon.optimized import gpu as gpu_module
 from kvcanon.optimized.copy_plan import KIB, MIB, Limits
@@ -35,7 +36,6 @@ from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import FULL
-from late_gpu import LateDevice, LateDriver, LateKernel
 
 LIMITS = Limits(ring_slot_bytes=8 * KIB, piece_bytes=2 * KIB, least_piece_bytes=1, group_bytes=1)
 MODEL = Model("mha", 2, 1)
@@ -86,6 +86,21 @@ def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
     assert isinstance(transfer, dict)
     assert transfer["size_bytes"] == 3 * MODEL.layout.page_bytes
     assert set(transfer["shares"]) == {"backup", "load", "both"}
+
+
+def test_scenes_are_on_the_gpus_device(gpu: Gpu) -> None:
+    """A default device that an engine sets for its model, here one without bytes, changes nothing.
+
+    What is timed is on the device of the GPU.
+    """
+    try:
+        torch.set_default_device("meta")
+        scene = make_scene(gpu, MODEL.layout, 1000, scattered=True)
+        with CudaEngine(scene.pools, LIMITS, direct_bytes=0, gpu=gpu) as engine:
+            check(scene, engine, gpu)
+        assert measure_kernels(gpu, MODEL.layout, 1000)
+    finally:
+        torch.set_default_device(None)
 
 
 def test_a_section_stands_alone(gpu: Gpu) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from array_api import new_cache, unchanged
-from cuda_scene import SMALL, Device
-from fake_gpu import FakeRuntime, FakeStream, InterpretedKernel, build_driver
+from gpu.fake import FakeRuntime, FakeStream
+from gpu.scene import SMALL, Device
 from kvcanon.optimized import PrefixCache
-from kvcanon.optimized.cuda_driver import CudaDriver
-from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
@@ -23,28 +22,15 @@ from kvcanon.spec.types import FULL, GPU, Counts, WritePolicy
 PROMPT = np.arange(4, dtype=np.uint32)
 
 
-def config_of(policy: WritePolicy) -> CacheConfig:
-    """A cache with a host tier."""
-    return CacheConfig(device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy=policy)
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
-    """A driver that copies at once."""
-    return CudaDriver(str(build_driver(tmp_path_factory.mktemp("driver"))))
-
-
-@pytest.fixture
-def device(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A GPU whose kernels are interpreted."""
-    monkeypatch.setattr(pages, "MOVE_PAGES", InterpretedKernel())
-    return Device(driver)
+THROUGH = CacheConfig(
+    device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy=WritePolicy.WRITE_THROUGH
+)
 
 
 @pytest.fixture(params=[WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
 def cache(request: pytest.FixtureRequest, device: Device) -> Iterator[PrefixCache]:
     """A cache on that GPU."""
-    config = config_of(request.param)
+    config = evolve(THROUGH, write_policy=request.param)
     pools = Pools(config, {FULL: PageLayout(2, (16,))})
     with device.engine(pools, SMALL) as engine, PrefixCache(config, pools, engine) as made:
         yield made
@@ -93,21 +79,22 @@ def test_copies_wait_for_the_event_that_is_named(cache: PrefixCache, device: Dev
     assert not runtime.current.recorded
 
 
-def test_without_a_name_the_current_stream_counts(cache: PrefixCache, device: Device) -> None:
-    """None means the current stream, as does leaving it out."""
-    back_up(cache, None)
-    assert waited_for(device.runtime, device.runtime.current)
-
-
-def test_the_next_call_is_after_nothing_again(cache: PrefixCache, device: Device) -> None:
-    """A stream is named for one call."""
-    compute = FakeStream("compute")
+def test_a_stream_is_named_for_one_call(cache: PrefixCache, device: Device) -> None:
+    """None means the current stream, as does leaving it out, also after a call that named one."""
+    compute, current = FakeStream("compute"), device.runtime.current
     back_up(cache, compute)
+    assert not waited_for(device.runtime, current)
     recorded = len(compute.recorded)
     cache.evict(4)
     cache.load_back(PROMPT)
     cache.flush()
     assert len(compute.recorded) == recorded
+    assert waited_for(device.runtime, current)
+
+
+def test_none_is_the_current_stream(cache: PrefixCache, device: Device) -> None:
+    """None means the current stream for a backup, too."""
+    back_up(cache, None)
     assert waited_for(device.runtime, device.runtime.current)
 
 
@@ -142,17 +129,17 @@ def test_an_event_without_a_record_is_refused(
 
 def test_pools_on_a_cpu_have_no_streams() -> None:
     """Naming one is a mistake, and is refused."""
-    config = config_of(WritePolicy.WRITE_THROUGH)
     for engine in (None, ThreadedEngine()):
-        cache = new_cache(config, engine)
+        cache = new_cache(THROUGH, engine)
         slots, _, _ = cache.allocate(4)
         with unchanged(cache, BadArgument, "after: is given, and the engine has no streams"):
             cache.insert(PROMPT, 0, slots, after=FakeStream("compute"))
-        assert cache.pools is not None
+        pools = cache.pools
+        assert pools is not None
         with pytest.raises(BadArgument, match="after: is given, and the pools are on cpu"):
-            cache.pools.read(FULL, GPU, 0, after=FakeStream("compute"))
+            pools.read(FULL, GPU, 0, after=FakeStream("compute"))
         with pytest.raises(BadArgument, match="after: is given, and the pools are on cpu"):
-            cache.pools.write(FULL, 0, b"1", after=FakeStream("compute"))
+            pools.write(FULL, 0, b"1", after=FakeStream("compute"))
 
 
 def test_without_a_host_tier_nothing_is_copied() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 import numpy as np
+import torch
 from attrs import field, frozen
 
-from fake_gpu import FakeRuntime
+from gpu.fake import FakeRuntime
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
@@ -17,7 +18,7 @@ from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.transfer import Direction, TransferOrder
+from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
 from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, TransferId, WritePolicy
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
@@ -56,12 +57,16 @@ class Device:
     driver: CudaDriver
     runtime: FakeRuntime = field(factory=FakeRuntime)
 
+    @property
+    def gpu(self) -> Gpu:
+        """The device as an engine opens it."""
+        return Gpu(torch.device("cpu"), self.runtime, self.driver)
+
     def engine(
         self, pools: Pools, limits: Limits = SMALL, direct_bytes: int | None = 0
     ) -> CudaEngine:
         """An engine on this device."""
-        gpu = Gpu(pools.device, self.runtime, self.driver)
-        return CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=gpu)
+        return CudaEngine(pools, limits, direct_bytes=direct_bytes, gpu=self.gpu)
 
 
 def slots(*numbers: int) -> SlotArray:
@@ -87,13 +92,33 @@ def order(pools: Pools, transfer_id: TransferId, direction: Direction) -> Transf
     return page_order(transfer_id, direction, moves(direction), pools)
 
 
-def contents(pools: Pools) -> list[bytes]:
-    """Every byte of the pools."""
+def tensors_of(pools: Pools) -> list[torch.Tensor]:
+    """All that the pools allocated."""
     return [
-        tensor.numpy().tobytes()
+        tensor
         for component in LAYOUTS
         for tensor in (*pools.planes(component), pools.slab(component))
     ]
+
+
+def carry_out(engine: TransferEngine, order: TransferOrder) -> None:
+    """Submit an order and wait for it; it is reported once, as done."""
+    engine.submit(order)
+    engine.wait(order.transfer_id)
+    assert engine.poll() == (Completion(order.transfer_id, ok=True),)
+
+
+def random_pools(seed: int) -> Pools:
+    """Pools with something in every slot, the same for one seed."""
+    made, numbers = Pools(CONFIG, LAYOUTS, "cpu"), torch.Generator("cpu").manual_seed(seed)
+    for tensor in tensors_of(made):
+        tensor.random_(0, 256, generator=numbers)
+    return made
+
+
+def contents(pools: Pools) -> list[bytes]:
+    """Every byte of the pools."""
+    return [tensor.numpy().tobytes() for tensor in tensors_of(pools)]
 
 
 def until(condition: Callable[[], bool]) -> None:

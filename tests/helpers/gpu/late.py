@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from attrs import define, field
 
-from fake_gpu import FakeReplay, InterpretedKernel
+from gpu.fake import FakeReplay, InterpretedKernel
 from kvcanon.optimized.cuda_driver import Addresses, CudaDriver, Rows
 from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.kernels import pages

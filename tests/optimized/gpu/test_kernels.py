@@ -17,7 +17,7 @@ from attrs import frozen
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fake_gpu import InterpretedKernel
+from gpu.fake import InterpretedKernel
 from kvcanon.optimized.device_planes import plane_of
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.kernels.pages import (
@@ -46,11 +46,8 @@ LAYOUTS = {
 
 
 @pytest.fixture(autouse=True)
-def interpreted(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
-    """Interpret kernels on the CPU."""
-    kernel = InterpretedKernel()
-    monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
-    return kernel
+def _interpreted(kernel: InterpretedKernel) -> None:
+    """Every test of this file interprets its kernels."""
 
 
 def random_bytes(*shape: int) -> torch.Tensor:
@@ -58,45 +55,50 @@ def random_bytes(*shape: int) -> torch.Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8)
 
 
-def random_planes(layout: PageLayout) -> tuple[torch.Tensor, ...]:
-    """A device pool."""
-    return tuple(random_bytes(layout.layers, SLOTS, size) for size in layout.plane_bytes)
+@frozen(eq=False)
+class Drawn:
+    """A device pool with random bytes, and some of its slots in random order."""
+
+    layout: PageLayout
+    planes: tuple[torch.Tensor, ...]
+    slots: torch.Tensor
+
+    @property
+    def pool(self) -> PagedPool:
+        """The pool as kernels see it."""
+        rows = zip(*(plane.unbind(0) for plane in self.planes), strict=True)
+        pool = tuple(tuple(plane_of("plane", one) for one in row) for row in rows)
+        return paged_pool(pool, self.layout)
+
+    def rows(self, layers: slice = slice(None)) -> torch.Tensor:
+        """The result of plain indexing."""
+        chosen = [
+            plane[layer][self.slots.long()]
+            for layer in range(self.layout.layers)[layers]
+            for plane in self.planes
+        ]
+        return torch.cat(chosen, dim=1)
+
+    def gather(self, at: PageRows, layers: slice | None = None, **options: int) -> None:
+        """Gather the slots into rows."""
+        every = slice(0, self.layout.layers)
+        gather(self.pool, self.slots, at, layers or every, **options)
 
 
-def pool_of(planes: tuple[torch.Tensor, ...], layout: PageLayout) -> PagedPool:
-    """The pool as kernels see it."""
-    rows = zip(*(plane.unbind(0) for plane in planes), strict=True)
-    return paged_pool(tuple(tuple(plane_of("plane", one) for one in row) for row in rows), layout)
-
-
-def some_slots(count: int) -> torch.Tensor:
-    """Distinct slots in random order."""
-    return torch.randperm(SLOTS)[:count].to(torch.int32)
-
-
-def expected_rows(
-    planes: tuple[torch.Tensor, ...], layout: PageLayout, slots: torch.Tensor, layers: slice
-) -> torch.Tensor:
-    """The result of plain indexing."""
-    chosen = [
-        planes[plane][layer][slots.long()]
-        for layer in range(layout.layers)[layers]
-        for plane in range(layout.planes)
-    ]
-    return torch.cat(chosen, dim=1)
+def drawn(layout: PageLayout, count: int) -> Drawn:
+    """A pool of this layout, and so many of its slots."""
+    planes = tuple(random_bytes(layout.layers, SLOTS, size) for size in layout.plane_bytes)
+    return Drawn(layout, planes, torch.randperm(SLOTS)[:count].to(torch.int32))
 
 
 @pytest.mark.parametrize("count", [0, 1, 11])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None:
     """Rows get each plane of each layer in host order, and nothing around them is written."""
-    planes, slots = random_planes(layout), some_slots(count)
+    made = drawn(layout, count)
     memory = torch.full((count + 2, layout.page_bytes), 0xEE, dtype=torch.uint8)
-    rows = memory[1:-1]
-    layers = slice(0, layout.layers)
-    address = memory.data_ptr() + layout.page_bytes
-    gather(pool_of(planes, layout), slots, PageRows(address, layout.page_bytes), layers)
-    assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
+    made.gather(PageRows(memory[1].data_ptr(), layout.page_bytes))
+    assert torch.equal(memory[1:-1], made.rows())
     assert (memory[[0, -1]] == 0xEE).all()
 
 
@@ -104,16 +106,15 @@ def test_gather_moves_what_indexing_does(layout: PageLayout, count: int) -> None
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
     """Slots get the bytes of the rows, and other slots do not change."""
-    planes, slots = random_planes(layout), some_slots(count)
-    before = [plane.clone() for plane in planes]
+    made = drawn(layout, count)
+    before = [plane.clone() for plane in made.planes]
     rows = random_bytes(count, layout.page_bytes)
-    layers = slice(0, layout.layers)
     at = PageRows(rows.data_ptr(), layout.page_bytes)
-    scatter(pool_of(planes, layout), slots, at, layers)
-    assert torch.equal(expected_rows(planes, layout, slots, layers), rows)
+    scatter(made.pool, made.slots, at, slice(0, layout.layers))
+    assert torch.equal(made.rows(), rows)
     others = torch.ones(SLOTS, dtype=torch.bool)
-    others[slots.long()] = False
-    for plane, was in zip(planes, before, strict=True):
+    others[made.slots.long()] = False
+    for plane, was in zip(made.planes, before, strict=True):
         assert torch.equal(plane[:, others], was[:, others])
 
 
@@ -121,68 +122,48 @@ def test_scatter_is_the_way_back(layout: PageLayout, count: int) -> None:
 def test_some_layers_of_pages_found_by_index(layers: slice) -> None:
     """A group of layers goes to its place in pages at any rows, as on the host."""
     layout = PageLayout(4, (32, 48))
-    planes, slots = random_planes(layout), some_slots(9)
+    made = drawn(layout, 9)
     slab = torch.full((20, layout.page_bytes), 0xEE, dtype=torch.uint8)
     index = torch.randperm(20)[:9].to(torch.int32)
-    at = PageRows(slab.data_ptr(), layout.page_bytes, index)
-    gather(pool_of(planes, layout), slots, at, layers)
-    inside = slice(layers.start * layout.layer_bytes, layers.stop * layout.layer_bytes)
+    made.gather(PageRows(slab.data_ptr(), layout.page_bytes, index), layers)
     expected = torch.full_like(slab, 0xEE)
-    expected[index.long(), inside] = expected_rows(planes, layout, slots, layers)
+    inside = slice(layers.start * layout.layer_bytes, layers.stop * layout.layer_bytes)
+    expected[index.long(), inside] = made.rows(layers)
     assert torch.equal(slab, expected)
 
 
 def test_rows_of_one_group_of_layers() -> None:
     """Rows with only some layers are addressed as if they had the lower layers, too."""
     layout = PageLayout(4, (32, 48))
-    planes, slots, layers = random_planes(layout), some_slots(5), slice(2, 4)
-    width = 2 * layout.layer_bytes
+    made, width = drawn(layout, 5), 2 * layout.layer_bytes
     rows = torch.empty((5, width), dtype=torch.uint8)
-    at = PageRows(rows.data_ptr() - 2 * layout.layer_bytes, width)
-    gather(pool_of(planes, layout), slots, at, layers)
-    assert torch.equal(rows, expected_rows(planes, layout, slots, layers))
+    made.gather(PageRows(rows.data_ptr() - 2 * layout.layer_bytes, width), slice(2, 4))
+    assert torch.equal(rows, made.rows(slice(2, 4)))
 
 
-@pytest.mark.parametrize("shift", [1, 2, 4, 8])
-def test_rows_less_even_than_planes(shift: int) -> None:
-    """Rows at an odd address are moved correctly, in narrower accesses."""
-    layout = PageLayout(2, (32, 48))
-    planes, slots = random_planes(layout), some_slots(5)
-    memory = torch.empty(5 * layout.page_bytes + shift, dtype=torch.uint8)
-    rows = memory[shift:].view(5, layout.page_bytes)
-    at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(pool_of(planes, layout), slots, at, slice(0, 2))
-    assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 2)))
+@pytest.mark.parametrize(
+    ("programs", "shift"), [(1, 0), (3, 0), (1000, 0), (3, 1), (3, 2), (3, 4), (3, 8)]
+)
+def test_any_number_of_programs_and_any_alignment(programs: int, shift: int) -> None:
+    """Every tile is moved; rows at an odd address are moved in narrower accesses."""
+    layout = PageLayout(3, (pages.TILE_BYTES + 16, 32))
+    made = drawn(layout, 2)
+    memory = torch.empty(len(made.slots) * layout.page_bytes + shift, dtype=torch.uint8)
+    rows = memory[shift:].view(-1, layout.page_bytes)
+    made.gather(PageRows(rows.data_ptr(), layout.page_bytes), programs=programs)
+    assert torch.equal(rows, made.rows())
 
 
-@pytest.mark.parametrize("programs", [1, 3, 1000])
-def test_any_number_of_programs(programs: int) -> None:
-    """Every tile is moved, by any number of programs."""
-    layout = PageLayout(3, (pages.TILE_BYTES + 16,))
-    planes, slots = random_planes(layout), some_slots(2)
-    rows = torch.empty((2, layout.page_bytes), dtype=torch.uint8)
-    at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(pool_of(planes, layout), slots, at, slice(0, 3), programs=programs)
-    assert torch.equal(rows, expected_rows(planes, layout, slots, slice(0, 3)))
-
-
-def test_nothing_to_move_launches_nothing(interpreted: InterpretedKernel) -> None:
-    """Moving no page or no layer launches nothing."""
+def test_launches(kernel: InterpretedKernel) -> None:
+    """No page and no layer launch nothing; planes of one size in all layers share one launch."""
     layout = PageLayout(2, (16,))
-    pool = pool_of(random_planes(layout), layout)
-    gather(pool, some_slots(0), PageRows(0, 32), slice(0, 2))
-    gather(pool, some_slots(3), PageRows(0, 32), slice(1, 1))
-    assert interpreted.launches == 0
-
-
-def test_planes_of_one_size_share_a_launch(interpreted: InterpretedKernel) -> None:
-    """Planes of one size in all layers share one launch."""
+    drawn(layout, 0).gather(PageRows(0, 32))
+    drawn(layout, 3).gather(PageRows(0, 32), slice(1, 1))
+    assert kernel.launches == 0
     layout = PageLayout(3, (32, 16, 32))
-    planes = random_planes(layout)
     rows = torch.empty((4, layout.page_bytes), dtype=torch.uint8)
-    at = PageRows(rows.data_ptr(), layout.page_bytes)
-    gather(pool_of(planes, layout), some_slots(4), at, slice(0, 3))
-    assert interpreted.launches == 2
+    drawn(layout, 4).gather(PageRows(rows.data_ptr(), layout.page_bytes))
+    assert kernel.launches == 2
 
 
 @frozen

@@ -13,25 +13,14 @@ import pytest
 import torch
 from attrs import define, field
 
-from fake_gpu import build_driver
+from gpu.fake import DriverLibrary
+from gpu.scene import CONFIG, LAYOUTS
 from kvcanon.optimized import host_memory, host_slab, pools
 from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.host_slab import HostSlab
-from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Counts
-
-CONFIG = CacheConfig(
-    window_tokens=2,
-    mamba=True,
-    device_slots=Counts(7, 5, 2),
-    host_slots=Counts(6, 4, 3),
-    write_policy="write_through",
-)
-LAYOUTS = {FULL: PageLayout(3, (4, 2)), SWA: PageLayout(5, (3,)), MAMBA: PageLayout(2, (1, 8, 2))}
-
+from kvcanon.spec.types import CPU, FULL
 
 GPU_1 = torch.device("cuda", 1)
 CPU_MEMORY = torch.device("cpu")
@@ -39,9 +28,9 @@ CPU_MEMORY = torch.device("cpu")
 
 @define(eq=False)
 class Machine:
-    """A driver, and torch's current device."""
+    """A driver, and torch's current device of two GPUs."""
 
-    library: ctypes.CDLL
+    library: DriverLibrary
     driver: CudaDriver
     current: int = 0
     contexts: list[torch.device] = field(factory=list)
@@ -49,8 +38,7 @@ class Machine:
     @property
     def pinned_bytes(self) -> int:
         """Bytes that are pinned now."""
-        found: int = self.library.fake_pinned_bytes()
-        return found
+        return self.library.asked("pinned_bytes")
 
     @contextmanager
     def on(self, device: torch.device) -> Iterator[None]:
@@ -62,29 +50,22 @@ class Machine:
             self.current = before
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The driver's stand-in."""
-    return build_driver(tmp_path_factory.mktemp("driver"))
-
-
 @pytest.fixture
-def machine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with two GPUs, of which device 0 is current."""
-    loaded = ctypes.CDLL(str(library))
-    loaded.fake_reset(0)
-    loaded.fake_pinned_bytes.restype = ctypes.c_size_t
-    made = Machine(loaded, CudaDriver(str(library)))
+def machine(library: DriverLibrary, driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine on which device 0 is current."""
+    made = Machine(library, driver)
     monkeypatch.setattr(torch.cuda, "device", made.on)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: made.current)
     monkeypatch.setattr(host_slab, "make_context", made.contexts.append)
-    monkeypatch.setattr(host_slab, "CudaDriver", lambda: made.driver)
+    monkeypatch.setattr(host_slab, "CudaDriver", lambda: driver)
     return made
 
 
 def test_a_slab_is_pinned_whole_and_no_more(machine: Machine) -> None:
-    """A slab is pinned exactly, from a page boundary on, until `close`."""
+    """A slab is pinned exactly, on its own device, from a page boundary on, until `close`."""
     slab = HostSlab(1_000, 3_000, GPU_1)
+    assert machine.contexts == [GPU_1]
+    assert machine.current == 0
     assert slab.pages.data_ptr() % 4_096 == 0
     assert machine.pinned_bytes == 3_000_000
     assert slab.pages.untyped_storage().nbytes() == 3_000_000
@@ -92,16 +73,7 @@ def test_a_slab_is_pinned_whole_and_no_more(machine: Machine) -> None:
     slab.close()
     slab.close()
     assert not slab.pinned
-    assert machine.pinned_bytes == 0
-
-
-def test_a_slab_is_pinned_on_its_own_device(machine: Machine) -> None:
-    """The device that copies is current while memory is pinned, and the caller's afterwards."""
-    slab = HostSlab(2, 8, GPU_1)
-    assert machine.contexts == [GPU_1]
-    assert machine.current == 0
-    slab.close()
-    assert machine.current == 0
+    assert (machine.current, machine.pinned_bytes) == (0, 0)
 
 
 def test_a_slab_that_was_not_closed_is_unpinned_with_it(machine: Machine) -> None:
@@ -128,11 +100,11 @@ def test_pools_let_go_of_every_slab(machine: Machine, monkeypatch: pytest.Monkey
 
 def test_memory_that_cannot_be_pinned_is_refused(machine: Machine) -> None:
     """A slab that cannot be pinned raises, and leaves the device and a second try alone."""
-    machine.library.fake_reset(2)
+    machine.library.refuse_with(2)
     with pytest.raises(BadArgument, match=r"host_slots: need 16 bytes of pinned memory.*error 2"):
         HostSlab(2, 8, GPU_1)
     assert (machine.current, machine.pinned_bytes) == (0, 0)
-    machine.library.fake_reset(0)
+    machine.library.refuse_with(0)
     assert HostSlab(2, 8, GPU_1).pinned
 
 
@@ -153,7 +125,7 @@ def test_nothing_is_pinned_without_a_gpu(machine: Machine) -> None:
     assert not empty.pinned
     empty.close()
     made.close()
-    assert made.read(FULL, CPU, 0) == bytes([3] * 18)
+    assert made.read(FULL, CPU, 0) == bytes([3] * LAYOUTS[FULL].page_bytes)
 
 
 def test_a_forked_process_does_not_have_the_memory(machine: Machine) -> None:
@@ -230,7 +202,6 @@ def test_memory_is_bound_to_the_node(
     monkeypatch.setattr(host_memory, "_mbind", mbind)
     monkeypatch.setattr(host_memory, "MBIND", dict.fromkeys(("x86_64", "aarch64", "arm64"), 5))
     monkeypatch.setattr(host_slab, "node_of_bus", {"0000:3B:00.0": node}.get)
-    machine.current = 0
     slab = HostSlab(4, mmap.PAGESIZE, torch.device("cuda", 0))
     mask = [0] * (node // 64) + [1 << node % 64]
     place = slab.pages.data_ptr()

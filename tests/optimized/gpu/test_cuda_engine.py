@@ -1,7 +1,7 @@
 """The GPU engine, without a GPU: kernels interpreted, a driver compiled here, events by hand.
 
 What is missing is the device's own asynchrony; that its streams may interleave as they like is
-shown in `test_optimized_staging`.
+shown in `test_staging` and `test_late_streams`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from cuda_scene import (
+from gpu.fake import DriverLibrary, FakeRuntime, InterpretedKernel
+from gpu.scene import (
     BACKUP,
     CONFIG,
     LAYOUTS,
@@ -25,17 +26,20 @@ from cuda_scene import (
     SMALL,
     WAYS,
     Device,
+    carry_out,
     contents,
     moves,
     order,
+    random_pools,
     slots,
     until,
 )
-from fake_gpu import FakeRuntime, InterpretedKernel, build_driver
 from kvcanon.optimized import calibration
+from kvcanon.optimized.calibration import Race, largest_won
 from kvcanon.optimized.copy_plan import Limits
-from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_engine import CudaEngine
+from kvcanon.optimized.gpu import prove_batches
+from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
@@ -46,41 +50,13 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU
 
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> CudaDriver:
-    """A driver that copies at once."""
-    return CudaDriver(str(build_driver(tmp_path_factory.mktemp("driver"))))
-
-
-@pytest.fixture(autouse=True)
-def kernel(monkeypatch: pytest.MonkeyPatch) -> InterpretedKernel:
-    """Interpret kernels on the CPU."""
-    kernel = InterpretedKernel()
-    monkeypatch.setattr(pages, "MOVE_PAGES", kernel)
-    return kernel
-
-
-@pytest.fixture
-def device(driver: CudaDriver) -> Device:
-    """A device."""
-    return Device(driver)
-
-
-@pytest.fixture
-def runtime(device: Device) -> FakeRuntime:
-    """Its streams and events."""
-    return device.runtime
+CPU_MEMORY = torch.device("cpu")
 
 
 @pytest.fixture
 def pools() -> Pools:
     """Pools with something in every slot."""
-    made = Pools(CONFIG, LAYOUTS)
-    for component in LAYOUTS:
-        for tensor in (*made.planes(component), made.slab(component)):
-            tensor.copy_(torch.randint(0, 256, tensor.shape, dtype=torch.uint8))
-    return made
+    return random_pools(0)
 
 
 @pytest.fixture
@@ -90,27 +66,21 @@ def engine(device: Device, pools: Pools) -> Iterator[CudaEngine]:
         yield made
 
 
-@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("first", list(Direction))
 @pytest.mark.parametrize(("limits", "direct_bytes"), WAYS.values(), ids=WAYS)
 def test_moves_exactly_what_the_plain_copy_does(
-    limits: Limits, direct_bytes: int, direction: Direction, pools: Pools, device: Device
+    limits: Limits, direct_bytes: int, first: Direction, pools: Pools, device: Device
 ) -> None:
-    """Each way of copying leaves every byte of both media as `Pools.copy` does."""
+    """Each way of copying leaves every byte of both media as `Pools.copy` does, order by order."""
+    twin = random_pools(0)
+    second = LOAD_BACK if first is BACKUP else BACKUP
     before = contents(pools)
     with device.engine(pools, limits, direct_bytes) as engine:
-        engine.submit(order(pools, 1, direction))
-        engine.wait(1)
-        assert engine.poll() == (Completion(1, ok=True),)
-    moved = contents(pools)
-    assert moved != before
-    for component in LAYOUTS:
-        for tensor in (*pools.planes(component), pools.slab(component)):
-            tensor.copy_(
-                torch.frombuffer(bytearray(before.pop(0)), dtype=torch.uint8).view_as(tensor)
-            )
-    for move in moves(direction):
-        pools.copy(move, direction)
-    assert contents(pools) == moved
+        for at, direction in enumerate((first, second)):
+            carry_out(engine, order(pools, at, direction))
+            for move in moves(direction):
+                twin.copy(move, direction)
+            assert contents(pools) == contents(twin) != before
 
 
 def test_nothing_is_complete_before_the_device_is_done(
@@ -143,13 +113,11 @@ def test_transfers_wait_for_what_was_submitted_before(
     engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
     """Kernels of both directions run after the work that the current stream had at `submit`."""
-    for direction in Direction:
-        engine.submit(order(pools, 1, direction))
+    for at, direction in enumerate(Direction, 1):
+        carry_out(engine, order(pools, 1, direction))
+        assert len(runtime.current.recorded) == at
         submitted = runtime.current.recorded[-1]
-        engine.wait(1)
-        engine.poll()
         assert [submitted in stream.waited for stream in runtime.streams].count(True) == 1
-    assert len(runtime.current.recorded) == 2
 
 
 def test_a_layer_is_waited_for_on_the_stream_not_here(
@@ -161,11 +129,11 @@ def test_a_layer_is_waited_for_on_the_stream_not_here(
         assert engine.wait_layer(1, 0)
         first = runtime.current.waited[-1]
         assert engine.wait_layer(1, 4)
-        assert runtime.current.waited[-1] is not first
+        last = runtime.current.waited[-1]
+        assert first is not last
         assert engine.poll() == ()
         kernels = next(stream for stream in runtime.streams if first in stream.recorded)
-        arrivals = [runtime.current.waited[at] in kernels.recorded for at in (-1, -2)]
-        assert arrivals == [True, True]
+        assert last in kernels.recorded
     engine.wait(1)
     engine.poll()
     before = len(runtime.current.waited)
@@ -206,11 +174,17 @@ def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: Fak
     assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
 
 
-class Broken:
-    """A kernel that cannot be launched."""
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch, engine: CudaEngine) -> Iterator[pytest.MonkeyPatch]:
+    """Kernels cannot be launched, until this is undone."""
 
-    def __getitem__(self, grid: tuple[int]) -> pages.Launch:
-        raise RuntimeError("out of registers")
+    class Broken:
+        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+            raise RuntimeError("out of registers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pages, "MOVE_PAGES", Broken())
+        yield patch
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -218,28 +192,26 @@ def test_what_cannot_be_enqueued_fails_alone(
     engine: CudaEngine,
     pools: Pools,
     direction: Direction,
-    monkeypatch: pytest.MonkeyPatch,
+    broken: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The order fails, waiters return, the log says why, and the next order succeeds."""
-    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(pages, "MOVE_PAGES", Broken())
+    with caplog.at_level(logging.ERROR):
         engine.submit(order(pools, 1, direction))
         engine.wait(1)
         assert not engine.wait_layer(1, 0)
         assert engine.poll() == (Completion(1, ok=False),)
     assert "out of registers" in caplog.text
     assert not engine.wait_layer(1, 0)
-    engine.submit(order(pools, 2, direction))
-    engine.wait(2)
-    assert engine.poll() == (Completion(2, ok=True),)
+    broken.undo()
+    carry_out(engine, order(pools, 2, direction))
 
 
+@pytest.mark.usefixtures("broken")
 def test_a_failure_completes_once_nothing_of_it_moves(
-    engine: CudaEngine, pools: Pools, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime
 ) -> None:
     """A failed order completes only after its enqueued copies have ended."""
-    monkeypatch.setattr(pages, "MOVE_PAGES", Broken())
     with runtime.held():
         engine.submit(order(pools, 1, LOAD_BACK))
         until(lambda: any(stream.recorded for stream in runtime.streams))
@@ -288,42 +260,18 @@ def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) ->
         CudaEngine(pools)
 
 
-def test_closing_performs_what_was_submitted(pools: Pools, device: Device) -> None:
-    """After `close`, completions can still be polled, and the threads have ended."""
+def test_threads_end_with_their_engine(pools: Pools, device: Device) -> None:
+    """`close` performs what was submitted, to be polled later; a collected engine ends, too."""
     threads = set(all_threads())
     with device.engine(pools) as engine:
         for transfer_id in range(5):
             engine.submit(order(pools, transfer_id, BACKUP))
     assert [done.transfer_id for done in engine.poll()] == list(range(5))
     assert set(all_threads()) == threads
-
-
-def test_an_engine_that_is_dropped_ends_its_threads(pools: Pools, device: Device) -> None:
-    """The threads of an engine end when it is collected without `close`."""
-    threads = set(all_threads())
     engine = device.engine(pools)
     del engine
     gc.collect()
     until(lambda: set(all_threads()) <= threads)
-
-
-def test_two_engines_agree_byte_for_byte(engine: CudaEngine, pools: Pools) -> None:
-    """After a backup and a load, the pools equal those of an engine on the CPU."""
-    twin = Pools(CONFIG, LAYOUTS)
-    for component in LAYOUTS:
-        for mine, theirs in zip(
-            (*twin.planes(component), twin.slab(component)),
-            (*pools.planes(component), pools.slab(component)),
-            strict=True,
-        ):
-            mine.copy_(theirs)
-    with ThreadedEngine() as threaded:
-        for at, direction in enumerate((BACKUP, LOAD_BACK, BACKUP)):
-            for each, its_pools in ((engine, pools), (threaded, twin)):
-                each.submit(order(its_pools, at, direction))
-                each.wait(at)
-                assert each.poll() == (Completion(at, ok=True),)
-    assert contents(pools) == contents(twin)
 
 
 def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> None:
@@ -331,8 +279,7 @@ def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> No
     cache = PrefixCache(CONFIG, pools, engine)
     tokens = np.arange(12, dtype=np.int32)
     full, swa, mamba = cache.allocate(6, 6, 1)
-    layout, written = LAYOUTS[FULL], [bytes([page] * 240) for page in range(6)]
-    assert layout.page_bytes == 240
+    written = [bytes([page] * LAYOUTS[FULL].page_bytes) for page in range(6)]
     for slot, page in zip(full.tolist(), written, strict=True):
         pools.write(FULL, slot, page)
     cache.insert(tokens, 0, full, swa, mamba)
@@ -342,26 +289,12 @@ def test_a_cache_moves_its_pages_with_it(engine: CudaEngine, pools: Pools) -> No
     others, *_ = cache.allocate(2)
     loaded = cache.load_back(tokens)
     assert loaded.transfer_id is not None
-    assert cache.wait_layer(loaded.transfer_id, layout.layers - 1)
+    assert cache.wait_layer(loaded.transfer_id, LAYOUTS[FULL].layers - 1)
     assert {status for _, status in cache.flush()} == {TransferStatus.DONE}
     found = cache.match(tokens)
     assert found.device_pages == 6
     assert [pools.read(FULL, GPU, slot) for slot in found.full.tolist()] == written
     assert not set(found.full.tolist()) & set(others.tolist())
-
-
-def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
-    pools: Pools, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without `direct_bytes` an engine measures the size, on scratch memory."""
-    monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
-    monkeypatch.setattr(calibration, "REPEATS", 1)
-    before = contents(pools)
-    with device.engine(pools, direct_bytes=None) as engine:
-        measured = engine.direct_bytes
-    assert contents(pools) == before
-    sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
-    assert set(measured.values()) <= sizes
 
 
 def test_statistics_show_the_memory_beside_the_pools(engine: CudaEngine, pools: Pools) -> None:
@@ -374,3 +307,85 @@ def test_statistics_show_the_memory_beside_the_pools(engine: CudaEngine, pools: 
     engine.close()
     assert cache.stats().staging_bytes == {GPU: 0, CPU: 0}
     assert PrefixCache(CONFIG, pools, ThreadedEngine()).stats().staging_bytes == {GPU: 0, CPU: 0}
+
+
+# Calibration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "won"),
+    [
+        ([(1.0, 2.0), (2.0, 3.0), (4.0, 3.5)], 2),
+        ([(3.0, 2.0), (2.0, 3.0), (4.0, 5.0)], 0),
+        ([(1.0, 2.0), (2.0, 2.0), (3.0, 4.0)], 3),
+        ([], 0),
+    ],
+)
+def test_the_ring_is_left_out_up_to_where_it_first_wins(
+    seconds: list[tuple[float, float]], won: int
+) -> None:
+    """A larger size that wins after a lost one does not count."""
+    races = [Race(at + 1, direct, staged) for at, (direct, staged) in enumerate(seconds)]
+    assert largest_won(races[::-1]) == won
+
+
+def test_calibration_tries_both_ways_and_leaves_the_pools_alone(
+    pools: Pools, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without `direct_bytes` an engine measures the size, on scratch memory."""
+    monkeypatch.setattr(calibration, "LARGEST_BYTES", 3 * LAYOUTS[FULL].page_bytes)
+    monkeypatch.setattr(calibration, "REPEATS", 1)
+    with device.engine(pools, direct_bytes=None) as engine:
+        measured = engine.direct_bytes
+    assert contents(pools) == contents(random_pools(0))
+    sizes = {0, *(LAYOUTS[FULL].page_bytes * count for count in (1, 3))}
+    assert set(measured.values()) <= sizes
+
+
+@pytest.mark.parametrize("error", [0, 801])
+def test_batches_are_tried_before_they_are_relied_on(
+    error: int, library: DriverLibrary, device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the driver refuses batches, copies go one by one, and the log says so."""
+    library.refuse_with(error)
+    with caplog.at_level(logging.WARNING):
+        prove_batches(device.gpu, HostSlab(1, 4096, CPU_MEMORY))
+    assert device.driver.has_batches is (error == 0)
+    assert ("copies go one by one" in caplog.text) is (error != 0)
+
+
+# A default device that an engine sets for its model; a tensor that is made on `meta` has no bytes.
+
+
+@pytest.fixture
+def _on_meta(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(calibration, "LARGEST_BYTES", LAYOUTS[FULL].page_bytes)
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("_on_meta")
+def test_pools_and_a_cache_are_on_their_own_device() -> None:
+    """Pools are where they were told to be, and a cache over them copies there and back."""
+    pools = Pools(CONFIG, LAYOUTS, "cpu")
+    assert {each.device.type for each in pools.planes(FULL)} == {"cpu"}
+    assert pools.slab(FULL).device.type == "cpu"
+    with PrefixCache(CONFIG, pools) as cache:
+        full, swa, mamba = cache.allocate(2, 2, 1)
+        pools.write(FULL, int(full[0]), bytes(range(240)))
+        cache.insert(np.arange(4, dtype=np.int32), 0, full, swa, mamba)
+        assert {status for _, status in cache.flush()} == {TransferStatus.DONE}
+        assert pools.read(FULL, GPU, int(full[0])) == bytes(range(240))
+        assert bytes(range(240)) in {pools.read(FULL, CPU, slot) for slot in range(4)}
+
+
+@pytest.mark.usefixtures("_on_meta")
+def test_an_engine_is_made_calibrated_and_used_on_its_own_device(device: Device) -> None:
+    """The engine of a GPU allocates everything where it belongs."""
+    pools = random_pools(0)
+    with device.engine(pools, SMALL, None) as engine:
+        for direction in (BACKUP, LOAD_BACK):
+            carry_out(engine, order(pools, 1, direction))
+    assert contents(pools) != contents(random_pools(0))
+    prove_batches(device.gpu, HostSlab(1, 4096, CPU_MEMORY))

@@ -6,6 +6,7 @@ decides whether an event is reached. The tests of staging show that other orders
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import torch
 from attrs import define, field
 from triton.runtime.interpreter import InterpretedFunction
 
+from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_runtime import CudaStream, Event
 from kvcanon.optimized.kernels import pages
 
@@ -174,3 +176,24 @@ def build_driver(folder: Path, *flags: str) -> Path:
     source = HERE / "fake_cuda.cpp"
     subprocess.run([compiler, *flags, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     return library
+
+
+class DriverLibrary:
+    """The compiled stand-in of libcuda: what it was asked for, and what it refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self.refuse_with(0)
+
+    def driver(self) -> CudaDriver:
+        """A driver that calls this library."""
+        return CudaDriver(str(self.path))
+
+    def refuse_with(self, error: int) -> None:
+        """Set the counters to zero; every copy returns this error from now on, 0 for none."""
+        self._library.fake_reset(error)
+
+    def asked(self, counter: str, *of: int) -> int:
+        """One of the counters of fake_cuda.cpp, which begin with `fake_`."""
+        return int(self._library[f"fake_{counter}"](*of))
