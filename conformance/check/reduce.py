@@ -1,8 +1,8 @@
 """Reduces a case: the same fault with fewer actions, smaller picks and a plainer configuration.
 
-It leaves parts of the case out as long as the fault shows (*delta debugging*), then makes the rest
-plainer, and repeats both until nothing helps. The reduced case breaks the law of the original, and
-may break others; the finding is that of the reduced case, named after the law of the original.
+It leaves actions out as long as the fault shows, then makes the rest plainer, and repeats both
+until nothing helps. The reduced case breaks the law of the original, and may break others; the
+finding is that of the reduced case, named after the law of the original.
 
 The order of the plays is fixed, so that the clock decides nothing unless the time runs out.
 """
@@ -21,6 +21,7 @@ from kvcanon.conformance.check.finding import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial, is_silence, same_fault
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.shortest import shortest
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
 
 PLAYS = 1500
@@ -127,22 +128,11 @@ def _drain(reducer: _Reducer) -> None:
 
 
 def _actions(reducer: _Reducer) -> None:
-    """Leave out as many actions as possible: large parts first, then single actions."""
-    part = max(1, len(reducer.best.actions) // 2)
-    while True:
-        left_out = False
-        at = 0
-        while at < len(reducer.best.actions):
-            actions = reducer.best.actions
-            rest = actions[:at] + actions[at + part :]
-            if reducer.tries(evolve(reducer.best, actions=rest)):
-                left_out = True
-            else:
-                at += part
-        if part > 1:
-            part //= 2
-        elif not left_out:
-            return
+    """Leave out as many actions as possible."""
+    shortest(
+        reducer.best.actions,
+        lambda actions: reducer.tries(evolve(reducer.best, actions=tuple(actions))),
+    )
 
 
 def _pairs(reducer: _Reducer) -> None:

@@ -13,6 +13,7 @@ from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import ProbeRequest
 from kvcanon.conformance.probe.together import RequestSequence, without
+from kvcanon.spec.shortest import shortest
 
 MOST_REPLAYED = 400
 """Requests that are sent again for one finding."""
@@ -65,18 +66,17 @@ class Reducer:
         if again is None:
             return whole
         took = player.clock() - began
-        size, smaller = max(1, len(shown) // 2), [again]
-        while size:
-            at = 0
-            while at < len(shown) - 1 and left[0] > kept and player.seconds_left > 0:
-                fewer = without(shown, range(at, min(at + size, len(shown) - 1)))
-                found = self._shows(fewer, finding, left)
-                if found is None:
-                    at += size
-                else:
-                    shown = fewer
-                    smaller.append(found)
-            size //= 2
+        smaller = [again]
+
+        def shows(fewer: Sequence[ProbeRequest]) -> bool:
+            if left[0] <= kept or player.seconds_left <= 0:
+                return False
+            found = self._shows(fewer, finding, left)
+            if found is not None:
+                smaller.append(found)
+            return found is not None
+
+        shortest(shown, shows, keeps_last=True, without=without)
         player.deadline = player.clock() + 2 * (CONFIRMATIONS + 1) * took + 1
         steady = self._steady(smaller, left, by_luck=by_luck)
         return steady or (whole if finding.fault in BY_OTHERS else smaller[0])
