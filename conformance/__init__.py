@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     )
     from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
-    from kvcanon.conformance.check.judges import JudgeConfig
     from kvcanon.conformance.check.machine import machine_of
     from kvcanon.conformance.check.play import play
     from kvcanon.conformance.check.trial import Trial
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
     from kvcanon.conformance.judge.by_states.guard import GuardedCache, StepViolation
-    from kvcanon.conformance.judge.from_outside.guard import guard
+    from kvcanon.conformance.judge.guard import guard
+    from kvcanon.conformance.judge.judges import JudgeConfig
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -87,7 +87,7 @@ _MODULES = {
         "tokens_of",
     ),
     "adapter_parts.tree_view": ("LastMatch", "TreeView"),
-    "judge.from_outside.guard": ("guard",),
+    "judge.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
@@ -98,7 +98,7 @@ _MODULES = {
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),
     "check.machine": ("machine_of",),
-    "check.judges": ("JudgeConfig",),
+    "judge.judges": ("JudgeConfig",),
     "check.play": ("play",),
     "check.trial": ("Trial",),
     "check.walker": ("draw_case",),

@@ -17,12 +17,12 @@ from attrs import Factory, define, evolve, frozen
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.check.finding import Finding, Tally
-from kvcanon.conformance.check.judges import JudgeConfig, laws_of
 from kvcanon.conformance.check.making import adapter_in_time
 from kvcanon.conformance.check.resume import play_part
 from kvcanon.conformance.check.trial import Trial, is_silence
 from kvcanon.conformance.check.walker import draw_case, scale_of
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.notes import NOTE

@@ -18,12 +18,6 @@ from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
 from kvcanon.conformance.check.clients import ClientFactory, namespaces_of
 from kvcanon.conformance.check.finding import Finding, Grounds, Tally
-from kvcanon.conformance.check.judges import (
-    ALL_JUDGES,
-    JudgeConfig,
-    make_judged,
-    make_judged_requests,
-)
 from kvcanon.conformance.check.making import is_users_interrupt, made_in_time
 from kvcanon.conformance.check.time_limit import LIMIT, CacheSilent, within
 from kvcanon.conformance.errors import (
@@ -34,7 +28,7 @@ from kvcanon.conformance.errors import (
     describe_exception,
     explain_exception,
 )
-from kvcanon.conformance.judge.by_states.agreement import (
+from kvcanon.conformance.judge.agreement import (
     AnswerDifference,
     Recorder,
     first_difference,
@@ -42,6 +36,12 @@ from kvcanon.conformance.judge.by_states.agreement import (
 from kvcanon.conformance.judge.by_states.guard import GuardedCache
 from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
+from kvcanon.conformance.judge.judges import (
+    ALL_JUDGES,
+    JudgeConfig,
+    make_judged,
+    make_judged_requests,
+)
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,

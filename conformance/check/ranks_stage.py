@@ -14,11 +14,11 @@ from attrs import evolve
 
 from kvcanon.conformance.cases.case import RANKS
 from kvcanon.conformance.check.campaign import CampaignReport, CaseBlocks, search_blocks
-from kvcanon.conformance.check.judges import laws_of
 from kvcanon.conformance.check.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.check.reductions import reduce_all
 from kvcanon.conformance.check.stage_run import StageRun, part_numbers
 from kvcanon.conformance.check.walker_stage import LEAST_SECONDS
+from kvcanon.conformance.judge.judges import laws_of
 from kvcanon.conformance.workers.workers import Workers
 from kvcanon.spec.law import LAWS, Need
 

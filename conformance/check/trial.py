@@ -10,11 +10,11 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.finding import Finding, Grounds, Tally
-from kvcanon.conformance.check.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.check.making import NotMade, made_in_time
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.time_limit import CacheSilent
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.spec.law import Need

@@ -15,7 +15,6 @@ from attrs import Factory, define, evolve
 from kvcanon.conformance.check.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, adapter_as
 from kvcanon.conformance.check.deaths import DEATHS_ENOUGH, finding_of, is_death
 from kvcanon.conformance.check.finding import Tally
-from kvcanon.conformance.check.judges import JudgeConfig, laws_of
 from kvcanon.conformance.check.plan import CheckPlan, StageOutcome
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.resume import play_part
@@ -23,6 +22,7 @@ from kvcanon.conformance.check.stage_run import StageRun
 from kvcanon.conformance.check.trial import Trial, is_silence
 from kvcanon.conformance.check.walker import is_offered
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.notes import NOTE

@@ -27,7 +27,7 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.judge.law_lookup import find_law
 from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.report.json_report import check_json, json_text
 from kvcanon.conformance.report.junit import check_junit

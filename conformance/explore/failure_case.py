@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.judges import JudgeConfig, laws_of
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.explore.expansion import Broken
 from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.protocol.adapter import Adapter
 
 UNSEEN = "The guard, under which the path was played once more, sees nothing of it."

@@ -16,7 +16,7 @@ from functools import partial
 
 from attrs import frozen
 
-from kvcanon.conformance.judge.by_states.wrapped_cache import WrappedCache
+from kvcanon.conformance.protocol.wrapped_cache import WrappedCache
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.reference.state import Data, Hold, Node, Pool, State, Transfer
 from kvcanon.spec.transfer import TransferOrder

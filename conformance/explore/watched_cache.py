@@ -16,13 +16,13 @@ from functools import partial
 
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge.by_states.answers import require_answer
+from kvcanon.conformance.judge.answers import require_answer
 from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, read_known_slots
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.conformance.judge.by_states.law_checker import problems_of, violations_of
 from kvcanon.conformance.judge.by_states.relevance import Relevant
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency, Resident

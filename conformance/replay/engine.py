@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from attrs import Factory, define
 
-from kvcanon.conformance.judge.by_states.stamps import write_stamps
+from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.cache import Cache

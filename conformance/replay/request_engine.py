@@ -12,10 +12,10 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Protocol, TypeVar
 
-from kvcanon.conformance.judge.by_states.latency import Latency, latency_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.conformance.protocol.request import Admitted, FullRequestCache, RequestId
 from kvcanon.conformance.replay.engine import ReplayStats, event_name
+from kvcanon.conformance.replay.latency import Latency, latency_of
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots

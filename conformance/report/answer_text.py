@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from kvcanon.conformance.errors import ViolationError, message_of
-from kvcanon.conformance.judge.by_states.answers import LAW_ID
+from kvcanon.conformance.judge.answers import LAW_ID
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError

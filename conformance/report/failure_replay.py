@@ -11,11 +11,11 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.check.deaths import REDUCED_SECONDS, finding_of
 from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.judges import JudgeConfig, laws_of
 from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall

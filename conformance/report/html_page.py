@@ -14,7 +14,7 @@ from attrs import frozen
 from kvcanon import __version__
 from kvcanon.conformance.check.finding import Grounds
 from kvcanon.conformance.check.result import Standing
-from kvcanon.conformance.judge.by_states.explain import sentence
+from kvcanon.conformance.judge.explain import sentence
 from kvcanon.conformance.report.call_code import CodeLine, shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (

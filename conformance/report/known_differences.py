@@ -21,7 +21,7 @@ from pathlib import Path
 from attrs import fields, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.judge.law_lookup import find_law
 
 
 @frozen

@@ -14,10 +14,10 @@ from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.check.campaign import adapter_as
 from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.result import CacheResult, CheckResult, Failure, Standing
-from kvcanon.conformance.judge.by_states.key_text import with_names
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
+from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal, named_keys
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure

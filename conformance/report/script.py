@@ -17,9 +17,9 @@ from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.check.deaths import is_death
 from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.trial import is_silence
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.report.call_code import CodeLine
 from kvcanon.spec.law import LAWS
 

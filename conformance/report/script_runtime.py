@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kvcanon.conformance.cases import stamps
 from kvcanon.conformance.cases.case import case_from_json
-from kvcanon.conformance.check.judges import (
+from kvcanon.conformance.check.trial import Trial
+from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.judge.judges import (
     JudgeConfig,
     laws_of,
     make_judged,
     make_judged_requests,
 )
-from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.judge.by_states import stamps
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache

@@ -9,9 +9,9 @@ from attrs import Factory, define, evolve, frozen
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.deaths import finding_of
 from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.key_text import with_names
+from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.failure_replay import play_recorded

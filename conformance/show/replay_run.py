@@ -11,9 +11,9 @@ from attrs import fields
 
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.judge.by_states.guard import StepViolation
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Capability, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.replay.engine import ReplayStats
 from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words

@@ -13,9 +13,9 @@ from typing import cast
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter, CopyControl, make_subject
 from kvcanon.conformance.protocol.wire import to_json
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.vectors.names import ScriptNames, slot_owners
 from kvcanon.conformance.vectors.script import Json, Script, ScriptCall
 from kvcanon.reference import ReferenceCache

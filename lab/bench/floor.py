@@ -14,7 +14,7 @@ from time import perf_counter_ns
 
 from attrs import asdict, evolve, frozen
 
-from kvcanon.conformance.judge.by_states.latency import Latency, latency_of
+from kvcanon.conformance.replay.latency import Latency, latency_of
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import Driver, MakeDriver, Prompt, StepTimes

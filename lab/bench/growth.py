@@ -16,7 +16,7 @@ from random import Random
 from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.latency import Latency, latency_of
+from kvcanon.conformance.replay.latency import Latency, latency_of
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import Driver, MakeDriver, Prompt, StepTimes

@@ -23,14 +23,14 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import PICKS
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.check.judges import JudgeConfig, make_judged
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.judges import JudgeConfig, make_judged
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.drawn_config import usual_config
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Law

@@ -11,7 +11,6 @@ import typer
 from attrs import asdict, frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
@@ -21,6 +20,7 @@ from kvcanon.conformance.cli.terminal import (
     progress,
 )
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     Subject,

@@ -21,11 +21,11 @@ from kvcanon.conformance.cases.case import RANKS
 from kvcanon.conformance.check.effort import Effort
 from kvcanon.conformance.check.finding import Finding, Tally
 from kvcanon.conformance.check.hypothesis_constants import no_local_constants
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case, scale_of
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors

@@ -21,10 +21,10 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import RANKS, Case
 from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,

@@ -21,13 +21,13 @@ from attrs import Factory, asdict, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
 from kvcanon.conformance.check.finding import Finding, Tally
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.law_lookup import find_law
+from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.law_lookup import find_law
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.call_code import CodeLine, code_lines
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure

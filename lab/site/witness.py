@@ -13,9 +13,9 @@ from attrs import frozen
 
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.judges import JudgeConfig, laws_of
 from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall

@@ -13,9 +13,9 @@ import pytest
 
 from adapter_page import PAGE, TABLES
 from kvcanon.conformance.check.finding import Tally
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
 from kvcanon.conformance.protocol.cache_names import load_adapter

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.lab.variants.variant import varied
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
-from kvcanon.conformance.judge.by_states.stamps import write_stamps
 from kvcanon.reference import InlineEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

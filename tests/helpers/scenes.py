@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from kvcanon.conformance.check.judges import make_judged
+from kvcanon.conformance.judge.judges import make_judged
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.variant import varied

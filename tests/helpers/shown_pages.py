@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.judges import ALL_JUDGES
+from kvcanon.conformance.judge.judges import ALL_JUDGES
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.conformance.replay.replay import replay
 from kvcanon.conformance.replay.workloads.chat import Chat

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kvcanon.conformance.check.finding import Tally
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from paths import DOCS

@@ -10,9 +10,9 @@ from typing import Generic, Protocol, TypeAlias, cast
 
 from attrs import frozen
 
-from kvcanon.conformance.judge.by_states.answers import Read, require_answer
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer
+from kvcanon.conformance.judge.answers import Read, require_answer
 from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
+from kvcanon.conformance.protocol.wrapped_cache import Answer
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference

@@ -17,14 +17,14 @@ from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
-from kvcanon.conformance.judge.by_states.answers import LAW_ID, answer_violation, require_answer
+from kvcanon.conformance.judge.answers import LAW_ID, answer_violation, require_answer
 from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, no_ranks
 from kvcanon.conformance.judge.by_states.evidence import Evidence
-from kvcanon.conformance.judge.by_states.explain import explain, in_words
 from kvcanon.conformance.judge.by_states.law_checker import LawChecker, breaks_shape
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
+from kvcanon.conformance.judge.explain import explain, in_words
 from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.events import AllBlocksCleared, Event, Residency

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kvcanon.conformance.judge.by_states.answers import Read
+from kvcanon.conformance.judge.answers import Read
 from kvcanon.conformance.judge.by_states.capture import read_known_slots
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from kvcanon.conformance.judge.by_states.latency import Latency
+from kvcanon.conformance.replay.latency import Latency
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.contest import ContestOutcome, Result
 from kvcanon.lab.bench.figure import COLORS, DARK, draw_figure

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from faulty import CrashingAtOnce
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.lab.bench.judge_speed import (
     INSIDE,

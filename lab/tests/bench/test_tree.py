@@ -12,7 +12,7 @@ from attrs import evolve
 
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.latency import Latency
+from kvcanon.conformance.replay.latency import Latency
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench import child, plot
 from kvcanon.lab.bench.case import BenchCell, WorkloadSource

@@ -14,8 +14,8 @@ import pytest
 
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.prove.steps.locks import cover, minus

@@ -10,9 +10,9 @@ from attrs import fields
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied

@@ -12,10 +12,10 @@ from kvcanon.conformance.check.campaign import adapter_as
 from kvcanon.conformance.check.check import STAGES, check
 from kvcanon.conformance.check.effort import EFFORTS, effort_named
 from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.result import CheckResult, Failure, Standing
 from kvcanon.conformance.check.trial import Trial, same_fault
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.spec.law import LAWS
 
 USUAL = dict(EFFORTS)

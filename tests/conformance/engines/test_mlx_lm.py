@@ -8,10 +8,10 @@ import pytest
 
 import fake_mlx_lm
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.engines.mlx_lm.request_cache import PromptCache
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots

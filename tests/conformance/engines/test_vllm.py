@@ -9,13 +9,13 @@ import pytest
 
 import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.engines.vllm import prompts, release
 from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.config import CacheConfig

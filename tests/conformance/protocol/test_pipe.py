@@ -13,10 +13,10 @@ from attrs import astuple
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.finding import Grounds, Tally
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter

@@ -12,12 +12,12 @@ from kvcanon.conformance.check import vector_stage
 from kvcanon.conformance.check.campaign import SearchSpec
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.vector_stage import play_vector
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.vectors import vector
 from kvcanon.conformance.vectors.recording import PLAIN

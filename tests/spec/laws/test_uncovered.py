@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.check.judges import JudgeConfig, make_judged
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
+from kvcanon.conformance.judge.judges import JudgeConfig, make_judged
 from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.lab.variants.variant import varied
 from kvcanon.spec.cache import Cache

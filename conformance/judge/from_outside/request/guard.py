@@ -11,15 +11,14 @@ from collections.abc import Callable, Collection
 from typing import TypeVar, cast
 
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
-from kvcanon.conformance.judge.by_states.answers import (
+from kvcanon.conformance.judge.answers import (
     LAW_ID,
     answer_violation,
     outcome_of,
     require_answer,
 )
 from kvcanon.conformance.judge.by_states.evidence import Service
-from kvcanon.conformance.judge.by_states.explain import explain_violations
-from kvcanon.conformance.judge.by_states.key_text import key_in_words
+from kvcanon.conformance.judge.explain import explain_violations
 from kvcanon.conformance.judge.from_outside.checks import Checks
 from kvcanon.conformance.judge.from_outside.request.checks import (
     check_contents,
@@ -32,6 +31,7 @@ from kvcanon.conformance.judge.from_outside.request.checks import (
 )
 from kvcanon.conformance.judge.from_outside.request.events import EventChecker
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Prompt
+from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.workers.notes import NOTE

@@ -18,7 +18,7 @@ from kvcanon.conformance.errors import (
     ViolationError,
     raise_violations,
 )
-from kvcanon.conformance.judge.by_states.answers import (
+from kvcanon.conformance.judge.answers import (
     LAW_ID,
     answer_violation,
     outcome_of,
@@ -26,8 +26,7 @@ from kvcanon.conformance.judge.by_states.answers import (
     typed_read,
 )
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
-from kvcanon.conformance.judge.by_states.explain import explain_violations, in_words
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.explain import explain_violations, in_words
 from kvcanon.conformance.judge.from_outside.checks import Checks
 from kvcanon.conformance.judge.from_outside.tree.allocate import after_allocate, after_free
 from kvcanon.conformance.judge.from_outside.tree.events import (
@@ -54,6 +53,7 @@ from kvcanon.conformance.judge.from_outside.tree.reset import after_reset
 from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.protocol.adapter import Capability, Subject
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.config import Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event

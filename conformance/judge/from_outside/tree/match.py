@@ -5,8 +5,7 @@ A match shows what is cached and changes no data, so it is checked against all e
 
 from __future__ import annotations
 
-from kvcanon.conformance.judge.by_states.answers import Read
-from kvcanon.conformance.judge.by_states.key_text import key_in_words
+from kvcanon.conformance.judge.answers import Read
 from kvcanon.conformance.judge.from_outside.tree.pages import (
     ALL_COLUMNS,
     MAMBA_COLUMN,
@@ -23,6 +22,7 @@ from kvcanon.conformance.judge.from_outside.tree.state import (
     Text,
     same_node_below,
 )
+from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.spec.operations import (
     Match,
     Matched,

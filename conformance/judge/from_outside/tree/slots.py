@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from kvcanon.conformance.judge.by_states.answers import require_answer
+from kvcanon.conformance.judge.answers import require_answer
 from kvcanon.conformance.judge.from_outside.tree.pages import (
     ALL_COLUMNS,
     SWA_COLUMN,

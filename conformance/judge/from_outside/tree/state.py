@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from attrs import Factory, define, field
 
-from kvcanon.conformance.judge.by_states.answers import Read
+from kvcanon.conformance.judge.answers import Read
 from kvcanon.conformance.judge.from_outside.checks import Checks
 from kvcanon.conformance.judge.from_outside.tree.pages import (
     FULL_COLUMN,

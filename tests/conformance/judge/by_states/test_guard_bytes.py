@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 
 from guarded import CONFIG, KEY, LONGER, OTHER, reference, scripted, serve
+from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.judge.by_states.guard import guard_states
-from kvcanon.conformance.judge.by_states.stamps import write_stamps
 from kvcanon.reference import InlineEngine, ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

@@ -9,7 +9,6 @@ from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.from_outside.coverage import (
@@ -18,6 +17,7 @@ from kvcanon.conformance.judge.from_outside.coverage import (
     missing_for,
     why_not_exercised,
 )
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Capability, Offer
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, AnyOf

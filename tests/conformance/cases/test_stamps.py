@@ -2,7 +2,7 @@
 
 from attrs import evolve
 
-from kvcanon.conformance.judge.by_states.stamps import stamp, write_stamps
+from kvcanon.conformance.cases.stamps import stamp, write_stamps
 from kvcanon.conformance.protocol.adapter import subject_of
 from kvcanon.conformance.replay.replay import replay
 from kvcanon.conformance.replay.workloads.chat import Chat

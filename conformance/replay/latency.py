@@ -14,7 +14,7 @@ from time import perf_counter_ns
 
 from attrs import frozen
 
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.operations import Operation
 

@@ -11,10 +11,10 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
 from kvcanon.conformance.judge.by_states.capture import no_ranks
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
-from kvcanon.conformance.judge.by_states.law_lookup import find_law
-from kvcanon.conformance.judge.by_states.ranks import make_ranks
 from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
+from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge.ranks import make_ranks
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     RequestSubject,

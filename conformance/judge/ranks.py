@@ -17,8 +17,7 @@ from typing import cast
 from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.capture import call_cache
-from kvcanon.conformance.judge.by_states.lockstep import Lockstep
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.judge.lockstep import Lockstep
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     Subject,
@@ -26,6 +25,7 @@ from kvcanon.conformance.protocol.adapter import (
     make_subject,
     takes_agree,
 )
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

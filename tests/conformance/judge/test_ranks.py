@@ -10,13 +10,13 @@ from attrs import evolve
 from kvcanon.conformance.cases.case import RANKS, Action, Case, case_from_json, case_to_json
 from kvcanon.conformance.check.campaign import Search
 from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.judges import JudgeConfig
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Failure
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
-from kvcanon.conformance.judge.by_states.lockstep import Lockstep
-from kvcanon.conformance.judge.by_states.ranks import RankCopies, make_ranks
+from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.lockstep import Lockstep
+from kvcanon.conformance.judge.ranks import RankCopies, make_ranks
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.vectors.recording import PLAIN

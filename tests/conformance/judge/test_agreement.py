@@ -8,7 +8,7 @@ import pytest
 from attrs import frozen
 
 from kvcanon.conformance import Adapter, JudgeConfig, draw_case, play
-from kvcanon.conformance.judge.by_states.agreement import Recorder, first_difference, folded_events
+from kvcanon.conformance.judge.agreement import Recorder, first_difference, folded_events
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event

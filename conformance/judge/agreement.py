@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from attrs import evolve, frozen
 
 from kvcanon.conformance.judge.by_states.evidence import Service, method_name
-from kvcanon.conformance.judge.by_states.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcanon.conformance.judge.by_states.latency import TimedCache
+from kvcanon.conformance.replay.latency import TimedCache
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -82,9 +82,7 @@ def test_a_refused_call_is_timed_too() -> None:
 def test_percentiles_are_measured_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Percentiles are exact, in microseconds."""
     moments = iter(moment for call in range(1, 1001) for moment in (0, call * 1000))
-    monkeypatch.setattr(
-        "kvcanon.conformance.judge.by_states.latency.perf_counter_ns", lambda: next(moments)
-    )
+    monkeypatch.setattr("kvcanon.conformance.replay.latency.perf_counter_ns", lambda: next(moments))
     timed = TimedCache(ReferenceCache(CONFIG))
     for _ in range(1000):
         timed.match(KEY)

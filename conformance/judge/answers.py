@@ -18,7 +18,7 @@ from typing import TypeAlias, Union, get_args, get_origin, get_type_hints
 from attrs import fields, has
 
 from kvcanon.conformance.errors import AnswerError, ViolationError, shown
-from kvcanon.conformance.judge.by_states.explain import sentence
+from kvcanon.conformance.judge.explain import sentence
 from kvcanon.conformance.protocol.calls import CALLS
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Violation

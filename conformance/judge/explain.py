@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from attrs import fields
 
-from kvcanon.conformance.judge.by_states.key_text import key_in_words, legend
+from kvcanon.conformance.judge.key_text import key_in_words, legend
 from kvcanon.spec.law import Law, Violation
 from kvcanon.spec.operations import Operation, Outcome
 from kvcanon.spec.types import Key
