@@ -7,13 +7,13 @@ at once each has a book of its own: a hash in one book is another block than in 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from kvcanon.conformance.show.rows import ODDITY, ROW_LENGTH, UNKNOWN_SLOTS, Delta, Row, StateRows
 from kvcanon.conformance.show.snapshot_rows import Namespaces, pages_text
-from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency
 from kvcanon.spec.types import CPU, GPU, Medium, NodeId
 
 ROOT = 0
@@ -21,8 +21,6 @@ ABSENT = -2
 """The parent of a page whose parent was not stored; -1 is that of the root."""
 DEVICE, HOST = 3, 4
 """The places of the full data in a row."""
-
-
 WIRE_BYTES = 8
 
 BookHash: TypeAlias = tuple[str, bytes]
@@ -35,14 +33,16 @@ class EventRows:
     def __init__(self, namespaces: Namespaces) -> None:
         self.now = StateRows()
         self.namespaces = namespaces
-        self.blocks: Counter[Medium] = Counter()
-        """How many pages are on each medium."""
+        self._books = defaultdict[str, Residency](Residency)
         self._ids: dict[BookHash, NodeId] = {}
         self._hashes: dict[NodeId, BookHash] = {}
-        self._media: dict[NodeId, set[Medium]] = {}
         self._children: dict[NodeId, set[NodeId]] = {}
         self._last_id = ROOT
         self.now.change({ROOT: _empty_row(-1)}, root=ROOT)
+
+    def blocks(self, medium: Medium) -> int:
+        """How many pages are on a medium."""
+        return sum(len(book.on(medium)) for book in self._books.values())
 
     def move_to(self, events: Iterable[Event], book: str = "") -> Delta:
         """Fold the next events of a book, and return what they changed."""
@@ -52,15 +52,18 @@ class EventRows:
         """Fold the next events, each of its book, and return what they changed."""
         rows: dict[NodeId, Row | None] = {}
         for book, event in events:
+            self._books[book].fold(event)
             if isinstance(event, AllBlocksCleared):
-                self._clear(book, rows)
-            elif isinstance(event, BlockStored):
-                self._store(event, book, rows)
-            else:
-                node_id = self._ids.get((book, event.block_hash))
-                if node_id is not None:
-                    self._take_off(node_id, event.medium)
-                    self._drop_if_empty(node_id, rows)
+                for node_id in [at for at, each in self._hashes.items() if each[0] == book]:
+                    rows[node_id] = None
+                    self._forget(node_id)
+                continue
+            if isinstance(event, BlockStored) and (book, event.block_hash) not in self._ids:
+                self._add(event, book, rows)
+            known = self._ids.get((book, event.block_hash))
+            if known is not None:
+                self._set_media(known, rows)
+                self._drop_if_empty(known, rows)
         return self.now.change(rows)
 
     def node_of(self, block_hash: bytes, books: Iterable[str]) -> NodeId | None:
@@ -73,63 +76,43 @@ class EventRows:
         kept = {ROOT}
         for each in wanted:
             node_id: object = self._ids.get(each)
-            while isinstance(node_id, int) and node_id in self._media and node_id not in kept:
+            while isinstance(node_id, int) and node_id in self._hashes and node_id not in kept:
                 kept.add(node_id)
                 node_id = self.now.rows[node_id][0]
-        out = [node_id for node_id in self._media if node_id not in kept]
+        out = [node_id for node_id in self._hashes if node_id not in kept]
         for node_id in out:
-            del self._ids[self._hashes.pop(node_id)], self._media[node_id], self.now.rows[node_id]
-            self._children.pop(node_id, None)
+            del self.now.rows[node_id]
+            self._forget(node_id)
         self._children = {at: below & kept for at, below in self._children.items()}
         return len(out)
 
-    def _clear(self, book: str, rows: dict[NodeId, Row | None]) -> None:
-        for node_id, each in list(self._hashes.items()):
-            if each[0] == book:
-                for medium in tuple(self._media[node_id]):
-                    self._take_off(node_id, medium)
-                rows[node_id] = None
-                self._forget(node_id)
-        self._children[ROOT] = {
-            node_id for node_id in self._children.get(ROOT, ()) if node_id in self._media
-        }
+    def _add(self, event: BlockStored, book: str, rows: dict[NodeId, Row | None]) -> None:
+        before = event.parent_hash
+        parent = ROOT if before is None else self._ids.get((book, before), ABSENT)
+        node_id = self._last_id = self._last_id + 1
+        self._ids[book, event.block_hash] = node_id
+        self._hashes[node_id] = book, event.block_hash
+        self._children.setdefault(parent, set()).add(node_id)
+        row = rows[node_id] = _empty_row(parent)
+        row[1] = self.namespaces.number(event.namespace, book)
+        row[2] = pages_text([event.page])
+        if before is not None and parent == ABSENT:
+            row[ODDITY] = f"its parent {hash_text(before)} was not stored"
 
     def _forget(self, node_id: NodeId) -> None:
-        del self._media[node_id], self._ids[self._hashes.pop(node_id)]
+        del self._ids[self._hashes.pop(node_id)]
         self._children.pop(node_id, None)
 
-    def _take_off(self, node_id: NodeId, medium: Medium) -> None:
-        if medium in self._media[node_id]:
-            self._media[node_id].remove(medium)
-            self.blocks[medium] -= 1
-
-    def _store(self, event: BlockStored, book: str, rows: dict[NodeId, Row | None]) -> None:
-        node_id = self._ids.get((book, event.block_hash))
-        if node_id is None:
-            before = event.parent_hash
-            parent = ROOT if before is None else self._ids.get((book, before), ABSENT)
-            node_id = self._last_id = self._last_id + 1
-            self._ids[book, event.block_hash] = node_id
-            self._hashes[node_id] = book, event.block_hash
-            self._media[node_id] = set()
-            self._children.setdefault(parent, set()).add(node_id)
-            row = _empty_row(parent)
-            row[1] = self.namespaces.number(event.namespace, book)
-            row[2] = pages_text([event.page])
-            if before is not None and parent == ABSENT:
-                row[ODDITY] = f"its parent {hash_text(before)} was not stored"
-            rows[node_id] = row
-        if event.medium not in self._media[node_id]:
-            self._media[node_id].add(event.medium)
-            self.blocks[event.medium] += 1
-        self._set_media(node_id, rows)
+    def _media_of(self, node_id: NodeId) -> set[Medium]:
+        book, block_hash = self._hashes[node_id]
+        return {medium for medium in Medium if (medium, block_hash) in self._books[book]}
 
     def _row_of(self, node_id: NodeId, rows: dict[NodeId, Row | None]) -> Row:
         row = rows.get(node_id)
         return row if row is not None else list(self.now.rows[node_id])
 
     def _set_media(self, node_id: NodeId, rows: dict[NodeId, Row | None]) -> None:
-        row, media = self._row_of(node_id, rows), self._media[node_id]
+        row, media = self._row_of(node_id, rows), self._media_of(node_id)
         row[DEVICE] = UNKNOWN_SLOTS if GPU in media else 0
         row[HOST] = UNKNOWN_SLOTS if CPU in media else 0
         others = sorted(each.value for each in media - {GPU, CPU})
@@ -139,10 +122,11 @@ class EventRows:
 
     def _drop_if_empty(self, node_id: NodeId, rows: dict[NodeId, Row | None]) -> None:
         """Drop a page that is on no medium, and those above it that it alone kept."""
-        self._set_media(node_id, rows)
-        while node_id in self._media and not (self._media[node_id] or self._children.get(node_id)):
+        while node_id in self._hashes and not (
+            self._children.get(node_id) or self._media_of(node_id)
+        ):
             parent = self._row_of(node_id, rows)[0]
-            assert isinstance(parent, int)  # noqa: S101  # `_store` wrote it.
+            assert isinstance(parent, int)  # noqa: S101  # `_add` wrote it.
             rows[node_id] = None
             self._forget(node_id)
             self._children.get(parent, set()).discard(node_id)

@@ -82,13 +82,13 @@ def record_stream(recording: Recording, failure: str | None = None) -> ShownRun:
     books = StreamBooks(Streams(FollowerConfig()), several=len(recording.sources) > 1)
     rows, left_out = _first_rows(recording, window, books)
     packer = StepPacker(None, folded=rows)
-    blocks = {medium: [float(rows.blocks[medium])] for medium in Medium}
+    blocks = {medium: [float(rows.blocks(medium))] for medium in Medium}
     began: float | None = None
     for arrived in islice(recording.frames(), window.start, window.stop):
         began = arrived.received if began is None else began
         _add(packer, rows, arrived, books, began)
         for medium, line in blocks.items():
-            line.append(float(rows.blocks[medium]))
+            line.append(float(rows.blocks(medium)))
     used = {medium.value: line for medium, line in blocks.items() if any(line)}
     return ShownRun(
         title=recording.path.name,

@@ -12,11 +12,11 @@ from typing import Any
 from attrs import Factory, define
 
 from kvcanon.lab.servers.script import Tokens
+from kvcanon.spec.events import PagesByMedium
 from kvcanon.spec.hashing import page_hashes, wire_id
+from kvcanon.spec.types import CPU, GPU, Medium
 
-DEVICE = "GPU"
-HOST = "CPU_PINNED"
-MEDIA = (DEVICE, HOST)
+MEDIA = (GPU, CPU)
 
 WireEvent = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class FoldedEvents:
     """
 
     page_size: int
-    pages: dict[str, set[int]] = Factory(lambda: {medium: set() for medium in MEDIA})
+    pages: PagesByMedium[int] = Factory(PagesByMedium)
     faults: list[str] = Factory(list)
     removed: int = 0
     """Pages that were removed from the device."""
@@ -52,7 +52,7 @@ class FoldedEvents:
 
     def resident(self) -> Tokens:
         """The number of pages by medium."""
-        return tuple(len(self.pages[medium]) for medium in MEDIA)
+        return tuple(len(self.pages.on(medium)) for medium in MEDIA)
 
     def has_pages(self, tokens: Sequence[int]) -> bool:
         """Whether all whole pages of a prompt of no namespace are cached.
@@ -69,34 +69,32 @@ class FoldedEvents:
         whole = len(tokens) // size
         pages = [tuple(tokens[at * size : (at + 1) * size]) for at in range(whole)]
         hashes = [wire_id(each) for each in page_hashes(b"", pages)]
-        device, host = (self.pages[medium] for medium in MEDIA)
+        device, host = map(self.pages.on, MEDIA)
         return (_leading(hashes, device), _leading(hashes, device | host))
 
     def _fold_one(self, event: WireEvent) -> None:
         kind = event["type"]
         if kind == "AllBlocksCleared":
-            for pages in self.pages.values():
-                pages.clear()
+            self.pages.clear()
             self.mixed = False
             return
         medium, hashes = event.get("medium"), event["block_hashes"]
-        if medium not in self.pages:
+        if medium not in MEDIA:
             self.faults.append(f"{kind} names the medium {medium!r}")
             return
-        there = self.pages[medium]
-        if kind == "BlockStored":
+        medium, is_store = Medium(medium), kind == "BlockStored"
+        if is_store:
             if len(event["token_ids"]) != len(hashes) * self.page_size:
                 self.faults.append(
                     f"{kind} has {len(event['token_ids'])} tokens for {len(hashes)} pages"
                 )
-            there.update(hashes)
-            return
-        missing = [each for each in hashes if each not in there]
-        if missing and not self.mixed:
-            self.faults.append(f"{kind} of {len(missing)} pages that are not on {medium}")
-        if medium == DEVICE:
-            self.removed += len(hashes)
-        there.difference_update(hashes)
+        else:
+            missing = [each for each in hashes if (medium, each) not in self.pages]
+            if missing and not self.mixed:
+                self.faults.append(f"{kind} of {len(missing)} pages that are not on {medium}")
+            self.removed += len(hashes) * (medium is GPU)
+        for each in hashes:
+            self.pages.put(medium, each, stored=is_store)
 
 
 def _leading(hashes: Sequence[int], there: Collection[int]) -> int:

@@ -14,6 +14,7 @@ from kvcanon.lab.servers.event_listener import (
     EventListener,
     listening,
 )
+from kvcanon.lab.servers.folded_events import MEDIA
 from kvcanon.lab.servers.http_client import (
     ask,
     flush,
@@ -64,7 +65,7 @@ class RoundPlayer:
         replies = tuple(send[each.order](each.requests))
         self._end_steps()
         folded = self.events.settle(quiet_ms=LONG_QUIET_MS)
-        pages = {medium: tuple(sorted(found)) for medium, found in folded.pages.items()}
+        pages = {each.value: tuple(sorted(folded.pages.on(each))) for each in MEDIA}
         return RoundTranscript(each.name, replies, pages, folded.removed)
 
     def _end_steps(self) -> None:

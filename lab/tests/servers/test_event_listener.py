@@ -10,7 +10,7 @@ from attrs import define, field
 
 from kvcanon.lab.servers import event_listener
 from kvcanon.lab.servers.event_listener import QUIET_MS, EventListener
-from kvcanon.lab.servers.folded_events import DEVICE, FoldedEvents
+from kvcanon.lab.servers.folded_events import FoldedEvents
 from kvcanon.spec.hashing import page_hashes, wire_id
 
 TOKENS = tuple(range(30, 41))
@@ -41,7 +41,7 @@ class SlowSocket:
         tokens = [0] * (4 * len(hashes))
         event = {"type": "BlockStored", "block_hashes": hashes, "token_ids": tokens}
         cleared = {"type": "AllBlocksCleared"}
-        sent = event | {"medium": DEVICE} if hashes else cleared
+        sent = event | {"medium": "GPU"} if hashes else cleared
         payload = msgspec.msgpack.encode([0.0, [sent], 0])
         return [b"", self.number.to_bytes(8, "big"), payload]
 

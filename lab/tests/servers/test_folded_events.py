@@ -1,7 +1,8 @@
 """KV events fold to the pages that are cached, and what is wrong with them is said."""
 
-from kvcanon.lab.servers.folded_events import DEVICE, HOST, FoldedEvents, WireEvent
+from kvcanon.lab.servers.folded_events import FoldedEvents, WireEvent
 from kvcanon.spec.hashing import page_hashes, wire_id
+from kvcanon.spec.types import CPU, GPU
 
 TOKENS = tuple(range(20, 32))
 HASHES = [
@@ -9,13 +10,13 @@ HASHES = [
 ]
 
 
-def stored(hashes: list[int], medium: str = DEVICE) -> WireEvent:
+def stored(hashes: list[int], medium: str = GPU) -> WireEvent:
     """A store event."""
     tokens = [0] * (4 * len(hashes))
     return {"type": "BlockStored", "block_hashes": hashes, "token_ids": tokens, "medium": medium}
 
 
-def removed(hashes: list[int], medium: str = DEVICE) -> WireEvent:
+def removed(hashes: list[int], medium: str = GPU) -> WireEvent:
     """A removal event."""
     return {"type": "BlockRemoved", "block_hashes": hashes, "medium": medium}
 
@@ -30,7 +31,7 @@ def folded(*batches: list[WireEvent]) -> FoldedEvents:
 
 def test_stores_and_removals_leave_the_cached_pages() -> None:
     """A page is where it was stored last and not removed since."""
-    made = folded([stored(HASHES), stored(HASHES[:2], HOST)], [removed(HASHES[1:])])
+    made = folded([stored(HASHES), stored(HASHES[:2], CPU)], [removed(HASHES[1:])])
     assert (made.resident(), made.removed, made.faults) == ((1, 2), 2, [])
     assert made.overlap(TOKENS) == (1, 2)
     assert made.overlap(TOKENS[:7]) == (1, 1)
@@ -38,7 +39,7 @@ def test_stores_and_removals_leave_the_cached_pages() -> None:
 
 def test_clear_empties_every_medium() -> None:
     """After a flush nothing is cached."""
-    made = folded([stored(HASHES), stored(HASHES, HOST)], [{"type": "AllBlocksCleared"}])
+    made = folded([stored(HASHES), stored(HASHES, CPU)], [{"type": "AllBlocksCleared"}])
     assert (made.resident(), made.faults) == ((0, 0), [])
 
 
@@ -60,7 +61,7 @@ def test_pages_of_namespaces_may_share_a_hash_until_a_flush() -> None:
 
 def test_removal_of_an_absent_page_is_a_fault() -> None:
     """A page that was not stored on a medium cannot be removed from it."""
-    made = folded([stored(HASHES[:1], HOST), removed(HASHES)])
+    made = folded([stored(HASHES[:1], CPU), removed(HASHES)])
     assert made.faults == ["BlockRemoved of 3 pages that are not on GPU"]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.event_rows import DEVICE, HOST, EventRows
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.stream_books import StreamBooks
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Frame
 from kvcanon.live.streams import Streams
+from kvcanon.spec.types import CPU, GPU, Medium
 from sent_events import CLEARED, store
 
 WRONG_MEDIUM = "tape"
@@ -67,6 +68,8 @@ def test_tree_has_what_the_ledger_holds(seed: int) -> None:
         anew = random.random() < 0.03
         frame = Frame(source, b"kv", max(number, 0), payload, 1.0, anew=anew)
         rows.move_books(books.take(frame).events)
-        assert +Counter({medium.value: n for medium, n in rows.blocks.items()}) == held(
-            books.streams
-        )
+        there = held(books.streams)
+        assert +Counter({each.value: rows.blocks(each) for each in Medium}) == there
+        for place, medium in ((DEVICE, GPU), (HOST, CPU)):
+            drawn = [node_id for node_id, row in rows.now.rows.items() if row[place]]
+            assert len(drawn) == there[medium.value]
