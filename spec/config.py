@@ -9,10 +9,12 @@ check that the cache does what the profile says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
+from typing import TypeVar
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.oracle.pages import pages_covering
@@ -28,6 +30,8 @@ from kvcanon.spec.types import (
     Medium,
     WritePolicy,
 )
+
+Value = TypeVar("Value")
 
 
 class StoreMoment(StrEnum):
@@ -61,82 +65,214 @@ class Limit(StrEnum):
 
 
 @frozen
+class Choice:
+    """What a field of a profile chooses between, in words."""
+
+    canon: str
+    """What the canon does."""
+    otherwise: str
+    """What a cache does that declares another value."""
+    variations: Mapping[str, object] = field(factory=dict, hash=False)
+    """The lawful variations of the plain cache that depart here, with the value each declares."""
+
+
+def choice(
+    canonical: Value, *, canon: str, otherwise: str, variations: Mapping[str, Value] | None = None
+) -> Value:
+    """A field of a profile, with the value of the canon and what it chooses between."""
+    words = Choice(canon, otherwise, variations or {})
+    made: Value = field(default=canonical, metadata={Choice: words})
+    return made
+
+
+def choices() -> Mapping[str, Choice]:
+    """What each field of a profile chooses between, in the order of the fields."""
+    return {each.name: each.metadata[Choice] for each in fields(Profile)}
+
+
+@frozen
 class Profile:
     """Choices in which sound caches differ; the defaults are the canon, with its reasons.
 
     Every field is read by at least one law: a choice that no law can see is not recorded here.
+    What reports and docs say of a field, and the variations that depart in it, stand beside it.
     """
 
-    load_back_announced: StoreMoment = StoreMoment.ACKNOWLEDGED
+    load_back_announced: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
+        StoreMoment.ACKNOWLEDGED,
+        canon="a load-back emits its stores when it is done",
+        otherwise="store(GPU) of a load-back is announced when the copy is enqueued, before the "
+        "bytes are there",
+        variations={
+            "loads_announced_early": StoreMoment.ENQUEUED,
+            "loads_of_use_early": StoreMoment.ENQUEUED,
+        },
+    )
     """When a load-back emits store(GPU). Canon: once the bytes are there, as for every other
     medium. SGLang emits it at the enqueue, and cannot take it back when the copy fails."""
-    load_back_usable: StoreMoment = StoreMoment.ACKNOWLEDGED
+    load_back_usable: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
+        StoreMoment.ACKNOWLEDGED,
+        canon="loaded data is usable when it is there",
+        otherwise="what is loaded back counts as being on the device when the copy is enqueued, "
+        "so that no page waits for it",
+        variations={"loads_of_use_early": StoreMoment.ENQUEUED},
+    )
     """When data that is loaded back counts as being on the device. Canon: once its bytes are there,
     so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
     for the copy layer by layer; then no page waits for a load, and a load holds its path only."""
-    window_lock_exact: bool = True
+    window_lock_exact: bool = choice(
+        True,
+        canon="a lock holds exactly the pages of its window",
+        otherwise="a window lock pins whole nodes, and so more than its window",
+        variations={"whole_node_windows": False},
+    )
     """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
     begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""
-    split_keeps_recency: bool = True
+    split_keeps_recency: bool = choice(
+        True,
+        canon="a cut does not change the LRU order",
+        otherwise="a cut makes the part that was not matched the most recent",
+        variations={"recent_lower_parts": False, "recent_upper_parts": False},
+    )
     """A cut does not change the LRU order. Canon: yes. SGLang 0.5.13 moved the part that was not
     matched to the most recent end (sgl#38482)."""
-    host_order_by_use: bool = True
+    host_order_by_use: bool = choice(
+        True,
+        canon="windows and states leave the host in the order of their use",
+        otherwise="window data and states leave the host in the order in which they left the "
+        "device",
+        variations={"host_in_order_of_arrival": False},
+    )
     """Window data and mamba states are evicted from the host in the order of their last use. Canon:
     yes, data that was used is needed, on whichever medium it was then. SGLang adds them to the
     host's order as they leave the device, and a match does not move them there; data that is also
     on the device is in no order of the host."""
-    whole_nodes_on_host: bool = True
+    whole_nodes_on_host: bool = choice(
+        True,
+        canon="windows and states are on the host only with full data",
+        otherwise="under write_back, window data and states are on the host also without the full "
+        "data of their node",
+        variations={"parts_on_host": False},
+    )
     """Under write_back too, window data and mamba states are on the host only where full data is.
     Canon: yes, they are of no use without it. SGLang copies a window alone when only the window
     leaves the device, and with a node that leaves it copies the window before the node; and it
     evicts duplicates of full data alone."""
-    locks_hold_host_copies: bool = True
+    locks_hold_host_copies: bool = choice(
+        True,
+        canon="a lock protects host copies, too",
+        otherwise="host copies of what is locked on the device may leave",
+        variations={"locks_of_the_device": False},
+    )
     """A lock protects the host copies on its path. Canon: yes, they are needed when the request is
     done. SGLang has separate locks for the host; the locks of requests protect the nodes and their
     data on the device."""
-    mamba_refresh: MambaRefresh = MambaRefresh.NODE
+    mamba_refresh: MambaRefresh = choice(  # noqa: RUF009
+        MambaRefresh.NODE,
+        canon="a match makes the state recent that it found",
+        otherwise="a match makes all states on its path recent, not only the matched one",
+        variations={"states_on_the_path": MambaRefresh.PATH},
+    )
     """Which mamba states a match makes recent. Canon: only the state that was matched; it says
     nothing about the use of older states on the path (sgl#31643)."""
-    hits_once_a_request: bool = True
+    hits_once_a_request: bool = choice(
+        True,
+        canon="a request counts a page once",
+        otherwise="every insert counts hits on its whole path, also a later one of a request",
+        variations={"every_insert_hits": False},
+    )
     """An insert counts no hit on pages where an earlier insert of its request counted one. Canon:
     yes, otherwise a prompt that is computed in chunks looks popular. SGLang 0.5.13 counts every
     insert (sgl#36647)."""
-    idle_hits_counted: bool = True
+    idle_hits_counted: bool = choice(
+        True,
+        canon="hits are counted even if nothing uses them",
+        otherwise="no hits are counted where neither copies nor evictions go by them",
+        variations={"idle_hits_uncounted": False},
+    )
     """Hits are counted even if neither copies to the host nor the eviction policy use them. Canon:
     yes, so that they can be read. SGLang 0.5.12.post1, which evicts by age alone, counts hits only
     where they decide about copies."""
-    heals_in_place: bool = True
+    heals_in_place: bool = choice(
+        True,
+        canon="a tombstone that gets window slots keeps its full slots",
+        otherwise="window data that was gone comes back with new full slots, in place of those "
+        "that were there",
+        variations={"new_slots_heal": False},
+    )
     """An insert gives a tombstone window slots, and the tombstone keeps its full slots. Canon: yes,
     their data is still valid. SGLang frees them and takes the incoming full slots instead."""
-    tombstone_leaves: bool = True
+    tombstone_leaves: bool = choice(
+        True,
+        canon="an insert keeps a leaf whose window data is gone",
+        otherwise="what would be a leaf without window data is not kept",
+        variations={"windowless_leaves_dropped": False},
+    )
     """An insert keeps a new leaf all of whose window data has left the window. Canon: yes, its full
     data is of use to longer prompts. SGLang 0.5.13 frees the slots instead (sgl#29351)."""
-    unreachable_windows_kept: bool = True
+    unreachable_windows_kept: bool = choice(
+        True,
+        canon="an insert keeps all window slots that it is given",
+        otherwise="an insert frees the window slots that it is handed for pages out of reach of "
+        "its end",
+        variations={"unreachable_windows_dropped": False},
+    )
     """An insert also keeps window slots of pages that its end cannot see. Canon: yes, other prompts
     may end there. Otherwise it frees these slots, and the pages become tombstones."""
-    hits_counted_at_match: bool = False
+    hits_counted_at_match: bool = choice(
+        False,
+        canon="an insert counts hits",
+        otherwise="hits are counted by matches, and not by inserts",
+        variations={"matches_count_hits": True},
+    )
     """A match counts a hit on all nodes of the prefix that it finds; an insert counts none. Canon:
     no, an engine may match a waiting request at every step."""
-    loads_keep_host_copies: bool = True
+    loads_keep_host_copies: bool = choice(
+        True,
+        canon="under `write_back` a loaded page keeps its host copy",
+        otherwise="under write_back the host copy of what is loaded is given up when the load is "
+        "done",
+        variations={"exclusive_host": False},
+    )
     """Under write_back a loaded page keeps its host copy. Canon: yes, the page can then leave the
     device without another copy. An exclusive tier frees the host copy when the load is done, so
     that data is on one medium only. Under the other policies the host copy stays in any case: host
     copies of nodes below need it."""
-    removes_end_first: bool = True
+    removes_end_first: bool = choice(
+        True,
+        canon="the removes of a node run from its last page to its first",
+        otherwise="the pages of one node are removed in any order, also the first one first",
+        variations={"removes_front_to_back": False},
+    )
     """The remove events of one node run from its last page to its first. Canon: yes, so that no
     router sees a prefix without its beginning; Dynamo's router drops all blocks below a removed
     block, and then rejects their removes. SGLang before 0.5.23 removes from the first page to the
     last. Nodes always leave after the nodes below them."""
-    uncovered_tombstones_stay: bool = True
+    uncovered_tombstones_stay: bool = choice(
+        True,
+        canon="a node without window data stays when its last child leaves",
+        otherwise="a node without window data leaves with the last of what is below it",
+        variations={"uncovered_tombstones_leave": False},
+    )
     """A node without window data stays when its last child leaves. Canon: yes, its slots were not
     requested, and an insert can restore its window. SGLang's SWARadixCache has no leaf without
     window data: it evicts such a node at once, together with its last child."""
 
-    cushion_refreshed: bool = True
+    cushion_refreshed: bool = choice(
+        True,
+        canon="a use also makes the page before its window recent",
+        otherwise="a use leaves the window data of the page before its window as it was",
+        variations={"bare_windows": False},
+    )
     """A use makes the window data of its window recent, and that of the page before it, the cushion
     for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Otherwise the window of
     the next token may be evicted first."""
-    limits: frozenset[Limit] = frozenset()
+    limits: frozenset[Limit] = choice(
+        frozenset(),
+        canon="no call is refused beyond the table of refusals",
+        otherwise="calls may be refused for reasons that the table of refusals does not have",
+        variations={"loads_without_quota": frozenset({Limit.NO_QUOTA})},
+    )
     """Calls that the cache refuses beyond the table of refusals. Canon: none."""
 
 

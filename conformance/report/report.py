@@ -23,7 +23,7 @@ from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal, 
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.script import script_of
-from kvcanon.spec.config import CANON, Profile
+from kvcanon.spec.config import CANON, Profile, choices
 from kvcanon.spec.law import LAWS, Law
 from kvcanon.spec.types import Key
 
@@ -43,38 +43,6 @@ LEFT_OUT = "left out by --only"
 
 FEW = 3
 """How many of the least exercised laws are named."""
-
-DEPARTURES = {
-    "load_back_announced": "store(GPU) of a load-back is announced when the copy is enqueued, "
-    "before the bytes are there",
-    "load_back_usable": "what is loaded back counts as being on the device when the copy is "
-    "enqueued, so that no page waits for it",
-    "window_lock_exact": "a window lock pins whole nodes, and so more than its window",
-    "split_keeps_recency": "a cut makes the part that was not matched the most recent",
-    "host_order_by_use": "window data and states leave the host in the order in which they left "
-    "the device",
-    "whole_nodes_on_host": "under write_back, window data and states are on the host also without "
-    "the full data of their node",
-    "locks_hold_host_copies": "host copies of what is locked on the device may leave",
-    "mamba_refresh": "a match makes all states on its path recent, not only the matched one",
-    "hits_once_a_request": "every insert counts hits on its whole path, also a later one of a "
-    "request",
-    "idle_hits_counted": "no hits are counted where neither copies nor evictions go by them",
-    "heals_in_place": "window data that was gone comes back with new full slots, in place of those "
-    "that were there",
-    "tombstone_leaves": "what would be a leaf without window data is not kept",
-    "unreachable_windows_kept": "an insert frees the window slots that it is handed for pages out "
-    "of reach of its end",
-    "hits_counted_at_match": "hits are counted by matches, and not by inserts",
-    "loads_keep_host_copies": "under write_back the host copy of what is loaded is given up when "
-    "the load is done",
-    "removes_end_first": "the pages of one node are removed in any order, also the first one first",
-    "uncovered_tombstones_stay": "a node without window data leaves with the last of what is below "
-    "it",
-    "cushion_refreshed": "a use leaves the window data of the page before its window as it was",
-    "limits": "calls may be refused for reasons that the table of refusals does not have",
-}
-"""The meaning of each field of a profile that differs from the canon."""
 
 
 @frozen
@@ -350,7 +318,7 @@ def _listed(value: object) -> str:
 
 
 def _departures(profile: Profile) -> Iterator[Departure]:
-    for each in fields(Profile):
-        value, canon = getattr(profile, each.name), getattr(CANON, each.name)
+    for name, each in choices().items():
+        value, canon = getattr(profile, name), getattr(CANON, name)
         if value != canon:
-            yield Departure(each.name, _listed(value), _listed(canon), DEPARTURES[each.name])
+            yield Departure(name, _listed(value), _listed(canon), each.otherwise)

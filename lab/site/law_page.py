@@ -13,7 +13,8 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon.conformance.laws.laws_json import links_of, source_of
-from kvcanon.lab.mutants.kill_matrix import Mutant, what_goes_wrong
+from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
+from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.site.evidence import LawEvidence, ProvedClaim, claims_about
 from kvcanon.lab.site.faults import EngineFault, faults_of
 from kvcanon.lab.site.source_pages import source_link

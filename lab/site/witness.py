@@ -21,7 +21,8 @@ from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import Vector
-from kvcanon.lab.mutants.kill_matrix import Mutant, judges_by_states, mutated
+from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
+from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import Snapshot

@@ -12,6 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from kvcanon.lab.variants.joining import join, join_all, may_join
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import lone_variation, variation
 from kvcanon.lab.variants.wrapped_rules import wrap
 from kvcanon.reference import (
     cache,
@@ -34,6 +35,7 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
+@variation
 def uncut_matches(overrides: Overrides) -> None:
     """A match that ends inside a node does not cut it, and makes all of it recent."""
 
@@ -50,6 +52,7 @@ def uncut_matches(overrides: Overrides) -> None:
     wrap(overrides, cache, matching.match, wrapper)
 
 
+@variation
 def whole_leaves(overrides: Overrides) -> None:
     """A new leaf is not cut where its window begins, and is evicted whole."""
 
@@ -67,6 +70,7 @@ def whole_leaves(overrides: Overrides) -> None:
     wrap(overrides, insert, insert._fill_leaf, wrapper)
 
 
+@variation
 def joined_chains(overrides: Overrides) -> None:
     """After every operation, a node and its only child are joined if nothing distinguishes them."""
     for rule in (
@@ -85,6 +89,7 @@ def joined_chains(overrides: Overrides) -> None:
         wrap(overrides, cache, rule, _joining)
 
 
+@lone_variation
 def page_nodes(overrides: Overrides) -> None:
     """Every node has one page, as in a pool of hashed blocks."""
 
@@ -102,6 +107,7 @@ def page_nodes(overrides: Overrides) -> None:
     wrap(overrides, host_insert, host_insert._new_host_leaf, wrapper)
 
 
+@lone_variation
 def cuts_where_walks_end(overrides: Overrides) -> None:
     """A match cuts where the walk ended, though the usable prefix may end before."""
 
@@ -116,6 +122,7 @@ def cuts_where_walks_end(overrides: Overrides) -> None:
     wrap(overrides, cache, matching.match, wrapper)
 
 
+@lone_variation
 def halved_nodes(overrides: Overrides) -> None:
     """Before a match, and before copies settle, the longest node is cut in two, wherever it is."""
 
@@ -132,6 +139,7 @@ def halved_nodes(overrides: Overrides) -> None:
         wrap(overrides, cache, rule, wrapper)
 
 
+@lone_variation
 def leaving_tails(overrides: Overrides) -> None:
     """Of the last victim, only as many pages as are still needed are evicted, from its end."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap
 from kvcanon.reference import backup, cache, evict, host, insert, load
 from kvcanon.reference.state import State
@@ -20,6 +21,7 @@ Evict = Callable[[State, Counts], Counts]
 MakeRoom = Callable[[State, Counts], bool]
 
 
+@variation
 def impossible_loads_declined_first(overrides: Overrides) -> None:
     """A load that would not fit even if everything unlocked were evicted evicts nothing."""
 
@@ -34,6 +36,7 @@ def impossible_loads_declined_first(overrides: Overrides) -> None:
     wrap(overrides, load, evict.evict, wrapper)
 
 
+@variation
 def slots_are_checked_first(overrides: Overrides) -> None:
     """If an insert has several faults, a slot that is not held is reported first."""
 
@@ -63,6 +66,7 @@ def _unlocked_slots(state: State, component: Component) -> int:
     )
 
 
+@variation
 def impossible_backups_declined_first(overrides: Overrides) -> None:
     """A backup that is larger than the whole host pool evicts nothing from it."""
 

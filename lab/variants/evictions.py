@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap
 from kvcanon.reference import evict, victims
 from kvcanon.reference.state import Node, State
@@ -16,8 +17,9 @@ from kvcanon.spec.types import SWA, Medium
 Leaves = Callable[[State, Medium, int], Iterator[Node]]
 
 
+@variation
 def uncovered_tombstones_leave(overrides: Overrides) -> None:
-    """Evicting a leaf evicts tombstones that become leaves, too (`uncovered_tombstones_stay`)."""
+    """Evicting a leaf evicts tombstones that become leaves, too."""
 
     def evict_wrapper(evict_leaf: Callable[[State, Node], None]) -> Callable[[State, Node], None]:
         def evict_upwards(state: State, leaf: Node) -> None:

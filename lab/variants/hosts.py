@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.departures import delete, depart, vacate
@@ -36,6 +37,7 @@ Vacate = Callable[[State, Node, Medium], None]
 SettleOne = Callable[..., TransferStatus]
 
 
+@variation
 def parts_on_host(overrides: Overrides) -> None:
     """Data that leaves the device is copied without the rest of its node (`whole_nodes_on_host`).
 
@@ -47,6 +49,7 @@ def parts_on_host(overrides: Overrides) -> None:
     wrap(overrides, host, host._is_duplicate, _by_full_data_alone)
 
 
+@variation
 def locks_of_the_device(overrides: Overrides) -> None:
     """Duplicates leave the host though they are locked (`locks_hold_host_copies`).
 
@@ -73,6 +76,7 @@ def locks_of_the_device(overrides: Overrides) -> None:
     wrap(overrides, backup, host.ensure_host_slots, room_wrapper)
 
 
+@variation
 def exclusive_host(overrides: Overrides) -> None:
     """Under write_back, a node's host copies are freed after its load (`loads_keep_host_copies`).
 

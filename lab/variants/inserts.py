@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import cache, insert
 from kvcanon.reference import match as matching
@@ -26,8 +27,9 @@ MergeWindow = Callable[[State, Node, int, _Incoming, int], None]
 FillLeaf = Callable[[State, Node, _Incoming, int], Node]
 
 
+@variation
 def matches_count_hits(overrides: Overrides) -> None:
-    """A match counts hits on the prefix that it finds, an insert none (`hits_counted_at_match`)."""
+    """A match counts hits on the prefix that it finds, an insert none."""
 
     def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
         def match_and_count(state: State, key: Key) -> Matched:
@@ -43,8 +45,9 @@ def matches_count_hits(overrides: Overrides) -> None:
     _count_from(overrides, lambda state, key, counted_pages: len(key))  # noqa: ARG005 # None do.
 
 
+@variation
 def unreachable_windows_dropped(overrides: Overrides) -> None:
-    """Window slots that the key's end does not reach are freed (`unreachable_windows_kept`)."""
+    """Window slots that the key's end does not reach are freed."""
 
     def merge_wrapper(merge: MergeWindow) -> MergeWindow:
         def merge_what_is_reached(
@@ -81,13 +84,15 @@ def _reach(state: State, incoming: _Incoming) -> int:
     return window_start(end, state.config.window_tokens or 1, state.config.page_size)
 
 
+@variation
 def every_insert_hits(overrides: Overrides) -> None:
-    """An insert counts a hit on all of its path (`hits_once_a_request`)."""
+    """An insert counts a hit on all of its path."""
     _count_from(overrides, lambda state, key, counted_pages: 0)  # noqa: ARG005 # All begins there.
 
 
+@variation
 def idle_hits_uncounted(overrides: Overrides) -> None:
-    """An insert counts no hit if no policy depends on hits (`idle_hits_counted`)."""
+    """An insert counts no hit if no policy depends on hits."""
     _count_from(
         overrides,
         lambda state, key, counted_pages: counted_pages if state.config.goes_by_hits else len(key),
@@ -116,8 +121,9 @@ def _count_from(overrides: Overrides, first: Callable[[State, Key, int], int]) -
     wrap_everywhere(overrides, insert.insert, wrapper)
 
 
+@variation
 def new_slots_heal(overrides: Overrides) -> None:
-    """A tombstone that nobody holds takes full slots with its window slots (`heals_in_place`)."""
+    """A tombstone that nobody holds takes full slots with its window slots."""
 
     def wrapper(merge: Merge) -> Merge:
         def merge_anew(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
@@ -138,8 +144,9 @@ def new_slots_heal(overrides: Overrides) -> None:
     wrap(overrides, insert, insert._merge, wrapper)
 
 
+@variation
 def windowless_leaves_dropped(overrides: Overrides) -> None:
-    """A new leaf without window data is freed (`tombstone_leaves`)."""
+    """A new leaf without window data is freed."""
 
     def wrapper(fill: FillLeaf) -> FillLeaf:
         def fill_or_drop(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:

@@ -15,7 +15,8 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.vectors.recording import record_script
 from kvcanon.conformance.vectors.script import Script, marked, play_script
-from kvcanon.lab.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
+from kvcanon.lab.variants.registry import VARIATIONS
+from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
 from kvcanon.spec.config import CANON, CacheConfig
 
 BY_PROFILE = "profile."

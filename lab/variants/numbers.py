@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import state as states
 from kvcanon.reference import tree
@@ -19,6 +20,7 @@ _PRIME = 65_521
 _STRIDE = 48_271
 
 
+@variation
 def high_slots_first(overrides: Overrides) -> None:
     """The free slot with the highest number is taken first."""
 
@@ -34,6 +36,7 @@ def high_slots_first(overrides: Overrides) -> None:
     wrap(overrides, Pool, Pool.take, wrapper)
 
 
+@variation
 def scattered_ids(overrides: Overrides) -> None:
     """Ids are large and in no order."""
 
@@ -55,6 +58,7 @@ def scattered_ids(overrides: Overrides) -> None:
     wrap(overrides, states, states._fresh_root, root_wrapper)
 
 
+@variation
 def upper_parts_keep_ids(overrides: Overrides) -> None:
     """When a node is cut, the upper part keeps the id, and the lower part gets a new one."""
 

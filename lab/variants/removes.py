@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import wrap
 from kvcanon.reference import departures
 from kvcanon.reference.events import emit_removed
@@ -18,8 +19,9 @@ from kvcanon.spec.types import Medium
 Announce = Callable[[State, Node, Medium], None]
 
 
+@variation
 def removes_front_to_back(overrides: Overrides) -> None:
-    """A node's pages are removed from the first to the last (`removes_end_first`)."""
+    """A node's pages are removed from the first to the last."""
 
     def wrapper(announce: Announce) -> Announce:
         def announce_forwards(state: State, node: Node, medium: Medium) -> None:

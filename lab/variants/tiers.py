@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import lone_variation, variation
 from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.events import emit_removed, emit_stored
@@ -40,15 +41,17 @@ Enqueue = Callable[[State, Direction, list[tuple[Node, Component]], Hold], Trans
 Undo = Callable[[State, Transfer], None]
 
 
+@lone_variation
 def loads_announced_early(overrides: Overrides) -> None:
-    """The stores of loaded pages are emitted at the enqueue (`load_back_announced`)."""
+    """The stores of loaded pages are emitted at the enqueue."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
     wrap(overrides, transfer, transfer._undo, _taking_back)
 
 
+@variation
 def loads_of_use_early(overrides: Overrides) -> None:
-    """A load copies, is usable and emits its stores at the enqueue (`load_back_usable`)."""
+    """A load copies, is usable and emits its stores at the enqueue."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, load, transfer.enqueue, _copying_at_once)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
@@ -56,8 +59,9 @@ def loads_of_use_early(overrides: Overrides) -> None:
     wrap_everywhere(overrides, tree.cut, _naming_both_parts)
 
 
+@variation
 def whole_node_windows(overrides: Overrides) -> None:
-    """A lock, and a load, holds the whole node in which its window begins (`window_lock_exact`)."""
+    """A lock, and a load, holds the whole node in which its window begins."""
 
     def start_wrapper(
         start: Callable[[State, Node], int | None],
@@ -94,6 +98,7 @@ def whole_node_windows(overrides: Overrides) -> None:
     wrap(overrides, load, load._needed, needed_wrapper)
 
 
+@variation
 def chains_in_one_copy(overrides: Overrides) -> None:
     """A node is backed up together with its chain, in one transfer, if all of it fits.
 
@@ -128,6 +133,7 @@ def chains_in_one_copy(overrides: Overrides) -> None:
     wrap_everywhere(overrides, backup.back_up, wrapper)
 
 
+@variation
 def independent_copies_settle_early(overrides: Overrides) -> None:
     """A copy settles as soon as it ends and the copies that it builds on have settled."""
 
@@ -149,8 +155,9 @@ def independent_copies_settle_early(overrides: Overrides) -> None:
     wrap(overrides, transfer, transfer._in_order, wrapper)
 
 
+@variation
 def loads_without_quota(overrides: Overrides) -> None:
-    """A load-back with a quota is refused (`limits`)."""
+    """A load-back with a quota is refused."""
 
     def wrapper(usual: Callable[..., LoadedBack]) -> Callable[..., LoadedBack]:
         def load_without_quota(state: State, key: Key, quota_pages: int | None) -> LoadedBack:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from attrs import Factory, define
 
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.registry import lone_variation, variation
 from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
 from kvcanon.reference import departures, host, tree, victims
 from kvcanon.reference import match as matching
@@ -25,8 +26,9 @@ Touch = Callable[[State, Node, int], None]
 Order = Callable[[State, Component, Medium], list[Node]]
 
 
+@variation
 def recent_lower_parts(overrides: Overrides) -> None:
-    """A cut makes the lower part most recent (`split_keeps_recency`)."""
+    """A cut makes the lower part most recent."""
 
     def wrapper(cut: Cut) -> Cut:
         def cut_and_move(state: State, node: Node, at: int) -> Node:
@@ -39,8 +41,9 @@ def recent_lower_parts(overrides: Overrides) -> None:
     wrap_everywhere(overrides, tree.cut, wrapper)
 
 
+@lone_variation
 def recent_upper_parts(overrides: Overrides) -> None:
-    """A cut makes the upper part most recent (`split_keeps_recency`)."""
+    """A cut makes the upper part most recent."""
 
     def wrapper(cut: Cut) -> Cut:
         def cut_and_move(state: State, node: Node, at: int) -> Node:
@@ -53,8 +56,9 @@ def recent_upper_parts(overrides: Overrides) -> None:
     wrap_everywhere(overrides, tree.cut, wrapper)
 
 
+@variation
 def states_on_the_path(overrides: Overrides) -> None:
-    """A use makes every mamba state on its path recent (`mamba_refresh`)."""
+    """A use makes every mamba state on its path recent."""
 
     def wrapper(touch: Touch) -> Touch:
         def touch_states(state: State, end: Node, tick: int) -> None:
@@ -67,8 +71,9 @@ def states_on_the_path(overrides: Overrides) -> None:
     wrap_everywhere(overrides, matching.touch, wrapper)
 
 
+@variation
 def host_in_order_of_arrival(overrides: Overrides) -> None:
-    """Host data is evicted in the order in which it left the device (`host_order_by_use`)."""
+    """Host data is evicted in the order in which it left the device."""
     arrivals: WeakKeyDictionary[State, _Arrivals] = WeakKeyDictionary()
 
     def order_wrapper(order: Order) -> Order:
@@ -93,6 +98,7 @@ def host_in_order_of_arrival(overrides: Overrides) -> None:
     wrap_everywhere(overrides, tree.cut, cut_wrapper)
 
 
+@variation
 def bare_windows(overrides: Overrides) -> None:
     """A use makes the nodes of its window recent, but not those of the page before it."""
 
@@ -107,6 +113,7 @@ def bare_windows(overrides: Overrides) -> None:
     wrap(overrides, matching, window_nodes, wrapper)
 
 
+@variation
 def recent_duplicates_first(overrides: Overrides) -> None:
     """Under write_back, of duplicates on the host, the most recent is evicted first."""
 

@@ -41,167 +41,35 @@ A comparison of a variant with the plain cache differs at once; only the laws mu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from importlib import import_module
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.lab.variants import (
-    cuts,
-    declining,
-    evictions,
-    hosts,
-    inserts,
-    numbers,
-    removes,
-    tiers,
-    uses,
-)
-from kvcanon.lab.variants.override import Overrides, Plant, overriding
+from kvcanon.lab.variants.override import Overrides, overriding
+from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.wrapped_rules import wrap
 from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
-from kvcanon.spec.config import CANON, Limit, MambaRefresh, Profile, StoreMoment
+from kvcanon.spec.config import CANON
 
+# Importing a module lists its variations; where two replace one rule, the later wraps the earlier.
+for _module in [
+    "uses",
+    "tiers",
+    "hosts",
+    "inserts",
+    "evictions",
+    "declining",
+    "removes",
+    "cuts",
+    "numbers",
+]:
+    import_module(f"kvcanon.lab.variants.{_module}")
 
-@frozen
-class Variation:
-    """One thing that a sound cache may do differently."""
-
-    plant: Plant
-    declared: Callable[[Profile], Profile] = lambda profile: profile
-    """Changes the profile where the variation departs from the canon."""
-
-
-def _free(*plants: Plant) -> dict[str, Variation]:
-    """Make variations that need no entry in the profile."""
-    return {plant.__name__: Variation(plant) for plant in plants}
-
-
-VARIATIONS: dict[str, Variation] = {
-    "recent_lower_parts": Variation(
-        uses.recent_lower_parts, lambda profile: evolve(profile, split_keeps_recency=False)
-    ),
-    "recent_upper_parts": Variation(
-        uses.recent_upper_parts, lambda profile: evolve(profile, split_keeps_recency=False)
-    ),
-    "states_on_the_path": Variation(
-        uses.states_on_the_path, lambda profile: evolve(profile, mamba_refresh=MambaRefresh.PATH)
-    ),
-    "host_in_order_of_arrival": Variation(
-        uses.host_in_order_of_arrival, lambda profile: evolve(profile, host_order_by_use=False)
-    ),
-    "loads_announced_early": Variation(
-        tiers.loads_announced_early,
-        lambda profile: evolve(profile, load_back_announced=StoreMoment.ENQUEUED),
-    ),
-    "loads_of_use_early": Variation(
-        tiers.loads_of_use_early,
-        lambda profile: evolve(
-            profile,
-            load_back_announced=StoreMoment.ENQUEUED,
-            load_back_usable=StoreMoment.ENQUEUED,
-        ),
-    ),
-    "loads_without_quota": Variation(
-        tiers.loads_without_quota,
-        lambda profile: evolve(profile, limits=frozenset({Limit.NO_QUOTA})),
-    ),
-    "whole_node_windows": Variation(
-        tiers.whole_node_windows, lambda profile: evolve(profile, window_lock_exact=False)
-    ),
-    "parts_on_host": Variation(
-        hosts.parts_on_host, lambda profile: evolve(profile, whole_nodes_on_host=False)
-    ),
-    "locks_of_the_device": Variation(
-        hosts.locks_of_the_device, lambda profile: evolve(profile, locks_hold_host_copies=False)
-    ),
-    "every_insert_hits": Variation(
-        inserts.every_insert_hits, lambda profile: evolve(profile, hits_once_a_request=False)
-    ),
-    "idle_hits_uncounted": Variation(
-        inserts.idle_hits_uncounted, lambda profile: evolve(profile, idle_hits_counted=False)
-    ),
-    "new_slots_heal": Variation(
-        inserts.new_slots_heal, lambda profile: evolve(profile, heals_in_place=False)
-    ),
-    "windowless_leaves_dropped": Variation(
-        inserts.windowless_leaves_dropped, lambda profile: evolve(profile, tombstone_leaves=False)
-    ),
-    "uncovered_tombstones_leave": Variation(
-        evictions.uncovered_tombstones_leave,
-        lambda profile: evolve(profile, uncovered_tombstones_stay=False),
-    ),
-    "bare_windows": Variation(
-        uses.bare_windows, lambda profile: evolve(profile, cushion_refreshed=False)
-    ),
-    "matches_count_hits": Variation(
-        inserts.matches_count_hits, lambda profile: evolve(profile, hits_counted_at_match=True)
-    ),
-    "unreachable_windows_dropped": Variation(
-        inserts.unreachable_windows_dropped,
-        lambda profile: evolve(profile, unreachable_windows_kept=False),
-    ),
-    "exclusive_host": Variation(
-        hosts.exclusive_host, lambda profile: evolve(profile, loads_keep_host_copies=False)
-    ),
-    "removes_front_to_back": Variation(
-        removes.removes_front_to_back, lambda profile: evolve(profile, removes_end_first=False)
-    ),
-    **_free(
-        uses.recent_duplicates_first,
-        cuts.uncut_matches,
-        cuts.whole_leaves,
-        cuts.joined_chains,
-        cuts.page_nodes,
-        cuts.cuts_where_walks_end,
-        cuts.halved_nodes,
-        cuts.leaving_tails,
-        declining.impossible_loads_declined_first,
-        declining.impossible_backups_declined_first,
-        declining.slots_are_checked_first,
-        tiers.chains_in_one_copy,
-        tiers.independent_copies_settle_early,
-        numbers.high_slots_first,
-        numbers.scattered_ids,
-        numbers.upper_parts_keep_ids,
-    ),
-}
-"""All variations by name."""
-
-CHOSEN = (
-    "recent_lower_parts",
-    "states_on_the_path",
-    "host_in_order_of_arrival",
-    "loads_of_use_early",
-    "loads_without_quota",
-    "whole_node_windows",
-    "parts_on_host",
-    "locks_of_the_device",
-    "matches_count_hits",
-    "every_insert_hits",
-    "idle_hits_uncounted",
-    "new_slots_heal",
-    "windowless_leaves_dropped",
-    "unreachable_windows_dropped",
-    "exclusive_host",
-    "uncovered_tombstones_leave",
-    "impossible_loads_declined_first",
-    "impossible_backups_declined_first",
-    "slots_are_checked_first",
-    "removes_front_to_back",
-    "bare_windows",
-    "recent_duplicates_first",
-    "uncut_matches",
-    "whole_leaves",
-    "independent_copies_settle_early",
-    "joined_chains",
-    "chains_in_one_copy",
-    "high_slots_first",
-    "scattered_ids",
-    "upper_parts_keep_ids",
-)
-"""The variations of `variant`, which has larger nodes; the others would undo these."""
+CHOSEN = tuple(name for name, each in VARIATIONS.items() if each.chosen)
+"""The variations of `variant`."""
 
 
 def varied(name: str, variations: Iterable[str]) -> Adapter:

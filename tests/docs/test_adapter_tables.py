@@ -11,7 +11,7 @@ from attrs import fields
 from adapter_page import PAGE, TABLES, Row
 from kvcanon import conformance
 from kvcanon.conformance.protocol.adapter import Offer
-from kvcanon.spec.config import Limit, Profile
+from kvcanon.spec.config import Limit
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.operations import Operation, Read, Settle, Write, method_of
 from meddling import Meddled, broken_by, meddled
@@ -32,7 +32,6 @@ def names_in(head: str) -> list[str]:
     ("head", "names"),
     [
         ("field | what the judge draws from it", [each.name for each in fields(Offer)]),
-        ("field | the canon | otherwise", [each.name for each in fields(Profile)]),
         ("`Limit` | the calls that the cache may refuse", [each.name for each in Limit]),
     ],
 )

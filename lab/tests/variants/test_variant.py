@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from attrs import fields
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.finding import Finding
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.lab.variants.variant import CHOSEN, VARIANT, VARIATIONS, varied
-from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.lab.site.freedoms import with_tables
+from kvcanon.lab.variants.registry import VARIATIONS
+from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
+from kvcanon.spec.config import CANON, CacheConfig, Profile, choices
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
@@ -138,17 +138,21 @@ def _named(state: Snapshot) -> list[tuple[object, ...]]:
 
 
 def test_the_docs_list_every_freedom() -> None:
-    """docs/freedoms.md names each variation with the field that it declares."""
+    """docs/freedoms.md has the tables that are made from the fields and the variations."""
     page = (DOCS / "freedoms.md").read_text("utf-8")
-    told = re.findall(r"^\| `(\w+)` \|(?: ((?:`\w+`(?:, )?)+) \|)? [A-Z].+ \|$", page, re.MULTILINE)
-    assert {name: re.findall(r"\w+", listed) for name, listed in told} == {
-        name: [
-            field.name
-            for field in fields(Profile)
-            if getattr(each.declared(CANON), field.name) != getattr(CANON, field.name)
-        ]
-        for name, each in VARIATIONS.items()
-    }
+    assert with_tables(page) == page
+    for name in VARIATIONS:
+        assert page.count(f"`{name}`") >= 1, name
+    with pytest.raises(UsageError, match="has not two tables"):
+        with_tables("# Freedoms")
+
+
+def test_fields_name_variations_that_are_there() -> None:
+    """A variation that a field names exists, and each variation of a field changes it."""
+    for name, each in choices().items():
+        assert each.variations.keys() <= VARIATIONS.keys(), name
+        for one in each.variations:
+            assert getattr(VARIATIONS[one].declared(CANON), name) != getattr(CANON, name)
 
 
 HOST_ORDER_IS_NOT_BY_USE = Case(

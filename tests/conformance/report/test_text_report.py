@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.json_report import SCHEMA, check_json, json_text
 from kvcanon.conformance.report.known_differences import KnownDifference
-from kvcanon.conformance.report.report import DEPARTURES, CheckReport, CheckVerdict, report_of
-from kvcanon.spec.config import MambaRefresh, Profile
+from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
+from kvcanon.spec.config import MambaRefresh, Profile, choices
 from kvcanon.spec.law import LAWS
 from reported import SERVE, check_of, failure_in, failure_of, result_of
 from sample_reports import KNOWN, idle, junit, page, sound, text, unkept, words
@@ -259,8 +259,9 @@ def test_what_a_cache_offers_is_told_where_it_is_not_everything() -> None:
 
 
 def test_every_departure_has_its_meaning() -> None:
-    """Every field of a profile has a meaning for the report."""
-    assert DEPARTURES.keys() == {each.name for each in fields(Profile)}
+    """Every field of a profile says what the canon does, and what a cache does otherwise."""
+    assert list(choices()) == [each.name for each in fields(Profile)]
+    assert all(each.canon and each.otherwise for each in choices().values())
     departed = result_of("reference", profile=Profile(mamba_refresh=MambaRefresh.PATH))
     (departure,) = report_of(check_of(departed)).caches[0].departures
     assert departure.value == "MambaRefresh.PATH"

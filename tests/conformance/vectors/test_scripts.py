@@ -25,7 +25,8 @@ from kvcanon.conformance.vectors.vector import FOLDER, Vector, VectorLevel, read
 from kvcanon.lab.mutants.kill_matrix import mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of
-from kvcanon.lab.variants.variant import VARIANT, VARIATIONS
+from kvcanon.lab.variants.registry import VARIATIONS
+from kvcanon.lab.variants.variant import VARIANT
 from kvcanon.spec.config import CANON
 from paths import ROOT
 
