@@ -17,7 +17,7 @@ from kvcanon.lab.site.figures import write_figures
 from kvcanon.lab.site.site import write_site
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
 
-USAGE = "usage: python -m kvcanon.lab.site (FOLDER | --figures | --findings | ...)"
+USAGE = "usage: python -m kvcanon.lab.site FOLDER, or --figures, --findings, --freedoms, --symptoms"
 
 
 def main(arguments: list[str]) -> int:

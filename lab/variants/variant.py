@@ -54,6 +54,8 @@ from kvcanon.reference import cache
 from kvcanon.reference.snapshot import take_snapshot
 from kvcanon.spec.config import CANON
 
+__all__ = ["CHOSEN", "VARIANT", "VARIATIONS", "varied"]
+
 # Importing a module lists its variations; where two replace one rule, the later wraps the earlier.
 for _module in [
     "uses",
