@@ -258,11 +258,8 @@ docs: $(READY) ## Build the site of the docs and the laws in build/site; open in
 	$(BIN)/python -m kvcanon.lab.site build/book
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
 
-docs-figures: $(READY) ## Write docs/figures/cache_*.svg, docs/symptoms.md and the tables of docs/findings.md and docs/freedoms.md anew.
-	$(BIN)/python -m kvcanon.lab.site --figures
-	$(BIN)/python -m kvcanon.lab.site --findings
-	$(BIN)/python -m kvcanon.lab.site --freedoms
-	$(BIN)/python -m kvcanon.lab.site --symptoms
+docs-figures: $(READY) ## Write the pictures, symptoms and generated tables of docs/ anew.
+	for part in figures findings freedoms rooms symptoms; do $(BIN)/python -m kvcanon.lab.site --$$part || exit; done
 
 lint: lint-python lint-native ## Check style and types of Python and the native core, and the workflows.
 

@@ -1,1 +1,1 @@
-"""Engines: adapters for SGLang's and vLLM's caches, and environments of their releases."""
+"""Adapters for the caches of SGLang, vLLM, MAX, mlx-lm, LMDeploy, nano-vllm and others."""

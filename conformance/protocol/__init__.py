@@ -1,1 +1,1 @@
-"""Protocol: the methods a cache must have to be judged, in process or over a pipe; its loading."""
+"""What a cache has to be judged: its methods, its adapter, its configurations, perhaps a pipe."""

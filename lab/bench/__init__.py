@@ -2,8 +2,7 @@
 
 `case` says what is measured, `drivers` call each cache as its own engine would, `throughput`,
 `growth` and `floor` measure, `child` is the process that runs one measurement, and `contest` starts
-these processes in turns. `replay` and `engine` serve a trace from one cache, `judge_speed` times
-the judge.
+these processes in turns. `judge_speed` times the judge.
 
 Trap: no law is checked here, so a fast answer may be a wrong one. The bench only compares hit
 rates; `kvcanon check` checks the laws.

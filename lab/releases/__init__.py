@@ -6,6 +6,6 @@ modules that replace GPU-only packages, and `pins` the exact package versions of
 `past_bugs` lists bugs that a pair of releases shows, `hunt` searches a release for one of them, and
 `table` shows the results.
 
-An environment makes an unchanged release importable on a machine without a GPU. The adapters in the
-other packages of `engines` call its caches.
+An environment makes an unchanged release importable on a machine without a GPU. The adapters in
+kvcanon.conformance.engines call its caches.
 """

@@ -1,7 +1,7 @@
 """`python -m kvcanon.lab.site FOLDER`: write the pages of the site for mkdocs.
 
-With `--findings` it writes the table of docs/findings.md anew; with `--figures` the pictures of
-docs/figures; with `--symptoms` docs/symptoms.md; with `--freedoms` the tables of docs/freedoms.md.
+With `--findings`, `--freedoms` or `--rooms` it writes tables of a page of docs/ anew; with
+`--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.mutants.kill_matrix import find_checkout
-from kvcanon.lab.site import freedoms
-from kvcanon.lab.site.faults import with_table
 from kvcanon.lab.site.figures import write_figures
 from kvcanon.lab.site.site import write_site
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
+from kvcanon.lab.site.tables import TABLES, page_with_tables
 
-USAGE = "usage: python -m kvcanon.lab.site FOLDER, or --figures, --findings, --freedoms, --symptoms"
+USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or --figures, --symptoms, {', '.join(TABLES)}"
 
 
 def main(arguments: list[str]) -> int:
@@ -27,14 +26,11 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         checkout = find_checkout(Path.cwd())
-        if arguments[0] == "--findings":
-            page = checkout / "docs" / "findings.md"
-            page.write_text(with_table(page.read_text("utf-8"), checkout), "utf-8")
+        if arguments[0] in TABLES:
+            page, text = page_with_tables(arguments[0], checkout)
+            page.write_text(text, "utf-8")
         elif arguments[0] == "--figures":
             write_figures(checkout)
-        elif arguments[0] == "--freedoms":
-            page = checkout / freedoms.PAGE
-            page.write_text(freedoms.with_tables(page.read_text("utf-8")), "utf-8")
         elif arguments[0] == "--symptoms":
             (checkout / PAGE).write_text(symptoms_page(), "utf-8")
         else:

@@ -13,8 +13,6 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS
 
 FILE = Path("docs/findings/faults.toml")
-BEGIN = "<!-- made by python -m kvcanon.lab.site --findings -->"
-END = "<!-- end -->"
 
 
 @frozen
@@ -71,15 +69,6 @@ def release_table(checkout: Path) -> Iterator[str]:
             here = [each for each in of_cache if release in each.releases]
             cell = ", ".join(_laws_cell(here))
             yield f"| {engines[engine]} | {cache} | {release} | {cell} |"
-
-
-def with_table(page: str, checkout: Path) -> str:
-    """A page with the table between its two marks written anew. Raises: UsageError."""
-    if BEGIN not in page or END not in page:
-        raise UsageError(f"docs/findings.md lacks {BEGIN} or {END}")
-    before, _, rest = page.partition(BEGIN)
-    table = "\n".join(release_table(checkout))
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
 
 
 def _laws_cell(faults: Sequence[EngineFault]) -> Iterator[str]:

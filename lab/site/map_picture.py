@@ -28,6 +28,7 @@ class TreeBox:
 BOXES = {
     each.name: each
     for each in (
+        TreeBox("lab/", "judges the judge", 8, 8),
         TreeBox("conformance/", "the judge", 8, 94),
         TreeBox("reference/", "a plain cache", 240, 8),
         TreeBox("live/", "for watch, audit and probe", 240, 72),
@@ -50,7 +51,8 @@ def draw_map(styles: str) -> Markup:
     """Draw the boxes, and an arrow for each import."""
     arrows = [_arrow(BOXES[one], BOXES[other]) for one, other in IMPORTS]
     below = tag("path", d="M100 140v42", class_="kv-link", stroke_dasharray="4 3")
-    says = "Arrows are imports; conformance/ imports spec/, too."
+    above = tag("path", d="M100 54V92M96 85L100 92L104 85", class_="kv-link")
+    says = "Arrows are imports; conformance/ imports spec/, too, and lab/ imports all."
     return tag(
         "svg",
         tag("title", TITLE),
@@ -58,10 +60,11 @@ def draw_map(styles: str) -> Markup:
             "desc",
             "reference/, live/, optimized/ and conformance/ import spec/. conformance/ imports "
             "reference/ too, and live/ for watch, audit and probe. It judges optimized/ or any "
-            "other cache by an adapter.",
+            "other cache by an adapter. lab/ imports all of them.",
         ),
         tag("style", Markup(styles)),
         *arrows,
+        above,
         below,
         tag("text", "by an adapter", x="108", y="164", class_="kv-note"),
         *(_box(each) for each in BOXES.values()),

@@ -24,7 +24,7 @@ from kvcanon.lab import cli as lab_cli
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
-from paths import ROOT, TESTS
+from paths import ROOT
 
 TABLE: list[dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("commands.toml").read_text("utf-8")
@@ -137,9 +137,10 @@ def test_every_page_with_python_is_tested() -> None:
 
 def test_contributing_shows_a_real_mutant() -> None:
     """The mutant of CONTRIBUTING.md is one of the mutants, word for word, and its tests exist."""
-    assert block("CONTRIBUTING.md") in (TESTS / "meta/mutants/residency.py").read_text("utf-8")
+    planted = ROOT / "lab/mutants/planted/residency.py"
+    assert block("CONTRIBUTING.md") in planted.read_text("utf-8")
     for each in COMMANDS:
-        for path in re.findall(r"tests/\S+\.py", each.command):
+        for path in re.findall(r"(?:lab/)?tests/\S+\.py", each.command):
             assert (ROOT / path).is_file()
 
 

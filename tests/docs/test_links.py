@@ -20,9 +20,9 @@ PAGES = sorted(
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-TREES = "spec|reference|optimized|live|conformance|tests|docs|src"
+TREES = "spec|reference|optimized|live|conformance|lab|tests|docs|src"
 PATH = re.compile(
-    rf"(?<![\w/.:-])(?:{TREES})(?:/[\w.-]+)*/[\w-]*[a-z][\w-]*\.(?:py|cpp|hpp|md|toml|json|mjs)\b"
+    rf"(?<![\w/.:-])(?:{TREES})(?:/[\w.-]+)*/[\w.-]*[a-z][\w-]*\.(?:py|cpp|hpp|md|toml|json|mjs)\b"
 )
 """A file named by its whole path, in prose, in a table or in a drawing."""
 

@@ -1,1 +1,1 @@
-"""Observe: wraps a running cache and records what it does, for laws, evidence and timing."""
+"""Judges by states: wraps a cache, checks laws on its snapshots, and counts what was exercised."""

@@ -21,7 +21,7 @@ from kvcanon.conformance.laws.symptoms import symptoms
 from kvcanon.lab.site import site_links
 from kvcanon.lab.site.badges import badges
 from kvcanon.lab.site.evidence import operations_of, oracle_functions
-from kvcanon.lab.site.faults import BEGIN, END, read_faults, release_table, with_table
+from kvcanon.lab.site.faults import read_faults
 from kvcanon.lab.site.figures import figures
 from kvcanon.lab.site.freshness import is_fresh, sources_digest
 from kvcanon.lab.site.law_page import Book, code_without_docstring, law_page
@@ -30,6 +30,7 @@ from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.state_words import describe_state
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
+from kvcanon.lab.site.tables import TABLES, page_with_tables
 from kvcanon.lab.site.tree_picture import draw_state
 from kvcanon.spec.law import LAWS, SITE
 from paths import DOCS, ROOT
@@ -201,14 +202,28 @@ def test_figures_and_badges_are_drawn_from_what_there_is() -> None:
         assert (DOCS / "figures" / f"{name}.svg").read_text("utf-8") == drawn, name
 
 
-def test_table_of_findings_is_that_of_the_faults() -> None:
-    """docs/findings.md has the table that the list of faults gives."""
-    page = (DOCS / "findings.md").read_text("utf-8")
-    assert with_table(page, ROOT) == page
-    with pytest.raises(UsageError, match="lacks"):
-        with_table("no marks", ROOT)
-    assert "| vLLM | KVCacheManager | 0.33.0 |" in "\n".join(release_table(ROOT))
-    assert page.index(BEGIN) < page.index(END)
+@pytest.mark.parametrize(
+    ("option", "row"),
+    [
+        ("--findings", "| vLLM | KVCacheManager | 0.33.0 |"),
+        ("--freedoms", "| `joined_chains` |"),
+        ("--rooms", "| [`conformance/explore`](../conformance/explore/__init__.py) |"),
+    ],
+)
+def test_tables_are_those_of_today(option: str, row: str) -> None:
+    """A page has the table that the checkout gives now."""
+    page, text = page_with_tables(option, ROOT)
+    assert page.read_text("utf-8") == text
+    assert f"\n{row}" in text
+
+
+def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+    """A table is written between its marks alone."""
+    for name, _ in TABLES.values():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("no marks\n", "utf-8")
+    with pytest.raises(UsageError, match=r"docs/findings.md has not 1 tables between <!-- made by"):
+        page_with_tables("--findings", tmp_path)
 
 
 def test_faults_are_those_of_the_pages() -> None:
