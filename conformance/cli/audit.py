@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,
     HashChoice,
     HashesOption,
     IgnoreOption,
-    ignored_laws,
+    follower_config,
     require_live,
 )
 from kvcanon.conformance.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcanon.live.follower import FollowerConfig
+    from kvcanon.live.recording import Recording
 
 
 def audit_command(
@@ -64,19 +69,51 @@ def audit_command(
     if served is not None and against is not None:
         raise UsageError("--served and --against are two comparisons; give one of them")
     # The extra may be missing, and the command line works without it.
-    from kvcanon.conformance.cli.audit_run import AuditOptions, run_audit  # noqa: PLC0415
+    from kvcanon.conformance.cli.audit_report import print_audit  # noqa: PLC0415
+    from kvcanon.live.audit import audit  # noqa: PLC0415
+    from kvcanon.live.recording import BadRecording, open_recording  # noqa: PLC0415
+    from kvcanon.live.served import audit_served  # noqa: PLC0415
 
-    return run_audit(
-        AuditOptions(
-            recording=recording,
-            against=against,
-            served=served,
-            windowed=windowed,
-            sources=(source, source if against_source is None else against_source),
-            hashes=hashes.value,
-            closed_host=closed_host,
-            ignored=ignored_laws(ignore),
-            excerpts=excerpts,
-            as_json=as_json,
+    config = follower_config(hashes, closed_host=closed_host, ignore=ignore)
+    try:
+        recorded = open_recording(recording)
+        if against is not None:
+            sources = source, source if against_source is None else against_source
+            return _compare((recorded, open_recording(against)), sources, config, as_json=as_json)
+        result = audit(recorded, config, excerpts)
+        beside = None
+        if served is not None:
+            _require_source(recorded, source)
+            beside = audit_served(recorded, served, config, source, partly=windowed)
+    except BadRecording as error:
+        raise UsageError(str(error)) from error
+    print_audit(recorded, result, beside, as_json=as_json)
+    wrong = result.total or not result.events or (beside is not None and not beside.holds)
+    return BROKEN if wrong else 0
+
+
+def _compare(
+    recordings: tuple[Recording, Recording],
+    sources: tuple[int, int],
+    config: FollowerConfig,
+    *,
+    as_json: bool,
+) -> int:
+    """Compare a publisher of each. Raises: BadRecording, UsageError."""
+    from kvcanon.conformance.cli.audit_report import print_comparison  # noqa: PLC0415
+    from kvcanon.live.against import compare  # noqa: PLC0415
+
+    for recording, source in zip(recordings, sources, strict=True):
+        _require_source(recording, source)
+    result = compare(*recordings, config, sources)
+    print_comparison(result, recordings[0].path, recordings[1].path, as_json=as_json)
+    return 0 if result.is_same_sum else BROKEN
+
+
+def _require_source(recording: Recording, source: int) -> None:
+    """Refuse a publisher that a recording does not have. Raises: UsageError."""
+    if source >= len(recording.sources):
+        raise UsageError(
+            f"{recording.path} has {len(recording.sources)} publishers, "
+            f"counted from 0; there is no {source}"
         )
-    )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.wire import WIRE_LAWS
+
+if TYPE_CHECKING:
+    from kvcanon.live.follower import FollowerConfig
 
 
 class HashChoice(StrEnum):
@@ -63,3 +66,12 @@ def ignored_laws(given: Sequence[str] | None) -> frozenset[str]:
         if law_id not in LAWS and law_id not in WIRE_LAWS:
             raise UsageError(f"--ignore {law_id}: there is no such law; see `kvcanon laws`")
     return frozenset(given or ())
+
+
+def follower_config(
+    hashes: HashChoice, *, closed_host: bool, ignore: Sequence[str] | None
+) -> FollowerConfig:
+    """What is judged, by the options. Raises: UsageError."""
+    from kvcanon.live.follower import FollowerConfig, HashRule  # noqa: PLC0415
+
+    return FollowerConfig(HashRule[hashes.name], closed_host, ignored_laws(ignore))

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.live import Live
 
+from kvcanon.conformance.cli.exit_codes import BROKEN
 from kvcanon.conformance.cli.files import require_files, require_no_file
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,
     HashChoice,
     HashesOption,
     IgnoreOption,
-    ignored_laws,
+    follower_config,
     require_live,
 )
+from kvcanon.conformance.cli.terminal import ReportConsole
 from kvcanon.conformance.errors import UsageError
 
+if TYPE_CHECKING:
+    from kvcanon.live.follower import FollowerConfig
+    from kvcanon.live.frames import Source
+    from kvcanon.live.watch import StreamWatch
+
 MOST_RANKS = 256
+REFRESH_S = 0.5
+LINES_A_SECOND = 20
+"""Violations that are printed in a second; the others are counted."""
 
 
 def watch_command(
@@ -65,22 +80,123 @@ def watch_command(
         )
     require_files({"--record": record})
     require_no_file(record)
-    # The extra may be missing, and the command line works without it.
-    from kvcanon.conformance.cli.watch_run import WatchOptions, run_watch  # noqa: PLC0415
+    config = follower_config(hashes, closed_host=closed_host, ignore=ignore)
+    sources = _sources(endpoints, replay or (None,) * len(endpoints), ranks)
+    out = ReportConsole()
+    with ExitStack() as stack:
+        watch = _opened(sources, topic, config, record, stack)
+        if metrics_port is not None:
+            stack.callback(_serve_metrics(watch, metrics_port, metrics_address))
+        live = None
+        if out.is_terminal:
+            live = stack.enter_context(Live(console=out, screen=True, auto_refresh=False))
+        # Ctrl-C is the usual end of a watch.
+        with suppress(KeyboardInterrupt):
+            _follow(watch, live, seconds, fail_on_violation=fail_on_violation)
+        watch.read_rates()
+    _print_summary(out, watch)
+    heard = len(watch.silent()) < len(sources)
+    return BROKEN if not heard or (fail_on_violation and watch.streams.total) else 0
 
-    return run_watch(
-        WatchOptions(
-            endpoints=tuple(endpoints),
-            replay=tuple(replay or ()),
-            ranks=ranks,
-            topic=topic,
-            hashes=hashes.value,
-            closed_host=closed_host,
-            ignored=ignored_laws(ignore),
-            record=record,
-            metrics_port=metrics_port,
-            metrics_address=metrics_address,
-            fail_on_violation=fail_on_violation,
-            seconds=seconds,
+
+# The extra may be missing, and the command line works without it: its modules are imported where
+# they are used.
+
+
+def _sources(
+    endpoints: Sequence[str], replays: Sequence[str | None], ranks: int
+) -> tuple[Source, ...]:
+    """Every rank of every publisher. Raises: UsageError."""
+    from kvcanon.live.endpoints import BadEndpoint, endpoint_of_rank  # noqa: PLC0415
+    from kvcanon.live.frames import Source  # noqa: PLC0415
+
+    try:
+        return tuple(
+            Source(
+                endpoint_of_rank(endpoint, rank),
+                None if replay is None else endpoint_of_rank(replay, rank),
+            )
+            for endpoint, replay in zip(endpoints, replays, strict=True)
+            for rank in range(ranks)
         )
-    )
+    except BadEndpoint as error:
+        raise UsageError(str(error)) from error
+
+
+def _opened(
+    sources: Sequence[Source],
+    topic: str,
+    config: FollowerConfig,
+    record: Path | None,
+    stack: ExitStack,
+) -> StreamWatch:
+    """A watch, and its recording. Raises: UsageError."""
+    from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
+    from kvcanon.live.recording import StreamRecorder  # noqa: PLC0415
+    from kvcanon.live.subscriber import Subscriber  # noqa: PLC0415
+    from kvcanon.live.watch import StreamWatch  # noqa: PLC0415
+
+    try:
+        subscriber = stack.enter_context(Subscriber(sources, topic=topic))
+    except BadEndpoint as error:
+        raise UsageError(str(error)) from error
+    recorder = None
+    if record is not None:
+        recorder = stack.enter_context(StreamRecorder(record, sources))
+    return StreamWatch(subscriber, config, recorder)
+
+
+def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], None]:
+    """Serve metrics, and return what ends it. Raises: UsageError."""
+    from kvcanon.live.metrics import start_metrics  # noqa: PLC0415
+
+    try:
+        chosen, close = start_metrics(watch, port, address)
+    except OSError as error:
+        raise UsageError(
+            f"metrics cannot be served on {address}:{port}: {error.strerror or error}; choose "
+            "another --metrics-port"
+        ) from error
+    typer.echo(f"metrics on http://{address}:{chosen}/metrics", err=True)
+    return close
+
+
+def _follow(
+    watch: StreamWatch, live: Live | None, seconds: float | None, *, fail_on_violation: bool
+) -> None:
+    """Receive and show, until it ends."""
+    from kvcanon.live.dashboard import dashboard, finding_line  # noqa: PLC0415
+
+    end = None if seconds is None else time.monotonic() + seconds
+    refreshed = 0.0
+    printed = 0
+    while end is None or time.monotonic() < end:
+        found = watch.step(0.1)
+        now = time.monotonic()
+        if now - refreshed >= REFRESH_S:
+            refreshed, printed = now, 0
+            watch.read_rates()
+            if watch.recorder is not None:
+                watch.recorder.flush()
+            if live is not None:
+                live.update(dashboard(watch), refresh=True)
+        if live is None:
+            for finding in found[: max(0, LINES_A_SECOND - printed)]:
+                typer.echo(finding_line(finding))
+            printed += len(found)
+        if found and fail_on_violation:
+            return
+
+
+def _print_summary(out: Console, watch: StreamWatch) -> None:
+    from kvcanon.live.dashboard import dashboard  # noqa: PLC0415
+
+    out.print(dashboard(watch))
+    for finding in list(watch.latest)[:1]:
+        out.print(f"{finding.law_id}: {finding.belief}", markup=False)
+    for source in watch.silent():
+        typer.echo(
+            f"nothing came from {source.endpoint}: check the address, the topic, and that the "
+            "engine publishes KV events",
+            err=True,
+        )

@@ -1,88 +1,64 @@
-"""Runs `kvcanon audit`; apart, since it needs the extra `live`."""
+"""What `kvcanon audit` prints: the result of an audit, or how two streams differ.
+
+Apart from the command, since it needs the extra `live`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from attrs import asdict, frozen
+from attrs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.served_report import served_json, served_lines
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
     print_json,
     print_title,
 )
-from kvcanon.conformance.errors import UsageError
-from kvcanon.live.against import Comparison, compare
-from kvcanon.live.audit import AuditResult, audit
+from kvcanon.live.against import Comparison
+from kvcanon.live.audit import AuditResult
 from kvcanon.live.dashboard import amount, place_of
 from kvcanon.live.decode import SentEvent, key_of
 from kvcanon.live.excerpt import Excerpt
 from kvcanon.live.faults import StreamFinding, shown_key
-from kvcanon.live.follower import FollowerConfig, HashRule
-from kvcanon.live.recording import BadRecording, Recording, open_recording
-from kvcanon.live.served import audit_served
+from kvcanon.live.recording import Recording
+from kvcanon.live.served import LAW, ServedAudit
 from kvcanon.spec.law import LAWS
 
 FORMAT = 1
 _SHOWN_TOKENS = 8
+_SHOWN_MISMATCHES = 10
 
 
-@frozen
-class AuditOptions:
-    """What the command line asks for."""
-
-    recording: Path
-    against: Path | None
-    served: Path | None
-    windowed: bool
-    sources: tuple[int, int]
-    hashes: str
-    closed_host: bool
-    ignored: frozenset[str]
-    excerpts: int
-    as_json: bool
-
-
-def run_audit(options: AuditOptions) -> int:
-    """Judge a recording, or compare two. Raises: UsageError."""
-    config = FollowerConfig(
-        hashes=HashRule[options.hashes.upper()],
-        host_is_closed=options.closed_host,
-        ignored=options.ignored,
-    )
-    try:
-        recording = open_recording(options.recording)
-        if options.against is not None:
-            return _compare(options, recording, open_recording(options.against), config)
-        result = audit(recording, config, options.excerpts)
-        served = None
-        if options.served is not None:
-            source = checked_source(recording, options.sources[0])
-            served = audit_served(
-                recording, options.served, config, source, partly=options.windowed
-            )
-    except BadRecording as error:
-        raise UsageError(str(error)) from error
-    if options.as_json:
-        beside = {} if served is None else {"served": served_json(served)}
+def print_audit(
+    recording: Recording, result: AuditResult, served: ServedAudit | None, *, as_json: bool
+) -> None:
+    """Print what a recording came to, and what was served beside it."""
+    if as_json:
+        beside = {} if served is None else {"served": _served_json(served)}
         print_json(_as_json(recording, result) | beside)
-    else:
-        out = ReportConsole()
-        _print(out, recording, result)
-        for line in () if served is None else served_lines(served):
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
-    wrong = result.total or not result.events or (served is not None and not served.holds)
-    return BROKEN if wrong else 0
+        return
+    out = ReportConsole()
+    _print_result(out, recording, result)
+    for line in () if served is None else _served_lines(served):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print(out: Console, recording: Recording, result: AuditResult) -> None:
+def print_comparison(result: Comparison, first: Path, second: Path, *, as_json: bool) -> None:
+    """Print how two streams differ."""
+    if as_json:
+        print_json(_comparison_json(result))
+        return
+    out = ReportConsole()
+    for line in _comparison_lines(result, first, second):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _print_result(out: Console, recording: Recording, result: AuditResult) -> None:
     rate = result.pages / result.seconds if result.seconds else 0.0
     print_title(out, "kvcanon audit", str(recording.path))
     out.print(
@@ -201,30 +177,6 @@ def _finding_json(finding: StreamFinding) -> dict[str, object]:
     }
 
 
-def _compare(
-    options: AuditOptions, first: Recording, second: Recording, config: FollowerConfig
-) -> int:
-    for recording, source in zip((first, second), options.sources, strict=True):
-        checked_source(recording, source)
-    result = compare(first, second, config, options.sources)
-    if options.as_json:
-        print_json(_comparison_json(result))
-    else:
-        for line in _comparison_lines(result, first.path, second.path):
-            ReportConsole().print(line, markup=False, soft_wrap=True)
-    return 0 if result.is_same_sum else BROKEN
-
-
-def checked_source(recording: Recording, source: int) -> int:
-    """The number of a publisher of a recording. Raises: UsageError."""
-    if source >= len(recording.sources):
-        raise UsageError(
-            f"{recording.path} has {len(recording.sources)} publishers, "
-            f"counted from 0; there is no {source}"
-        )
-    return source
-
-
 def _comparison_lines(result: Comparison, first: Path, second: Path) -> Iterator[str]:
     both, one, other = result.resident
     yield f"{first}: {result.happenings[0]} blocks stored or removed"
@@ -256,3 +208,42 @@ def _comparison_json(result: Comparison) -> dict[str, object]:
         "equal": result.is_equal,
         "same_sum": result.is_same_sum,
     }
+
+
+def _served_lines(served: ServedAudit) -> Iterator[str]:
+    """What was promised and served, and each request of which they differ."""
+    sums = served.sums
+    yield ""
+    yield f"{sums.requests} requests beside the stream"
+    yield f"  tokens promised: {_tiers_text(sums.promised)}; served: {_tiers_text(sums.served)}"
+    if served.unknown:
+        yield f"  not compared: {served.unknown} requests before the first clear, or of many ranks"
+    for line, mismatch in served.mismatches[:_SHOWN_MISMATCHES]:
+        yield f"{LAW}: line {line}: {mismatch.kind}: {mismatch.words}"
+    if len(served.mismatches) > _SHOWN_MISMATCHES:
+        yield f"{LAW}: {len(served.mismatches) - _SHOWN_MISMATCHES} more"
+    if served.mismatches:
+        yield f"BROKEN: {LAW} {len(served.mismatches)} times"
+    elif not sums.requests:
+        yield "No request could be compared, so nothing was checked."
+    else:
+        yield "Every request was served as the stream promised."
+
+
+def _served_json(served: ServedAudit) -> dict[str, object]:
+    """The same as plain values."""
+    return {
+        "requests": served.sums.requests,
+        "not_compared": served.unknown,
+        "promised": served.sums.promised,
+        "served": served.sums.served,
+        "mismatches": [
+            {"line": line, "kind": each.kind, "law": LAW, "words": each.words}
+            for line, each in served.mismatches
+        ],
+    }
+
+
+def _tiers_text(tokens: Mapping[str, int]) -> str:
+    """Tokens by tier, as text."""
+    return ", ".join(f"{count} {tier}" for tier, count in sorted(tokens.items())) or "none"
