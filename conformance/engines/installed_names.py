@@ -6,6 +6,7 @@ without an import of it, and a missing package or module is one clear line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -28,6 +29,8 @@ class InstalledNames:
     """A release that `kvcanon lab peers make` makes an environment for."""
     modules: Mapping[str, str]
     """The module of each name."""
+    quiet: bool = False
+    """Whether its log, which repeats what answers say, is left to errors."""
     _found: dict[str, Any] = Factory(dict)
 
     def version(self) -> str:
@@ -43,10 +46,13 @@ class InstalledNames:
     def _import(self, name: str) -> object:
         version, module = self.version(), self.modules[name]
         try:
-            return getattr(import_module(module), name)
+            found: object = getattr(import_module(module), name)
         except AttributeError:
             raise UsageError(f"{self.engine} {version} has no {name} in {module}") from None
         except Exception as error:
             raise UsageError(
                 f"{self.engine} {version} cannot be used here: {describe_exception(error)}"
             ) from error
+        if self.quiet:
+            logging.getLogger(self.package).setLevel(logging.ERROR)
+        return found

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from kvcanon.conformance.engines.vllm import release
+from kvcanon.conformance.engines import installed_names
+from kvcanon.conformance.engines.vllm.factory import NAMES
 
 
 @define(eq=False)
@@ -255,11 +256,11 @@ FAKES = {
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the fake as vLLM."""
-    for name, place in release.PLACES.items():
+    for name, place in NAMES.modules.items():
         if place not in sys.modules:
             monkeypatch.setitem(sys.modules, place, ModuleType(place))
         monkeypatch.setattr(sys.modules[place], name, FAKES[name], raising=False)
     torch = ModuleType("torch")
     monkeypatch.setattr(torch, "uint8", None, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(release, "version", lambda: "0")
+    monkeypatch.setattr(installed_names, "installed_version", lambda *_: "0")

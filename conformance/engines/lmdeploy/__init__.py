@@ -1,6 +1,6 @@
 """Adapters for LMDeploy's prefix cache: its paging scheduler, and the block trie alone.
 
-`release` finds names in the installed release, `factory` makes a scheduler with blocks for the
+`factory` finds names in the installed release, and makes a scheduler with blocks for the
 case, `scheduled_cache` judges the scheduler by requests, `trie_cache` judges the block trie by
 prefixes, and `adapters` declares the adapters.
 

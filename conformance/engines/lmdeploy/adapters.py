@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.conformance.engines.lmdeploy.release import version
+from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY
 from kvcanon.conformance.engines.lmdeploy.scheduled_cache import ScheduledCache
 from kvcanon.conformance.engines.lmdeploy.trie_cache import FineTrieCache, TrieCache
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
@@ -22,7 +22,7 @@ OFFER = Offer(
     load_back_thresholds_pages=(0,),
 )
 TRIE_OFFER = evolve(OFFER, mamba=(False,))
-version()
+LMDEPLOY.version()
 
 SCHEDULED = Adapter("lmdeploy", ScheduledCache, OFFER, kind=CacheKind.REQUEST)
 TRIE = Adapter("lmdeploy-trie", TrieCache, TRIE_OFFER)

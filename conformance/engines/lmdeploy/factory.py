@@ -11,11 +11,29 @@ those of all prompts of a case: then no copy need ever be evicted, and none may 
 
 from __future__ import annotations
 
-from kvcanon.conformance.engines.lmdeploy.peer_types import PagingScheduler
-from kvcanon.conformance.engines.lmdeploy.release import named
+from collections.abc import Sequence
+from importlib import import_module
+
+from kvcanon.conformance.engines.installed_names import InstalledNames
+from kvcanon.conformance.engines.lmdeploy.peer_types import Blocks, PagingScheduler
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, GPU, MAMBA
 
+LMDEPLOY = InstalledNames(
+    package="lmdeploy",
+    engine="LMDeploy",
+    release="lmdeploy==0.18.0",
+    modules={
+        "Scheduler": "lmdeploy.pytorch.paging.scheduler",
+        "SchedulerConfig": "lmdeploy.pytorch.config",
+        "CacheConfig": "lmdeploy.pytorch.config",
+        "SamplingParam": "lmdeploy.pytorch.messages",
+        "SequenceMeta": "lmdeploy.pytorch.messages",
+        "UpdateTokenMode": "lmdeploy.pytorch.messages",
+        "ARSequenceStrategy": "lmdeploy.pytorch.strategies.ar.sequence",
+    },
+    quiet=True,
+)
 SAVED_STATES = 1 << 12
 MANY = 1 << 30
 """More sequences and tokens than any case has, so that no limit but that of memory is met."""
@@ -23,7 +41,7 @@ MANY = 1 << 30
 
 def make_scheduler(config: CacheConfig) -> PagingScheduler:
     """Make a scheduler without sequences. Raises: UsageError."""
-    cache_config = named("CacheConfig")(
+    cache_config = LMDEPLOY["CacheConfig"](
         max_batches=MANY,
         block_size=config.page_size,
         num_cpu_blocks=0,
@@ -35,7 +53,13 @@ def make_scheduler(config: CacheConfig) -> PagingScheduler:
         prefix_cache_state_budget=SAVED_STATES if config.mamba else 0,
         states_shapes=[((1,), None)] if config.mamba else [],
     )
-    limits = named("SchedulerConfig")(max_batches=MANY, max_session_len=MANY)
-    meta = named("SequenceMeta")(config.page_size, strategy=named("ARSequenceStrategy")())
-    made: PagingScheduler = named("Scheduler")(limits, cache_config, meta)
+    limits = LMDEPLOY["SchedulerConfig"](max_batches=MANY, max_session_len=MANY)
+    meta = LMDEPLOY["SequenceMeta"](config.page_size, strategy=LMDEPLOY["ARSequenceStrategy"]())
+    made: PagingScheduler = LMDEPLOY["Scheduler"](limits, cache_config, meta)
     return made
+
+
+def array_of(numbers: Sequence[int]) -> Blocks:
+    """Numbers as the array type that LMDeploy takes."""
+    numpy = import_module("numpy")
+    return numpy.array(numbers, dtype=numpy.int64)

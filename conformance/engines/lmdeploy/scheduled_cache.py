@@ -13,9 +13,8 @@ from attrs import Factory, define, field
 
 from kvcanon.conformance.adapter_parts.arguments import check_evict
 from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
-from kvcanon.conformance.engines.lmdeploy.factory import make_scheduler
+from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY, array_of, make_scheduler
 from kvcanon.conformance.engines.lmdeploy.peer_types import LMSequence, PagingScheduler
-from kvcanon.conformance.engines.lmdeploy.release import array_of, named
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots
@@ -73,7 +72,7 @@ class ScheduledCache:
         if not self.scheduler.eviction_helper.try_make_capacity_for(sequence, (), len(tokens)):
             raise self._no_room(len(tokens) // self.config.page_size)
         if tokens:
-            sequence.update_token_ids(array_of(tokens), mode=named("UpdateTokenMode").INPUTS)
+            sequence.update_token_ids(array_of(tokens), mode=LMDEPLOY["UpdateTokenMode"].INPUTS)
             self.scheduler.reserve_long_context_chunk(sequence, len(tokens), is_last_chunk=True)
             self._compute(sequence)
         return self._table(sequence)
@@ -122,7 +121,7 @@ class ScheduledCache:
             saves = checkpoints.reserve_prefill_save_batch([sequence]).state_pairs
             checkpoints.finish_forward_dispatch([sequence], has_save_plan=bool(saves))
             checkpoints.unpin_saves([sequence])
-        sequence.update_token_ids(array_of([]), mode=named("UpdateTokenMode").PREFILL)
+        sequence.update_token_ids(array_of([]), mode=LMDEPLOY["UpdateTokenMode"].PREFILL)
 
     def _table(self, sequence: LMSequence) -> Slots:
         """The block table of a sequence, and the number of its state."""

@@ -22,14 +22,13 @@ from kvcanon.conformance.adapter_parts.arguments import check_evict, check_inser
 from kvcanon.conformance.adapter_parts.receipts import Receipts
 from kvcanon.conformance.adapter_parts.slot_ledger import SlotLedger
 from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
-from kvcanon.conformance.engines.lmdeploy.factory import make_scheduler
+from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY, array_of, make_scheduler
 from kvcanon.conformance.engines.lmdeploy.peer_types import (
     Allocator,
     LMSequence,
     PagingScheduler,
     Session,
 )
-from kvcanon.conformance.engines.lmdeploy.release import array_of, named
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
@@ -134,10 +133,10 @@ class TrieCache:
         sequence: LMSequence = self.scheduler.seq_meta.strategy.make_sequence(
             seq_id=0,
             session=self.session,
-            sampling_param=named("SamplingParam")(),
+            sampling_param=LMDEPLOY["SamplingParam"](),
             adapter_name=extra_key_of(namespace),
         )
-        sequence.update_token_ids(array_of(tokens), mode=named("UpdateTokenMode").INPUTS)
+        sequence.update_token_ids(array_of(tokens), mode=LMDEPLOY["UpdateTokenMode"].INPUTS)
         return sequence
 
     def _matched(self, key: Key) -> LMSequence:

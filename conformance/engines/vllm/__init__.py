@@ -1,6 +1,6 @@
 """Adapters for vLLM's prefix cache: its KVCacheManager, used by requests.
 
-`release` finds names in the installed release, `factory` makes a manager with blocks for the case,
+`factory` finds names in the installed release, and makes a manager with blocks for the case,
 `prompts` and `events` translate values, `request_cache` translates operations, and `adapters`
 declares the adapters.
 

@@ -7,7 +7,7 @@ describes, so the profile is the canon's.
 
 from __future__ import annotations
 
-from kvcanon.conformance.engines.vllm.release import version
+from kvcanon.conformance.engines.vllm.factory import NAMES
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
@@ -22,7 +22,7 @@ OFFER = Offer(
     most_slots=8_192,
     one_pool=True,
 )
-version()
+NAMES.version()
 
 VLLM = Adapter("vllm", ManagedCache, OFFER, kind=CacheKind.REQUEST)
 COUNTED = Adapter("vllm-counted", CountedCache, OFFER, kind=CacheKind.REQUEST)

@@ -16,9 +16,9 @@ from typing import Protocol, cast
 from attrs import Factory, define
 
 from kvcanon.conformance.engines.event_translator import medium_of, translate_each
+from kvcanon.conformance.engines.vllm.factory import NAMES
 from kvcanon.conformance.engines.vllm.peer_types import BlockHash, EventHash
 from kvcanon.conformance.engines.vllm.prompts import namespace_of
-from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.types import Key, Namespace
@@ -53,7 +53,7 @@ class VLLMEventTranslator:
         """Remember the page hashes of a key, by the block hashes that vLLM gives its pages."""
         hashes = page_hashes(namespace_seed(key.namespace), key.pages)
         for block_hash, page_hash in zip(block_hashes, hashes, strict=True):
-            self.page_hashes[named("maybe_convert_block_hash")(block_hash)] = page_hash
+            self.page_hashes[NAMES["maybe_convert_block_hash"](block_hash)] = page_hash
 
     def page_hash(self, sent: EventHash) -> bytes:
         """The page hash of a block hash; the block hash itself if it is unknown."""

@@ -14,8 +14,8 @@ from functools import cache
 from typing import cast
 from zlib import crc32
 
+from kvcanon.conformance.engines.vllm.factory import NAMES
 from kvcanon.conformance.engines.vllm.peer_types import BlockHash, VLLMRequest
-from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.spec.hashing import decode_namespace, encode_namespace
 from kvcanon.spec.types import Key, Namespace
 
@@ -25,7 +25,7 @@ _ENCODED = ("\0", "\1")
 
 def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
     """Make a request with a key as its prompt and no computed tokens."""
-    made: VLLMRequest = named("Request")(
+    made: VLLMRequest = NAMES["Request"](
         request_id=str(request_id),
         prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
         sampling_params=_any_sampling(),
@@ -57,7 +57,7 @@ def namespace_of(salt: str | None, lora: str | None) -> Namespace:
 
 @cache
 def _any_sampling() -> object:
-    return named("SamplingParams")(max_tokens=1)
+    return NAMES["SamplingParams"](max_tokens=1)
 
 
 @cache
@@ -66,16 +66,16 @@ def _adapter(name: str | None) -> object | None:
         return None
     # vLLM needs a different number above 0 for each adapter.
     number = crc32(name.encode(errors="surrogatepass")) or 1
-    return cast("object", named("LoRARequest")(name, number, f"/{name}"))
+    return cast("object", NAMES["LoRARequest"](name, number, f"/{name}"))
 
 
 @cache
 def _hasher(page_size: int) -> Callable[[object], list[BlockHash]]:
     """The function that computes the block hashes of requests."""
-    function = named("sha256")
+    function = NAMES["sha256"]
     # The hash before the first block is set once per process.
-    named("init_none_hash")(function)
+    NAMES["init_none_hash"](function)
     return cast(
         "Callable[[object], list[BlockHash]]",
-        named("get_request_block_hasher")(page_size, function),
+        NAMES["get_request_block_hasher"](page_size, function),
     )

@@ -11,10 +11,9 @@ from collections import Counter
 from attrs import Factory, define, field
 
 from kvcanon.conformance.engines.vllm.events import FULL_GROUP, BlockCounter, VLLMEventTranslator
-from kvcanon.conformance.engines.vllm.factory import make_manager
+from kvcanon.conformance.engines.vllm.factory import NAMES, make_manager
 from kvcanon.conformance.engines.vllm.peer_types import Block, Manager, VLLMBlocks, VLLMRequest
 from kvcanon.conformance.engines.vllm.prompts import make_request
-from kvcanon.conformance.engines.vllm.release import named
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
@@ -127,7 +126,7 @@ def _component(block: Block) -> Component | None:
     """The component whose cached data a block holds; None if it holds none."""
     if block.block_hash is None:
         return None
-    group = named("get_group_id")(block.block_hash)
+    group = NAMES["get_group_id"](block.block_hash)
     return FULL if group == FULL_GROUP else SWA
 
 

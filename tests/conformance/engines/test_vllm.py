@@ -11,8 +11,9 @@ import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
-from kvcanon.conformance.engines.vllm import prompts, release
+from kvcanon.conformance.engines.vllm import prompts
 from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
+from kvcanon.conformance.engines.vllm.factory import NAMES
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
@@ -41,7 +42,8 @@ TENANT = Namespace(cache_salt="a", lora="b")
 
 def forget() -> None:
     """Forget what was looked up in a vLLM."""
-    for cached in (release.named, prompts._any_sampling, prompts._adapter, prompts._hasher):
+    NAMES._found.clear()
+    for cached in (prompts._any_sampling, prompts._adapter, prompts._hasher):
         cached.cache_clear()
 
 
