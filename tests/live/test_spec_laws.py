@@ -14,7 +14,8 @@ from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Eve
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.types import CPU, GPU, Namespace
 from sent_events import removes, stores
-from states import BACK, state_of
+from states import state_of
+from states.events import BACK
 
 JUDGED = ("EVENT-1", "EVENT-2", "EVENT-6", "EVENT-9", "EVENT-13")
 """The laws of the book that a stream shows by itself, page by page."""

@@ -50,7 +50,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_k
 from kvcanon.spec.views import Step
 from paths import DOCS
 from scenes import BOTH_CACHES, judged_cache, lock, put
-from states import ask, step
+from states.judging import ask, step
 
 CONFIG = CacheConfig(
     window_tokens=2,

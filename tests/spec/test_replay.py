@@ -18,7 +18,8 @@ from kvcanon.spec.replay.board import (
 )
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, NodeId
-from states import ROOT, node, on, state_of, step
+from states import ROOT, node, on, state_of
+from states.judging import step
 
 # The board.
 

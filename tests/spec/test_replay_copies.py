@@ -38,7 +38,8 @@ from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, NodeId, Slots, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, node, on, state_of, step
+from states import ROOT, node, on, state_of
+from states.judging import step
 
 # Loads.
 

@@ -1,7 +1,5 @@
-"""States, steps and streams made by hand, and tables of what laws say of them."""
+"""States, steps and streams made by hand: snapshots here, events and judging beside them."""
 
-from states.events import BACK, MUTE, PAGED, THROUGH, UPPER, names_of, paged, removes, stores
-from states.judging import Answer, Table, ask, assert_says, step, still, stream, table
 from states.snapshots import (
     EVERYTHING,
     POOLS,
@@ -17,31 +15,14 @@ from states.snapshots import (
 )
 
 __all__ = [
-    "BACK",
     "EVERYTHING",
-    "MUTE",
-    "PAGED",
     "POOLS",
     "ROOT",
-    "THROUGH",
-    "UPPER",
-    "Answer",
-    "Table",
-    "ask",
-    "assert_says",
     "copy",
     "having",
-    "names_of",
     "node",
     "on",
-    "paged",
-    "removes",
     "state_of",
-    "step",
-    "still",
-    "stores",
-    "stream",
-    "table",
     "with_node",
     "with_pool",
     "without",

@@ -20,19 +20,9 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import Step
-from states import (
-    EVERYTHING,
-    Table,
-    copy,
-    having,
-    node,
-    on,
-    state_of,
-    step,
-    stores,
-    table,
-    with_pool,
-)
+from states import EVERYTHING, copy, having, node, on, state_of, with_pool
+from states.events import stores
+from states.judging import Table, step, table
 
 CONFIG = evolve(EVERYTHING, window_tokens=1)
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
@@ -126,22 +116,16 @@ ORDER: Table = {
     "ASYNC-1: backup transfer 9 settled before transfer 8, on which it builds": polled(
         BOTH, ENDED, (9, DONE), (8, DONE)
     ),
-    "ASYNC-1: backup transfer 8 settled before transfer 7...": polled(
-        beside(7, 8), beside(7), (8, DONE)
-    ),
+    "ASYNC-1: backup transfer 8 ... transfer 7...": polled(beside(7, 8), beside(7), (8, DONE)),
     # A settled copy that is not reported, is reported twice, or was not in flight is reported.
     "ASYNC-1: backup transfers [8, 9] settled; reported are...": [
         polled(BOTH, ENDED, (8, DONE)),
         polled(BOTH, ENDED, (8, DONE), (8, DONE), (9, DONE)),
     ],
-    "ASYNC-1: transfer 7 is reported as settled, and was not in flight": polled(
-        NONE, NONE, (7, DONE)
-    ),
+    "ASYNC-1: transfer 7 ... as settled, and was not in flight": polled(NONE, NONE, (7, DONE)),
     # After a flush nothing is in flight, cancelled or not; a poll may leave copies.
     "ASYNC-6": [polled(BOTH, ENDED, (8, DONE), (9, DONE), asked=Flush()), polled(BOTH, BOTH)],
-    "ASYNC-6: backup transfer 9 is in flight after a flush": polled(
-        BOTH, GIVEN_UP, (8, FAILED), asked=Flush()
-    ),
+    "ASYNC-6: backup transfer 9 ... a flush": polled(BOTH, GIVEN_UP, (8, FAILED), asked=Flush()),
 }
 
 MATCH = Match(make_key([1], 1))
@@ -180,9 +164,7 @@ HOLDS: Table = {
     "ASYNC-2: 1 receipts belong to transfer 8, which is not in flight...": step(
         FIRST, Poll(), evolve(backups(done=(8,)), holds=FIRST.holds)
     ),
-    "ASYNC-2: transfer 8 is in flight and has 0 receipts...": step(
-        FIRST, MATCH, evolve(FIRST, holds=())
-    ),
+    "ASYNC-2: transfer 8 ... and has 0 receipts...": step(FIRST, MATCH, evolve(FIRST, holds=())),
     "ASYNC-2: ...has 2 receipts...": step(FIRST, MATCH, evolve(FIRST, holds=FIRST.holds * 2)),
     "ASYNC-2: transfer 8 has settled, and node 1 (tokens 0..2) still waits for its full data": step(
         FIRST, Poll(), evolve(FIRST, transfers=(), holds=())
@@ -317,9 +299,7 @@ FAILURES: Table = {
         polled(loading(FULL_LOAD, SWA_LOAD), loading(SWA_LOAD), (8, FAILED)),
     ],
     "ASYNC-5: transfer 9 was cancelled and is reported as done": polled(GIVEN_UP, NONE, (9, DONE)),
-    "ASYNC-5: transfer 9 was cancelled and is reported as failed": polled(
-        GIVEN_UP, NONE, (9, FAILED)
-    ),
+    "ASYNC-5: transfer 9 ... and is reported as failed": polled(GIVEN_UP, NONE, (9, FAILED)),
 }
 
 test_asynchrony = table(ORDER, HOLDS, NEWS, FAILURES)

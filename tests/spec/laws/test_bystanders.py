@@ -12,7 +12,8 @@ from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, SWA, Counts, Medium, NodeId, Slots, make_key
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, node, on, state_of, step, still, table
+from states import EVERYTHING, ROOT, node, on, state_of
+from states.judging import Table, step, still, table
 
 CONFIG = evolve(EVERYTHING, mamba=False)
 KEY = make_key([1, 2], 1)

@@ -9,7 +9,8 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Slot, make_key
 from kvcanon.spec.views import Stamp, Step
-from states import EVERYTHING, Table, copy, node, on, state_of, still, table, with_pool
+from states import EVERYTHING, copy, node, on, state_of, with_pool
+from states.judging import Table, still, table
 
 CONFIG = evolve(EVERYTHING, window_tokens=1, mamba=False)
 EMPTY = state_of(CONFIG)

@@ -11,25 +11,9 @@ from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, Counts, Slots, make_key
 from kvcanon.spec.views import Step
-from states import (
-    BACK,
-    MUTE,
-    PAGED,
-    THROUGH,
-    UPPER,
-    Table,
-    having,
-    names_of,
-    node,
-    on,
-    paged,
-    removes,
-    state_of,
-    step,
-    still,
-    stores,
-    table,
-)
+from states import having, node, on, state_of
+from states.events import BACK, MUTE, PAGED, THROUGH, UPPER, names_of, paged, removes, stores
+from states.judging import Table, step, still, table
 
 KEY = make_key([1, 2, 3, 4, 5, 6], 2)
 INSERT, POLL, RESET = op.Insert(KEY, 0, Slots((0, 1, 2))), op.Poll(), op.Reset()

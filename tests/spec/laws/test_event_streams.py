@@ -8,23 +8,9 @@ from kvcanon.spec.config import Profile, StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.law import Stream
 from kvcanon.spec.types import CPU, GPU, Medium, Namespace
-from states import (
-    BACK,
-    MUTE,
-    PAGED,
-    THROUGH,
-    UPPER,
-    Table,
-    names_of,
-    node,
-    on,
-    paged,
-    removes,
-    state_of,
-    stores,
-    stream,
-    table,
-)
+from states import node, on, state_of
+from states.events import BACK, MUTE, PAGED, THROUGH, UPPER, names_of, paged, removes, stores
+from states.judging import Table, stream, table
 
 CLEARED = AllBlocksCleared()
 THERE, TIERED = paged(), paged(THROUGH)
@@ -80,9 +66,7 @@ RESIDENCY: Table = {
     "EVENT-4: ...about 1 pages on GPU...nowhere in the tree, is not resident...": stream(
         paged(lower=None), *UP, *DOWN
     ),
-    "EVENT-4: ...about 1 pages on CPU_PINNED...": stream(
-        BACKING, *UP, *DOWN, *stores(THERE, 2, CPU)
-    ),
+    "EVENT-4: ...about 1 ... on CPU_PINNED...": stream(BACKING, *UP, *DOWN, *stores(THERE, 2, CPU)),
     "EVENT-4: ...about 1 pages on GPU...": stream(LOADING, *UP, *DOWN),
 }
 

@@ -10,7 +10,8 @@ from kvcanon.spec.operations import Evict, Evicted, EvictHost, Poll, Refused
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Medium
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, having, node, on, state_of, step, table, without
+from states import EVERYTHING, ROOT, having, node, on, state_of, without
+from states.judging import Table, step, table
 
 THROUGH, BACK = EVERYTHING, evolve(EVERYTHING, write_policy="write_back")
 
@@ -97,9 +98,7 @@ COUNT: Table = {
     "EVICT-1: 2 swa slots were asked for on GPU and 1 freed, but node 1 (tokens 0..2)...": evicted(
         Counts(swa=2), STEM, BACKED, TOMBSTONE
     ),
-    "EVICT-1: 1 mamba slots were asked for on GPU and 0 freed, but node 2...": evicted(
-        Counts(mamba=1), *ALL
-    ),
+    "EVICT-1: 1 mamba ... for on GPU and 0 freed, but node 2...": evicted(Counts(mamba=1), *ALL),
     "EVICT-1: 1 swa slots ... on GPU and 0 freed, but node 4...": evicted(
         Counts(swa=1), RELEASED, of=through(RELEASED)
     ),
@@ -195,9 +194,7 @@ PARTS: Table = {
         Counts(full=1), WINDOWLESS, BACKED, TOMBSTONE
     ),
     (f"EVICT-3: ...{NOT_ASKED}", "..."): evicted(Counts(mamba=1), BOTH, BACKED, of=INSIDE),
-    "EVICT-3: page 1 in node 1 (tokens 0..2) lost its state on GPU...": evicted(
-        Counts(swa=1), ALONE, BACKED, of=INSIDE
-    ),
+    "EVICT-3: page 1 in node 1 ... state...": evicted(Counts(swa=1), ALONE, BACKED, of=INSIDE),
     "EVICT-3: ...lost only swa data on CPU_PINNED, though its node was a leaf there...": evicted(
         Counts(swa=1), HOST, without(HOST_LEAF, CPU, SWA), of=through(HOST, HOST_LEAF), on=CPU
     ),
@@ -254,9 +251,7 @@ COPIES: Table = {
         both_policies(STEM)
     ),
     # What hangs on nothing that had to be copied must keep its copy.
-    "EVICT-5: page 0 in node 2 (tokens 0..1)...": evicted(
-        Counts(full=1), LEAF, of=back(LONE, LEAF)
-    ),
+    "EVICT-5: page 0 in node 2 ...": evicted(Counts(full=1), LEAF, of=back(LONE, LEAF)),
 }
 
 
@@ -302,9 +297,7 @@ OTHERS: Table = {
     ): evicted(
         Counts(swa=2), without(LOCKED_STEM, GPU, SWA), BACKED, of=through(LOCKED_STEM, BACKED)
     ),
-    "EVICT-6: full slots [9] on GPU are held only before or only after the call": evolve(
-        kept(STEM), before=HOLDING
-    ),
+    "EVICT-6: full slots [9] on GPU ... or only after the call": evolve(kept(STEM), before=HOLDING),
     (
         "EVICT-6: page 0 in node 4 (tokens 0..1), with 0 full lock_refs: its full slot on CPU..."
     ): evicted(

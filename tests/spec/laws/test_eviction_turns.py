@@ -24,7 +24,8 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, having, node, on, state_of, step, table
+from states import EVERYTHING, ROOT, having, node, on, state_of
+from states.judging import Table, step, table
 
 WINDOWED = evolve(EVERYTHING, mamba=False)
 BACK = evolve(WINDOWED, write_policy="write_back")
@@ -196,12 +197,8 @@ LEAVES: Table = {
     ("REC-3: ...node 1 (tokens 0..1) should have left GPU...", "...node 3 ... should not have"): (
         evicted(FAMILY, state_of(WINDOWED, PARENT), full=2)
     ),
-    "REC-3: ...full data of pages 0..1 in node 1 (tokens 0..3) should have left...": shortened(
-        1, 2
-    ),
-    ("REC-3: ...node 2 (tokens 0..1) left...", "..."): evicted(
-        windows(1, 2, 3), windows(3), full=1, swa=1
-    ),
+    "REC-3: ...full data of pages 0..1 in node 1 ... should have left...": shortened(1, 2),
+    ("REC-3: ...node 2 ... left...", "..."): evicted(windows(1, 2, 3), windows(3), full=1, swa=1),
 }
 
 

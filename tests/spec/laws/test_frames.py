@@ -20,7 +20,8 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import HoldState, NodeState
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, node, on, state_of, step, still, table
+from states import ROOT, node, on, state_of
+from states.judging import Table, step, still, table
 
 CONFIG = CacheConfig(device_slots=Counts(6))
 KEY = make_key([1, 2, 3], 1)
@@ -67,15 +68,9 @@ FRAMES: Table = {
         inserted(evolve(UPPER, priority=1), LOWER),
         inserted(evolve(UPPER, created=2), LOWER),
     ],
-    "REC-6: page 2 in node 9 (tokens 2..3) has priority -1...": inserted(
-        UPPER, evolve(LOWER, priority=-1)
-    ),
-    "REC-6: page 2 in node 9 (tokens 2..3) is new, but created...": inserted(
-        UPPER, evolve(LOWER, created=1)
-    ),
-    "REC-6: the new pages of one insert were created at [7, 9], and not at once": longer(
-        LOWER, YOUNG
-    ),
+    "REC-6: page 2 in node 9 ... has priority -1...": inserted(UPPER, evolve(LOWER, priority=-1)),
+    "REC-6: page 2 in node 9 ... is new, but created...": inserted(UPPER, evolve(LOWER, created=1)),
+    "REC-6: ... pages of one insert were created at [7, 9], and not at once": longer(LOWER, YOUNG),
     # An insert that does not raise the priority of its path is reported.
     ("REC-6: ...", "...", "..."): inserted(UPPER, LOWER, priority=3),
     # Receipts open with a lock, and close with their unlock or with their copy.
@@ -92,9 +87,7 @@ FRAMES: Table = {
     "LOCK-10: Poll changed receipt 7...": step(OPEN, Poll(), MOVED),
     # A reset that takes slots from requests, loses some, or leaves nodes is reported.
     "ALLOC-7": [step(TREE, Reset(), EMPTY), still(TREE, Reset(), Refused(CacheBusy(1)))],
-    "ALLOC-7: a reset changed who holds slots [5] of full on GPU": step(
-        TREE, Reset(), state_of(CONFIG)
-    ),
+    "ALLOC-7: ... who holds slots [5] of full on GPU": step(TREE, Reset(), state_of(CONFIG)),
     (
         "ALLOC-7: 1 nodes are left after a reset",
         "2 slots of full on GPU are neither free nor held after a reset",

@@ -9,19 +9,8 @@ from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, Component, Counts, NodeId, Slots, make_key
 from kvcanon.spec.views import Step
-from states import (
-    EVERYTHING,
-    ROOT,
-    Table,
-    having,
-    node,
-    on,
-    state_of,
-    step,
-    still,
-    table,
-    with_pool,
-)
+from states import EVERYTHING, ROOT, having, node, on, state_of, with_pool
+from states.judging import Table, step, still, table
 
 CONFIG = evolve(EVERYTHING, window_tokens=1)
 KEY = make_key([1, 2, 3, 4], 1)
@@ -59,9 +48,7 @@ FETCHES: Table = {
         "RES-9: 3 pages are reported as placed, and 2 are",
         "0 pages are reported as refilled, and 1 are",
     ): fetched(told=HostInserted(3, 0, 0, 0)),
-    ("RES-9: 1 pages are reported as present, and 0 are", ...): fetched(
-        told=HostInserted(2, 1, 1, 0)
-    ),
+    ("RES-9: 1 ... reported as present, and 0 are", ...): fetched(told=HostInserted(2, 1, 1, 0)),
     "RES-9: 3 pages were given, and 4 are accounted for": fetched(told=HostInserted(2, 1, 0, 1)),
     # Window data or a mamba state at other pages is reported.
     (
@@ -182,12 +169,8 @@ BACKUPS: Table = {
         "1 times"
     ): enqueued(2, hits=(1, 0)),
     "RES-10: full data of node 3 (tokens 2..3) was backed up...": enqueued(2, 3),
-    "RES-10: full data of node 1 (tokens 0..1) was backed up, and had a host copy": enqueued(
-        1, again=True
-    ),
-    "RES-10: full data of node 2 (tokens 1..2) was backed up by an insert under write_back": (
-        enqueued(2, write="write_back")
-    ),
+    "RES-10: full data of node 1 ... was backed up, and had a host copy": enqueued(1, again=True),
+    "RES-10: full data of node 2 ... insert under write_back": enqueued(2, write="write_back"),
     # Healed window data that is not backed up is reported where it fits on the host.
     "RES-5": [
         still(host_full(state_of(CONFIG, HIT, HEALED)), INSERT, INSERTED),

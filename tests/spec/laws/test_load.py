@@ -19,7 +19,8 @@ from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, make_key
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, copy, having, node, on, state_of, step, still, table
+from states import EVERYTHING, ROOT, copy, having, node, on, state_of
+from states.judging import Table, step, still, table
 
 KEY = make_key([1, 2, 3, 4], 1)
 ENQUEUED, NO_ROOM = LoadDecision.ENQUEUED, LoadDecision.NO_ROOM
@@ -205,9 +206,7 @@ OWN_PATH: Table = {
     ("LOAD-3", ..., "page 0 in node 1 (tokens 0..2): full lock_refs was 0 and is 1", ...): loaded(
         cold(), coming(), LoadedBack(OVER), quota=0
     ),
-    ("LOAD-3: page 0 in node 6 (tokens 0..1) vanished", ...): loaded(
-        cold(PLAIN), cold(), LoadedBack(OVER)
-    ),
+    ("LOAD-3: page 0 in node 6 ... vanished", ...): loaded(cold(PLAIN), cold(), LoadedBack(OVER)),
     ("LOAD-3: page 0 in node 1 (tokens 0..2): full lock_refs was 0 and is 1", ...): loaded(
         cold(WIDE, PLAIN, config=STATELESS), state_of(STATELESS, STEM_HELD, COLD, PLAIN), FAILED
     ),
@@ -315,9 +314,7 @@ DATA: Table = {
         loaded(cold(), coming(tip=having(COMING, full=on([2, 3], [2, 3], lock_refs=1))))
     ),
     # A load-back with a wrong transfer, or none, or one without a receipt, is reported.
-    "LOAD-4: transfer 7 should be the last in flight; there is none": loaded(
-        cold(), evolve(coming(), transfers=())
-    ),
+    "LOAD-4: transfer 7 ... flight; there is none": loaded(cold(), evolve(coming(), transfers=())),
     "LOAD-4: transfer 7 should be the last in flight; that is 8": loaded(
         cold(), evolve(coming(), transfers=(TRANSFER, evolve(TRANSFER, transfer_id=8)))
     ),
@@ -328,9 +325,7 @@ DATA: Table = {
     ("LOAD-4", ..., "transfer 7 is a backup, cancelled: False", ...): loaded(
         cold(), coming(transfer=evolve(TRANSFER, direction=Direction.BACKUP))
     ),
-    "LOAD-4: transfer 7 was in flight before the load": loaded(
-        evolve(cold(), transfers=(TRANSFER,)), coming()
-    ),
+    "LOAD-4: transfer 7 was in flight ...": loaded(evolve(cold(), transfers=(TRANSFER,)), coming()),
     ("LOAD-4: of the 4 pages of the key 2 are in the tree after the load", ...): loaded(
         cold(), state_of(EVERYTHING, STEM)
     ),

@@ -24,20 +24,8 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import ComponentState, HoldState, NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, Counts, NodeId, make_key
 from kvcanon.spec.views import Step
-from states import (
-    EVERYTHING,
-    POOLS,
-    ROOT,
-    Table,
-    having,
-    node,
-    on,
-    state_of,
-    step,
-    still,
-    table,
-    with_node,
-)
+from states import EVERYTHING, POOLS, ROOT, having, node, on, state_of, with_node
+from states.judging import Table, step, still, table
 
 KEY = make_key([1, 2, 3, 4, 5], 1)
 RECEIPT = Receipt(100, KEY)
@@ -114,12 +102,8 @@ REFS: Table = {
     # Window data with more lock refs than full data is reported, a state with more than it.
     # Without a window a mamba state is compared with full data.
     "LOCK-2": [parted(UP, Refs(3, 2, 2)), state_of(CacheConfig(mamba=True), LONE)],
-    "LOCK-2: node 1 (tokens 3..5) has 2 swa lock_refs and only 1 full lock_refs": parted(
-        UP, Refs(1, 2, 0)
-    ),
-    "LOCK-2: node 1 (tokens 3..5) has 2 mamba lock_refs and only 1 swa lock_refs": parted(
-        UP, Refs(2, 1, 2)
-    ),
+    "LOCK-2: node 1 ... has 2 swa lock_refs and only 1 full lock_refs": parted(UP, Refs(1, 2, 0)),
+    "LOCK-2: node 1 ... has 2 mamba lock_refs and only 1 swa lock_refs": parted(UP, Refs(2, 1, 2)),
     # All receipts account for the refs on their paths; one of the empty key holds nothing.
     "LOCK-3": [
         HELD,
@@ -141,29 +125,17 @@ REFS: Table = {
         evolve(EARLY, receipt_id=101),
         HoldState(102, 2, 1, state_held=True),
     ),
-    "LOCK-3: node 2 (tokens 0..3) has 0 full lock_refs, but 1 open receipts cover it...": parted(
-        FREE, END, HOLD
-    ),
-    "LOCK-3: ...has 1 swa lock_refs, but 0 open receipts cover it: []": parted(
-        Refs(1, 1, 0), END, HOLD
-    ),
-    "LOCK-3: ...has 0 mamba lock_refs, but 1 open receipts cover it: [100]": parted(
-        UP, Refs(1, 1, 0), HOLD
-    ),
-    "LOCK-3: node 1 (tokens 3..5) has 2 full lock_refs, but 1 open...": parted(
-        UP, Refs(2, 1, 1), HOLD
-    ),
-    "LOCK-3: node 1 (tokens 3..5) has 1 swa lock_refs, but 0 open receipts cover it: []": parted(
-        FREE, Refs(0, 1, 0)
-    ),
+    "LOCK-3: node 2 ... has 0 full lock_refs, but 1 ... cover it...": parted(FREE, END, HOLD),
+    "LOCK-3: ...has 1 swa lock_refs, but 0 ... cover it: []": parted(Refs(1, 1, 0), END, HOLD),
+    "LOCK-3: ...has 0 mamba lock_refs, but 1 ... cover it: [100]": parted(UP, Refs(1, 1, 0), HOLD),
+    "LOCK-3: node 1 ... has 2 full lock_refs, but 1 open...": parted(UP, Refs(2, 1, 1), HOLD),
+    "LOCK-3: node 1 ... has 1 swa lock_refs, but 0 ... cover it: []": parted(FREE, Refs(0, 1, 0)),
     "LOCK-3: receipt 100 is on node 9, which is not in the tree": parted(
         FREE, FREE, evolve(HOLD, node_id=9)
     ),
     # A parent with fewer lock refs than its child is reported.
     "LOCK-5": [parted(Refs(2, 0, 0), END)],
-    "LOCK-5: node 1 (tokens 3..5) has 2 full lock_refs and its parent node 2...only 1": parted(
-        UP, Refs(2, 1, 1)
-    ),
+    "LOCK-5: node 1 ... has 2 full lock_refs ... parent node 2...only 1": parted(UP, Refs(2, 1, 1)),
 }
 
 
@@ -316,9 +288,7 @@ RELEASES: Table = {
         step(PLAIN_LOCKED, Unlock(PLAIN_RECEIPT), PLAIN_FREE),
     ],
     # A release that lowers more or less than its receipt, or leaves it open, is reported.
-    ("LOCK-8", ..., "node 2 (tokens 0..3) was covered by receipt 100...", ...): released(
-        parted(UP, FREE)
-    ),
+    ("LOCK-8", ..., "node 2 ... was covered by receipt 100...", ...): released(parted(UP, FREE)),
     ("LOCK-8", ..., "...swa lock_refs went from 1 to 1 with the release...", ...): released(
         parted(FREE, Refs(0, 1, 0))
     ),
@@ -328,9 +298,7 @@ RELEASES: Table = {
     "LOCK-8: receipt 100 is still open after its release": released(parted(FREE, FREE, HOLD)),
     "LOCK-8: the mapping leads from full to window...": released(evolve(FREED, swa_of_full={})),
     # `unlock_window` that keeps the window, closes the receipt or frees full data is reported.
-    ("LOCK-8: receipt 100 still holds window data from page 3 on...", ...): step(
-        HELD, UNLOCK_WINDOW, parted(UP, UP, HOLD)
-    ),
+    ("LOCK-8: ...still ... page 3 on...", ...): step(HELD, UNLOCK_WINDOW, parted(UP, UP, HOLD)),
     "LOCK-8: receipt 100 is closed; its full data was not released": step(
         HELD, UNLOCK_WINDOW, parted(UP, UP)
     ),
@@ -379,15 +347,9 @@ RECEIPTS: Table = {
     # A lock that returns another's receipt, or one that holds nothing, is reported.
     "LOCK-11: ...was open before the lock...": locked(HELD, before=HELD),
     "LOCK-11: ...and the open receipts of that number are []": locked(parted()),
-    "LOCK-11: ...and the open receipts of that number are [HoldState(...": locked(
-        parted(UP, END, evolve(HOLD, transfer_id=7))
-    ),
-    "LOCK-11: ...its key of 5 pages leads to node 1...": locked(
-        parted(UP, END, evolve(HOLD, node_id=2))
-    ),
-    "LOCK-11: ...is of 3 pages, not of the 5 that were locked": locked(
-        HELD, Receipt(100, KEY.prefix(3))
-    ),
+    "LOCK-11: ... are [HoldState(...": locked(parted(UP, END, evolve(HOLD, transfer_id=7))),
+    "LOCK-11: ...its key of 5 ... to node 1...": locked(parted(UP, END, evolve(HOLD, node_id=2))),
+    "LOCK-11: ...is of 3 pages, not of the 5 ... locked": locked(HELD, Receipt(100, KEY.prefix(3))),
     "LOCK-11: ...gave no receipt...": locked(parted(), Evicted(Counts())),
     "LOCK-11: receipt 100 was given out before...": evolve(NEW, given={100}),
     # A receipt may be on another node id after a cut that leaves the old id above.

@@ -10,18 +10,8 @@ from kvcanon.spec.operations import Insert, Inserted, Lock, Match, Matched, Refu
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot, Usage
 from kvcanon.spec.types import FULL, GPU, Counts, Key, Namespace, Slot, Slots, TransferId, make_key
 from kvcanon.spec.views import Step
-from states import (
-    EVERYTHING,
-    ROOT,
-    Table,
-    having,
-    node,
-    on,
-    state_of,
-    step,
-    table,
-    with_pool,
-)
+from states import EVERYTHING, ROOT, having, node, on, state_of, with_pool
+from states.judging import Table, step, table
 
 WINDOWED = evolve(EVERYTHING, mamba=False)
 RECURRENT = evolve(EVERYTHING, window_tokens=None)
@@ -154,13 +144,9 @@ SLOTS: Table = {
     ("MATCH-3: ...full slot 3 for page 2; in node 2 (tokens 2..4) it is 2...", ...): matched(
         HELD, 4, 4, Slots((0, 1, 3, 2), FOUR)
     ),
-    "MATCH-3: ...returned 2 swa slots where its pages have 4 on GPU...": matched(
-        HELD, 4, 4, Slots(FOUR, (2, 3))
-    ),
+    "MATCH-3: ...returned 2 swa ... have 4 on GPU...": matched(HELD, 4, 4, Slots(FOUR, (2, 3))),
     "MATCH-3: ...swa slot 4 for page 3...": matched(HELD, 4, 4, Slots(FOUR, (0, 1, 2, 4))),
-    "MATCH-3: ...returned 1 mamba slots where its pages have 0...": matched(
-        HELD, 4, 4, Slots(FOUR, FOUR, (0,))
-    ),
+    "MATCH-3: ...returned 1 mamba ... have 0...": matched(HELD, 4, 4, Slots(FOUR, FOUR, (0,))),
     "MATCH-3: ...returned 3 swa slots where its pages have 2 on GPU...": [
         matched(each, 4, 4, Slots(FOUR, (0, 2, 3))) for each in GAPS
     ],
@@ -226,9 +212,7 @@ EFFECTS: Table = {
         path(UPPER, LOWER, node(3, 2, [5], full=on([5])))
     ),
     "MATCH-5: ...changed the counts of usage...": changed(evolve(HELD, usage={FULL: Usage(1, 1)})),
-    "MATCH-5: ...changed the window slots of full slots [1, 2, 3]": changed(
-        evolve(HELD, swa_of_full={0: 0})
-    ),
+    "MATCH-5: ...changed ... of full slots [1, 2, 3]": changed(evolve(HELD, swa_of_full={0: 0})),
     "MATCH-5: a match changed which full slots on GPU are free or held": changed(
         with_pool(HELD, FULL, free=FREE[1:])
     ),

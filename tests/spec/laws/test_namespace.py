@@ -10,7 +10,9 @@ from kvcanon.spec.operations import Match
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import Counts, Namespace, NodeId, make_key
 from kvcanon.spec.views import Step
-from states import Table, names_of, node, on, state_of, step, table, with_node
+from states import node, on, state_of, with_node
+from states.events import names_of
+from states.judging import Table, step, table
 
 CONFIG = CacheConfig(device_slots=Counts(full=16))
 
@@ -65,9 +67,7 @@ NAMESPACE: Table = {
         matched(with_node(WRONG, evolve(WRONG.nodes[1], hit_count=7)), WRONG),
     ],
     # Hashes without the namespace are reported (sgl#24568).
-    "NS-3: node 2 (tokens 0..2) has page hashes...": matched(
-        hashed(TENANTS, n2=names_of(TENANTS, 1))
-    ),
+    "NS-3: node 2 ... has page hashes...": matched(hashed(TENANTS, n2=names_of(TENANTS, 1))),
     # Hashes that do not follow the parent's last page are reported, or that are too few.
     f"NS-3: node 1 (tokens 2..4) has page hashes...{names_of(CUT, 1)[0].hex()[:8]}...": matched(
         hashed(CUT, n1=page_hashes(FIRST[0], CUT.nodes[1].pages))

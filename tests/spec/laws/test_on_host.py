@@ -18,7 +18,8 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, SWA, Counts, Slots, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, having, node, on, state_of, step, table
+from states import ROOT, having, node, on, state_of
+from states.judging import Table, step, table
 
 SLOTS = Counts(full=8, swa=8)
 CONFIG = CacheConfig(

@@ -12,7 +12,8 @@ from kvcanon.spec.snapshot import HoldState, RankView, Snapshot
 from kvcanon.spec.transfer import Completion, Direction, TransferStatus
 from kvcanon.spec.types import FULL, Counts, TransferId, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, copy, node, on, state_of, step, still, table, with_pool
+from states import ROOT, copy, node, on, state_of, with_pool
+from states.judging import Table, step, still, table
 
 CONFIG = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
 STATE = state_of(CONFIG, node(1, ROOT, [1], full=on([3])))
@@ -84,16 +85,10 @@ RANKS: Table = {
         settled((8, FAILED), names={8: False}),
         settled((8, FAILED), (9, CANCELLED), names={8: False, 9: True}),
     ],
-    "ASYNC-10: ...9 is reported as done, and was...": settled(
-        (8, DONE), (9, DONE), names={8: True}
-    ),
+    "ASYNC-10: ...9 is reported as done, and...": settled((8, DONE), (9, DONE), names={8: True}),
     "ASYNC-10: ...8 was named, and was not settled": settled(names={8: True}),
-    "ASYNC-10: ...8 is reported as done, and its copy has not ended": settled(
-        (8, DONE), names={8: True}, ended={}
-    ),
-    "ASYNC-10: ...8 is reported as done; it was named as failed": settled(
-        (8, DONE), names={8: False}
-    ),
+    "ASYNC-10: ...8 ... and its copy has not ended": settled((8, DONE), names={8: True}, ended={}),
+    "ASYNC-10: ...8 ... as done; it was named as failed": settled((8, DONE), names={8: False}),
 }
 
 test_ranks = table(RANKS)

@@ -27,7 +27,8 @@ from kvcanon.spec.types import (
     make_key,
 )
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, node, on, state_of, step, still, table
+from states import EVERYTHING, ROOT, node, on, state_of
+from states.judging import Table, step, still, table
 
 WINDOWED = evolve(EVERYTHING, mamba=False)
 RECURRENT = evolve(EVERYTHING, window_tokens=None)
@@ -170,12 +171,8 @@ WINDOWS: Table = {
     ),
     ("REC-1: ...", ...): used(UNCUT, UNCUT),
     # The window is measured in tokens, and not rounded to pages.
-    ("REC-1: ...ended at token 8, used the swa data of node 2 (tokens 2..4)...", "..."): paged(
-        1, 2, 9, 3, 4
-    ),
-    ("REC-1: ...node 1 (tokens 0..2), which is 6 tokens above that end...", "..."): paged(
-        9, 1, 2, 3, 4
-    ),
+    ("REC-1: ...ended at token 8, used the swa data of node 2 ...", "..."): paged(1, 2, 9, 3, 4),
+    ("REC-1: ...node 1 ..., which is 6 tokens above that end...", "..."): paged(9, 1, 2, 3, 4),
 }
 
 SHORT = state_of(WINDOWED, node(1, ROOT, [1, 2, 3], full=on([1, 2, 3]), last_access=3))
@@ -213,16 +210,12 @@ PATHS: Table = {
         found(prompt(), 0),
         cut(3),
     ],
-    "REC-2: ...used node 1 (tokens 0..1), last accessed at 1, which is not after node 9...": used(
-        prompt(2, 3, 4)
-    ),
+    "REC-2: ...used node 1 ..., ... at 1, which is not after node 9...": used(prompt(2, 3, 4)),
     ("REC-2: ...", "...", "...", "..."): used(prompt(*PATH, at=9)),
     ("REC-2", ..., "...Match did not use node 3 (tokens 2..3), but its last...", ...): found(
         prompt(1, 2, 3), 2
     ),
-    ("REC-2", ..., "...did not use node 1 (tokens 2..3), but its last access was 3 and is 20"): cut(
-        20
-    ),
+    ("REC-2", ..., "...did not use node 1 ..., but its last access was 3 and is 20"): cut(20),
     # A cache that does not cut at the end of a match may refresh the whole node.
     "REC-1, REC-2, REC-7": [found(UNCUT_USED, 2, UNCUT)],
     # By profile, a cut may move the part that it cuts off to the most recent end.

@@ -17,7 +17,8 @@ from kvcanon.spec.errors import (
 from kvcanon.spec.snapshot import HoldState, Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, node, on, state_of, still, table
+from states import ROOT, node, on, state_of
+from states.judging import Table, still, table
 
 CONFIG = CacheConfig(device_slots=Counts(6), host_slots=Counts(6), write_policy="write_through")
 KEY, LONGER, WIDE = make_key([1, 2], 1), make_key([1, 2, 3], 1), make_key([1, 2], 2)

@@ -10,20 +10,8 @@ from kvcanon.spec.operations import Insert, Inserted, Match, Refused
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, Counts, Slots, make_key
 from kvcanon.spec.views import Step
-from states import (
-    EVERYTHING,
-    POOLS,
-    ROOT,
-    Table,
-    node,
-    on,
-    state_of,
-    step,
-    still,
-    table,
-    with_node,
-    with_pool,
-)
+from states import EVERYTHING, POOLS, ROOT, node, on, state_of, with_node, with_pool
+from states.judging import Table, step, still, table
 
 SLOTS = Counts(full=8, swa=8, mamba=4)
 CONFIG = evolve(EVERYTHING, device_slots=SLOTS, host_slots=SLOTS)
@@ -93,14 +81,10 @@ STATES: Table = {
     "RES-3: ...node 2 (tokens 2..3) has full data on GPU...parent node 1 (tokens 0..2) has...": (
         state_of(CONFIG, upper(on(None, [0, 1])), LOWER)
     ),
-    "RES-3: ...transfer 7 is still loading that of its parent node 1 (tokens 0..2)...": state_of(
-        CONFIG, LOADING, LOWER
-    ),
+    "RES-3: ...transfer 7 ... that of its parent node 1 ...": state_of(CONFIG, LOADING, LOWER),
     # A host copy below a node without one is reported, if the policy needs it.
     "RES-4": [state_of(BACK, upper(on([0, 1])), LOWER)],
-    "RES-4: ...node 2 (tokens 2..3) is on the host but its parent node 1...": state_of(
-        CONFIG, upper(on([0, 1])), LOWER
-    ),
+    "RES-4: ...node 2 ... but its parent node 1...": state_of(CONFIG, upper(on([0, 1])), LOWER),
     # Too few or too many slots, or slots out of range, are reported.
     **{f"RES-6: node 1 (tokens 0..2) {words}": odd(each) for words, each in WRONG_SLOTS.items()},
     "RES-6: ...swa slots [0] on GPU; that pool has slots 0..0": state_of(
@@ -163,9 +147,7 @@ BACKUPS: Table = {
         "have no host copy: node 2 (tokens 2..3) with 1 hits"
     ): inserted(path(True, False)),
     "RES-5: insert declined to back up 2 pages, but 0 pages of its path...": inserted(path(), 2),
-    "RES-5: ...though the host has room for it, or could make it": inserted(
-        path(True, False, room=True), 1
-    ),
+    "RES-5: ...though ... room for it, or could make it": inserted(path(True, False, room=True), 1),
     "RES-5: node 2 (tokens 2..3) has a host copy but node 1 (tokens 0..2) above it has none": (
         inserted(path(False, True, hits=(0, 1)))
     ),

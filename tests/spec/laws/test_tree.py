@@ -10,7 +10,8 @@ from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, Namespace, NodeId, Slots, make_key
 from kvcanon.spec.views import Step
-from states import EVERYTHING, ROOT, Table, having, node, on, state_of, step, table, with_node
+from states import EVERYTHING, ROOT, having, node, on, state_of, with_node
+from states.judging import Table, step, table
 
 TENANT = Namespace(extra_key="tenant")
 FAMILY = state_of(
@@ -45,18 +46,14 @@ SHAPE: Table = {
     "TREE-1, TREE-2, TREE-3, TREE-4": [FAMILY, state_of(EVERYTHING), PAGED],
     "TREE-1: ...nodes without a parent are [0, 2]...": changed(2, parent_id=None),
     "TREE-1: ...the root has pages or data...": changed(ROOT, data={FULL: on([9])}),
-    "TREE-1: node 4 is in the tree but no path from the root leads to it": changed(
-        ROOT, child_ids=(1,)
-    ),
+    "TREE-1: node 4 ... tree but no path from the root leads to it": changed(ROOT, child_ids=(1,)),
     # A child that its parent forgot, or lists twice, and one whose parent is gone are reported.
     "TREE-2: ...node 2...not among the children of its parent 1...": changed(1, child_ids=(3,)),
     "TREE-2: ...lists child 3 2 times...": changed(1, child_ids=(2, 3, 3)),
     ("TREE-2", ..., "...names parent 9, which is not in the tree...", ...): changed(4, parent_id=9),
     # A node without pages, of other pages than the cache's, or in another namespace is reported.
     "TREE-3: ...node 3 (tokens 2..2) has no page...": changed(3, pages=()),
-    "TREE-3: ...has 3 units in page 1 of its edge; a page has 2": changed(
-        1, PAGED, pages=((1, 2), (3, 4, 5))
-    ),
+    "TREE-3: ...has 3 units in page 1 ... page has 2": changed(1, PAGED, pages=((1, 2), (3, 4, 5))),
     "TREE-3: ...node 2...its parent node 1...": changed(2, namespace=TENANT),
     # Two siblings of one namespace with the same first page are reported.
     "TREE-4: ...node 3...node 2...begin with the same page (7,)": [siblings(ROOT), siblings(1)],

@@ -17,7 +17,8 @@ from kvcanon.spec.operations import Evict, Evicted, LoadBack, LoadDecision, Load
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import Counts, Key, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, node, on, state_of, step, table
+from states import ROOT, node, on, state_of
+from states.judging import Table, step, table
 
 CONFIG = CacheConfig(window_tokens=1, device_slots=Counts(full=16, swa=4))
 DECLARED = Profile(uncovered_tombstones_stay=False)

@@ -10,7 +10,8 @@ from kvcanon.spec.operations import Evict, Evicted, LoadBack, LoadDecision, Load
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import FULL, Counts, make_key
 from kvcanon.spec.views import Step
-from states import ROOT, Table, having, node, on, state_of, step, table
+from states import ROOT, having, node, on, state_of
+from states.judging import Table, step, table
 
 CONFIG = CacheConfig(
     window_tokens=2,
