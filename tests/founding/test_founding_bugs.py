@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from attrs import frozen
 
-from kvcanon.conformance.protocol.adapter import WatchedCopies, make_subject
+from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.reference import backup as backup_module
 from kvcanon.reference import evict as evict_module
@@ -21,32 +21,29 @@ from kvcanon.reference import tree as tree_module
 from kvcanon.reference.events import emit_removed, emit_stored
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.transfer import enqueue
-from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, Medium, Slots, make_key
-from scenes import BOTH_CACHES, cached_pages, fetch, judged_cache, node_ends, put, shown
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Slots
+from scenes import BOTH_CACHES, Judged, judged
 
-Scenario = Callable[[Cache, WatchedCopies], None]
+Scenario = Callable[[Judged], None]
 Revert = Callable[[pytest.MonkeyPatch], None]
 
 
 # 1. Window-only refresh.
 
 
-def window_only_refresh(cache: Cache, copies: WatchedCopies) -> None:
+def window_only_refresh(s: Judged) -> None:
     """A match does not keep data before its window on the device."""
-    for length in (2, 4, 6):
-        put(cache, list(range(length)))
-    put(cache, [70, 71])
-    assert cached_pages(cache, list(range(6))) == 6
+    s.play("put 01; put 0123; put 012345; put xy")
+    assert s.hit("012345") == 6
     # The least recent window data is now that of pages 0..2, which no window reaches since page 5.
-    assert cache.evict(Counts(swa=2)).freed == Counts(swa=2)
-    assert cached_pages(cache, [70, 71]) == 2
-    assert cached_pages(cache, list(range(6))) == 6
+    assert s.evict(swa=2) == Counts(swa=2)
+    assert s.hit("xy") == 2
+    assert s.hit("012345") == 6
 
 
 def refresh_every_ancestor(patch: pytest.MonkeyPatch) -> None:
@@ -57,15 +54,14 @@ def refresh_every_ancestor(patch: pytest.MonkeyPatch) -> None:
 # 2. A backup copies the parents that have no host copy, too.
 
 
-def backup_of_unbacked_parent(cache: Cache, copies: WatchedCopies) -> None:
+def backup_of_unbacked_parent(s: Judged) -> None:
     """Both parts of a leaf that was cut at its window are on the host after an eviction."""
-    put(cache, list(range(6)), window_pages=2)
-    assert node_ends(cache, list(range(6))) == [4, 6]
-    cache.flush()
-    cache.evict(Counts(full=6))
-    assert shown(cache, list(range(6))) == "......"
-    assert shown(cache, list(range(6)), FULL, CPU) == "######"
-    assert cached_pages(cache, list(range(6))) == 6
+    s.put("012345", window=2)
+    assert s.ends("012345") == [4, 6]
+    s.play("flush; evict full=6")
+    assert s.see("012345", FULL) == "......"
+    assert s.see("012345", FULL, CPU) == "######"
+    assert s.hit("012345") == 6
 
 
 def skip_where_parent_is_unbacked(patch: pytest.MonkeyPatch) -> None:
@@ -82,23 +78,16 @@ def skip_where_parent_is_unbacked(patch: pytest.MonkeyPatch) -> None:
 # 3. A load-back evicts full pages only for full slots.
 
 
-def full_only_pre_evict(cache: Cache, copies: WatchedCopies) -> None:
+def full_only_pre_evict(s: Judged) -> None:
     """A load-back that lacks window slots evicts window data, and no full page."""
-    put(cache, list(range(6)))
-    cache.flush()
-    cache.evict(Counts(full=6))
-    put(cache, [80], window_pages=0)
-    put(cache, [70])
-    put(cache, [70, 71])
-    cache.flush()
-    taken = cache.allocate(Counts(full=9, swa=9))
-    cache.free(Slots(full=taken.full))
+    s.play("put 012345; flush; evict full=6; put z window=0; put x; put xy; flush")
+    taken = s.cache.allocate(Counts(full=9, swa=9))
+    s.cache.free(Slots(full=taken.full))
     # Free now: 9 full slots and 1 window slot. Loading takes 6 and 2.
-    loaded = cache.load_back(make_key(range(6), 1))
+    loaded = s.load("012345")
     assert loaded.decision is LoadDecision.ENQUEUED
     assert loaded.evicted == Counts(swa=1)
-    assert shown(cache, [80]) + shown(cache, [70, 71]) == "###"
-    assert shown(cache, [70, 71], SWA) == ".#"
+    assert (s.see("z", FULL), s.see("xy")) == ("#", "## .#")
 
 
 def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
@@ -115,35 +104,24 @@ def short_of_either_is_short_of_full(patch: pytest.MonkeyPatch) -> None:
 # 4. A host store is emitted at the acknowledgement, and events have the right medium.
 
 
-def store_after_acknowledgement(cache: Cache, copies: WatchedCopies) -> None:
+def store_after_acknowledgement(s: Judged) -> None:
     """A host store is emitted once the copy is acknowledged, and every move by its medium."""
-    cache.take_events()
-
-    def heard() -> list[tuple[str, Medium]]:
-        return [
-            (type(event).__name__, event.medium)
-            for event in cache.take_events()
-            if isinstance(event, BlockStored | BlockRemoved)
-        ]
-
-    put(cache, [1, 2])
-    (copy,) = copies.open_transfer_ids
-    copies.perform(copy)
-    cache.poll()
-    assert heard() == [("BlockStored", GPU)] * 2
-    copies.acknowledge(copy)
-    cache.poll()
-    assert heard() == [("BlockStored", CPU)] * 2
-    cache.evict(Counts(full=2))
-    assert heard() == [("BlockRemoved", GPU)] * 2
-    cache.load_back(make_key([1, 2], 1))
-    cache.flush()
-    assert heard() == [("BlockStored", GPU)] * 2
-    cache.evict(Counts(full=2))
-    cache.evict_host(Counts(full=2))
-    assert heard() == [("BlockRemoved", GPU)] * 2 + [("BlockRemoved", CPU)] * 2
-    fetch(cache, [1, 2])
-    assert heard() == [("BlockStored", CPU)] * 2
+    s.play("heard; put 12")
+    (copy,) = s.copies.open_transfer_ids
+    s.copies.perform(copy)
+    s.cache.poll()
+    assert s.heard() == "stored GPU 1 2"
+    s.copies.acknowledge(copy)
+    s.cache.poll()
+    assert s.heard() == "stored CPU 1 2"
+    s.evict(full=2)
+    assert s.heard() == "removed GPU 2 1"
+    s.play("load 12; flush")
+    assert s.heard() == "stored GPU 1 2"
+    s.play("evict full=2; evict_host full=2")
+    assert s.heard() == "removed GPU 2 1, removed CPU 2 1"
+    s.fetch("12")
+    assert s.heard() == "stored CPU 1 2"
 
 
 def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
@@ -164,15 +142,12 @@ def announce_at_enqueue(patch: pytest.MonkeyPatch) -> None:
 # 5. A new tombstone emits no event, and a cut keeps the parent's page hash.
 
 
-def tombstone_is_silent(cache: Cache, copies: WatchedCopies) -> None:
+def tombstone_is_silent(s: Judged) -> None:
     """Evicting window data of a node that keeps its full data emits no event."""
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.take_events()
-    cache.evict(Counts(swa=2))
-    assert cache.take_events() == ()
-    cache.evict(Counts(full=4))
-    assert [type(event) for event in cache.take_events()] == [BlockRemoved] * 4
+    s.play("put 12; put 1234; heard; evict swa=2")
+    assert s.heard() == ""
+    s.evict(full=4)
+    assert [type(event) for event in s.cache.take_events()] == [BlockRemoved] * 4
 
 
 def announce_tombstones(patch: pytest.MonkeyPatch) -> None:
@@ -186,13 +161,12 @@ def announce_tombstones(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(evict_module, "_evict_inside", loud)
 
 
-def parent_hash_after_split(cache: Cache, copies: WatchedCopies) -> None:
+def parent_hash_after_split(s: Judged) -> None:
     """The parent hash of a branch inside a node is the hash of the last page that both share."""
-    cache.take_events()
-    put(cache, [1, 2, 3, 4])
-    first = [event for event in cache.take_events() if isinstance(event, BlockStored)]
-    put(cache, [1, 2, 5, 6])
-    second = [event for event in cache.take_events() if isinstance(event, BlockStored)]
+    s.play("heard; put 1234")
+    first = s.taken(BlockStored)
+    s.put("1256")
+    second = s.taken(BlockStored)
     assert [event.page for event in second] == [(5,), (6,)]
     assert second[0].parent_hash == first[1].block_hash
 
@@ -248,7 +222,7 @@ cases = pytest.mark.parametrize(
 @pytest.mark.parametrize("name", BOTH_CACHES)
 def test_founding_bug_is_absent(case: Case, name: str) -> None:
     """A scenario passes on both caches and breaks no law."""
-    case.scenario(*judged_cache(name, case.config))
+    case.scenario(judged(name, case.config))
 
 
 @cases
@@ -260,7 +234,7 @@ def test_founding_bug_shows_when_its_rule_is_reverted(
     subject = make_subject(load_adapter("reference"), case.config)
     assert subject.copies is not None
     with pytest.raises(AssertionError):
-        case.scenario(subject.cache, subject.copies)
+        case.scenario(Judged(subject.cache, subject.copies))
 
 
 @cases
@@ -268,4 +242,4 @@ def test_law_names_founding_bug(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
     """The guard names the scenario's law when the rule is reverted."""
     case.revert(monkeypatch)
     with pytest.raises(SpecViolation, match=case.law_id):
-        case.scenario(*judged_cache("reference", case.config))
+        case.scenario(judged("reference", case.config))

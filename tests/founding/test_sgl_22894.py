@@ -10,8 +10,8 @@ import pytest
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockStored, fold_events
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, make_key
-from scenes import BOTH_CACHES, fetch, heard, judged_cache, node_of, prompt, put, shown
+from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium
+from scenes import BOTH_CACHES, judged
 
 THROUGH = CacheConfig(
     device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy="write_through"
@@ -32,28 +32,25 @@ def test_report_media_have_names_of_their_own() -> None:
 @each_cache
 def test_report_host_copy_is_stored_when_it_is_acknowledged(name: str) -> None:
     """A host store is emitted when the copy is acknowledged, and not when it is performed."""
-    cache, copies = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    assert heard(cache, [1, 2]) == [("stored", GPU, 1), ("stored", GPU, 2)]
-    (copy,) = copies.open_transfer_ids
-    copies.perform(copy)
-    cache.poll()
-    assert heard(cache, [1, 2]) == []
-    copies.acknowledge(copy)
-    cache.poll()
-    assert heard(cache, [1, 2]) == [("stored", CPU, 1), ("stored", CPU, 2)]
+    s = judged(name, THROUGH, "heard; put 12")
+    assert s.heard() == "stored GPU 1 2"
+    (copy,) = s.copies.open_transfer_ids
+    s.copies.perform(copy)
+    s.cache.poll()
+    assert s.heard() == ""
+    s.copies.acknowledge(copy)
+    s.cache.poll()
+    assert s.heard() == "stored CPU 1 2"
 
 
 @each_cache
 def test_report_backup_that_fails_sends_nothing(name: str) -> None:
     """A backup that fails emits no event."""
-    cache, copies = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    cache.take_events()
-    copies.fail(copies.open_transfer_ids[0])
-    cache.poll()
-    assert shown(cache, [1, 2], FULL, CPU) == ".."
-    assert cache.take_events() == ()
+    s = judged(name, THROUGH, "put 12; heard")
+    s.copies.fail(s.copies.open_transfer_ids[0])
+    s.cache.poll()
+    assert s.see("12", FULL, CPU) == ".."
+    assert s.heard() == ""
 
 
 @each_cache
@@ -62,48 +59,35 @@ def test_report_backup_without_host_room_sends_nothing(name: str) -> None:
     config = CacheConfig(
         device_slots=Counts(full=8), host_slots=Counts(full=2), write_policy="write_through"
     )
-    cache, copies = judged_cache(name, config)
-    put(cache, [1, 2, 3])
-    assert not copies.open_transfer_ids
-    cache.flush()
-    assert {medium for _, medium, _ in heard(cache, [1, 2, 3])} == {GPU}
+    s = judged(name, config, "put 123")
+    assert not s.copies.open_transfer_ids
+    s.cache.flush()
+    assert s.heard() == "cleared, stored GPU 1 2 3"
 
 
 @each_cache
 def test_report_one_poll_announces_every_copy_that_ended(name: str) -> None:
     """One poll emits the stores of all copies that ended, parents before children."""
-    cache, copies = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.take_events()
-    for copy in reversed(copies.open_transfer_ids):
-        copies.acknowledge(copy)
-    cache.poll()
-    assert heard(cache, [1, 2, 3, 4]) == [("stored", CPU, token) for token in (1, 2, 3, 4)]
+    s = judged(name, THROUGH, "put 12; put 1234; heard")
+    for copy in reversed(s.copies.open_transfer_ids):
+        s.copies.acknowledge(copy)
+    s.cache.poll()
+    assert s.heard() == "stored CPU 1 2 3 4"
 
 
 @each_cache
 def test_report_demotion_removes_from_the_device_alone(name: str) -> None:
     """A demotion emits removes of the device only, and the host copy stays."""
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    cache.flush()
-    cache.take_events()
-    cache.evict(Counts(full=2))
-    assert shown(cache, [1, 2], FULL, CPU) == "##"
-    assert heard(cache, [1, 2]) == [("removed", GPU, 2), ("removed", GPU, 1)]
+    s = judged(name, THROUGH, "put 12; flush; heard; evict full=2")
+    assert s.see("12", FULL, CPU) == "##"
+    assert s.heard() == "removed GPU 2 1"
 
 
 @each_cache
 def test_report_host_eviction_removes_from_the_host(name: str) -> None:
     """A host eviction emits removes of the host."""
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    cache.flush()
-    cache.evict(Counts(full=2))
-    cache.take_events()
-    cache.evict_host(Counts(full=2))
-    assert heard(cache, [1, 2]) == [("removed", CPU, 2), ("removed", CPU, 1)]
+    s = judged(name, THROUGH, "put 12; flush; evict full=2; heard; evict_host full=2")
+    assert s.heard() == "removed CPU 2 1"
 
 
 @pytest.mark.parametrize(
@@ -115,70 +99,49 @@ def test_report_load_back_stores_on_the_device(name: str, *, at_enqueue: bool) -
 
     The report emits them at the enqueue, the canon at the acknowledgement.
     """
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    cache.flush()
-    cache.evict(Counts(full=2))
-    cache.take_events()
-    stored = [("stored", GPU, 1), ("stored", GPU, 2)]
-    cache.load_back(make_key([1, 2], 1))
-    assert heard(cache, [1, 2]) == (stored if at_enqueue else [])
-    cache.flush()
-    assert heard(cache, [1, 2]) == ([] if at_enqueue else stored)
+    s = judged(name, THROUGH, "put 12; flush; evict full=2; heard")
+    s.load("12")
+    assert s.heard() == ("stored GPU 1 2" if at_enqueue else "")
+    s.cache.flush()
+    assert s.heard() == ("" if at_enqueue else "stored GPU 1 2")
 
 
 @each_cache
 def test_report_blocking_backup_is_announced_before_the_victim_leaves(name: str) -> None:
     """Under write_back an eviction waits for its copy, and emits host stores before removes."""
-    cache, copies = judged_cache(name, BACK)
-    put(cache, [1, 2])
-    cache.take_events()
-    cache.evict(Counts(full=2))
-    assert not copies.open_transfer_ids
-    assert heard(cache, [1, 2]) == [
-        ("stored", CPU, 1),
-        ("stored", CPU, 2),
-        ("removed", GPU, 2),
-        ("removed", GPU, 1),
-    ]
+    s = judged(name, BACK, "put 12; heard; evict full=2")
+    assert not s.copies.open_transfer_ids
+    assert s.heard() == "stored CPU 1 2, removed GPU 2 1"
 
 
 @each_cache
 def test_report_pages_from_storage_are_stored_on_the_host(name: str) -> None:
     """Pages from storage emit host stores, the new ones and those that were on the device only."""
-    cache, _ = judged_cache(name, BACK)
-    put(cache, [1, 2])
-    cache.take_events()
-    fetched = fetch(cache, [1, 2, 3, 4])
+    s = judged(name, BACK, "put 12; heard")
+    fetched = s.fetch("1234")
     assert (fetched.refilled_pages, fetched.placed_pages, fetched.dropped_pages) == (2, 2, 0)
-    assert heard(cache, [1, 2, 3, 4]) == [("stored", CPU, token) for token in (1, 2, 3, 4)]
+    assert s.heard() == "stored CPU 1 2 3 4"
 
 
 @each_cache
 def test_report_router_finds_a_prompt_from_storage(name: str) -> None:
     """The sum of the events has every page on each of its media."""
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    cache.flush()
-    fetch(cache, [1, 2, 3, 4], start_pages=2)
-    key = prompt(cache, [1, 2, 3, 4])
+    s = judged(name, THROUGH, "put 12; flush; fetch 1234 start=2")
+    key = s.key("1234")
     hashes = page_hashes(namespace_seed(key.namespace), key.pages)
-    told = set(fold_events(cache.take_events()))
+    told = set(fold_events(s.cache.take_events()))
     assert told == {(GPU, page) for page in hashes[:2]} | {(CPU, page) for page in hashes}
 
 
 @each_cache
 def test_report_page_has_one_hash_on_every_medium(name: str) -> None:
     """A page has one hash and one parent hash on every medium."""
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3])
-    cache.flush()
-    stored = [event for event in cache.take_events() if isinstance(event, BlockStored)]
+    s = judged(name, THROUGH, "put 12; put 123; flush")
+    stored = s.taken(BlockStored)
     said = {
         medium: [(e.block_hash, e.parent_hash, e.page) for e in stored if e.medium is medium]
         for medium in (GPU, CPU)
     }
     assert said[GPU] == said[CPU]
     assert [parent for _, parent, _ in said[CPU]] == [None, *(page for page, _, _ in said[CPU][:2])]
-    assert node_of(cache, [1, 2, 3]).hashes == (said[CPU][2][0],)
+    assert s.nodes("123")[-1].hashes == (said[CPU][2][0],)

@@ -8,19 +8,8 @@ import pytest
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
-from kvcanon.spec.types import FULL, GPU, SWA, Counts
-from scenes import (
-    BOTH_CACHES,
-    cached_pages,
-    free_slots,
-    heard,
-    judged_cache,
-    lock,
-    node_ends,
-    prompt,
-    put,
-    shown,
-)
+from kvcanon.spec.types import FULL, SWA, Counts
+from scenes import BOTH_CACHES, judged
 
 CONFIG = CacheConfig(window_tokens=4, device_slots=Counts(full=16, swa=16))
 each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
@@ -43,18 +32,17 @@ def test_report_events_of_two_inserts_and_two_evictions(name: str, removed: int)
     The report expects removes of all six pages: the tombstone without children is evicted, too. The
     canon keeps it, as its slots were not requested.
     """
-    cache, _ = judged_cache(name, CONFIG)
-    cache.take_events()
+    s = judged(name, CONFIG, "heard")
     stored: list[BlockStored] = []
-    for tokens, new in (([1, 2, 3, 4], [1, 2, 3, 4]), ([1, 2, 3, 4, 5, 6], [5, 6])):
-        put(cache, tokens)
-        events = [event for event in cache.take_events() if isinstance(event, BlockStored)]
+    for prompt, new in (("1234", [1, 2, 3, 4]), ("123456", [5, 6])):
+        s.put(prompt)
+        events = s.taken(BlockStored)
         assert [event.page for event in events] == [(token,) for token in new]
         stored += events
-    assert cache.evict(Counts(swa=1)).freed.swa > 0
-    assert cache.take_events() == ()
-    cache.evict(Counts(full=1))
-    gone = [event for event in cache.take_events() if isinstance(event, BlockRemoved)]
+    assert s.evict(swa=1).swa > 0
+    assert s.heard() == ""
+    s.evict(full=1)
+    gone = s.taken(BlockRemoved)
     assert Counter(event.block_hash for event in gone) == Counter(
         event.block_hash for event in stored[-removed:]
     )
@@ -66,12 +54,10 @@ def test_report_events_of_two_inserts_and_two_evictions(name: str, removed: int)
 @each_cache
 def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) -> None:
     """The parent hash of a branch inside a node is the hash of the last shared page."""
-    cache, _ = judged_cache(name, CONFIG)
-    cache.take_events()
-    put(cache, [1, 2, 3, 4])
-    first = [event for event in cache.take_events() if isinstance(event, BlockStored)]
-    put(cache, [1, 2, 5, 6])
-    second = [event for event in cache.take_events() if isinstance(event, BlockStored)]
+    s = judged(name, CONFIG, "heard; put 1234")
+    first = s.taken(BlockStored)
+    s.put("1256")
+    second = s.taken(BlockStored)
     assert len(first) == 4
     assert [event.page for event in second] == [(5,), (6,)]
     assert second[0].parent_hash == first[1].block_hash
@@ -83,73 +69,55 @@ def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) ->
 @each_cache
 def test_report_cache_begins_with_a_cleared_event(name: str) -> None:
     """A new cache emits a clear first."""
-    cache, _ = judged_cache(name, CONFIG)
-    assert cache.take_events() == (AllBlocksCleared(),)
+    s = judged(name, CONFIG)
+    assert s.cache.take_events() == (AllBlocksCleared(),)
 
 
 @each_cache
 def test_report_reset_sends_a_cleared_event(name: str) -> None:
     """A reset emits one clear, and no removes."""
-    cache, _ = judged_cache(name, CONFIG)
-    put(cache, [1, 2, 3, 4])
-    cache.take_events()
-    cache.reset()
-    assert cache.take_events() == (AllBlocksCleared(),)
+    s = judged(name, CONFIG, "put 1234; heard; reset")
+    assert s.cache.take_events() == (AllBlocksCleared(),)
 
 
 @each_cache
 def test_report_events_are_off_by_choice(name: str) -> None:
     """A cache whose events are off emits none."""
     config = CacheConfig(window_tokens=4, device_slots=Counts(full=16, swa=16), events=False)
-    cache, _ = judged_cache(name, config)
-    put(cache, [1, 2, 3, 4])
-    cache.evict(Counts(full=4))
-    cache.reset()
-    assert cache.take_events() == ()
+    s = judged(name, config, "put 1234; evict full=4; reset")
+    assert s.heard() == ""
 
 
 @each_cache
 def test_report_match_is_silent(name: str) -> None:
     """A match emits no event."""
-    cache, _ = judged_cache(name, CONFIG)
-    put(cache, [1, 2, 3, 4])
-    cache.take_events()
-    assert [cached_pages(cache, tokens) for tokens in ([1, 2, 3], [1, 2, 3, 4, 5], [7])] == [
-        3,
-        4,
-        0,
-    ]
-    assert cache.take_events() == ()
+    s = judged(name, CONFIG, "put 1234; heard")
+    assert [s.hit(prompt) for prompt in ("123", "12345", "7")] == [3, 4, 0]
+    assert s.heard() == ""
 
 
 @each_cache
 def test_report_tombstone_that_leaves_is_removed_once(name: str) -> None:
     """A tombstone emits one remove per page when it is evicted."""
-    cache, _ = judged_cache(name, CONFIG)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.evict(Counts(swa=2))
-    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
-    cache.take_events()
-    cache.evict(Counts(full=4))
-    said = heard(cache, [1, 2, 3, 4])
-    assert said == [("removed", GPU, token) for token in (4, 3, 2, 1)]
-    assert free_slots(cache, FULL) == 16
+    s = judged(name, CONFIG, "put 12; put 1234; evict swa=2")
+    assert s.see("1234", SWA) == "..##"
+    s.play("heard; evict full=4")
+    assert s.heard() == "removed GPU 4 3 2 1"
+    assert s.free_slots()[FULL] == 16
 
 
 def test_report_joined_nodes_keep_the_hashes_of_their_pages() -> None:
     """Pages have the same hashes in stores and removes after nodes were joined."""
-    cache, _ = judged_cache("joined_chains", CONFIG)
-    cache.take_events()
+    s = judged("joined_chains", CONFIG, "heard")
     tokens = [1, 2, 3, 4, 5, 6]
-    put(cache, tokens)
-    stored = [event for event in cache.take_events() if isinstance(event, BlockStored)]
-    receipt = lock(cache, tokens)
-    assert node_ends(cache, tokens) == [2, 6]
-    cache.unlock(receipt)
-    assert node_ends(cache, tokens) == [6]
-    cache.evict(Counts(full=6))
-    removed = [event for event in cache.take_events() if isinstance(event, BlockRemoved)]
+    s.put(tokens)
+    stored = s.taken(BlockStored)
+    receipt = s.lock(tokens)
+    assert s.ends(tokens) == [2, 6]
+    s.cache.unlock(receipt)
+    assert s.ends(tokens) == [6]
+    s.evict(full=6)
+    removed = s.taken(BlockRemoved)
     assert [event.block_hash for event in removed] == [
         event.block_hash for event in reversed(stored)
     ]
@@ -162,11 +130,10 @@ def test_report_pages_of_several_units_name_the_page_before(name: str, *, bigram
     config = CacheConfig(
         page_size=2, bigram=bigram, window_tokens=4, device_slots=Counts(full=16, swa=16)
     )
-    cache, _ = judged_cache(name, config)
-    cache.take_events()
+    s = judged(name, config, "heard")
     tokens = [1, 2, 3, 4, 5]
-    put(cache, tokens)
-    first, second = [event for event in cache.take_events() if isinstance(event, BlockStored)]
-    assert (first.page, second.page) == prompt(cache, tokens).pages
+    s.put(tokens)
+    first, second = s.taken(BlockStored)
+    assert (first.page, second.page) == s.key(tokens).pages
     assert first.parent_hash is None
     assert second.parent_hash == first.block_hash

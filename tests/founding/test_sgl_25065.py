@@ -7,21 +7,10 @@ from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.snapshot import is_host_leaf
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, WritePolicy, make_key
-from scenes import (
-    BOTH_CACHES,
-    cached_pages,
-    free_slots,
-    heard,
-    judged_cache,
-    node_ends,
-    node_of,
-    put,
-    shown,
-)
+from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Counts, WritePolicy, make_key
+from scenes import BOTH_CACHES, Judged, judged
 
 THROUGH = CacheConfig(
     window_tokens=2,
@@ -32,9 +21,9 @@ THROUGH = CacheConfig(
 each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
-def copied_pages(cache: Cache) -> int:
+def copied_pages(s: Judged) -> int:
     """Count the pages of full data in the copies in flight."""
-    return sum(len(copy.targets[FULL]) for copy in cache.snapshot().transfers)
+    return sum(len(copy.targets[FULL]) for copy in s.cache.snapshot().transfers)
 
 
 # The report's test; also with mamba states, which the report leaves out.
@@ -56,19 +45,18 @@ def test_report_leaf_below_a_boundary_split_is_demoted(
         device_slots=pools,
         host_slots=pools,
     )
-    cache, _ = judged_cache(name, config)
+    s = judged(name, config)
     tokens = list(range(1, 1 + 2 * page_size))
-    assert put(cache, tokens, window_pages=1).present_pages == 0
-    assert node_ends(cache, tokens) == [1, 2]
-    cache.flush()
-    cache.evict(Counts(full=2))
-    leaf = node_of(cache, tokens)
+    assert s.put(tokens, window=1).present_pages == 0
+    assert s.ends(tokens) == [1, 2]
+    s.play("flush; evict full=2")
+    leaf = s.nodes(tokens)[-1]
     assert leaf[FULL].device is None
     assert leaf[FULL].host is not None
-    assert is_host_leaf(cache.snapshot(), leaf)
-    assert cached_pages(cache, tokens) == 2
-    assert shown(cache, tokens, SWA, CPU) == ".#"
-    assert shown(cache, tokens, MAMBA, CPU) == (".#" if mamba else "..")
+    assert is_host_leaf(s.cache.snapshot(), leaf)
+    assert s.hit(tokens) == 2
+    assert s.see(tokens, SWA, CPU) == ".#"
+    assert s.see(tokens, MAMBA, CPU) == (".#" if mamba else "..")
 
 
 # Its other rules.
@@ -77,19 +65,17 @@ def test_report_leaf_below_a_boundary_split_is_demoted(
 @each_cache
 def test_report_whole_chain_is_backed_up_root_first(name: str) -> None:
     """All nodes without a host copy are backed up, parents before children."""
-    cache, copies = judged_cache(name, THROUGH)
-    for length in (1, 2, 3):
-        put(cache, [1, 2, 3][:length])
-        for copy in copies.open_transfer_ids:
-            copies.fail(copy)
-        cache.poll()
-    assert shown(cache, [1, 2, 3], FULL, CPU) == "..."
-    cache.take_events()
-    put(cache, [1, 2, 3, 4])
-    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "~~~~"
-    cache.flush()
-    said = [each for each in heard(cache, [1, 2, 3, 4]) if each[1] is CPU]
-    assert said == [("stored", CPU, token) for token in (1, 2, 3, 4)]
+    s = judged(name, THROUGH)
+    for prompt in ("1", "12", "123"):
+        s.put(prompt)
+        for copy in s.copies.open_transfer_ids:
+            s.copies.fail(copy)
+        s.cache.poll()
+    assert s.see("123", FULL, CPU) == "..."
+    s.play("heard; put 1234")
+    assert s.see("1234", FULL, CPU) == "~~~~"
+    s.cache.flush()
+    assert s.heard() == "stored GPU 4, stored CPU 1 2 3 4"
 
 
 @each_cache
@@ -115,47 +101,39 @@ def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
 @each_cache
 def test_report_backed_ancestors_are_not_copied_again(name: str) -> None:
     """An insert copies only nodes that have no host copy."""
-    cache, _ = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    assert copied_pages(cache) == 2
-    cache.flush()
-    put(cache, [1, 2, 3])
-    assert copied_pages(cache) == 1
-    put(cache, [1, 2, 3, 4])
-    assert copied_pages(cache) == 2
-    cache.flush()
-    put(cache, [1, 2, 3, 4])
-    assert copied_pages(cache) == 0
+    s = judged(name, THROUGH, "put 12")
+    assert copied_pages(s) == 2
+    s.play("flush; put 123")
+    assert copied_pages(s) == 1
+    s.put("1234")
+    assert copied_pages(s) == 2
+    s.play("flush; put 1234")
+    assert copied_pages(s) == 0
 
 
 @each_cache
 def test_report_child_is_not_copied_where_its_parent_has_no_room(name: str) -> None:
     """A node is not copied if its parent finds no free host slots, and no slots are taken."""
     config = evolve(THROUGH, host_slots=Counts(full=2, swa=2))
-    cache, copies = judged_cache(name, config)
-    inserted = put(cache, [1, 2, 3, 4], window_pages=1)
-    assert node_ends(cache, [1, 2, 3, 4]) == [3, 4]
+    s = judged(name, config)
+    inserted = s.put("1234", window=1)
+    assert s.ends("1234") == [3, 4]
     assert inserted.backup_declined_pages == 4
-    assert (inserted.backups, copies.open_transfer_ids) == ((), ())
-    assert free_slots(cache, FULL, CPU) == 2
-    cache.evict(Counts(full=4))
-    assert cached_pages(cache, [1, 2, 3, 4]) == 0
+    assert (inserted.backups, s.copies.open_transfer_ids) == ((), ())
+    assert s.free_slots(CPU)[FULL] == 2
+    s.evict(full=4)
+    assert s.hit("1234") == 0
 
 
 @each_cache
 def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
     """A backup evicts from the host only the slots that it lacks, the oldest first."""
-    cache, _ = judged_cache(name, evolve(THROUGH, window_tokens=None, host_slots=Counts(full=5)))
-    for token in (10, 20, 30, 40):
-        put(cache, [token])
-    cache.flush()
-    cache.evict(Counts(full=4))
-    assert free_slots(cache, FULL, CPU) == 1
-    cache.take_events()
-    put(cache, [1, 2])
-    said = [each for each in heard(cache, [1, 2], [10]) if each[1] is CPU]
-    assert said == [("removed", CPU, 10)]
-    assert free_slots(cache, FULL, CPU) == 0
+    s = judged(name, evolve(THROUGH, window_tokens=None, host_slots=Counts(full=5)))
+    s.play("put 6; put 7; put 8; put 9; flush; evict full=4")
+    assert s.free_slots(CPU)[FULL] == 1
+    s.play("heard; put 12")
+    assert s.heard() == "stored GPU 1 2, removed CPU 6"
+    assert s.free_slots(CPU)[FULL] == 0
 
 
 @each_cache
@@ -163,43 +141,35 @@ def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
 def test_report_rule_is_of_write_through_alone(name: str, policy: WritePolicy) -> None:
     """Parents are copied at the first hit under write_through only."""
     config = evolve(THROUGH, window_tokens=None, write_policy=policy)
-    cache, _ = judged_cache(name, config)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3])
-    cache.flush()
-    cache.evict(Counts(full=1))
+    s = judged(name, config, "put 12; put 123; flush; evict full=1")
     expected = {
         WritePolicy.WRITE_THROUGH: "###",
         WritePolicy.WRITE_THROUGH_SELECTIVE: "##.",
         WritePolicy.WRITE_BACK: "..#",
     }
-    assert shown(cache, [1, 2, 3], FULL, CPU).ljust(3, ".") == expected[policy]
+    assert s.see("123", FULL, CPU).ljust(3, ".") == expected[policy]
 
 
 @each_cache
 def test_report_second_hit_backs_up_both_parts_of_a_split_leaf(name: str) -> None:
     """Under write_through_selective the second hit backs up both parts of a cut leaf."""
     config = evolve(THROUGH, write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE)
-    cache, _ = judged_cache(name, config)
+    s = judged(name, config)
     tokens = [1, 2, 3, 4]
-    put(cache, tokens, window_pages=2)
-    assert copied_pages(cache) == 0
-    put(cache, tokens)
-    assert copied_pages(cache) == 4
-    cache.flush()
-    cache.evict(Counts(full=4))
-    assert cached_pages(cache, tokens) == 4
+    s.put(tokens, window=2)
+    assert copied_pages(s) == 0
+    s.put(tokens)
+    assert copied_pages(s) == 4
+    s.play("flush; evict full=4")
+    assert s.hit(tokens) == 4
 
 
 @each_cache
 def test_report_node_without_a_copy_is_deleted(name: str) -> None:
     """A node whose copy failed is deleted when it is evicted, and is not stored on the host."""
-    cache, copies = judged_cache(name, THROUGH)
-    put(cache, [1, 2])
-    copies.fail(copies.open_transfer_ids[0])
-    cache.poll()
-    cache.take_events()
-    cache.evict(Counts(full=2))
-    assert heard(cache, [1, 2]) == [("removed", GPU, 2), ("removed", GPU, 1)]
-    assert cached_pages(cache, [1, 2]) == 0
-    assert len(cache.snapshot().nodes) == 1
+    s = judged(name, THROUGH, "put 12")
+    s.copies.fail(s.copies.open_transfer_ids[0])
+    s.play("poll; heard; evict full=2")
+    assert s.heard() == "removed GPU 2 1"
+    assert s.hit("12") == 0
+    assert len(s.cache.snapshot().nodes) == 1

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.oracle.pages import pages_covering
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, make_key
-from scenes import BOTH_CACHES, cached_pages, judged_cache, put, shown
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts
+from scenes import BOTH_CACHES, Judged, judged
 
 each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 each_window = pytest.mark.parametrize(
@@ -23,20 +22,20 @@ PAGES = 7
 POOLS = Counts(full=24, swa=24)
 
 
-def chain(cache: Cache, pages: int, *, first: int = 1) -> list[int]:
+def chain(s: Judged, pages: int, *, first: int = 1) -> list[int]:
     """Insert a prompt in nodes of one page each."""
-    size = cache.config.page_size
+    size = s.cache.config.page_size
     tokens = list(range(first, first + pages * size))
     for length in range(1, pages + 1):
-        put(cache, tokens[: length * size], start_pages=length - 1)
+        s.put(tokens[: length * size], start=length - 1)
     return tokens
 
 
-def kept_when_another_leaves(cache: Cache, tokens: list[int], other: list[int]) -> str:
+def kept_when_another_leaves(s: Judged, tokens: list[int], other: list[int]) -> str:
     """Return the pages of a prompt that have window data when the first of another's is evicted."""
-    while shown(cache, other, SWA).startswith("#"):
-        assert cache.evict(Counts(swa=1)).freed.swa
-    return shown(cache, tokens, SWA)
+    while s.see(other, SWA).startswith("#"):
+        assert s.evict(swa=1).swa
+    return s.see(tokens, SWA)
 
 
 def window_and_cushion(pages: int, page_size: int, window: int) -> str:
@@ -52,12 +51,12 @@ def test_report_insert_refreshes_no_ancestor_on_its_way(
 ) -> None:
     """An insert makes only the window at its end recent, and one page more."""
     config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
-    cache, _ = judged_cache(name, config)
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
+    s = judged(name, config)
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
     longer = [*tokens, *range(900, 900 + page_size)]
-    put(cache, longer, start_pages=PAGES)
-    assert kept_when_another_leaves(cache, longer, other) == window_and_cushion(
+    s.put(longer, start=PAGES)
+    assert kept_when_another_leaves(s, longer, other) == window_and_cushion(
         PAGES + 1, page_size, window
     )
 
@@ -69,11 +68,11 @@ def test_report_match_refreshes_its_window_and_the_cushion(
 ) -> None:
     """A match makes its window recent and one page more, and no other page."""
     config = CacheConfig(page_size=page_size, window_tokens=window, device_slots=POOLS)
-    cache, _ = judged_cache(name, config)
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
-    assert cached_pages(cache, tokens) == PAGES
-    assert kept_when_another_leaves(cache, tokens, other) == window_and_cushion(
+    s = judged(name, config)
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
+    assert s.hit(tokens) == PAGES
+    assert kept_when_another_leaves(s, tokens, other) == window_and_cushion(
         PAGES, page_size, window
     )
 
@@ -81,12 +80,12 @@ def test_report_match_refreshes_its_window_and_the_cushion(
 @each_cache
 def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -> None:
     """A match of a prefix makes the window at the prefix's end recent."""
-    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
-    assert cached_pages(cache, tokens[:4]) == 4
+    s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
+    assert s.hit(tokens[:4]) == 4
     # The last page is a leaf, which is evicted whole.
-    assert kept_when_another_leaves(cache, tokens, other) == ".###..."
+    assert kept_when_another_leaves(s, tokens, other) == ".###..."
 
 
 @each_cache
@@ -100,31 +99,31 @@ def test_report_cushion_ends_with_the_node_that_reaches_it(
     two pages, two are. Leaves of three and four pages are cut where their window begins, into 1 + 2
     and 2 + 2.
     """
-    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
     tokens = list(range(1, 1 + 4 * length))
     for end in range(length, len(tokens) + 1, length):
-        put(cache, tokens[:end], start_pages=end - length)
-    other = chain(cache, 2, first=500)
-    assert cached_pages(cache, tokens) == len(tokens)
+        s.put(tokens[:end], start=end - length)
+    other = chain(s, 2, first=500)
+    assert s.hit(tokens) == len(tokens)
     expected = "." * (len(tokens) - recent) + "#" * recent
-    assert kept_when_another_leaves(cache, tokens, other) == expected
+    assert kept_when_another_leaves(s, tokens, other) == expected
 
 
 @each_cache
 def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
     """Window data that no match can reach is evicted before that of a newer prompt."""
-    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
+    s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
     for _ in range(3):
-        assert cached_pages(cache, tokens) == PAGES
+        assert s.hit(tokens) == PAGES
     signs = []
     for _ in range(PAGES - 3):
-        cache.evict(Counts(swa=1))
-        signs.append(shown(cache, tokens, SWA))
+        s.evict(swa=1)
+        signs.append(s.see(tokens, SWA))
     assert signs == [".######", "..#####", "...####", "....###"]
-    assert shown(cache, other, SWA) == "##"
-    assert cached_pages(cache, tokens) == PAGES
+    assert s.see(other, SWA) == "##"
+    assert s.hit(tokens) == PAGES
 
 
 @each_cache
@@ -136,52 +135,51 @@ def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
         host_slots=POOLS,
         write_policy="write_through",
     )
-    cache, _ = judged_cache(name, config)
+    s = judged(name, config)
     loaded = [700, 701]
-    put(cache, loaded)
-    cache.flush()
-    cache.evict(Counts(full=2))
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
-    cache.flush()
-    assert cached_pages(cache, tokens) == PAGES
-    free = Counts(swa=len(cache.free_slots(SWA, GPU)))
-    cache.allocate(Counts(full=free.swa, swa=free.swa))
-    answer = cache.load_back(make_key(loaded, 1))
+    s.put(loaded)
+    s.play("flush; evict full=2")
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
+    s.cache.flush()
+    assert s.hit(tokens) == PAGES
+    free = Counts(swa=len(s.cache.free_slots(SWA, GPU)))
+    s.cache.allocate(Counts(full=free.swa, swa=free.swa))
+    answer = s.load(loaded)
     assert (answer.decision, answer.evicted) == (LoadDecision.ENQUEUED, Counts(swa=2))
-    assert shown(cache, tokens, SWA) == "..#####"
-    assert shown(cache, other, SWA) == "##"
+    assert s.see(tokens, SWA) == "..#####"
+    assert s.see(other, SWA) == "##"
 
 
 @each_cache
 @pytest.mark.parametrize("use", ["match", "insert"])
 def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) -> None:
     """A match or an insert makes the full data of its whole path recent."""
-    cache, _ = judged_cache(name, CacheConfig(window_tokens=2, device_slots=POOLS))
-    tokens = chain(cache, PAGES)
-    other = chain(cache, 2, first=500)
+    s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
+    tokens = chain(s, PAGES)
+    other = chain(s, 2, first=500)
     if use == "match":
-        cache.match(make_key(tokens, 1))
+        s.hit(tokens)
     else:
-        put(cache, [*tokens, 900], start_pages=PAGES)
-    cache.evict(Counts(full=2))
-    assert shown(cache, other, FULL) == ".."
-    assert shown(cache, tokens, FULL) == "#" * PAGES
+        s.put([*tokens, 900], start=PAGES)
+    s.evict(full=2)
+    assert s.see(other, FULL) == ".."
+    assert s.see(tokens, FULL) == "#" * PAGES
 
 
 @each_cache
 def test_report_ancestor_without_window_data_is_passed_over(name: str) -> None:
     """A tombstone counts for the window but has no place in the LRU order."""
-    cache, _ = judged_cache(name, CacheConfig(window_tokens=4, device_slots=POOLS))
+    s = judged(name, CacheConfig(window_tokens=4, device_slots=POOLS))
     tokens = list(range(1, 7))
     for length, window in ((2, 2), (4, 0), (6, 2)):
-        put(cache, tokens[:length], start_pages=length - 2, window_pages=window)
-    other = chain(cache, 2, first=500)
-    assert shown(cache, tokens, SWA) == "##..##"
-    put(cache, [*tokens, 7], start_pages=6)
+        s.put(tokens[:length], start=length - 2, window=window)
+    other = chain(s, 2, first=500)
+    assert s.see(tokens, SWA) == "##..##"
+    s.put([*tokens, 7], start=6)
     # Window and cushion are the last five pages: the tombstone counts for two, and what is above
     # it is old.
-    assert kept_when_another_leaves(cache, [*tokens, 7], other) == "....###"
+    assert kept_when_another_leaves(s, [*tokens, 7], other) == "....###"
 
 
 @pytest.mark.parametrize(
@@ -193,10 +191,10 @@ def test_report_states_of_the_path_are_refreshed_by_profile(name: str, left: str
     The report makes the states of all ancestors recent; the canon only that at the end.
     """
     config = CacheConfig(mamba=True, device_slots=Counts(full=24, mamba=8))
-    cache, _ = judged_cache(name, config)
-    tokens = chain(cache, 3)
+    s = judged(name, config)
+    tokens = chain(s, 3)
     other = [500]
-    put(cache, other)
-    assert cached_pages(cache, tokens) == 3
-    cache.evict(Counts(mamba=1))
-    assert shown(cache, tokens, MAMBA) + shown(cache, other, MAMBA) == left
+    s.put(other)
+    assert s.hit(tokens) == 3
+    s.evict(mamba=1)
+    assert s.see(tokens, MAMBA) + s.see(other, MAMBA) == left

@@ -1,6 +1,7 @@
-"""Helpers for tests of the plain cache: insert prompts, and see where their pages are.
+"""A cache on a stage: calls and what they leave, each in one line.
 
-A request writes the bytes of its page to every slot, so that a test can check them at its end.
+A prompt is a text of one sign a token ("12a"), or a sequence of tokens. A request writes the bytes
+of its page to every slot, so that a test can check them at its end.
 """
 
 from __future__ import annotations
@@ -8,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TypeVar
+from itertools import groupby
+from typing import Generic, TypeVar
 
 import pytest
+from attrs import define, field
 
 from kvcanon.conformance.judge.judges import make_judged
-from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.adapter import CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.events import BlockRemoved, BlockStored
-from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Receipt
+from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
+from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, LoadedBack, Receipt
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
@@ -42,191 +44,241 @@ from kvcanon.spec.types import (
 )
 from kvcanon.spec.views import COLUMN, PageRow, path_of, rows_along
 
+Prompt = str | Sequence[int]
 Refusal = TypeVar("Refusal", bound=CacheError)
-
-
-def new_cache(config: CacheConfig) -> tuple[ReferenceCache, ManualEngine]:
-    """A cache of this configuration, and its engine, which copies when the test says so."""
-    engine = ManualEngine()
-    return ReferenceCache(config, engine), engine
-
+Kind = TypeVar("Kind", bound=Cache)
+Control = TypeVar("Control", bound=CopyControl)
+Told = TypeVar("Told", bound=Event)
 
 BOTH_CACHES = ("reference", "optimized")
 
 
-def judged_cache(name: str, config: CacheConfig) -> tuple[Cache, WatchedCopies]:
-    """A cache whose every step is judged by all laws, and the control of its copies.
+@define
+class Scene(Generic[Kind, Control]):
+    """A cache, and the control of its copies."""
+
+    cache: Kind
+    copies: Control
+    units: dict[bytes, Unit] = field(factory=dict)
+    """The first token of each page that was stored, by its hash."""
+
+    def key(self, prompt: Prompt, namespace: Namespace = DEFAULT_NAMESPACE) -> Key:
+        """The key of a prompt, divided into this cache's pages."""
+        config = self.cache.config
+        tokens = [int(sign, 36) for sign in prompt] if isinstance(prompt, str) else prompt
+        return make_key(tokens, config.page_size, namespace, bigram=config.bigram)
+
+    def play(self, script: str) -> object:
+        """Make calls that a text names, as "put 12; flush; evict full=1"; the last answer."""
+        answer: object = None
+        for line in script.split("; "):
+            name, *words = line.split()
+            prompts = [word for word in words if "=" not in word]
+            numbers = {k: int(n) for k, _, n in (w.partition("=") for w in words) if n}
+            answer = getattr(self, name, None) or getattr(self.cache, name)
+            answer = answer(*prompts, **numbers)  # type: ignore[operator]
+        return answer
+
+    # Calls.
+
+    def put(
+        self,
+        prompt: Prompt,
+        *,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        start: int | None = None,
+        window: int | None = None,
+        counted: int = 0,
+        priority: int = 0,
+    ) -> Inserted:
+        """Insert a prompt as an engine does: reuse the prefix hit, compute the rest, insert.
+
+        The request computes from page `start` on (default: the end of the device prefix), and still
+        owns the window data of its last `window` pages (default: all computed pages).
+        """
+        key, cache = self.key(prompt, namespace), self.cache
+        if start is None:
+            start = cache.match(key).device_pages
+        receipt = cache.lock(key.prefix(start))
+        slots = self.compute(key, start, window)
+        inserted = cache.insert(key, start, slots, counted_pages=counted, priority=priority)
+        cache.unlock(receipt)
+        return inserted
+
+    def compute(self, prompt: Prompt | Key, start: int = 0, window: int | None = None) -> Slots:
+        """Allocate slots for the pages of a prompt from `start` on, and fill them."""
+        key = prompt if isinstance(prompt, Key) else self.key(prompt)
+        count, components = len(key) - start, self.cache.config.components
+        swa = count if SWA in components else 0
+        slots = self.cache.allocate(Counts(count, swa, int(MAMBA in components and count > 0)))
+        for component, some in slots:
+            for at, slot in enumerate(some, start=len(key) - len(some)):
+                self.cache.write(component, slot, page_bytes(key, at, component))
+        if window is None or window >= swa:
+            return slots
+        gone = swa - window
+        self.cache.free(Slots(swa=slots.swa[:gone]))
+        return Slots(slots.full, slots.swa[gone:], slots.mamba)
+
+    def hand_over(self, prompt: Prompt, start: int = 0, window: int | None = None) -> Inserted:
+        """Compute a prompt from `start` on, and insert it without a lock."""
+        return self.cache.insert(self.key(prompt), start, self.compute(prompt, start, window))
+
+    def fetch(
+        self, prompt: Prompt, *, start: int = 0, window: int = 0, state: bool = False
+    ) -> HostInserted:
+        """Prefetch a prompt's pages, the window data of the last ones, and its mamba state."""
+        key = self.key(prompt)
+
+        def some(component: Component, first: int) -> tuple[bytes, ...]:
+            return tuple(page_bytes(key, at, component) for at in range(first, len(key)))
+
+        full, swa = some(FULL, start), some(SWA, len(key) - window)
+        payload = HostPayload(full, swa, some(MAMBA, len(key) - 1) if state else ())
+        return self.cache.insert_host(key, start, payload)
+
+    def lock(self, prompt: Prompt) -> Receipt:
+        """Lock a prompt that is completely in the tree."""
+        return self.cache.lock(self.key(prompt))
+
+    def load(self, prompt: Prompt, quota: int | None = None) -> LoadedBack:
+        """Load a prompt back."""
+        return self.cache.load_back(self.key(prompt), quota)
+
+    def evict(self, full: int = 0, swa: int = 0, mamba: int = 0) -> Counts:
+        """Evict from the device; what was freed."""
+        return self.cache.evict(Counts(full, swa, mamba)).freed
+
+    def evict_host(self, full: int = 0, swa: int = 0, mamba: int = 0) -> Counts:
+        """Evict from the host; what was freed."""
+        return self.cache.evict_host(Counts(full, swa, mamba)).freed
+
+    def fail(self) -> None:
+        """Let the oldest open copy fail, and poll."""
+        self.copies.fail(self.copies.open_transfer_ids[0])
+        self.cache.poll()
+
+    def hit(self, prompt: Prompt, namespace: Namespace = DEFAULT_NAMESPACE) -> int:
+        """The prefix hit of a prompt in pages; a use, as every match."""
+        return self.cache.match(self.key(prompt, namespace)).prefix_pages
+
+    # What there is.
+
+    def rows(self, prompt: Prompt) -> Sequence[PageRow]:
+        """The pages of a prompt that are in the tree."""
+        return rows_along(self.cache.snapshot(), self.key(prompt))
+
+    def see(self, prompt: Prompt, *what: Component | Medium) -> str:
+        """A prompt's data, one sign a page: `#` present, `~` pending, `.` absent.
+
+        Of all components, or of those that are named; on the device, if no medium is named.
+        """
+        medium = next((each for each in what if isinstance(each, Medium)), GPU)
+        components = [each for each in what if isinstance(each, Component)]
+
+        def sign(row: PageRow, component: Component) -> str:
+            if row.slot(component, medium) is None:
+                return "."
+            pending = (row.loading if medium is GPU else row.backing)[COLUMN[component]]
+            return "#" if pending is None else "~"
+
+        rows, pages = self.rows(prompt), len(self.key(prompt))
+        return " ".join(
+            "".join(sign(row, each) for row in rows).ljust(pages, ".")
+            for each in components or self.cache.config.components
+        )
+
+    def refs(self, prompt: Prompt, *components: Component) -> str:
+        """The lock refs of a prompt's pages; those of a mamba state are at its page."""
+        rows = self.rows(prompt)
+        return " ".join(
+            "".join(str(row.lock_refs[COLUMN[component]] or 0) for row in rows)
+            for component in components or self.cache.config.components
+        )
+
+    def slots(
+        self, prompt: Prompt, component: Component = FULL, medium: Medium = GPU
+    ) -> list[Slot | None]:
+        """The slot of each page of a prompt in a pool."""
+        return [row.slot(component, medium) for row in self.rows(prompt)]
+
+    def nodes(self, prompt: Prompt) -> list[NodeState]:
+        """The nodes on a prompt's path."""
+        return [stop.node for stop in path_of(self.cache.snapshot(), self.key(prompt))]
+
+    def ends(self, prompt: Prompt) -> list[int]:
+        """The ends of the nodes on a prompt's path, in pages."""
+        state = self.cache.snapshot()
+        return [state.end(node) for node in self.nodes(prompt)]
+
+    def free_slots(self, medium: Medium = GPU) -> Counts:
+        """How many slots of each pool on a medium are free."""
+        pools = self.cache.snapshot().pools
+        return Counts(**{c.value: len(pools[c, medium].free) for c in self.cache.config.components})
+
+    def heard(self) -> str:
+        """The events since the last call."""
+        return self.told(self.cache.take_events())
+
+    def told(self, events: Sequence[Event]) -> str:
+        """Events in words: what happened, the medium, and the first tokens of the pages."""
+        told = []
+        for event in events:
+            if isinstance(event, AllBlocksCleared):
+                told.append(("cleared", ""))
+                continue
+            if isinstance(event, BlockStored):
+                self.units[event.block_hash] = event.page[0]
+            verb = "stored" if isinstance(event, BlockStored) else "removed"
+            told.append((f"{verb} {event.medium.name}", f" {self.units[event.block_hash]}"))
+        runs = groupby(told, key=lambda each: each[0])
+        return ", ".join(verb + "".join(unit for _, unit in run) for verb, run in runs)
+
+    def taken(self, kind: type[Told]) -> list[Told]:
+        """The events of one kind since the last call."""
+        return [event for event in self.cache.take_events() if isinstance(event, kind)]
+
+    def check_bytes(self, *prompts: Prompt) -> None:
+        """Check that every slot that a match of these returns has the bytes of its page."""
+        for prompt in prompts:
+            key = self.key(prompt)
+            matched = self.cache.match(key)
+            for component, some in matched.slots:
+                for at, slot in enumerate(some, start=matched.device_pages - len(some)):
+                    assert self.cache.read(component, GPU, slot) == page_bytes(key, at, component)
+
+
+Plain = Scene[ReferenceCache, ManualEngine]
+Judged = Scene[Cache, CopyControl]
+
+
+def plain(config: CacheConfig, script: str = "") -> Plain:
+    """The plain cache, whose engine copies when the test says so, after these calls."""
+    engine = ManualEngine()
+    scene = Scene(ReferenceCache(config, engine), engine)
+    if script:
+        scene.play(script)
+    return scene
+
+
+def judged(name: str, config: CacheConfig, script: str = "") -> Judged:
+    """A cache whose every step is judged by all laws, after these calls.
 
     `name` is one of our caches, or a variant of the plain cache.
     """
     adapter = load_adapter(name) if name in BOTH_CACHES else varied(name, [name])
     subject, judge = make_judged(adapter, config)
     assert subject.copies is not None
-    return judge, subject.copies
-
-
-def prompt(cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE) -> Key:
-    """The key of a prompt, divided into this cache's pages."""
-    config = cache.config
-    return make_key(tokens, config.page_size, namespace, bigram=config.bigram)
+    scene = Judged(judge, subject.copies)
+    if script:
+        scene.play(script)
+    return scene
 
 
 def page_bytes(key: Key, page: int, component: Component) -> bytes:
     """The bytes of a page, different for every prefix, namespace and component."""
     text = f"{key.namespace} {key.pages[: page + 1]} {component}"
     return sha256(text.encode()).digest()[:8]
-
-
-def put(
-    cache: Cache,
-    tokens: Sequence[int],
-    *,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    start_pages: int | None = None,
-    window_pages: int | None = None,
-    counted_pages: int = 0,
-    priority: int = 0,
-) -> Inserted:
-    """Insert a prompt as an engine does: reuse the prefix hit, compute the rest, insert.
-
-    The request computes from `start_pages` on (default: the end of the device prefix), and still
-    owns the window data of its last `window_pages` (default: all computed pages).
-    """
-    key = prompt(cache, tokens, namespace)
-    if start_pages is None:
-        start_pages = cache.match(key).device_pages
-    receipt = cache.lock(key.prefix(start_pages))
-    slots = compute(cache, key, start_pages, window_pages)
-    inserted = cache.insert(key, start_pages, slots, counted_pages=counted_pages, priority=priority)
-    cache.unlock(receipt)
-    return inserted
-
-
-def compute(cache: Cache, key: Key, start_pages: int = 0, window_pages: int | None = None) -> Slots:
-    """Allocate slots for the pages of a key from `start_pages` on, and fill them."""
-    count = len(key) - start_pages
-    components = cache.config.components
-    window = count if SWA in components else 0
-    slots = cache.allocate(Counts(count, window, int(MAMBA in components and count > 0)))
-    for component, some in slots:
-        for at, slot in enumerate(some, start=len(key) - len(some)):
-            cache.write(component, slot, page_bytes(key, at, component))
-    if window_pages is None or window_pages >= window:
-        return slots
-    gone = window - window_pages
-    cache.free(Slots(swa=slots.swa[:gone]))
-    return Slots(slots.full, slots.swa[gone:], slots.mamba)
-
-
-def fetch(
-    cache: Cache,
-    tokens: Sequence[int],
-    start_pages: int = 0,
-    *,
-    window_pages: int = 0,
-    state: bool = False,
-) -> HostInserted:
-    """Prefetch a prompt's pages, the window data of the last ones, and its mamba state."""
-    key = prompt(cache, tokens)
-    last = len(key) - 1
-
-    def some(component: Component, first: int) -> tuple[bytes, ...]:
-        return tuple(page_bytes(key, at, component) for at in range(first, len(key)))
-
-    payload = HostPayload(
-        some(FULL, start_pages),
-        some(SWA, len(key) - window_pages),
-        some(MAMBA, last) if state else (),
-    )
-    return cache.insert_host(key, start_pages, payload)
-
-
-def lock(cache: Cache, tokens: Sequence[int]) -> Receipt:
-    """Lock a prompt that is completely in the tree."""
-    return cache.lock(prompt(cache, tokens))
-
-
-def cached_pages(
-    cache: Cache, tokens: Sequence[int], namespace: Namespace = DEFAULT_NAMESPACE
-) -> int:
-    """The prefix hit of a prompt in pages."""
-    return cache.match(prompt(cache, tokens, namespace)).prefix_pages
-
-
-def shown(
-    cache: Cache, tokens: Sequence[int], component: Component = FULL, medium: Medium = GPU
-) -> str:
-    """A prompt's data on a medium, one sign per page: `#` present, `~` pending, `.` absent."""
-
-    def sign(row: PageRow) -> str:
-        if row.slot(component, medium) is None:
-            return "."
-        pending = (row.loading if medium is GPU else row.backing)[COLUMN[component]]
-        return "#" if pending is None else "~"
-
-    key = prompt(cache, tokens)
-    return "".join(sign(row) for row in rows_along(cache.snapshot(), key)).ljust(len(key), ".")
-
-
-def slots_of(
-    cache: Cache, tokens: Sequence[int], component: Component = FULL, medium: Medium = GPU
-) -> list[Slot | None]:
-    """The slot of each page of a prompt in a pool."""
-    return [
-        row.slot(component, medium) for row in rows_along(cache.snapshot(), prompt(cache, tokens))
-    ]
-
-
-def lock_refs(cache: Cache, tokens: Sequence[int], component: Component = FULL) -> list[int]:
-    """The lock refs of each page of a prompt; those of a mamba state are at its page."""
-    rows = rows_along(cache.snapshot(), prompt(cache, tokens))
-    return [row.lock_refs[COLUMN[component]] or 0 for row in rows]
-
-
-def node_of(cache: Cache, tokens: Sequence[int]) -> NodeState:
-    """The node in which a prompt ends."""
-    return path_of(cache.snapshot(), prompt(cache, tokens))[-1].node
-
-
-def node_ends(cache: Cache, tokens: Sequence[int]) -> list[int]:
-    """The ends of the nodes on a prompt's path, in pages."""
-    state = cache.snapshot()
-    return [state.end(stop.node) for stop in path_of(state, prompt(cache, tokens))]
-
-
-def free_slots(cache: Cache, component: Component = FULL, medium: Medium = GPU) -> int:
-    """How many slots of a pool are free."""
-    return len(cache.snapshot().pools[component, medium].free)
-
-
-def heard(cache: Cache, *prompts: Sequence[int]) -> list[tuple[str, Medium, Unit]]:
-    """The events since the last call: what happened, the medium, and the page's first token.
-
-    Events have page hashes; `prompts` are the prompts whose pages may occur.
-    """
-    first_tokens: dict[bytes, Unit] = {}
-    for tokens in prompts:
-        key = prompt(cache, tokens)
-        names = page_hashes(namespace_seed(key.namespace), key.pages)
-        first_tokens.update(zip(names, [page[0] for page in key.pages], strict=True))
-    return [
-        (
-            "stored" if isinstance(event, BlockStored) else "removed",
-            event.medium,
-            first_tokens[event.block_hash],
-        )
-        for event in cache.take_events()
-        if isinstance(event, BlockStored | BlockRemoved)
-    ]
-
-
-def assert_right_bytes(cache: Cache, tokens: Sequence[int]) -> None:
-    """Check that every slot that a match returns has the bytes of its page."""
-    key = prompt(cache, tokens)
-    matched = cache.match(key)
-    for component, some in matched.slots:
-        for at, slot in enumerate(some, start=matched.device_pages - len(some)):
-            assert cache.read(component, GPU, slot) == page_bytes(key, at, component)
 
 
 @contextmanager

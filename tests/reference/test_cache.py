@@ -34,7 +34,7 @@ from kvcanon.spec.types import (
     Page,
     Slots,
 )
-from scenes import cached_pages, compute, fetch, lock, new_cache, prompt, put, refused, slots_of
+from scenes import Plain, plain, refused
 
 PLAIN = CacheConfig(device_slots=Counts(8))
 HOST = CacheConfig(
@@ -57,62 +57,58 @@ MALFORMED: dict[str, tuple[Page, ...]] = {
 @pytest.mark.parametrize("pages", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_key_is_refused(pages: tuple[Page, ...]) -> None:
     """A key whose pages are not those of this cache is refused, and nothing changes."""
-    cache, _ = new_cache(
-        evolve(PLAIN, page_size=2, host_slots=Counts(4), write_policy="write_back")
-    )
-    put(cache, [1, 2])
-    slots = compute(cache, prompt(cache, [5, 6, 7, 8]))
+    s = plain(evolve(PLAIN, page_size=2, host_slots=Counts(4), write_policy="write_back"), "put 12")
+    slots = s.compute("5678")
     key = Key(pages)
     for call in (
-        lambda: cache.match(key),
-        lambda: cache.lock(key),
-        lambda: cache.insert(key, 0, slots),
-        lambda: cache.load_back(key),
-        lambda: cache.insert_host(key, 0, HostPayload((bytes(8),) * len(pages))),
+        lambda: s.cache.match(key),
+        lambda: s.cache.lock(key),
+        lambda: s.cache.insert(key, 0, slots),
+        lambda: s.cache.load_back(key),
+        lambda: s.cache.insert_host(key, 0, HostPayload((bytes(8),) * len(pages))),
     ):
-        with refused(cache, BadArgument, match="key"):
+        with refused(s.cache, BadArgument, match="key"):
             call()
 
 
 def test_malformed_bigram_key_is_refused() -> None:
     """A cache with bigram keys refuses keys of tokens or of triples."""
-    cache, _ = new_cache(evolve(PLAIN, page_size=2, bigram=True))
+    s = plain(evolve(PLAIN, page_size=2, bigram=True))
     triples: tuple[Page, ...] = (((1, 2), (2, 3, 4)),)  # type: ignore[assignment]
     for pages in (((1, 2),), (((1, 2), (2, 1 << 32)),), (((1, 2), 3),), triples):
-        with refused(cache, BadArgument, match="bigrams"):
-            cache.match(Key(pages))
+        with refused(s.cache, BadArgument, match="bigrams"):
+            s.cache.match(Key(pages))
 
 
-def loading(cache: ReferenceCache) -> Slots:
+def loading(s: Plain) -> Slots:
     """Enqueue a load of the prompt 1, 2; returns slots for a request to insert it."""
-    fetch(cache, [1, 2], window_pages=2)
-    cache.load_back(prompt(cache, [1, 2]))
-    return compute(cache, prompt(cache, [1, 2]))
+    s.play("fetch 12 window=2; load 12")
+    return s.compute("12")
 
 
 REFUSALS: dict[type[CacheError], Callable[[ReferenceCache, Key, Slots], object]] = {
     BadArgument: lambda cache, key, slots: cache.insert(key, 3, slots),
-    OutOfSlots: lambda cache, key, slots: cache.allocate(Counts(5)),
-    PrefixNotCached: lambda cache, key, slots: cache.lock(Key(((9,),))),
-    ReceiptSpent: lambda cache, key, slots: cache.unlock(Receipt(1000, key)),
-    SlotNotHeld: lambda cache, key, slots: cache.free(Slots((*slots.full, 7))),
+    OutOfSlots: lambda cache, _, __: cache.allocate(Counts(5)),
+    PrefixNotCached: lambda cache, _, __: cache.lock(Key(((9,),))),
+    ReceiptSpent: lambda cache, key, _: cache.unlock(Receipt(1000, key)),
+    SlotNotHeld: lambda cache, _, slots: cache.free(Slots((*slots.full, 7))),
     TransferPending: lambda cache, key, slots: cache.insert(key, 0, slots),
-    CacheBusy: lambda cache, key, slots: cache.reset(),
+    CacheBusy: lambda cache, _, __: cache.reset(),
 }
 
 
 @pytest.mark.parametrize("error", REFUSALS)
 def test_every_refusal_leaves_all_as_it_was(error: type[CacheError]) -> None:
     """A refused call moves no slot, counts no lock, draws no tick and emits no event."""
-    cache, _ = new_cache(HOST)
-    slots = loading(cache)
-    with refused(cache, error) as info:
-        REFUSALS[error](cache, prompt(cache, [1, 2]), slots)
+    s = plain(HOST)
+    slots = loading(s)
+    with refused(s.cache, error) as info:
+        REFUSALS[error](s.cache, s.key("12"), slots)
     assert type(info.value) is error
     assert len(str(info.value)) > 20
-    cache.free(slots)
-    cache.flush()
-    assert cached_pages(cache, [1, 2]) == 2
+    s.cache.free(slots)
+    s.cache.flush()
+    assert s.hit("12") == 2
 
 
 def test_refusals_are_all_tried() -> None:
@@ -125,24 +121,23 @@ def test_refusals_are_all_tried() -> None:
 
 def test_read_gives_what_was_written() -> None:
     """Bytes are read back unchanged, each from its own slot and pool."""
-    cache, _ = new_cache(HOST)
-    slots = cache.allocate(Counts(2, 2))
-    cache.write(FULL, slots.full[0], b"full  00")
-    cache.write(SWA, slots.swa[0], b"window 0")
-    assert cache.read(FULL, GPU, slots.full[0]) == b"full  00"
-    assert cache.read(SWA, GPU, slots.swa[0]) == b"window 0"
-    assert cache.read(FULL, GPU, slots.full[1]) == bytes(8)
-    assert cache.read(FULL, CPU, slots.full[0]) == bytes(8)
+    s = plain(HOST)
+    slots = s.cache.allocate(Counts(2, 2))
+    s.cache.write(FULL, slots.full[0], b"full  00")
+    s.cache.write(SWA, slots.swa[0], b"window 0")
+    assert s.cache.read(FULL, GPU, slots.full[0]) == b"full  00"
+    assert s.cache.read(SWA, GPU, slots.swa[0]) == b"window 0"
+    assert s.cache.read(FULL, GPU, slots.full[1]) == bytes(8)
+    assert s.cache.read(FULL, CPU, slots.full[0]) == bytes(8)
 
 
 def test_read_and_snapshot_change_nothing() -> None:
     """Reading bytes and taking snapshots do not change the state."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    before = cache.snapshot()
-    cache.read(FULL, GPU, 0)
-    cache.read(SWA, CPU, 7)
-    assert cache.snapshot() == before
+    s = plain(HOST, "put 12")
+    before = s.cache.snapshot()
+    s.cache.read(FULL, GPU, 0)
+    s.cache.read(SWA, CPU, 7)
+    assert s.cache.snapshot() == before
 
 
 @pytest.mark.parametrize(
@@ -157,35 +152,34 @@ def test_read_and_snapshot_change_nothing() -> None:
 )
 def test_read_where_no_slot_is_is_refused(component: Component, medium: Medium, slot: int) -> None:
     """A read of a slot outside the pools is refused."""
-    cache, _ = new_cache(HOST)
-    with refused(cache, BadArgument, match="slot"):
-        cache.read(component, medium, slot)
+    s = plain(HOST)
+    with refused(s.cache, BadArgument, match="slot"):
+        s.cache.read(component, medium, slot)
 
 
 def test_write_to_what_is_not_held_is_refused() -> None:
     """A write to a slot of the tree, a free slot or no slot is refused."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    (mine,) = cache.allocate(Counts(1)).full
-    in_tree = slots_of(cache, [1, 2])[0] or 0
+    s = plain(HOST, "put 12")
+    (mine,) = s.cache.allocate(Counts(1)).full
+    in_tree = s.slots("12")[0] or 0
     for component, slot in ((FULL, in_tree), (FULL, 7), (FULL, 8), (FULL, -1), (SWA, mine)):
-        before = {at: cache.read(FULL, GPU, at) for at in range(8)}
-        with refused(cache, SlotNotHeld):
-            cache.write(component, slot, b"8 bytes.")
-        assert {at: cache.read(FULL, GPU, at) for at in range(8)} == before
-    with refused(cache, SlotNotHeld):
-        cache.write(MAMBA, 0, b"8 bytes.")
+        before = {at: s.cache.read(FULL, GPU, at) for at in range(8)}
+        with refused(s.cache, SlotNotHeld):
+            s.cache.write(component, slot, b"8 bytes.")
+        assert {at: s.cache.read(FULL, GPU, at) for at in range(8)} == before
+    with refused(s.cache, SlotNotHeld):
+        s.cache.write(MAMBA, 0, b"8 bytes.")
 
 
 def test_write_of_another_size_is_refused() -> None:
     """A write of more or fewer bytes than a slot has is refused."""
-    cache, _ = new_cache(evolve(PLAIN, slot_bytes=3))
-    (slot,) = cache.allocate(Counts(1)).full
+    s = plain(evolve(PLAIN, slot_bytes=3))
+    (slot,) = s.cache.allocate(Counts(1)).full
     for data in (b"", b"12", b"1234"):
-        with refused(cache, BadArgument, match="data"):
-            cache.write(FULL, slot, data)
-    cache.write(FULL, slot, b"123")
-    assert cache.read(FULL, GPU, slot) == b"123"
+        with refused(s.cache, BadArgument, match="data"):
+            s.cache.write(FULL, slot, data)
+    s.cache.write(FULL, slot, b"123")
+    assert s.cache.read(FULL, GPU, slot) == b"123"
 
 
 # Reset.
@@ -193,36 +187,32 @@ def test_write_of_another_size_is_refused() -> None:
 
 def test_reset_forgets_the_tree_and_leaves_requests_their_slots() -> None:
     """After a reset no prompt is found, no slot is lost, and requests keep their slots."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    cache.flush()
-    fetch(cache, [7, 8], window_pages=2)
-    slots = compute(cache, prompt(cache, [3, 4]))
-    cache.reset()
-    state = cache.snapshot()
+    s = plain(HOST, "put 12; flush; fetch 78 window=2")
+    slots = s.compute("34")
+    s.cache.reset()
+    state = s.cache.snapshot()
     assert list(state.nodes) == [state.root_id]
     assert state.swa_of_full == dict(zip(slots.full, slots.swa, strict=True))
     assert state.pools[FULL, GPU].held == set(slots.full)
     assert [len(pool.free) for pool in state.pools.values()] == [6, 8, 6, 8]
     for tokens in ([1, 2], [7, 8]):
-        assert cached_pages(cache, tokens) == 0
-    cache.insert(prompt(cache, [3, 4]), 0, slots)
-    assert cached_pages(cache, [3, 4]) == 2
+        assert s.hit(tokens) == 0
+    s.cache.insert(s.key("34"), 0, slots)
+    assert s.hit("34") == 2
 
 
 def test_reset_while_something_is_held_is_refused() -> None:
     """A reset is refused while a receipt is open or a copy is in flight."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    with refused(cache, CacheBusy) as info:
-        cache.reset()
+    s = plain(HOST, "put 12")
+    with refused(s.cache, CacheBusy) as info:
+        s.cache.reset()
     assert info.value.open_receipts == 1
-    cache.flush()
-    receipt = lock(cache, [1])
-    with refused(cache, CacheBusy):
-        cache.reset()
-    cache.unlock(receipt)
-    cache.reset()
+    s.cache.flush()
+    receipt = s.lock("1")
+    with refused(s.cache, CacheBusy):
+        s.cache.reset()
+    s.cache.unlock(receipt)
+    s.cache.reset()
 
 
 # Events.
@@ -230,30 +220,25 @@ def test_reset_while_something_is_held_is_refused() -> None:
 
 def test_events_begin_with_a_clear_and_are_handed_out_once() -> None:
     """The first event of a new or reset cache is a clear, and each event is returned once."""
-    cache, _ = new_cache(PLAIN)
-    assert cache.take_events() == (AllBlocksCleared(),)
-    put(cache, [1, 2])
-    assert [type(event) for event in cache.take_events()] == [BlockStored] * 2
-    assert cache.take_events() == ()
-    cache.reset()
-    assert cache.take_events() == (AllBlocksCleared(),)
+    s = plain(PLAIN)
+    assert s.cache.take_events() == (AllBlocksCleared(),)
+    s.put("12")
+    assert [type(event) for event in s.cache.take_events()] == [BlockStored] * 2
+    assert s.heard() == ""
+    s.cache.reset()
+    assert s.cache.take_events() == (AllBlocksCleared(),)
 
 
 def test_events_that_are_off_are_not_sent() -> None:
     """A cache whose events are off collects none."""
-    cache, _ = new_cache(evolve(HOST, events=False))
-    put(cache, [1, 2])
-    cache.flush()
-    cache.evict(Counts(8, 8))
-    fetch(cache, [3])
-    cache.evict_host(Counts(8, 8))
-    cache.reset()
-    assert cache.take_events() == ()
-    assert cache.snapshot().events == ()
+    s = plain(evolve(HOST, events=False), "put 12; flush; evict full=8 swa=8; fetch 3")
+    s.play("evict_host full=8 swa=8; reset")
+    assert s.heard() == ""
+    assert s.cache.snapshot().events == ()
 
 
 def test_config_is_what_was_given() -> None:
     """`config` is the configuration that the cache was made with."""
-    cache, _ = new_cache(HOST)
-    assert cache.config is HOST
-    assert cache.snapshot().config is HOST
+    s = plain(HOST)
+    assert s.cache.config is HOST
+    assert s.cache.snapshot().config is HOST

@@ -7,20 +7,8 @@ from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, EvictionPolicy
-from scenes import (
-    assert_right_bytes,
-    cached_pages,
-    free_slots,
-    heard,
-    lock,
-    new_cache,
-    prompt,
-    put,
-    refused,
-    shown,
-    slots_of,
-)
+from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, EvictionPolicy
+from scenes import plain, refused
 
 PLAIN = CacheConfig(device_slots=Counts(16))
 WINDOW = CacheConfig(window_tokens=2, device_slots=Counts(16, 16))
@@ -47,73 +35,63 @@ for the last time in the order 2, 3, 1, 4.
 @pytest.mark.parametrize("policy", EvictionPolicy)
 def test_evict_leaves_go_in_the_order_of_the_policy(policy: EvictionPolicy) -> None:
     """Leaves are evicted in the order of the policy."""
-    cache, _ = new_cache(evolve(PLAIN, eviction_policy=policy))
+    s = plain(evolve(PLAIN, eviction_policy=policy))
     prompts = [1, 2, 3, 4]
     for token, priority in zip(prompts, (1, 1, 2, 0), strict=True):
-        put(cache, [token], priority=priority)
-    for token in (1, 2, 2):
-        put(cache, [token])
+        s.put([token], priority=priority)
+    s.play("put 1; put 2; put 2")
     for token in (2, 3, 1, 4):
-        cache.match(prompt(cache, [token]))
+        s.hit([token])
     left: list[int] = []
     while len(left) < 4:
-        assert cache.evict(Counts(full=1)).freed == Counts(full=1)
-        left.extend(t for t in prompts if t not in left and shown(cache, [t]) == ".")
+        assert s.evict(full=1) == Counts(full=1)
+        left.extend(t for t in prompts if t not in left and s.see([t], FULL) == ".")
     assert left == VICTIMS[policy]
 
 
 def test_evict_negative_priority_leaves_before_the_default() -> None:
     """A prompt with a negative priority is evicted before one with the default priority."""
-    cache, _ = new_cache(evolve(PLAIN, eviction_policy="priority"))
-    put(cache, [1])
-    put(cache, [2], priority=-1)
-    cache.evict(Counts(1))
-    assert (shown(cache, [1]), shown(cache, [2])) == ("#", ".")
+    s = plain(evolve(PLAIN, eviction_policy="priority"), "put 1")
+    s.put("2", priority=-1)
+    s.evict(1)
+    assert (s.see("1", FULL), s.see("2", FULL)) == ("#", ".")
 
 
 def test_evict_takes_leaves_before_what_they_hang_on() -> None:
     """A node is evicted after the nodes below it, once it is a leaf."""
-    cache, _ = new_cache(evolve(PLAIN, eviction_policy="fifo"))
-    put(cache, [1, 2])
-    put(cache, [8, 9])
-    put(cache, [1, 2, 3])
+    s = plain(evolve(PLAIN, eviction_policy="fifo"), "put 12; put 89; put 123")
     left = []
     for _ in range(3):
-        cache.evict(Counts(full=1))
-        left.append((shown(cache, [1, 2, 3]), shown(cache, [8, 9])))
+        s.evict(full=1)
+        left.append((s.see("123", FULL), s.see("89", FULL)))
     assert left == [("###", ".."), ("##.", ".."), ("...", "..")]
 
 
 def test_evict_stops_at_the_victim_that_was_enough() -> None:
     """Exactly as many leaves as needed are evicted, and the counts are the freed slots."""
-    cache, _ = new_cache(WINDOW)
-    for tokens in ([1, 2], [3, 4], [5, 6]):
-        put(cache, tokens)
-    assert cache.evict(Counts()).freed == Counts()
-    assert cache.evict(Counts(full=3)).freed == Counts(4, 4)
-    assert cache.evict(Counts(full=100)).freed == Counts(2, 2)
-    assert cache.evict(Counts(full=1)).freed == Counts()
-    assert free_slots(cache) == 16
+    s = plain(WINDOW, "put 12; put 34; put 56")
+    assert s.evict() == Counts()
+    assert s.evict(full=3) == Counts(4, 4)
+    assert s.evict(full=100) == Counts(2, 2)
+    assert s.evict(full=1) == Counts()
+    assert s.free_slots()[FULL] == 16
 
 
 def test_evict_counts_what_another_component_freed_on_its_way() -> None:
     """Window slots that were freed with a leaf count, and no more window data is evicted."""
-    cache, _ = new_cache(WINDOW)
-    for tokens in ([1, 2], [3, 4], [5, 6]):
-        put(cache, tokens)
-    assert cache.evict(Counts(full=1, swa=2)).freed == Counts(2, 2)
-    assert cache.evict(Counts(full=1, swa=3)).freed == Counts(4, 4)
+    s = plain(WINDOW, "put 12; put 34; put 56")
+    assert s.evict(full=1, swa=2) == Counts(2, 2)
+    assert s.evict(full=1, swa=3) == Counts(4, 4)
 
 
 def test_evict_of_a_negative_count_is_refused() -> None:
     """A negative count is refused."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
+    s = plain(BOTH, "put 12")
     for counts in (Counts(-1), Counts(1, -1), Counts(1, 1, -1)):
-        with refused(cache, BadArgument):
-            cache.evict(counts)
-        with refused(cache, BadArgument):
-            cache.evict_host(counts)
+        with refused(s.cache, BadArgument):
+            s.cache.evict(counts)
+        with refused(s.cache, BadArgument):
+            s.cache.evict_host(counts)
 
 
 # Window data and mamba states.
@@ -121,55 +99,40 @@ def test_evict_of_a_negative_count_is_refused() -> None:
 
 def test_evict_window_data_inside_the_tree_makes_a_tombstone() -> None:
     """The least recently used window data is evicted alone; its node keeps its full data."""
-    cache, _ = new_cache(WINDOW)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2)
-    assert shown(cache, [1, 2, 3, 4]) == "####"
-    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
+    s = plain(WINDOW, "put 12; put 1234")
+    assert s.evict(swa=1) == Counts(swa=2)
+    assert s.see("1234", FULL, SWA) == "#### ..##"
 
 
 def test_evict_window_data_takes_the_state_that_stands_on_it() -> None:
     """A mamba state is evicted with the window data of its node, and no other state is."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2, mamba=1)
-    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
+    s = plain(BOTH, "put 12; put 1234")
+    assert s.evict(swa=1) == Counts(swa=2, mamba=1)
+    assert s.see("1234", MAMBA) == "...#"
 
 
 def test_evict_state_inside_the_tree_leaves_the_window_data() -> None:
     """A mamba state is evicted without the window data of its node."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(mamba=1)).freed == Counts(mamba=1)
-    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
-    assert shown(cache, [1, 2, 3, 4], SWA) == "####"
+    s = plain(BOTH, "put 12; put 1234")
+    assert s.evict(mamba=1) == Counts(mamba=1)
+    assert s.see("1234", MAMBA, SWA) == "...# ####"
 
 
 @pytest.mark.parametrize("component", Component)
 def test_evict_takes_a_leaf_whole(component: Component) -> None:
     """A leaf that is evicted for one component loses all of them."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
+    s = plain(BOTH, "put 12")
     asked = Counts(**{component.value: 1})
-    assert cache.evict(asked).freed == Counts(2, 2, 1)
-    assert len(cache.snapshot().nodes) == 1
-    assert cache.snapshot().swa_of_full == {}
+    assert s.cache.evict(asked).freed == Counts(2, 2, 1)
+    assert len(s.cache.snapshot().nodes) == 1
+    assert s.cache.snapshot().swa_of_full == {}
 
 
 def test_evict_passes_over_what_is_locked() -> None:
     """Locked data stays, and unlocked data beside it is evicted."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    put(cache, [8, 9])
-    lock(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(16, 16, 8)).freed == Counts(2, 4, 2)
-    assert shown(cache, [1, 2, 3, 4]) == "####"
-    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
-    assert shown(cache, [1, 2, 3, 4], MAMBA) == "...#"
+    s = plain(BOTH, "put 12; put 1234; put 89; lock 1234")
+    assert s.evict(16, 16, 8) == Counts(2, 4, 2)
+    assert s.see("1234", FULL, SWA, MAMBA) == "#### ..## ...#"
 
 
 # Demotion.
@@ -177,45 +140,35 @@ def test_evict_passes_over_what_is_locked() -> None:
 
 def test_evict_leaf_with_a_host_copy_demotes_it() -> None:
     """A leaf with a host copy stays in the tree with its host slots."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    cache.flush()
-    before = [slots_of(cache, [1, 2], c, CPU) for c in (FULL, SWA)]
-    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
-    assert [slots_of(cache, [1, 2], c, CPU) for c in (FULL, SWA)] == before
-    assert shown(cache, [1, 2]) == ".."
-    assert cached_pages(cache, [1, 2]) == 2
+    s = plain(HOST, "put 12; flush")
+    before = [s.slots("12", c, CPU) for c in (FULL, SWA)]
+    assert s.evict(full=1) == Counts(2, 2)
+    assert [s.slots("12", c, CPU) for c in (FULL, SWA)] == before
+    assert s.see("12", FULL) == ".."
+    assert s.hit("12") == 2
 
 
 def test_evict_passes_over_what_is_being_copied() -> None:
     """A leaf is not evicted while its backup is in flight."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    assert cache.evict(Counts(16, 16)).freed == Counts()
-    cache.flush()
-    assert cache.evict(Counts(16, 16)).freed == Counts(2, 2)
+    s = plain(HOST, "put 12")
+    assert s.evict(16, 16) == Counts()
+    s.cache.flush()
+    assert s.evict(16, 16) == Counts(2, 2)
 
 
 def test_evict_parent_of_demoted_pages_takes_its_turn() -> None:
     """A node whose children are on the host only is evicted as a leaf, after them."""
-    cache, _ = new_cache(HOST)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.flush()
+    s = plain(HOST, "put 12; put 1234; flush")
     for left in ("##..", "...."):
-        cache.evict(Counts(full=1))
-        assert shown(cache, [1, 2, 3, 4]) == left
-    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "####"
+        s.evict(full=1)
+        assert s.see("1234", FULL) == left
+    assert s.see("1234", FULL, CPU) == "####"
 
 
 def test_evict_removes_the_last_page_first() -> None:
     """Remove events run from the last page to the first, and name the medium."""
-    cache, _ = new_cache(PLAIN)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3])
-    heard(cache, [1, 2, 3])
-    cache.evict(Counts(full=3))
-    assert heard(cache, [1, 2, 3]) == [("removed", GPU, token) for token in (3, 2, 1)]
+    s = plain(PLAIN, "put 12; put 123; heard; evict full=3")
+    assert s.heard() == "removed GPU 3 2 1"
 
 
 # Write-back.
@@ -223,62 +176,43 @@ def test_evict_removes_the_last_page_first() -> None:
 
 def test_evict_under_write_back_copies_first() -> None:
     """Under write_back an evicted node is stored on the host before it is removed."""
-    cache, _ = new_cache(WRITE_BACK)
-    assert put(cache, [1, 2]).backups == ()
-    heard(cache, [1, 2])
-    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
-    assert heard(cache, [1, 2]) == [
-        ("stored", CPU, 1),
-        ("stored", CPU, 2),
-        ("removed", GPU, 2),
-        ("removed", GPU, 1),
-    ]
-    cache.load_back(prompt(cache, [1, 2]))
-    cache.flush()
-    assert cache.match(prompt(cache, [1, 2])).device_pages == 2
-    assert_right_bytes(cache, [1, 2])
+    s = plain(WRITE_BACK)
+    assert s.put("12").backups == ()
+    s.heard()
+    assert s.evict(full=1) == Counts(2, 2)
+    assert s.heard() == "stored CPU 1 2, removed GPU 2 1"
+    s.play("load 12; flush")
+    assert s.cache.match(s.key("12")).device_pages == 2
+    s.check_bytes("12")
 
 
 def test_evict_under_write_back_copies_window_data_with_its_full_data() -> None:
     """Under write_back a new tombstone's window data is on the host with its full data."""
-    cache, _ = new_cache(WRITE_BACK)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(swa=1)).freed == Counts(swa=2)
-    assert shown(cache, [1, 2, 3, 4], SWA) == "..##"
-    assert shown(cache, [1, 2, 3, 4], SWA, CPU) == "##.."
-    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "##.."
-    assert cached_pages(cache, [1, 2]) == 2
+    s = plain(WRITE_BACK, "put 12; put 1234")
+    assert s.evict(swa=1) == Counts(swa=2)
+    assert s.see("1234", SWA) == "..##"
+    assert s.see("1234", SWA, FULL, CPU) == "##.. ##.."
+    assert s.hit("12") == 2
 
 
 def test_evict_under_write_back_drops_what_hangs_below_when_the_host_is_full() -> None:
     """A leaf that finds no free host slots is deleted together with its host children."""
-    cache, _ = new_cache(evolve(WRITE_BACK, host_slots=Counts(16, 1)))
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3], window_pages=0)
-    cache.evict(Counts(full=1))
-    assert shown(cache, [1, 2, 3]) == "##."
-    assert shown(cache, [1, 2, 3], FULL, CPU) == "..#"
-    cache.take_events()
-    assert cache.evict(Counts(full=1)).freed == Counts(2, 2)
-    assert heard(cache, [1, 2, 3]) == [
-        ("removed", CPU, 3),
-        ("removed", GPU, 2),
-        ("removed", GPU, 1),
-    ]
-    assert len(cache.snapshot().nodes) == 1
-    assert free_slots(cache, FULL, CPU) == 16
+    s = plain(evolve(WRITE_BACK, host_slots=Counts(16, 1)), "put 12; put 123 window=0")
+    s.evict(full=1)
+    assert s.see("123", FULL) == "##."
+    assert s.see("123", FULL, CPU) == "..#"
+    s.heard()
+    assert s.evict(full=1) == Counts(2, 2)
+    assert s.heard() == "removed CPU 3, removed GPU 2 1"
+    assert len(s.cache.snapshot().nodes) == 1
+    assert s.free_slots(CPU)[FULL] == 16
 
 
 def test_evict_under_write_back_keeps_a_leaf_above_what_is_locked() -> None:
     """A leaf without free host slots stays if host data below it is locked; others are evicted."""
-    cache, _ = new_cache(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(2)))
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.evict(Counts(full=1))
-    put(cache, [8, 9])
-    lock(cache, [1, 2, 3, 4])
-    assert cache.evict(Counts(full=4)).freed == Counts(full=2)
-    assert shown(cache, [1, 2, 3, 4]) == "##.."
-    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "..##"
-    assert shown(cache, [8, 9]) == ".."
+    s = plain(evolve(WRITE_BACK, window_tokens=None, host_slots=Counts(2)), "put 12; put 1234")
+    s.play("evict full=1; put 89; lock 1234")
+    assert s.evict(full=4) == Counts(full=2)
+    assert s.see("1234", FULL) == "##.."
+    assert s.see("1234", FULL, CPU) == "..##"
+    assert s.see("89", FULL) == ".."

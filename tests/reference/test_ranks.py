@@ -14,7 +14,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
 from kvcanon.spec.transfer import Arrival, Completion, TransferStatus, arrived_on_all
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, TransferId, make_key
-from scenes import put
+from scenes import Scene
 
 THROUGH = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
 BACK = evolve(THROUGH, write_policy="write_back")
@@ -31,9 +31,14 @@ def new(make: Make, config: CacheConfig = THROUGH, **more: object) -> tuple[Cach
     return make(config, engine, **more), engine
 
 
+def back_up(cache: Cache, *prompts: str) -> list[TransferId]:
+    """Insert prompts; the backup of each, which builds on those before."""
+    return [Scene(cache, ManualEngine()).put(prompt).backups[0] for prompt in prompts]
+
+
 def three(cache: Cache) -> list[TransferId]:
     """Three backups; each builds on the one before."""
-    return [put(cache, tokens).backups[0] for tokens in ([1], [1, 2], [1, 2, 3])]
+    return back_up(cache, "1", "12", "123")
 
 
 @each_cache
@@ -118,14 +123,14 @@ def test_ranks_wait_for_the_copy_that_still_runs() -> None:
 def test_slots_of_a_failed_copy_stay_taken_until_all_ranks_are_done(make: Make) -> None:
     """Rank 0's copy has failed; its slot is not free before that of rank 1 has ended, too."""
     ranks = [new(make), new(make)]
-    (one,) = {put(cache, [1]).backups for cache, _ in ranks}
-    ranks[0][1].fail(one[0])
+    (one,) = {back_up(cache, "1")[0] for cache, _ in ranks}
+    ranks[0][1].fail(one)
     for ended in (False, True):
         if ended:
-            ranks[1][1].acknowledge(one[0])
+            ranks[1][1].acknowledge(one)
         everywhere = arrived_on_all([cache.arrived() for cache, _ in ranks])
         settled = [cache.settle(everywhere).transfers for cache, _ in ranks]
-        assert settled == [((one[0], FAILED),) if ended else ()] * 2
+        assert settled == [((one, FAILED),) if ended else ()] * 2
         free = [len(cache.free_slots(FULL, CPU)) for cache, _ in ranks]
         assert free == [8 if ended else 7] * 2
 
@@ -173,7 +178,7 @@ def test_evictions_that_wait_settle_what_all_ranks_have(make: Make, elsewhere: A
         return [min(each, elsewhere) for each in arrivals]
 
     cache, _ = new(make, BACK, agree=agree)
-    put(cache, [1, 2])
+    Scene(cache, ManualEngine()).put("12")
     assert cache.evict(Counts(2)).freed == Counts(2)
     assert asked == [2]
     there = 2 if elsewhere is Arrival.DONE else 0
@@ -187,7 +192,7 @@ def test_evictions_that_wait_settle_what_all_ranks_have(make: Make, elsewhere: A
 def test_answers_of_agree_are_checked(make: Make, answer: list[int]) -> None:
     """More than was asked, or more than has arrived here, is a bug of the engine."""
     cache, engine = new(make, agree=lambda _: answer)
-    (first,) = put(cache, [1]).backups
+    (first,) = back_up(cache, "1")
     engine.fail(first)
     with pytest.raises(SpecViolation, match="return the least of all ranks for each number"):
         cache.poll()
@@ -205,7 +210,7 @@ def test_an_agreement_that_breaks_off_settles_nothing(make: Make) -> None:
         return arrivals
 
     cache, engine = new(make, agree=agree)
-    (first,) = put(cache, [1]).backups
+    (first,) = back_up(cache, "1")
     engine.acknowledge(first)
     before = cache.snapshot()
     with pytest.raises(TimeoutError, match="rank 2"):

@@ -5,161 +5,156 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Slots
-from scenes import compute, free_slots, new_cache, prompt, put, refused, slots_of
+from scenes import Plain, plain, refused
 
 PLAIN = CacheConfig(device_slots=Counts(8))
 BOTH = CacheConfig(window_tokens=2, mamba=True, device_slots=Counts(8, 6, 2))
 
 
-def held(cache: ReferenceCache, component: Component) -> frozenset[int]:
+def held(s: Plain, component: Component) -> frozenset[int]:
     """Return the device slots that requests hold."""
-    return cache.snapshot().pools[component, GPU].held
+    return s.cache.snapshot().pools[component, GPU].held
 
 
 def test_allocate_takes_free_slots_and_holds_them() -> None:
     """Allocated slots are no longer free, are held, and are allocated only once."""
-    cache, _ = new_cache(BOTH)
-    first, second = cache.allocate(Counts(3, 2, 1)), cache.allocate(Counts(5, 4, 1))
+    s = plain(BOTH)
+    first, second = s.cache.allocate(Counts(3, 2, 1)), s.cache.allocate(Counts(5, 4, 1))
     for component in Component:
         given = (*first[component], *second[component])
         assert len(set(given)) == len(given) == BOTH.device_slots[component]
-        assert held(cache, component) == set(given)
-        assert free_slots(cache, component) == 0
+        assert held(s, component) == set(given)
+        assert s.free_slots()[component] == 0
 
 
 def test_allocate_pairs_window_slots_with_the_last_full_slots() -> None:
     """Window slots are paired with the full slots of the last pages."""
-    cache, _ = new_cache(BOTH)
-    slots = cache.allocate(Counts(4, 2))
+    s = plain(BOTH)
+    slots = s.cache.allocate(Counts(4, 2))
     pairs = dict(zip(slots.full[2:], slots.swa, strict=True))
-    assert cache.snapshot().swa_of_full == pairs
+    assert s.cache.snapshot().swa_of_full == pairs
 
 
 def test_allocate_of_nothing_gives_nothing() -> None:
     """An allocation of no slots returns none."""
-    cache, _ = new_cache(BOTH)
-    assert cache.allocate(Counts()) == Slots()
+    s = plain(BOTH)
+    assert s.cache.allocate(Counts()) == Slots()
 
 
 @pytest.mark.parametrize("counts", [Counts(9), Counts(8, 7), Counts(1, 1, 3)])
 def test_allocate_more_than_is_free_is_refused(counts: Counts) -> None:
     """If one pool is short, the allocation is refused and no pool loses slots."""
-    cache, _ = new_cache(BOTH)
-    with refused(cache, OutOfSlots):
-        cache.allocate(counts)
+    s = plain(BOTH)
+    with refused(s.cache, OutOfSlots):
+        s.cache.allocate(counts)
 
 
 @pytest.mark.parametrize("counts", [Counts(-1), Counts(1, -1), Counts(1, 0, -1), Counts(1, 2)])
 def test_allocate_of_a_senseless_count_is_refused(counts: Counts) -> None:
     """Negative counts, and window slots without pages, are refused."""
-    cache, _ = new_cache(BOTH)
-    with refused(cache, BadArgument):
-        cache.allocate(counts)
+    s = plain(BOTH)
+    with refused(s.cache, BadArgument):
+        s.cache.allocate(counts)
 
 
 @pytest.mark.parametrize("counts", [Counts(1, 1), Counts(1, 0, 1)])
 def test_allocate_of_a_component_that_is_not_there_is_refused(counts: Counts) -> None:
     """Slots of a component that the model lacks are refused."""
-    cache, _ = new_cache(PLAIN)
-    with refused(cache, BadArgument, match="no component"):
-        cache.allocate(counts)
+    s = plain(PLAIN)
+    with refused(s.cache, BadArgument, match="no component"):
+        s.cache.allocate(counts)
 
 
 def test_allocate_never_evicts() -> None:
     """An allocation does not evict."""
-    cache, _ = new_cache(PLAIN)
-    put(cache, [1, 2, 3, 4, 5])
-    with refused(cache, OutOfSlots) as info:
-        cache.allocate(Counts(4))
+    s = plain(PLAIN, "put 12345")
+    with refused(s.cache, OutOfSlots) as info:
+        s.cache.allocate(Counts(4))
     assert (info.value.asked_slots, info.value.free_slots) == (4, 3)
 
 
 def test_free_gives_slots_back() -> None:
     """Freed slots are free and no longer held."""
-    cache, _ = new_cache(BOTH)
-    before = cache.snapshot()
-    slots = cache.allocate(Counts(4, 3, 1))
-    cache.free(slots)
-    after = cache.snapshot()
+    s = plain(BOTH)
+    before = s.cache.snapshot()
+    slots = s.cache.allocate(Counts(4, 3, 1))
+    s.cache.free(slots)
+    after = s.cache.snapshot()
     assert after.swa_of_full == before.swa_of_full
     for component in Component:
-        assert held(cache, component) == frozenset()
-        assert free_slots(cache, component) == BOTH.device_slots[component]
+        assert held(s, component) == frozenset()
+        assert s.free_slots()[component] == BOTH.device_slots[component]
 
 
 def test_free_of_full_slots_ends_their_pairing() -> None:
     """A freed full slot is paired with no window slot."""
-    cache, _ = new_cache(BOTH)
-    slots = cache.allocate(Counts(2, 2))
-    cache.free(Slots(full=slots.full))
-    assert cache.snapshot().swa_of_full == {}
-    assert held(cache, SWA) == set(slots.swa)
-    cache.free(Slots(swa=slots.swa))
-    assert free_slots(cache, SWA) == 6
+    s = plain(BOTH)
+    slots = s.cache.allocate(Counts(2, 2))
+    s.cache.free(Slots(full=slots.full))
+    assert s.cache.snapshot().swa_of_full == {}
+    assert held(s, SWA) == set(slots.swa)
+    s.cache.free(Slots(swa=slots.swa))
+    assert s.free_slots()[SWA] == 6
 
 
 def test_free_of_window_slots_ends_their_pairing() -> None:
     """No full slot is paired with a freed window slot."""
-    cache, _ = new_cache(BOTH)
-    slots = cache.allocate(Counts(3, 3))
-    cache.free(Slots(swa=slots.swa[:2]))
-    assert cache.snapshot().swa_of_full == {slots.full[2]: slots.swa[2]}
+    s = plain(BOTH)
+    slots = s.cache.allocate(Counts(3, 3))
+    s.cache.free(Slots(swa=slots.swa[:2]))
+    assert s.cache.snapshot().swa_of_full == {slots.full[2]: slots.swa[2]}
 
 
 def test_free_of_slots_that_are_not_held_is_refused() -> None:
     """A free of slots that no request holds is refused, and frees none of them."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
-    in_tree = slots_of(cache, [1, 2])[0] or 0
-    mine = cache.allocate(Counts(2, 1))
-    returned = cache.allocate(Counts(1))
-    cache.free(returned)
+    s = plain(BOTH, "put 12")
+    in_tree = s.slots("12")[0] or 0
+    mine = s.cache.allocate(Counts(2, 1))
+    returned = s.cache.allocate(Counts(1))
+    s.cache.free(returned)
     for foreign in (in_tree, returned.full[0], -1, 8, 1 << 40):
-        with refused(cache, SlotNotHeld):
-            cache.free(Slots(full=(*mine.full, foreign)))
-    with refused(cache, SlotNotHeld):
-        cache.free(Slots(mine.full, mine.swa, (0,)))
-    cache.free(mine)
+        with refused(s.cache, SlotNotHeld):
+            s.cache.free(Slots(full=(*mine.full, foreign)))
+    with refused(s.cache, SlotNotHeld):
+        s.cache.free(Slots(mine.full, mine.swa, (0,)))
+    s.cache.free(mine)
 
 
 def test_free_of_a_slot_named_twice_is_refused() -> None:
     """A free with the same slot twice is refused."""
-    cache, _ = new_cache(BOTH)
-    slots = cache.allocate(Counts(2))
-    with refused(cache, BadArgument, match="twice"):
-        cache.free(Slots(full=(slots.full[0], slots.full[1], slots.full[0])))
+    s = plain(BOTH)
+    slots = s.cache.allocate(Counts(2))
+    with refused(s.cache, BadArgument, match="twice"):
+        s.cache.free(Slots(full=(slots.full[0], slots.full[1], slots.full[0])))
 
 
 def test_free_of_a_component_that_is_not_there_is_refused() -> None:
     """A free of slots of a component that the model lacks is refused."""
-    cache, _ = new_cache(PLAIN)
-    with refused(cache, BadArgument, match="no component"):
-        cache.free(Slots(swa=(0,)))
+    s = plain(PLAIN)
+    with refused(s.cache, BadArgument, match="no component"):
+        s.cache.free(Slots(swa=(0,)))
 
 
 def test_slot_that_comes_back_holds_no_bytes_of_its_last_owner() -> None:
     """A reallocated slot has no bytes of its former owner."""
-    cache, _ = new_cache(PLAIN)
-    slots = compute(cache, prompt(cache, [1, 2]))
-    assert cache.read(FULL, GPU, slots.full[0]) != bytes(8)
-    cache.free(slots)
-    assert cache.read(FULL, GPU, slots.full[0]) == bytes(8)
+    s = plain(PLAIN)
+    slots = s.compute("12")
+    assert s.cache.read(FULL, GPU, slots.full[0]) != bytes(8)
+    s.cache.free(slots)
+    assert s.cache.read(FULL, GPU, slots.full[0]) == bytes(8)
 
 
 def test_every_slot_is_counted_once() -> None:
     """Free, held, evictable and protected slots add up to the pool."""
-    cache, _ = new_cache(evolve(BOTH, device_slots=Counts(12, 12, 4)))
-    put(cache, [1, 2, 3, 4])
-    put(cache, [1, 2, 5])
-    cache.lock(prompt(cache, [1, 2, 3, 4]))
-    cache.allocate(Counts(3, 2, 1))
-    usage = cache.snapshot().usage
+    s = plain(evolve(BOTH, device_slots=Counts(12, 12, 4)), "put 1234; put 125")
+    s.cache.lock(s.key("1234"))
+    s.cache.allocate(Counts(3, 2, 1))
+    usage = s.cache.snapshot().usage
     assert [usage[c].evictable for c in Component] == [1, 3, 1]
     assert [usage[c].protected for c in Component] == [4, 2, 1]
-    assert [len(held(cache, c)) for c in Component] == [3, 2, 1]
-    assert [free_slots(cache, c) for c in Component] == [4, 5, 1]
-    assert free_slots(cache, MAMBA) == 1
+    assert [len(held(s, c)) for c in Component] == [3, 2, 1]
+    assert [s.free_slots()[c] for c in Component] == [4, 5, 1]
+    assert s.free_slots()[MAMBA] == 1

@@ -17,7 +17,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
-from scenes import cached_pages, fetch, lock, new_cache, prompt, put
+from scenes import plain
 
 BOTH = CacheConfig(
     window_tokens=3,
@@ -88,27 +88,20 @@ def test_drained_cache_is_empty(policy: WritePolicy) -> None:
 
 def test_snapshot_is_a_value() -> None:
     """A snapshot does not change with the cache, and taking it changes nothing."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2])
-    before = cache.snapshot()
-    assert cache.snapshot() == before
+    s = plain(BOTH, "put 12")
+    before = s.cache.snapshot()
+    assert s.cache.snapshot() == before
     nodes, events = dict(before.nodes), before.events
-    put(cache, [1, 5])
-    cache.flush()
-    cache.take_events()
-    cache.evict(Counts(14, 10, 4))
+    s.play("put 15; flush; heard; evict full=14 swa=10 mamba=4")
     assert (before.nodes, before.events) == (nodes, events)
-    assert cache.snapshot() != before
+    assert s.cache.snapshot() != before
 
 
 def test_snapshot_lists_each_order_of_recency() -> None:
     """An LRU order has exactly the nodes with the data; of two used together the upper first."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2, 3, 4])
-    put(cache, [8])
-    fetch(cache, [6, 7], window_pages=1)
-    assert cached_pages(cache, [1, 2, 3, 4]) == 4
-    state = cache.snapshot()
+    s = plain(BOTH, "put 1234; put 8; fetch 67 window=1")
+    assert s.hit("1234") == 4
+    state = s.cache.snapshot()
 
     def firsts(component: Component, node_ids: tuple[int, ...]) -> list[object]:
         assert all(state.nodes[each][component].anywhere for each in node_ids)
@@ -122,22 +115,18 @@ def test_snapshot_lists_each_order_of_recency() -> None:
 
 def test_snapshot_counts_the_locked_as_protected() -> None:
     """Locked slots are counted as protected, all other slots of the tree as evictable."""
-    cache, _ = new_cache(evolve(BOTH, host_slots=Counts(), write_policy="none", window_tokens=2))
-    put(cache, [1, 2, 3, 4])
-    put(cache, [7])
-    lock(cache, [1, 2, 3, 4])
-    usage = cache.snapshot().usage
+    s = plain(evolve(BOTH, host_slots=Counts(), write_policy="none", window_tokens=2), "put 1234")
+    s.play("put 7; lock 1234")
+    usage = s.cache.snapshot().usage
     assert usage == {FULL: Usage(1, 4), SWA: Usage(3, 2), MAMBA: Usage(1, 1)}
 
 
 def test_snapshot_names_pages_by_their_chain() -> None:
     """After a cut each node has the hashes of its own pages."""
-    cache, _ = new_cache(BOTH)
-    put(cache, [1, 2, 3, 4])
-    put(cache, [1, 2, 5])
-    state = cache.snapshot()
+    s = plain(BOTH, "put 1234; put 125")
+    state = s.cache.snapshot()
     for tokens in ([1, 2, 3, 4], [1, 2, 5]):
-        key = prompt(cache, tokens)
+        key = s.key(tokens)
         names = page_hashes(namespace_seed(key.namespace), key.pages)
         node = next(n for n in state.below_root() if n.pages[-1] == key.pages[-1])
         path = [name for up in reversed([*state.upwards(node)]) for name in up.hashes or ()]

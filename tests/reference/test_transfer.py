@@ -10,20 +10,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Completion, TransferStatus
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, TransferId
-from scenes import (
-    assert_right_bytes,
-    cached_pages,
-    fetch,
-    free_slots,
-    heard,
-    lock,
-    lock_refs,
-    new_cache,
-    node_ends,
-    prompt,
-    put,
-    shown,
-)
+from scenes import Plain, Scene, plain
 
 FULL_ONLY = CacheConfig(
     device_slots=Counts(16), host_slots=Counts(16), write_policy="write_through"
@@ -33,9 +20,9 @@ BOTH = evolve(WINDOW, mamba=True, device_slots=Counts(16, 16, 4), host_slots=Cou
 DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
 
 
-def load(cache: ReferenceCache, tokens: list[int]) -> TransferId:
+def load(s: Plain, prompt: str) -> TransferId:
     """Enqueue the load of a prompt."""
-    transfer_id = cache.load_back(prompt(cache, tokens)).transfer_id
+    transfer_id = s.load(prompt).transfer_id
     assert transfer_id is not None
     return transfer_id
 
@@ -45,45 +32,42 @@ def load(cache: ReferenceCache, tokens: list[int]) -> TransferId:
 
 def test_settle_in_order_of_enqueueing() -> None:
     """Copies settle in the order of their enqueues, whichever is acknowledged first."""
-    cache, engine = new_cache(FULL_ONLY)
-    (first,) = put(cache, [1]).backups
-    (second,) = put(cache, [1, 2]).backups
-    (third,) = put(cache, [1, 2, 3]).backups
-    engine.acknowledge(third)
-    engine.acknowledge(second)
-    assert cache.poll().transfers == ()
-    assert shown(cache, [1, 2, 3], FULL, CPU) == "~~~"
-    engine.acknowledge(first)
-    assert cache.poll().transfers == ((first, DONE), (second, DONE), (third, DONE))
-    assert cache.poll().transfers == ()
-    stored = heard(cache, [1, 2, 3])
-    assert stored[3:] == [("stored", CPU, 1), ("stored", CPU, 2), ("stored", CPU, 3)]
+    s = plain(FULL_ONLY)
+    (first,) = s.put("1").backups
+    (second,) = s.put("12").backups
+    (third,) = s.put("123").backups
+    s.copies.acknowledge(third)
+    s.copies.acknowledge(second)
+    assert s.cache.poll().transfers == ()
+    assert s.see("123", FULL, CPU) == "~~~"
+    s.copies.acknowledge(first)
+    assert s.cache.poll().transfers == ((first, DONE), (second, DONE), (third, DONE))
+    assert s.cache.poll().transfers == ()
+    assert s.heard() == "cleared, stored GPU 1 2 3, stored CPU 1 2 3"
 
 
 def test_settle_each_direction_on_its_own() -> None:
     """A load settles although a backup that was enqueued before it is in flight."""
-    cache, engine = new_cache(FULL_ONLY)
-    fetch(cache, [8, 9])
-    (backup,) = put(cache, [1]).backups
-    loaded = load(cache, [8, 9])
-    engine.acknowledge(loaded)
-    assert cache.poll().transfers == ((loaded, DONE),)
-    engine.acknowledge(backup)
-    assert cache.poll().transfers == ((backup, DONE),)
+    s = plain(FULL_ONLY, "fetch 89")
+    (backup,) = s.put("1").backups
+    loaded = load(s, "89")
+    s.copies.acknowledge(loaded)
+    assert s.cache.poll().transfers == ((loaded, DONE),)
+    s.copies.acknowledge(backup)
+    assert s.cache.poll().transfers == ((backup, DONE),)
 
 
 def test_flush_waits_for_all_copies() -> None:
     """After a flush no copy is in flight, and all have settled."""
-    cache, engine = new_cache(FULL_ONLY)
-    fetch(cache, [8, 9])
-    (first,) = put(cache, [1]).backups
-    (second,) = put(cache, [1, 2]).backups
-    loaded = load(cache, [8, 9])
-    engine.acknowledge(second)
-    cache.poll()
-    assert dict(cache.flush().transfers) == {first: DONE, second: DONE, loaded: DONE}
-    assert (cache.snapshot().transfers, cache.snapshot().holds) == ((), ())
-    assert cache.flush().transfers == ()
+    s = plain(FULL_ONLY, "fetch 89")
+    (first,) = s.put("1").backups
+    (second,) = s.put("12").backups
+    loaded = load(s, "89")
+    s.copies.acknowledge(second)
+    s.cache.poll()
+    assert dict(s.cache.flush().transfers) == {first: DONE, second: DONE, loaded: DONE}
+    assert (s.cache.snapshot().transfers, s.cache.snapshot().holds) == ((), ())
+    assert s.cache.flush().transfers == ()
 
 
 class CarelessEngine(ManualEngine):
@@ -99,16 +83,16 @@ class CarelessEngine(ManualEngine):
 def test_completion_that_nothing_waits_for_is_a_violation() -> None:
     """A second completion of a copy, or one of an unknown copy, raises SpecViolation."""
     engine = CarelessEngine()
-    cache = ReferenceCache(FULL_ONLY, engine)
-    put(cache, [1])
-    (second,) = put(cache, [1, 2]).backups
+    s = Scene(ReferenceCache(FULL_ONLY, engine), engine)
+    s.put("1")
+    (second,) = s.put("12").backups
     for completions in (
         (Completion(second + 100, ok=True),),
         (Completion(second, ok=True), Completion(second, ok=False)),
     ):
-        engine.extra = completions
+        s.copies.extra = completions
         with pytest.raises(SpecViolation, match="completed"):
-            cache.poll()
+            s.cache.poll()
 
 
 # Failure.
@@ -116,173 +100,164 @@ def test_completion_that_nothing_waits_for_is_a_violation() -> None:
 
 def test_failed_backup_leaves_free_slots_and_no_word() -> None:
     """After a failed backup its slots and locks are free, and no event was emitted."""
-    cache, engine = new_cache(BOTH)
-    (backup,) = put(cache, [1, 2]).backups
-    cache.take_events()
-    engine.perform(backup)
-    engine.fail(backup)
-    assert cache.poll().transfers == ((backup, FAILED),)
-    assert [free_slots(cache, c, CPU) for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
-    assert [shown(cache, [1, 2], c, CPU) for c in (FULL, SWA, MAMBA)] == [".."] * 3
-    assert not any(lock_refs(cache, [1, 2]))
-    assert heard(cache, [1, 2]) == []
-    assert cached_pages(cache, [1, 2]) == 2
-    assert len(put(cache, [1, 2]).backups) == 1
+    s = plain(BOTH)
+    (backup,) = s.put("12").backups
+    s.heard()
+    s.copies.perform(backup)
+    s.copies.fail(backup)
+    assert s.cache.poll().transfers == ((backup, FAILED),)
+    assert [s.free_slots(CPU)[c] for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
+    assert [s.see("12", c, CPU) for c in (FULL, SWA, MAMBA)] == [".."] * 3
+    assert s.refs("12", FULL) == "00"
+    assert s.heard() == ""
+    assert s.hit("12") == 2
+    assert len(s.put("12").backups) == 1
 
 
 def test_failed_load_leaves_free_slots_and_the_host_copy() -> None:
     """After a failed load its device slots and locks are free, and the host copy is there."""
-    cache, engine = new_cache(BOTH)
-    fetch(cache, [1, 2], window_pages=2, state=True)
-    loaded = load(cache, [1, 2])
-    cache.take_events()
-    engine.fail(loaded)
-    assert cache.poll().transfers == ((loaded, FAILED),)
-    assert [free_slots(cache, c) for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
-    assert cache.snapshot().swa_of_full == {}
-    assert not any(lock_refs(cache, [1, 2]))
-    assert heard(cache, [1, 2]) == []
-    matched = cache.match(prompt(cache, [1, 2]))
+    s = plain(BOTH, "fetch 12 window=2 state=1")
+    loaded = load(s, "12")
+    s.heard()
+    s.copies.fail(loaded)
+    assert s.cache.poll().transfers == ((loaded, FAILED),)
+    assert [s.free_slots()[c] for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
+    assert s.cache.snapshot().swa_of_full == {}
+    assert s.refs("12", FULL) == "00"
+    assert s.heard() == ""
+    matched = s.cache.match(s.key("12"))
     assert (matched.prefix_pages, matched.device_pages, matched.pending) == (2, 0, ())
-    load(cache, [1, 2])
-    cache.flush()
-    assert_right_bytes(cache, [1, 2])
+    load(s, "12")
+    s.cache.flush()
+    s.check_bytes("12")
 
 
 def test_failed_backup_cancels_those_that_build_on_it() -> None:
     """If the backup of a parent fails, the backups of its children are cancelled."""
-    cache, engine = new_cache(FULL_ONLY)
-    (first,) = put(cache, [1, 2]).backups
-    (below,) = put(cache, [1, 2, 3]).backups
-    (beside,) = put(cache, [8]).backups
-    engine.fail(first)
-    engine.acknowledge(beside)
-    assert cache.poll().transfers == ((first, FAILED),)
-    assert shown(cache, [1, 2, 3], FULL, CPU) == "..."
-    engine.acknowledge(below)
-    assert cache.poll().transfers == ((below, CANCELLED), (beside, DONE))
-    assert shown(cache, [8], FULL, CPU) == "#"
-    assert free_slots(cache, FULL, CPU) == 15
+    s = plain(FULL_ONLY)
+    (first,) = s.put("12").backups
+    (below,) = s.put("123").backups
+    (beside,) = s.put("8").backups
+    s.copies.fail(first)
+    s.copies.acknowledge(beside)
+    assert s.cache.poll().transfers == ((first, FAILED),)
+    assert s.see("123", FULL, CPU) == "..."
+    s.copies.acknowledge(below)
+    assert s.cache.poll().transfers == ((below, CANCELLED), (beside, DONE))
+    assert s.see("8", FULL, CPU) == "#"
+    assert s.free_slots(CPU)[FULL] == 15
 
 
 def test_cancelled_copy_owns_its_targets_until_it_ends() -> None:
     """The targets of a cancelled copy are not free before the engine completes it."""
-    cache, engine = new_cache(evolve(FULL_ONLY, host_slots=Counts(4)))
-    (first,) = put(cache, [1, 2]).backups
-    (below,) = put(cache, [1, 2, 3, 4]).backups
-    engine.fail(first)
-    cache.poll()
-    assert free_slots(cache, FULL, CPU) == 2
-    assert fetch(cache, [8, 9]).placed_pages == 2
-    engine.acknowledge(below)
-    cache.poll()
-    assert free_slots(cache, FULL, CPU) == 2
-    load(cache, [8, 9])
-    cache.flush()
-    assert_right_bytes(cache, [8, 9])
+    s = plain(evolve(FULL_ONLY, host_slots=Counts(4)))
+    (first,) = s.put("12").backups
+    (below,) = s.put("1234").backups
+    s.copies.fail(first)
+    s.cache.poll()
+    assert s.free_slots(CPU)[FULL] == 2
+    assert s.fetch("89").placed_pages == 2
+    s.copies.acknowledge(below)
+    s.cache.poll()
+    assert s.free_slots(CPU)[FULL] == 2
+    load(s, "89")
+    s.cache.flush()
+    s.check_bytes("89")
 
 
 def test_failed_backup_of_a_node_that_was_cut_fails_in_both_parts() -> None:
     """Both parts of a cut node lose a failed copy, and copies below either are cancelled."""
-    cache, engine = new_cache(WINDOW)
-    first, *rest = put(cache, [1, 2, 3, 4], window_pages=2).backups
-    branch = put(cache, [1, 9]).backups
-    assert node_ends(cache, [1, 2, 3, 4]) == [1, 2, 4]
-    engine.fail(first)
-    cache.poll()
-    assert shown(cache, [1, 2, 3, 4], FULL, CPU) == "...."
-    assert shown(cache, [1, 9], FULL, CPU) == ".."
-    settled = cache.flush().transfers
+    s = plain(WINDOW)
+    first, *rest = s.put("1234", window=2).backups
+    branch = s.put("19").backups
+    assert s.ends("1234") == [1, 2, 4]
+    s.copies.fail(first)
+    s.cache.poll()
+    assert s.see("1234", FULL, CPU) == "...."
+    assert s.see("19", FULL, CPU) == ".."
+    settled = s.cache.flush().transfers
     assert settled == tuple((each, CANCELLED) for each in (*rest, *branch))
-    assert free_slots(cache, FULL, CPU) == free_slots(cache, SWA, CPU) == 16
-    assert cached_pages(cache, [1, 2, 3, 4]) == 4
+    assert s.free_slots(CPU)[FULL] == s.free_slots(CPU)[SWA] == 16
+    assert s.hit("1234") == 4
 
 
 def test_failed_backup_cancels_window_data_on_its_way_to_the_same_node() -> None:
     """If the backup of full data fails, that of healed window data of the node is cancelled."""
-    cache, engine = new_cache(WINDOW)
-    (first,) = put(cache, [1, 2], window_pages=0).backups
-    (healed,) = put(cache, [1, 2], start_pages=0).backups
-    engine.fail(first)
-    engine.acknowledge(healed)
-    assert cache.poll().transfers == ((first, FAILED), (healed, CANCELLED))
-    assert shown(cache, [1, 2], SWA, CPU) == ".."
-    assert shown(cache, [1, 2], SWA) == "##"
+    s = plain(WINDOW)
+    (first,) = s.put("12", window=0).backups
+    (healed,) = s.put("12", start=0).backups
+    s.copies.fail(first)
+    s.copies.acknowledge(healed)
+    assert s.cache.poll().transfers == ((first, FAILED), (healed, CANCELLED))
+    assert s.see("12", SWA, CPU) == ".."
+    assert s.see("12", SWA) == "##"
 
 
 def test_failed_window_backup_keeps_the_full_copies() -> None:
     """A failed backup of window data leaves the host copies of full data as they are."""
-    cache, engine = new_cache(WINDOW)
-    put(cache, [1, 2], window_pages=0)
-    cache.flush()
-    (healed,) = put(cache, [1, 2], start_pages=0).backups
-    (below,) = put(cache, [1, 2, 3]).backups
-    engine.fail(healed)
-    engine.acknowledge(below)
-    assert cache.poll().transfers == ((healed, FAILED), (below, DONE))
-    assert shown(cache, [1, 2, 3], FULL, CPU) == "###"
-    assert shown(cache, [1, 2, 3], SWA, CPU) == "..#"
+    s = plain(WINDOW, "put 12 window=0; flush")
+    (healed,) = s.put("12", start=0).backups
+    (below,) = s.put("123").backups
+    s.copies.fail(healed)
+    s.copies.acknowledge(below)
+    assert s.cache.poll().transfers == ((healed, FAILED), (below, DONE))
+    assert s.see("123", FULL, SWA, CPU) == "### ..#"
 
 
 def test_failed_load_cancels_the_window_data_above_it() -> None:
     """If a load of full data fails, the load of window data to these pages is cancelled."""
-    cache, engine = new_cache(WINDOW)
-    fetch(cache, [1, 2], window_pages=2)
-    fetch(cache, [1, 2, 3, 4], start_pages=2, window_pages=2)
-    full = load(cache, [1, 2, 3, 4])
-    window = load(cache, [1, 2])
-    assert (shown(cache, [1, 2, 3, 4]), shown(cache, [1, 2, 3, 4], SWA)) == ("~~~~", "~~~~")
-    engine.fail(full)
-    assert cache.poll().transfers == ((full, FAILED),)
-    assert shown(cache, [1, 2, 3, 4], SWA) == "...."
-    assert free_slots(cache, SWA) == 14
-    engine.acknowledge(window)
-    assert cache.poll().transfers == ((window, CANCELLED),)
-    assert (free_slots(cache, FULL), free_slots(cache, SWA)) == (16, 16)
-    assert cache.snapshot().swa_of_full == {}
-    assert cached_pages(cache, [1, 2, 3, 4]) == 4
+    s = plain(WINDOW, "fetch 12 window=2; fetch 1234 start=2 window=2")
+    full = load(s, "1234")
+    window = load(s, "12")
+    assert (s.see("1234", FULL), s.see("1234", SWA)) == ("~~~~", "~~~~")
+    s.copies.fail(full)
+    assert s.cache.poll().transfers == ((full, FAILED),)
+    assert s.see("1234", SWA) == "...."
+    assert s.free_slots()[SWA] == 14
+    s.copies.acknowledge(window)
+    assert s.cache.poll().transfers == ((window, CANCELLED),)
+    assert (s.free_slots()[FULL], s.free_slots()[SWA]) == (16, 16)
+    assert s.cache.snapshot().swa_of_full == {}
+    assert s.hit("1234") == 4
 
 
 def test_failed_load_cancels_those_that_build_on_it() -> None:
     """If a load fails, loads of pages after it are cancelled."""
-    cache, engine = new_cache(WINDOW)
-    fetch(cache, [1, 2, 3, 4], window_pages=2)
-    first, below = load(cache, [1]), load(cache, [1, 2, 3, 4])
-    engine.acknowledge(below)
-    engine.fail(first)
-    assert cache.poll().transfers == ((first, FAILED), (below, CANCELLED))
-    assert (free_slots(cache, FULL), free_slots(cache, SWA)) == (16, 16)
-    assert cache.snapshot().swa_of_full == {}
+    s = plain(WINDOW, "fetch 1234 window=2")
+    first, below = load(s, "1"), load(s, "1234")
+    s.copies.acknowledge(below)
+    s.copies.fail(first)
+    assert s.cache.poll().transfers == ((first, FAILED), (below, CANCELLED))
+    assert (s.free_slots()[FULL], s.free_slots()[SWA]) == (16, 16)
+    assert s.cache.snapshot().swa_of_full == {}
 
 
 def test_load_again_while_a_cancelled_one_ends() -> None:
     """A load that replaces a cancelled one is not undone when the cancelled one ends."""
-    cache, engine = new_cache(WINDOW)
-    fetch(cache, [1, 2, 3], window_pages=2)
-    first, below = load(cache, [1]), load(cache, [1, 2, 3])
-    engine.fail(first)
-    cache.poll()
-    again = load(cache, [1, 2, 3])
-    engine.acknowledge(again)
-    assert cache.poll().transfers == ()
-    engine.acknowledge(below)
-    assert cache.poll().transfers == ((below, CANCELLED), (again, DONE))
-    assert cache.match(prompt(cache, [1, 2, 3])).device_pages == 3
-    assert_right_bytes(cache, [1, 2, 3])
-    assert (free_slots(cache, FULL), free_slots(cache, SWA)) == (13, 14)
+    s = plain(WINDOW, "fetch 123 window=2")
+    first, below = load(s, "1"), load(s, "123")
+    s.copies.fail(first)
+    s.cache.poll()
+    again = load(s, "123")
+    s.copies.acknowledge(again)
+    assert s.cache.poll().transfers == ()
+    s.copies.acknowledge(below)
+    assert s.cache.poll().transfers == ((below, CANCELLED), (again, DONE))
+    assert s.cache.match(s.key("123")).device_pages == 3
+    s.check_bytes("123")
+    assert (s.free_slots()[FULL], s.free_slots()[SWA]) == (13, 14)
 
 
 def test_failed_load_under_a_request_s_lock_keeps_the_lock() -> None:
     """A failed load does not release a request's lock, which is released correctly later."""
-    cache, engine = new_cache(BOTH)
-    fetch(cache, [1, 2], window_pages=2, state=True)
-    receipt = lock(cache, [1, 2])
-    engine.fail(load(cache, [1, 2]))
-    cache.poll()
-    assert lock_refs(cache, [1, 2]) == [1, 1]
-    assert cache.evict_host(Counts(16, 16, 4)).freed == Counts()
-    cache.unlock(receipt)
-    assert cache.evict_host(Counts(16, 16, 4)).freed == Counts(2, 2, 1)
+    s = plain(BOTH, "fetch 12 window=2 state=1")
+    receipt = s.lock("12")
+    s.copies.fail(load(s, "12"))
+    s.cache.poll()
+    assert s.refs("12", FULL) == "11"
+    assert s.evict_host(16, 16, 4) == Counts()
+    s.cache.unlock(receipt)
+    assert s.evict_host(16, 16, 4) == Counts(2, 2, 1)
 
 
 # Bytes.
@@ -291,38 +266,28 @@ def test_failed_load_under_a_request_s_lock_keeps_the_lock() -> None:
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 def test_bytes_follow_their_page_wherever_it_goes(policy: str) -> None:
     """A page has its own bytes after cuts, backups and loads."""
-    cache, _ = new_cache(evolve(BOTH, write_policy=policy))
-    put(cache, [1, 2, 3, 4, 5], window_pages=3)
-    put(cache, [1, 2, 9])
-    cache.match(prompt(cache, [1, 2, 3, 8]))
+    s = plain(evolve(BOTH, write_policy=policy), "put 12345 window=3; put 129; hit 1238")
     for _ in range(2):
-        cache.flush()
-        cache.evict(Counts(full=16))
-        put(cache, [6, 7, 8])
-        cache.load_back(prompt(cache, [1, 2, 3, 4, 5]))
-        cache.load_back(prompt(cache, [1, 2, 9]))
-        put(cache, [6, 7, 5])
-        cache.flush()
+        s.cache.flush()
+        s.evict(full=16)
+        s.put("678")
+        s.load("12345")
+        s.load("129")
+        s.put("675")
+        s.cache.flush()
         for tokens in ([1, 2, 3, 4, 5], [1, 2, 9], [6, 7, 8], [6, 7, 5]):
-            assert cache.match(prompt(cache, tokens)).device_pages == len(tokens)
-            assert_right_bytes(cache, tokens)
+            assert s.cache.match(s.key(tokens)).device_pages == len(tokens)
+            s.check_bytes(tokens)
 
 
 def test_copy_that_is_made_at_the_last_moment_reads_the_right_bytes() -> None:
     """A copy that is performed late reads the bytes of its own pages."""
-    cache, engine = new_cache(WINDOW)
-    (backup,) = put(cache, [1, 2]).backups
-    put(cache, [1, 5])
-    put(cache, [7, 8])
-    cache.evict(Counts(16, 16))
-    put(cache, [1, 2], start_pages=0)
-    engine.wait(backup)
-    cache.flush()
-    cache.evict(Counts(16, 16))
-    cache.load_back(prompt(cache, [1, 2]))
-    cache.evict_host(Counts(16, 16))
-    fetch(cache, [3, 4], window_pages=2)
-    cache.flush()
-    assert cache.match(prompt(cache, [1, 2])).device_pages == 2
-    assert_right_bytes(cache, [1, 2])
-    assert shown(cache, [1, 2], SWA, GPU) == "##"
+    s = plain(WINDOW)
+    (backup,) = s.put("12").backups
+    s.play("put 15; put 78; evict full=16 swa=16; put 12 start=0")
+    s.copies.wait(backup)
+    s.play("flush; evict full=16 swa=16; load 12; evict_host full=16 swa=16; fetch 34 window=2")
+    s.cache.flush()
+    assert s.cache.match(s.key("12")).device_pages == 2
+    s.check_bytes("12")
+    assert s.see("12", SWA, GPU) == "##"

@@ -1,6 +1,6 @@
 """The table of events: caches emit what it says, row by row, and nothing else.
 
-Each row has a scene of a few calls, and so has the silence of window data and mamba states. Then
+Each row has a play of a few calls, and so has the silence of window data and mamba states. Then
 cases are drawn, and every event in them has its row, its place in the order, its hash and its
 parent.
 """
@@ -8,57 +8,136 @@ parent.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache as remembered
 from itertools import groupby, product
 from typing import get_args
 
 import pytest
+from attrs import evolve, frozen
 
-from emitting import BACK, CACHES, SCENES, THROUGH, Scene, Witness
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Offer, make_subject
+from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.lab.variants.variant import varied
+from kvcanon.spec import operations as op
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.laws import event as chapter
 from kvcanon.spec.laws.emission import EMISSIONS, Emission, Order, emissions, table
 from kvcanon.spec.laws.page_hashes import PageHashes
-from kvcanon.spec.operations import (
-    Allocate,
-    Evict,
-    EvictHost,
-    Flush,
-    Free,
-    Insert,
-    InsertHost,
-    LoadBack,
-    Lock,
-    Match,
-    Operation,
-    TakeEvents,
-    Unlock,
-    UnlockWindow,
-)
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Counts,
-    Medium,
-    Unit,
-    WritePolicy,
-    make_key,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, WritePolicy
 from kvcanon.spec.views import COLUMN, PageRow, Step
 from paths import DOCS
-from scenes import fetch, put
+from scenes import Scene
+from states import EVERYTHING
 
+CACHES = {
+    "reference": load_adapter("reference"),
+    "optimized": load_adapter("optimized"),
+    "loads_announced_early": varied("loads_announced_early", ["loads_announced_early"]),
+    "exclusive_host": varied("exclusive_host", ["exclusive_host"]),
+}
 each_cache = pytest.mark.parametrize("name", CACHES)
+
+
+class Witness(WrappedCache):
+    """A cache that records every step; only this wrapper may call the inner cache."""
+
+    def __init__(self, of: Cache) -> None:
+        super().__init__(of)
+        self.steps: list[Step] = []
+        self._last = of.snapshot()
+
+    def _around(
+        self,
+        operation: op.Operation,
+        call: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        try:
+            return call(*args, **kwargs)
+        finally:
+            before, self._last = self._last, self._cache.snapshot()
+            taken = isinstance(operation, op.TakeEvents)
+            events = () if taken else self._last.events[len(before.events) :]
+            self.steps.append(Step(before, operation, op.Done(), self._last, events))
+
+
+THROUGH = CacheConfig(
+    device_slots=Counts(full=6), host_slots=Counts(full=3), write_policy="write_through"
+)
+WIDE = evolve(THROUGH, host_slots=Counts(full=12))
+BACK = evolve(THROUGH, write_policy="write_back")
+BACK_WIDER = evolve(BACK, host_slots=Counts(full=6))
+BACK_WINDOW = evolve(BACK, window_tokens=2, device_slots=Counts(6, 6))
+
+
+@frozen
+class Play:
+    """Calls, and the events that the last call of kind `sends` emits."""
+
+    sends: type[op.Operation]
+    config: CacheConfig
+    script: str
+    said: str
+    """The events: what happens, the medium, and the tokens of the pages in order."""
+    caches: tuple[str, ...] = tuple(CACHES)
+
+
+CANON, EARLY, EXCLUSIVE = (
+    ("reference", "optimized"),
+    ("loads_announced_early",),
+    ("exclusive_host",),
+)
+DEMOTED = "put 123; flush; evict full=3"
+LOADED = f"{DEMOTED}; load 123"
+BESIDE = f"put 789; flush; evict full=3; {DEMOTED}; put 456; put abc; flush; load 123"
+TWO_NODES = "put 12; put 123; flush; evict full=3"
+BACKED = "removed CPU 3 2 1, stored CPU 4 5 6"
+
+PLAYS = [
+    Play(op.Insert, THROUGH, "put 123", "stored GPU 1 2 3"),
+    Play(op.Insert, THROUGH, "put 1; put 12; flush; evict full=1; put 123", "stored GPU 2 3"),
+    Play(op.Insert, THROUGH, f"{DEMOTED}; put 456", "stored GPU 4 5 6, removed CPU 3 2 1"),
+    Play(op.InsertHost, THROUGH, f"{DEMOTED}; fetch 456", BACKED),
+    Play(op.InsertHost, BACK, "put 12; fetch 123", "stored CPU 1 2 3"),
+    Play(op.Evict, THROUGH, TWO_NODES, "removed GPU 3 2 1"),
+    Play(op.Evict, BACK, TWO_NODES, "stored CPU 3 1 2, removed GPU 3 2 1"),
+    Play(op.Evict, BACK, f"{DEMOTED}; put 456; evict full=3", f"{BACKED}, removed GPU 6 5 4"),
+    Play(
+        op.Evict,
+        BACK_WINDOW,
+        "put 12; put 123 window=0; evict full=1; evict full=2",
+        "removed CPU 3, removed GPU 2 1",
+    ),
+    Play(op.EvictHost, THROUGH, f"{DEMOTED}; evict_host full=3", "removed CPU 3 2 1"),
+    Play(op.LoadBack, WIDE, BESIDE, "removed GPU 6 5 4", CANON),
+    Play(
+        op.LoadBack,
+        BACK_WIDER,
+        BESIDE,
+        "removed CPU 9 8 7, stored CPU 4 5 6, removed GPU 6 5 4",
+        CANON,
+    ),
+    Play(op.LoadBack, THROUGH, LOADED, "", CANON),
+    Play(op.LoadBack, WIDE, BESIDE, "removed GPU 6 5 4, stored GPU 1 2 3", EARLY),
+    Play(op.Flush, THROUGH, f"{LOADED}; flush", "stored GPU 1 2 3", CANON),
+    Play(op.Flush, THROUGH, f"{LOADED}; flush", "", EARLY),
+    Play(op.Flush, BACK, f"{LOADED}; flush", "stored GPU 1 2 3", CANON),
+    Play(op.Flush, BACK, f"{LOADED}; flush", "stored GPU 1 2 3, removed CPU 3 2 1", EXCLUSIVE),
+    Play(op.Poll, THROUGH, f"{LOADED}; fail", "", CANON),
+    Play(op.Poll, THROUGH, f"{LOADED}; fail", "removed GPU 3 2 1", EARLY),
+    Play(op.Flush, THROUGH, "put 123; flush", "stored CPU 1 2 3"),
+    Play(op.Poll, THROUGH, "put 123; fail", ""),
+    Play(op.Reset, THROUGH, "put 123; flush; reset", "cleared"),
+]
 
 
 def row_of(step: Step, event: Event) -> Emission | None:
@@ -70,46 +149,38 @@ def row_of(step: Step, event: Event) -> Emission | None:
     return found[0] if found else None
 
 
-PLAYED = [(name, scene) for scene in SCENES for name in scene.caches]
-each_scene = pytest.mark.parametrize(
-    ("name", "scene"), PLAYED, ids=[f"{scene.play.__name__}-{name}" for name, scene in PLAYED]
+PLAYED = [(name, play) for play in PLAYS for name in play.caches]
+each_play = pytest.mark.parametrize(
+    ("name", "play"), PLAYED, ids=[f"{play.script}-{name}" for name, play in PLAYED]
 )
 
 
-def last_step(name: str, scene: Scene) -> tuple[Step, dict[bytes, Unit]]:
-    """The step that a scene is about, and the token of each page that was stored until then."""
-    subject = make_subject(CACHES[name], scene.config)
+def last_step(name: str, play: Play) -> tuple[Step, str]:
+    """The step that a play is about, and what was heard in it."""
+    subject = make_subject(CACHES[name], play.config)
+    assert subject.copies is not None
     witness = Witness(subject.cache)
-    scene.play(witness, subject)
-    tokens = {
-        event.block_hash: event.page[0]
-        for step in witness.steps
-        for event in step.events
-        if isinstance(event, BlockStored)
-    }
-    return [each for each in witness.steps if isinstance(each.operation, scene.sends)][-1], tokens
+    scene = Scene(witness, subject.copies)
+    scene.play(play.script)
+    steps = list(witness.steps)
+    step = [each for each in steps if isinstance(each.operation, play.sends)][-1]
+    for each in steps:
+        heard = scene.told(each.events)
+        if each is step:
+            return step, heard
+    raise AssertionError
 
 
-@each_scene
-def test_scene_sends_what_it_says(name: str, scene: Scene) -> None:
-    """The operation of a scene emits these events, for these pages, in this order."""
-    step, tokens = last_step(name, scene)
-
-    def of(event: Event) -> tuple[str, str]:
-        if isinstance(event, AllBlocksCleared):
-            return "cleared", ""
-        verb = "stored" if isinstance(event, BlockStored) else "removed"
-        return f"{verb} {event.medium.name}", f" {tokens[event.block_hash]}"
-
-    told = groupby(map(of, step.events), key=lambda each: each[0])
-    said = [verb + "".join(token for _, token in events) for verb, events in told]
-    assert ", ".join(said) == scene.said
+@each_play
+def test_play_sends_what_it_says(name: str, play: Play) -> None:
+    """The operation of a play emits these events, for these pages, in this order."""
+    assert last_step(name, play)[1] == play.said
 
 
-@each_scene
-def test_scene_goes_through_the_rows_in_their_order(name: str, scene: Scene) -> None:
+@each_play
+def test_play_goes_through_the_rows_in_their_order(name: str, play: Play) -> None:
     """The table lists the rows of an operation in the order of its events for a victim."""
-    step, _ = last_step(name, scene)
+    step, _ = last_step(name, play)
     rows = [row_of(step, event) for event in step.events]
     places = [row and EMISSIONS.index(row) for row, _ in groupby(rows)]
     one_victim = len(places) == len(set(places))
@@ -117,9 +188,9 @@ def test_scene_goes_through_the_rows_in_their_order(name: str, scene: Scene) -> 
     assert not one_victim or places == sorted(places, key=str)
 
 
-def test_every_row_has_a_scene() -> None:
-    """Every row of the table has a scene."""
-    steps = [last_step(name, scene)[0] for name, scene in PLAYED]
+def test_every_row_has_a_play() -> None:
+    """Every row of the table has a play."""
+    steps = [last_step(name, play)[0] for name, play in PLAYED]
     rows = {row_of(step, event) for step in steps for event in step.events}
     assert rows == {row for row in EMISSIONS if row.operations}
 
@@ -153,32 +224,17 @@ def moves(step: Step, component: Component, medium: Medium) -> bool:
 @pytest.mark.parametrize("component", [SWA, MAMBA])
 def test_window_data_and_states_are_silent_in_every_cell(name: str, component: Component) -> None:
     """Window data or a mamba state that comes, leaves or is copied alone emits no event."""
-    pools, short = Counts(full=9, swa=9, mamba=4), Counts(**{component.value: 1})
-    config = CacheConfig(
-        window_tokens=2,
-        mamba=True,
-        device_slots=pools,
-        host_slots=pools,
-        write_policy="write_through",
-    )
-    cache = Witness(make_subject(CACHES[name], config).cache)
-    put(cache, [1, 2])
-    put(cache, [1, 2, 3, 4])
-    cache.flush()
-    told = len(cache.snapshot().events)
-    silent = len(cache.steps)
-    cache.evict(short)
-    cache.evict_host(short)
-    put(cache, [1, 2], start_pages=0)
-    cache.flush()
-    cache.match(make_key([1, 2, 3, 4], 1))
-    cache.evict(short)
-    cache.load_back(make_key([1, 2], 1))
-    cache.flush()
-    cache.match(make_key([1, 2, 3, 4], 1))
-    cache.evict(short)
-    cache.evict_host(short)
-    fetch(cache, [1, 2], window_pages=2, state=True)
+    pools = Counts(full=9, swa=9, mamba=4)
+    config = evolve(EVERYTHING, device_slots=pools, host_slots=pools)
+    subject = make_subject(CACHES[name], config)
+    assert subject.copies is not None
+    cache = Witness(subject.cache)
+    scene, short = Scene(cache, subject.copies), f"{component.value}=1"
+    scene.play("put 12; put 1234; flush")
+    told, silent = len(cache.snapshot().events), len(cache.steps)
+    scene.play(f"evict {short}; evict_host {short}; put 12 start=0; flush; hit 1234; evict {short}")
+    scene.play(f"load 12; flush; hit 1234; evict {short}; evict_host {short}")
+    scene.fetch("12", window=2, state=True)
     steps = cache.steps[silent:]
     met = {
         (type(step.operation), medium)
@@ -186,20 +242,20 @@ def test_window_data_and_states_are_silent_in_every_cell(name: str, component: C
         if moves(step, component, medium)
     }
     assert met == {
-        (Insert, GPU),
-        (Insert, CPU),
-        (InsertHost, CPU),
-        (Evict, GPU),
-        (EvictHost, CPU),
-        (LoadBack, GPU),
-        (Flush, GPU),
-        (Flush, CPU),
+        (op.Insert, GPU),
+        (op.Insert, CPU),
+        (op.InsertHost, CPU),
+        (op.Evict, GPU),
+        (op.EvictHost, CPU),
+        (op.LoadBack, GPU),
+        (op.Flush, GPU),
+        (op.Flush, CPU),
     }
     assert not any(moves(step, FULL, medium) for step, medium in product(steps, (GPU, CPU)))
     assert len(cache.snapshot().events) == told
     assert not any(
         emissions(operation, component, config, CACHES[name].profile)
-        for operation in get_args(Operation)
+        for operation in get_args(op.Operation)
     )
 
 
@@ -207,7 +263,7 @@ def test_window_data_and_states_are_silent_in_every_cell(name: str, component: C
 
 CASES = 3
 """Of each write policy."""
-WITHOUT_A_ROW = (Match, Lock, Unlock, UnlockWindow, Allocate, Free, TakeEvents)
+WITHOUT_A_ROW = (op.Match, op.Lock, op.Unlock, op.UnlockWindow, op.Allocate, op.Free, op.TakeEvents)
 
 
 @remembered

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve, fields, frozen
 
-from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.adapter import CopyControl
+from kvcanon.spec import operations as op
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Limit, Profile
 from kvcanon.spec.errors import (
@@ -21,35 +22,13 @@ from kvcanon.spec.errors import (
     SlotNotHeld,
     TransferPending,
 )
-from kvcanon.spec.operations import (
-    Allocate,
-    Evict,
-    EvictHost,
-    Free,
-    HostPayload,
-    Insert,
-    InsertHost,
-    LoadBack,
-    Lock,
-    Match,
-    Operation,
-    Read,
-    Receipt,
-    Refused,
-    Reset,
-    Settle,
-    Unlock,
-    UnlockWindow,
-    Write,
-    method_of,
-)
 from kvcanon.spec.refusals import REFUSALS, cells
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_key
 from kvcanon.spec.views import Step
 from paths import DOCS
-from scenes import BOTH_CACHES, judged_cache, lock, put
+from scenes import BOTH_CACHES, judged
 from states.judging import ask, step
 
 CONFIG = CacheConfig(
@@ -74,11 +53,11 @@ class World:
     """A cache in which every ground can stand."""
 
     cache: Cache
-    copies: WatchedCopies
+    copies: CopyControl
     held: Slots
     """Two pages of a request, with a state."""
-    open_receipt: Receipt
-    spent: Receipt
+    open_receipt: op.Receipt
+    spent: op.Receipt
 
     def settle(self) -> None:
         """End all copies."""
@@ -92,132 +71,127 @@ class World:
 
 def world(name: str) -> World:
     """`WARM` is on the device, `COMING` is being loaded, and a request holds slots."""
-    cache, copies = judged_cache(name, CONFIG)
-    put(cache, [1, 2, 3])
-    cache.flush()
-    cache.evict(Counts(full=3))
-    put(cache, [7, 8])
-    cache.flush()
-    spent = lock(cache, [7, 8])
-    cache.unlock(spent)
-    opened = lock(cache, [7, 8])
-    cache.load_back(COMING)
-    return World(cache, copies, cache.allocate(Counts(2, 2, 1)), opened, spent)
+    s = judged(name, CONFIG, "put 123; flush; evict full=3; put 78; flush")
+    spent = s.lock("78")
+    s.cache.unlock(spent)
+    opened = s.lock("78")
+    s.load("123")
+    return World(s.cache, s.copies, s.cache.allocate(Counts(2, 2, 1)), opened, spent)
 
 
-def call(cache: Cache, asked: Operation) -> object:
+def call(cache: Cache, asked: op.Operation) -> object:
     """A cache's answer to an operation."""
     given = {each.name: getattr(asked, each.name) for each in fields(type(asked))}
-    return getattr(cache, method_of(type(asked)))(**given)
+    return getattr(cache, op.method_of(type(asked)))(**given)
 
 
-Asked = Callable[[World], Operation]
+Asked = Callable[[World], op.Operation]
 
 
 def insert(start: int = 0, counted: int = 0, **slots: tuple[int, ...]) -> Asked:
     """An insert of `NEW` with the slots that the request holds, or others."""
-    return lambda w: Insert(NEW, start, evolve(w.held, **slots), counted)
+    return lambda w: op.Insert(NEW, start, evolve(w.held, **slots), counted)
 
 
 def fetch(start: int = 0, *, full: int = 2, swa: int = 0, size: int = 8) -> Asked:
     """A host insert of `NEW` with so many pages, and slots of so many bytes."""
-    payload = HostPayload((bytes(size),) * full, (bytes(size),) * swa)
-    return lambda _: InsertHost(NEW, start, payload)
+    payload = op.HostPayload((bytes(size),) * full, (bytes(size),) * swa)
+    return lambda _: op.InsertHost(NEW, start, payload)
 
 
 def settle(*oks: int) -> Asked:
     """A settlement of the load in flight, named once or twice, with these outcomes."""
 
-    def asked(w: World) -> Operation:
+    def asked(w: World) -> op.Operation:
         (loading,) = w.copies.open_transfer_ids
         w.copies.acknowledge(loading)
-        return Settle(tuple(Completion(loading, bool(ok)) for ok in oks))
+        return op.Settle(tuple(Completion(loading, bool(ok)) for ok in oks))
 
     return asked
 
 
 REFUSED: list[tuple[type[CacheError], Asked]] = [
-    (BadArgument, lambda _: Match(WIDE)),
-    (BadArgument, lambda _: Match(PAIRS)),
-    (BadArgument, lambda _: Lock(WIDE)),
-    (PrefixNotCached, lambda _: Lock(NEW)),
-    (ReceiptSpent, lambda w: Unlock(w.spent)),
-    (ReceiptSpent, lambda w: Unlock(evolve(w.open_receipt, key=COMING))),
-    (ReceiptSpent, lambda w: UnlockWindow(w.spent)),
-    (BadArgument, lambda _: Allocate(Counts(-1))),
-    (BadArgument, lambda _: Allocate(Counts(1, 2))),
-    (OutOfSlots, lambda _: Allocate(Counts(12))),
-    (OutOfSlots, lambda _: Allocate(Counts(mamba=5))),
-    (BadArgument, lambda w: Free(Slots(w.held.full[:1] * 2))),
-    (SlotNotHeld, lambda w: Free(Slots((*w.held.full, 11)))),
+    (BadArgument, lambda _: op.Match(WIDE)),
+    (BadArgument, lambda _: op.Match(PAIRS)),
+    (BadArgument, lambda _: op.Lock(WIDE)),
+    (PrefixNotCached, lambda _: op.Lock(NEW)),
+    (ReceiptSpent, lambda w: op.Unlock(w.spent)),
+    (ReceiptSpent, lambda w: op.Unlock(evolve(w.open_receipt, key=COMING))),
+    (ReceiptSpent, lambda w: op.UnlockWindow(w.spent)),
+    (BadArgument, lambda _: op.Allocate(Counts(-1))),
+    (BadArgument, lambda _: op.Allocate(Counts(1, 2))),
+    (OutOfSlots, lambda _: op.Allocate(Counts(12))),
+    (OutOfSlots, lambda _: op.Allocate(Counts(mamba=5))),
+    (BadArgument, lambda w: op.Free(Slots(w.held.full[:1] * 2))),
+    (SlotNotHeld, lambda w: op.Free(Slots((*w.held.full, 11)))),
     (BadArgument, insert(start=-1)),
     (BadArgument, insert(start=3)),
     (BadArgument, insert(counted=3)),
     (BadArgument, insert(full=())),
     (BadArgument, insert(mamba=(0, 1))),
     (BadArgument, insert(swa=())),
-    (BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, full=w.held.full[::-1]))),
-    (BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, full=w.held.full[:1] * 2))),
-    (BadArgument, lambda w: Insert(WIDE, 0, Slots(w.held.full[:1], w.held.swa[:1]))),
+    (BadArgument, lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[::-1]))),
+    (BadArgument, lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[:1] * 2))),
+    (BadArgument, lambda w: op.Insert(WIDE, 0, Slots(w.held.full[:1], w.held.swa[:1]))),
     (SlotNotHeld, insert(mamba=(4,))),
-    (PrefixNotCached, lambda _: Insert(NEW, 2, Slots())),
-    (TransferPending, lambda w: Insert(COMING.prefix(2), 0, w.held)),
-    (BadArgument, lambda _: Evict(Counts(-1))),
-    (BadArgument, lambda _: EvictHost(Counts(swa=-1))),
-    (BadArgument, lambda _: LoadBack(WARM, -1)),
-    (BadArgument, lambda _: LoadBack(WIDE)),
-    (PrefixNotCached, lambda _: LoadBack(NEW)),
+    (PrefixNotCached, lambda _: op.Insert(NEW, 2, Slots())),
+    (TransferPending, lambda w: op.Insert(COMING.prefix(2), 0, w.held)),
+    (BadArgument, lambda _: op.Evict(Counts(-1))),
+    (BadArgument, lambda _: op.EvictHost(Counts(swa=-1))),
+    (BadArgument, lambda _: op.LoadBack(WARM, -1)),
+    (BadArgument, lambda _: op.LoadBack(WIDE)),
+    (PrefixNotCached, lambda _: op.LoadBack(NEW)),
     (BadArgument, fetch(start=3)),
     (BadArgument, fetch(full=1)),
     (BadArgument, fetch(swa=3)),
     (BadArgument, fetch(size=7)),
-    (BadArgument, lambda _: InsertHost(WIDE, 0, HostPayload((BYTES,)))),
+    (BadArgument, lambda _: op.InsertHost(WIDE, 0, op.HostPayload((BYTES,)))),
     (PrefixNotCached, fetch(start=1, full=1)),
-    (BadArgument, lambda _: Settle((Completion(999, ok=True),))),
+    (BadArgument, lambda _: op.Settle((Completion(999, ok=True),))),
     (BadArgument, settle(1, 1)),
-    (CacheBusy, lambda _: Reset()),
-    (BadArgument, lambda w: Write(FULL, w.held.full[0], BYTES[1:])),
-    (SlotNotHeld, lambda w: Write(FULL, 11, BYTES)),
-    (SlotNotHeld, lambda w: Write(MAMBA, 4, BYTES)),
-    (BadArgument, lambda _: Read(FULL, CPU, 8)),
-    (BadArgument, lambda _: Read(SWA, GPU, -1)),
+    (CacheBusy, lambda _: op.Reset()),
+    (BadArgument, lambda w: op.Write(FULL, w.held.full[0], BYTES[1:])),
+    (SlotNotHeld, lambda w: op.Write(FULL, 11, BYTES)),
+    (SlotNotHeld, lambda w: op.Write(MAMBA, 4, BYTES)),
+    (BadArgument, lambda _: op.Read(FULL, CPU, 8)),
+    (BadArgument, lambda _: op.Read(SWA, GPU, -1)),
 ]
 """Calls for whose refusal a ground stands in the world, each with its error."""
 
 
-def coming_later(w: World) -> Operation:
+def coming_later(w: World) -> op.Operation:
     """The insert that had to wait for a load-back, once that has ended."""
     w.settle()
-    return Insert(COMING, 3, Slots())
+    return op.Insert(COMING, 3, Slots())
 
 
-def reset_at_rest(w: World) -> Operation:
+def reset_at_rest(w: World) -> op.Operation:
     """A reset of an idle cache."""
     w.rest()
-    return Reset()
+    return op.Reset()
 
 
 SERVED: list[Asked] = [
-    lambda _: Match(NEW),
-    lambda _: Match(COMING),
-    lambda _: Lock(COMING),
-    lambda w: Unlock(w.open_receipt),
-    lambda w: UnlockWindow(w.open_receipt),
-    lambda _: Allocate(Counts()),
-    lambda _: Allocate(Counts(5, 5, 1)),
-    lambda w: Free(w.held),
+    lambda _: op.Match(NEW),
+    lambda _: op.Match(COMING),
+    lambda _: op.Lock(COMING),
+    lambda w: op.Unlock(w.open_receipt),
+    lambda w: op.UnlockWindow(w.open_receipt),
+    lambda _: op.Allocate(Counts()),
+    lambda _: op.Allocate(Counts(5, 5, 1)),
+    lambda w: op.Free(w.held),
     insert(),
     coming_later,
-    lambda _: Evict(Counts(99)),
-    lambda _: EvictHost(Counts(99)),
-    lambda _: LoadBack(COMING, 0),
-    lambda _: LoadBack(WARM),
+    lambda _: op.Evict(Counts(99)),
+    lambda _: op.EvictHost(Counts(99)),
+    lambda _: op.LoadBack(COMING, 0),
+    lambda _: op.LoadBack(WARM),
     fetch(),
-    lambda _: InsertHost(COMING, 3, HostPayload()),
-    lambda _: Settle(()),
+    lambda _: op.InsertHost(COMING, 3, op.HostPayload()),
+    lambda _: op.Settle(()),
     reset_at_rest,
-    lambda w: Write(SWA, w.held.swa[1], BYTES),
-    lambda _: Read(MAMBA, CPU, 3),
+    lambda w: op.Write(SWA, w.held.swa[1], BYTES),
+    lambda _: op.Read(MAMBA, CPU, 3),
 ]
 """Calls against which no ground stands."""
 
@@ -231,7 +205,7 @@ def test_every_cell_of_the_table_is_tried() -> None:
     """Every ground of the table is tried."""
     w = world("reference")
     tried = {(type(asked(w)), error) for error, asked in REFUSED}
-    by_profile = {(LoadBack, TransferPending)}
+    by_profile = {(op.LoadBack, TransferPending)}
     assert tried | by_profile == {
         (operation, error) for operation, row in REFUSALS.items() for error in row
     }
@@ -250,7 +224,7 @@ def test_a_call_is_refused_where_a_ground_stands(
     before = w.cache.snapshot()
     with pytest.raises(error) as raised:
         call(w.cache, operation)
-    assert of_refusals(step(before, operation, before, Refused(raised.value))) == []
+    assert of_refusals(step(before, operation, before, op.Refused(raised.value))) == []
     said = of_refusals(step(before, operation, before))
     assert any(f"must be refused with {error.__name__}: " in text for text in said)
 
@@ -265,7 +239,7 @@ def test_a_call_is_served_where_no_ground_stands(name: str, asked: Asked) -> Non
     call(w.cache, operation)
     assert of_refusals(step(before, operation, before)) == []
     for error in REFUSALS[type(operation)]:
-        (text,) = of_refusals(step(before, operation, before, Refused(made(error))))
+        (text,) = of_refusals(step(before, operation, before, op.Refused(made(error))))
         assert "but this is not so: " in text
 
 
@@ -277,19 +251,19 @@ def made(error: type[CacheError]) -> CacheError:
 
 def test_what_the_cache_has_not_is_refused() -> None:
     """A cache without a window, states and host tier refuses slots and data for them."""
-    cache, _ = judged_cache("reference", PLAIN)
+    cache = judged("reference", PLAIN).cache
     (slot,) = cache.allocate(Counts(1)).full
     for asked in (
-        Allocate(Counts(1, 1)),
-        Allocate(Counts(mamba=1)),
-        Free(Slots((slot,), mamba=(0,))),
-        Insert(NEW.prefix(1), 0, Slots((slot,), mamba=(0,))),
-        InsertHost(NEW, 0, HostPayload((BYTES,) * 2)),
+        op.Allocate(Counts(1, 1)),
+        op.Allocate(Counts(mamba=1)),
+        op.Free(Slots((slot,), mamba=(0,))),
+        op.Insert(NEW.prefix(1), 0, Slots((slot,), mamba=(0,))),
+        op.InsertHost(NEW, 0, op.HostPayload((BYTES,) * 2)),
     ):
         with pytest.raises(BadArgument) as raised:
             call(cache, asked)
         state = cache.snapshot()
-        assert of_refusals(step(state, asked, state, Refused(raised.value))) == []
+        assert of_refusals(step(state, asked, state, op.Refused(raised.value))) == []
         assert "must be refused with BadArgument" in of_refusals(step(state, asked, state))[0]
 
 
@@ -305,13 +279,13 @@ def limited(limit: Limit) -> tuple[Snapshot, World]:
 INSIDE = WARM.prefix(1)
 """A key that ends inside a node."""
 AT_LIMITS: list[tuple[Limit, type[CacheError], Asked]] = [
-    (Limit.NODE_HANDLES, BadArgument, lambda _: Lock(INSIDE)),
-    (Limit.NODE_HANDLES, BadArgument, lambda _: LoadBack(INSIDE)),
-    (Limit.NODE_HANDLES, BadArgument, lambda w: Insert(make_key([7, 9, 9], 1), 1, w.held)),
-    (Limit.NO_QUOTA, BadArgument, lambda _: LoadBack(WARM, 3)),
-    (Limit.ONE_LOAD, TransferPending, lambda _: LoadBack(WARM)),
-    (Limit.PAIRS_TOGETHER, BadArgument, lambda w: Free(Slots(w.held.full))),
-    (Limit.STATE_WITH_INSERT, BadArgument, lambda w: Insert(NEW, 0, evolve(w.held, mamba=()))),
+    (Limit.NODE_HANDLES, BadArgument, lambda _: op.Lock(INSIDE)),
+    (Limit.NODE_HANDLES, BadArgument, lambda _: op.LoadBack(INSIDE)),
+    (Limit.NODE_HANDLES, BadArgument, lambda w: op.Insert(make_key([7, 9, 9], 1), 1, w.held)),
+    (Limit.NO_QUOTA, BadArgument, lambda _: op.LoadBack(WARM, 3)),
+    (Limit.ONE_LOAD, TransferPending, lambda _: op.LoadBack(WARM)),
+    (Limit.PAIRS_TOGETHER, BadArgument, lambda w: op.Free(Slots(w.held.full))),
+    (Limit.STATE_WITH_INSERT, BadArgument, lambda w: op.Insert(NEW, 0, evolve(w.held, mamba=()))),
 ]
 
 
@@ -319,7 +293,7 @@ AT_LIMITS: list[tuple[Limit, type[CacheError], Asked]] = [
 def test_a_limit_permits_a_refusal(limit: Limit, error: type[CacheError], asked: Asked) -> None:
     """A declared limit permits a refusal and does not demand it; without it, it is reported."""
     state, w = limited(limit)
-    operation, refused = asked(w), Refused(made(error))
+    operation, refused = asked(w), op.Refused(made(error))
     assert of_refusals(step(state, operation, state, refused)) == []
     assert of_refusals(step(state, operation, state)) == []
     bare = evolve(state, profile=Profile())
@@ -331,10 +305,16 @@ def test_a_limit_permits_a_refusal(limit: Limit, error: type[CacheError], asked:
 def test_a_limit_excuses_no_other_refusal(limit: Limit) -> None:
     """A declared limit excuses no other refusal."""
     state, w = limited(limit)
-    for asked in (Match(WARM), Lock(WARM), LoadBack(WARM), Insert(NEW, 0, w.held), Free(w.held)):
-        expected = limit is Limit.ONE_LOAD and isinstance(asked, LoadBack)
+    for asked in (
+        op.Match(WARM),
+        op.Lock(WARM),
+        op.LoadBack(WARM),
+        op.Insert(NEW, 0, w.held),
+        op.Free(w.held),
+    ):
+        expected = limit is Limit.ONE_LOAD and isinstance(asked, op.LoadBack)
         for error in REFUSALS[type(asked)]:
-            said = of_refusals(step(state, asked, state, Refused(made(error))))
+            said = of_refusals(step(state, asked, state, op.Refused(made(error))))
             assert (said == []) is (expected and error is TransferPending)
 
 
@@ -347,7 +327,7 @@ def test_table_stands_in_the_docs() -> None:
     """docs/refusals.md has the table that `kvcanon laws --refusals` prints."""
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
     assert rows == cells()
-    never = [method_of(operation) for operation, row in REFUSALS.items() if not row]
+    never = [op.method_of(operation) for operation, row in REFUSALS.items() if not row]
     assert "`" + "`, `".join(never[:-1]) + f"` and `{never[-1]}` are never refused." in PAGE
 
 

@@ -12,10 +12,11 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Kind, Need, judge
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot
-from kvcanon.spec.types import MAMBA, Counts, WritePolicy, make_key
+from kvcanon.spec.types import MAMBA, Counts, WritePolicy
 from kvcanon.spec.views import Step
 from planting import steps_of
-from scenes import fetch, lock, put
+from scenes import Scene
+from states import EVERYTHING
 
 BROKEN_STEPS = 250
 OF_STEPS = [
@@ -25,37 +26,25 @@ OF_STEPS = [
 
 def config(policy: WritePolicy) -> CacheConfig:
     """A small cache, so that everything is evicted sooner or later."""
-    return CacheConfig(
-        window_tokens=2,
-        mamba=True,
-        device_slots=Counts(12, 12, 6),
-        host_slots=Counts(8, 6, 4),
-        write_policy=policy,
-    )
+    device, host = Counts(12, 12, 6), Counts(8, 6, 4)
+    return evolve(EVERYTHING, device_slots=device, host_slots=host, write_policy=policy)
 
 
 def everything(cache: Cache, engine: ManualEngine) -> None:
     """Each operation at least once, with copies that succeed and one that fails."""
-    put(cache, [1, 2, 3, 4])
-    put(cache, [1, 2, 5])
+    s = Scene(cache, engine)
+    s.play("put 1234; put 125")
     for transfer_id in engine.open_transfer_ids[1:]:
         engine.acknowledge(transfer_id)
     for transfer_id in engine.open_transfer_ids:
         engine.fail(transfer_id)
-    cache.poll()
-    put(cache, [1, 2, 3, 4])
-    cache.flush()
-    receipt = lock(cache, [1, 2])
-    cache.evict(Counts(4, 2, 1))
+    s.play("poll; put 1234; flush")
+    receipt = s.lock("12")
+    s.evict(4, 2, 1)
     cache.unlock_window(receipt)
-    fetch(cache, [7, 8, 9], window_pages=2, state=True)
-    cache.load_back(make_key([7, 8], 1))
-    cache.match(make_key([7, 8, 9], 1))
-    cache.flush()
+    s.play("fetch 789 window=2 state=1; load 78; hit 789; flush")
     cache.unlock(receipt)
-    cache.evict_host(Counts(2, 1, 1))
-    cache.evict(Counts(8))
-    cache.reset()
+    s.play("evict_host full=2 swa=1 mamba=1; evict full=8; reset")
 
 
 def broken(state: Snapshot, random: Random) -> Snapshot:
