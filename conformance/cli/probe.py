@@ -2,40 +2,147 @@
 
 from __future__ import annotations
 
-from kvcanon.conformance.cli import probe_options as given
-from kvcanon.conformance.cli.files import require_files
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+from attrs import asdict, evolve
+
+from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.files import require_files, write_file
 from kvcanon.conformance.cli.live_options import IgnoreOption, ignored_laws, require_live
-from kvcanon.conformance.cli.probe_run import ProbeOptions, named_rounds, run_probe
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    print_json,
+    print_title,
+    signs_of_life,
+)
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN
-from kvcanon.conformance.probe.discovery import ApiName
+from kvcanon.conformance.probe.discovery import ApiName, api_of
+from kvcanon.conformance.probe.findings import ProbeFinding
+from kvcanon.conformance.probe.player import ProbePlayer
+from kvcanon.conformance.probe.premises import with_options
+from kvcanon.conformance.probe.report_text import report_json, report_lines
+from kvcanon.conformance.probe.repro_script import script_of
+from kvcanon.conformance.probe.rounds import ROUNDS
+from kvcanon.conformance.probe.served_log import logged_request
+from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
+from kvcanon.conformance.probe.sharing import SentRequest
+from kvcanon.conformance.probe.talk import ProbeRequest
+from kvcanon.conformance.probe.transport import EngineAddress, ServerProblem, address_of
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.probe.beside import StreamBeside
+
+_NO_EXTRA_KEYS = (
+    "extra_key: it is not sent beside the stream, since SGLang leaves it out of hashes and events, "
+    "and blocks of two keys are one to a router; it is without --events"
+)
+
+Url: TypeAlias = Annotated[str, typer.Argument(help="The server, as http://127.0.0.1:30000.")]
+Api: TypeAlias = Annotated[
+    ApiName, typer.Option(help="The server's interface; auto asks the server.")
+]
+Model: TypeAlias = Annotated[
+    str, typer.Option(help="The model to ask, if an OpenAI interface lists several.")
+]
+ApiKey: TypeAlias = Annotated[
+    str, typer.Option(envvar="KVCANON_API_KEY", help="The key that the server asks for.")
+]
+Events: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Its KV events, as tcp://127.0.0.1:5557: compared with its answers."),
+]
+Replay: TypeAlias = Annotated[
+    str | None, typer.Option(help="With --events: the replay endpoint of the publisher.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option(help="The seed of all prompts.")]
+Seconds: TypeAlias = Annotated[
+    float, typer.Option(min=1, help="No request begins after so many seconds.")
+]
+Requests: TypeAlias = Annotated[int, typer.Option(min=1, help="The most requests.")]
+Only: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME,...", help="Play these rounds only, and repeats.")
+]
+Flush: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--flush",
+        help="Where a server takes no salts, empty its cache before prompts: never while others "
+        "use it.",
+    ),
+]
+Window: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=0, help="Tokens of the sliding window; 0 if no layer has one or a state."),
+]
+PageTokens: TypeAlias = Annotated[
+    int | None, typer.Option("--page", min=1, help="Tokens of a page, or block.")
+]
+PoolTokens: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Tokens that fit into the cache on the device.")
+]
+HostTier: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--host-tier/--no-host-tier", help="Whether prompts are also kept elsewhere."),
+]
+Margin: TypeAlias = Annotated[
+    float, typer.Option(min=0, help="The most that rounding changes a log-probability.")
+]
+Vocabulary: TypeAlias = Annotated[
+    int, typer.Option(min=16, help="Prompts are drawn of token ids below this.")
+]
+Timeout: TypeAlias = Annotated[
+    float, typer.Option(min=0.1, max=86_400, help="Seconds for one answer.")
+]
+ScriptFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the requests that show the first finding."),
+]
+RecordFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --events: write them, for `kvcanon audit`."),
+]
+LogFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write prompts and cached tokens, for `kvcanon audit --served`."
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def probe_command(
-    url: given.Url,
+    url: Url,
     *,
-    api: given.Api = ApiName.AUTO,
-    model: given.Model = "",
-    api_key: given.ApiKey = "",
-    events: given.Events = None,
-    replay: given.Replay = None,
+    api: Api = ApiName.AUTO,
+    model: Model = "",
+    api_key: ApiKey = "",
+    events: Events = None,
+    replay: Replay = None,
     ignore: IgnoreOption = None,
-    seed: given.Seed = 0,
-    seconds: given.Seconds = 55.0,
-    requests: given.Requests = 1000,
-    only: given.Only = "",
-    flush: given.Flush = False,
-    window: given.Window = None,
-    page: given.PageTokens = None,
-    pool_tokens: given.PoolTokens = None,
-    host_tier: given.HostTier = None,
-    margin: given.Margin = USUAL_MARGIN,
-    vocabulary: given.Vocabulary = 256,
-    timeout: given.Timeout = 60.0,
-    script: given.ScriptFile = None,
-    record: given.RecordFile = None,
-    log: given.LogFile = None,
-    as_json: given.AsJson = False,
+    seed: Seed = 0,
+    seconds: Seconds = 55.0,
+    requests: Requests = 1000,
+    only: Only = "",
+    flush: Flush = False,
+    window: Window = None,
+    page: PageTokens = None,
+    pool_tokens: PoolTokens = None,
+    host_tier: HostTier = None,
+    margin: Margin = USUAL_MARGIN,
+    vocabulary: Vocabulary = 256,
+    timeout: Timeout = 60.0,
+    script: ScriptFile = None,
+    record: RecordFile = None,
+    log: LogFile = None,
+    as_json: AsJson = False,
 ) -> int:
     """Judge a running engine: its tokens, its cached tokens, its namespaces and its KV events.
 
@@ -49,29 +156,137 @@ def probe_command(
             raise UsageError(f"{name} is about KV events; give their address by --events")
     if events is not None:
         require_live()
-    options = ProbeOptions(
-        url=url,
-        api=api,
-        model=model,
-        api_key=api_key,
-        events=events,
-        replay=replay,
-        ignored=ignored_laws(ignore),
-        seed=seed,
-        seconds=seconds,
-        requests=requests,
-        only=named_rounds(only),
-        flush=flush,
-        window=window,
-        page=page,
-        pool_tokens=pool_tokens,
-        host_tier=host_tier,
-        margin=margin,
-        vocabulary=vocabulary,
-        timeout=timeout,
-        script=script,
-        record=record,
-        log=log,
-        as_json=as_json,
+    ignored = ignored_laws(ignore)
+    rounds = _named_rounds(only)
+    limits = ProbeLimits(seed, seconds, requests, margin, vocabulary, flush, rounds)
+    address = address_of(url, api_key, timeout)
+    player = _player(address, api, model, limits)
+    player.facts = with_options(
+        player.facts, window=window, pool_tokens=pool_tokens, page_size=page, host=host_tier
     )
-    return run_probe(options)
+    with ExitStack() as stack:
+        beside = None
+        if events is not None:
+            beside = _beside(events, replay, ignored, record, stack)
+        if log is not None:
+            player.log = _log(log, stack)
+        result = _probed(player, limits, beside, str(events))
+    sums = None if beside is None else asdict(beside.sums)
+    if as_json:
+        print_json(report_json(result, seed, sums))
+    else:
+        out = ReportConsole()
+        print_title(out, "kvcanon probe", f"{address.url}  seed {seed}")
+        for line in report_lines(result, sums):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+    # A disk may be full, which must not take the report with it.
+    if script is not None:
+        _write_script(script, address, result, margin)
+    return BROKEN if result.shown else 0
+
+
+def _named_rounds(given: str) -> frozenset[str]:
+    """The names of rounds between commas. Raises: UsageError."""
+    names = frozenset(name.strip() for name in given.split(",") if name.strip())
+    known = [each.name for each in ROUNDS]
+    for name in sorted(names - set(known)):
+        raise UsageError(f"--only {name}: there is no such round; choose of {', '.join(known)}")
+    return names
+
+
+def _player(address: EngineAddress, api: ApiName, model: str, limits: ProbeLimits) -> ProbePlayer:
+    """Ask the server what it is. Raises: UsageError."""
+    run = f"kvcanon-{limits.seed}-{time.time_ns() // 1000:x}-{os.getpid():x}"
+    try:
+        engine = api_of(address, api, run, model)
+        facts = engine.facts()
+    except ServerProblem as problem:
+        raise UsageError(str(problem)) from problem
+    return ProbePlayer(engine, facts, run, time.monotonic() + limits.seconds, limits.requests)
+
+
+def _beside(
+    events: str,
+    replay: str | None,
+    ignored: frozenset[str],
+    record: Path | None,
+    stack: ExitStack,
+) -> StreamBeside:
+    """Connect to the events of the server. Raises: UsageError."""
+    # The extra `live` may be missing, and the command works without it.
+    from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
+    from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
+    from kvcanon.live.frames import Source  # noqa: PLC0415
+
+    try:
+        return stack.enter_context(stream_beside(Source(events, replay), ignored, record))
+    except BadEndpoint as error:
+        raise UsageError(str(error)) from error
+
+
+def _log(path: Path, stack: ExitStack) -> Callable[[ProbeRequest, SentRequest], None]:
+    """Write each request as a line of JSON, at once, so that a full disk shows soon."""
+    file = stack.enter_context(path.open("wb", buffering=0))
+
+    def write(real: ProbeRequest, sent: SentRequest) -> None:
+        line = logged_request(real, sent)
+        if line is not None:
+            try:
+                file.write(json.dumps(line).encode() + b"\n")
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+
+    return write
+
+
+def _probed(
+    player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None, events: str
+) -> ProbeResult:
+    """Play the rounds. Raises: UsageError."""
+
+    def found_beside() -> Sequence[ProbeFinding]:
+        return () if beside is None else beside.take_found(events, sent=player.computed > 0)
+
+    if beside is not None:
+        player.beside = beside
+        if player.facts.extra_keys:
+            said = (*player.facts.not_said, _NO_EXTRA_KEYS)
+            player.facts = evolve(player.facts, extra_keys=False, not_said=said)
+    # To connect to the stream took time.
+    player.deadline = time.monotonic() + limits.seconds
+    try:
+        with signs_of_life() as note:
+
+            def say(round_name: str) -> None:
+                sent = limits.requests - player.requests_left
+                note(f"{round_name}, requests so far", sent, None)
+
+            result = ProbeSession(player, limits, found_beside, say).run()
+    except ServerProblem as problem:
+        raise UsageError(str(problem)) from problem
+    if beside is not None:
+        _note_beside(beside, result)
+    return result
+
+
+def _note_beside(beside: StreamBeside, result: ProbeResult) -> None:
+    """Say what of the stream could not be compared."""
+    if beside.unknown:
+        result.not_shown.append(
+            f"{beside.unknown} requests beside the stream: it is that of several ranks, or of "
+            "several groups of layers"
+        )
+    if beside.late:
+        result.not_shown.append(
+            f"{beside.late} requests beside the stream: events of the one before came late, or the "
+            "clock of the server is behind"
+        )
+
+
+def _write_script(path: Path, address: EngineAddress, result: ProbeResult, margin: float) -> None:
+    shown = next((each for each in result.shown if each.requests), None)
+    if shown is None:
+        typer.echo(f"nothing was found that requests show: {path} is not written", err=True)
+        return
+    write_file(path, script_of(shown, address, result.facts, margin))
+    typer.echo(f"the requests of the first finding: {path}", err=True)
