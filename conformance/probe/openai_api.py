@@ -9,7 +9,13 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value, metrics_of
+from kvcanon.conformance.probe.server_facts import (
+    metric_labels,
+    metric_value,
+    metrics_of,
+    object_at,
+    request_fields,
+)
 from kvcanon.conformance.probe.talk import (
     EngineApi,
     EngineFacts,
@@ -61,10 +67,10 @@ class OpenaiApi:
         base = next((card for card in bases if card["id"] == self.model), bases[0])
         config = metric_labels(metrics_of(self.address), "vllm:cache_config_info")
         page, blocks = (_number(config.get(name)) for name in ("block_size", "num_gpu_blocks"))
-        fields = self._request_fields()
+        fields = request_fields(self.address, "CompletionRequest")
         return EngineFacts(
             api="openai",
-            version=self._version(),
+            version=str(object_at(self.address, "/version").get("version", "")),
             model=str(base["id"]),
             loras=tuple(str(card["id"]) for card in cards if card.get("parent") == base["id"]),
             page_size=page,
@@ -138,25 +144,6 @@ class OpenaiApi:
             "return_tokens_as_token_ids": True,
         }
         return body | ({"cache_salt": request.space.salt} if request.space.salt else {})
-
-    def _request_fields(self) -> frozenset[str] | None:
-        try:
-            schemas = ask_json(self.address, "GET", "/openapi.json")["components"]["schemas"]
-            return frozenset(schemas["CompletionRequest"]["properties"])
-        except ServerProblem as problem:
-            if problem.is_end:
-                raise
-            return None
-        except (KeyError, TypeError):
-            return None
-
-    def _version(self) -> str:
-        try:
-            return str(ask_json(self.address, "GET", "/version").get("version", ""))
-        except ServerProblem as problem:
-            if problem.is_end:
-                raise
-            return ""
 
 
 def _reply(answer: JsonObject) -> ProbeReply:

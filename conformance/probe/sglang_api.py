@@ -9,7 +9,12 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvcanon.conformance.probe.metrics_text import metric_value, metrics_of
+from kvcanon.conformance.probe.server_facts import (
+    metric_value,
+    metrics_of,
+    object_at,
+    request_fields,
+)
 from kvcanon.conformance.probe.talk import (
     DEVICE,
     HOST,
@@ -57,7 +62,7 @@ class SglangApi:
 
     def _facts(self, info: JsonObject) -> EngineFacts:
         capacity = _capacities(info)
-        fields = _request_fields(self.address)
+        fields = request_fields(self.address, "GenerateReqInput")
         model, loras = _models(self.address)
         disabled = bool(info.get("disable_radix_cache"))
         return EngineFacts(
@@ -115,11 +120,8 @@ class SglangApi:
         """0 if no layer has a window or a state; None if one has, since its size is not said."""
         if "token_capacity_swa" not in capacity or capacity["token_capacity_swa"] is not None:
             return None
-        try:
-            info = ask_json(self.address, "GET", "/model_info")
-        except ServerProblem as problem:
-            if problem.is_end:
-                raise
+        info = object_at(self.address, "/model_info")
+        if not info:
             return None
         names = " ".join([*(info.get("architectures") or ()), str(info.get("model_type"))]).lower()
         return None if any(part in names for part in _RECURRENT) else 0
@@ -159,27 +161,9 @@ def _capacities(info: JsonObject) -> JsonObject:
     return usage if isinstance(usage, Mapping) else {}
 
 
-def _request_fields(address: EngineAddress) -> frozenset[str] | None:
-    """The fields that /generate takes; None if the schema cannot be read."""
-    try:
-        schemas = ask_json(address, "GET", "/openapi.json")["components"]["schemas"]
-        return frozenset(schemas["GenerateReqInput"]["properties"])
-    except ServerProblem as problem:
-        if problem.is_end:
-            raise
-        return None
-    except (KeyError, TypeError):
-        return None
-
-
 def _models(address: EngineAddress) -> tuple[str, tuple[str, ...]]:
     """The name of the model, and those of the LoRA adapters that are loaded."""
-    try:
-        cards = ask_json(address, "GET", "/v1/models").get("data") or ()
-    except ServerProblem as problem:
-        if problem.is_end:
-            raise
-        return "", ()
+    cards = object_at(address, "/v1/models").get("data") or ()
     base = next((str(card["id"]) for card in cards if not card.get("parent")), "")
     return base, tuple(str(card["id"]) for card in cards if card.get("parent"))
 

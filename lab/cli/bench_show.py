@@ -15,10 +15,10 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.show.browser import find_browser
-from kvcanon.conformance.show.large_run import LargeRun
-from kvcanon.conformance.show.measure import PageSpeed, measure_page
 from kvcanon.conformance.show.page import show_page
+from kvcanon.lab.bench.browser import find_browser
+from kvcanon.lab.bench.large_run import LargeRun
+from kvcanon.lab.bench.page_speed import PageSpeed, measure_page
 
 
 def bench_show(

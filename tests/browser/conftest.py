@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.show.browser import headless_browser
+from kvcanon.lab.bench.browser import headless_browser
 from opened_pages import OpenPage
 from shown_pages import write_page
 

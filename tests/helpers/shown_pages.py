@@ -18,7 +18,6 @@ from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.show.case_run import record_case
 from kvcanon.conformance.show.failure_run import drawn_failures
-from kvcanon.conformance.show.large_run import LargeRun
 from kvcanon.conformance.show.page import show_page, show_script, show_style
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.conformance.show.rows import ROW_LENGTH, Row, StateRows
@@ -26,6 +25,7 @@ from kvcanon.conformance.show.shown_run import Breach, ShownRun, ShownStep
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.lab.bench.large_run import LargeRun
 from kvcanon.live.frames import BrokenFrame, Frame, Source
 from kvcanon.live.recording import StreamRecorder, open_recording
 from kvcanon.reference import ReferenceCache

@@ -11,8 +11,8 @@ from attrs import evolve
 from kvcanon.conformance.probe.closeness import Closeness, compare_replies
 from kvcanon.conformance.probe.eviction_order import judge_order
 from kvcanon.conformance.probe.findings import ProbeFault
-from kvcanon.conformance.probe.metrics_text import metric_labels, metric_value
 from kvcanon.conformance.probe.rounds import PromptSender, play_order
+from kvcanon.conformance.probe.server_facts import metric_labels, metric_value
 from kvcanon.conformance.probe.sharing import (
     PageRange,
     SentRequest,

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.show.browser import headless_browser
+from kvcanon.lab.bench.browser import headless_browser
 
 OPENINGS = 3
 STEPS = 200
