@@ -203,11 +203,14 @@ void back_up_hit_nodes(State& state, Node* end, Inserted& outcome) {
 
 Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
                 int64_t counted_pages, int64_t priority) {
+    return insert_along(state, key, walk(state, key), start_pages, slots, counted_pages, priority);
+}
+
+Inserted insert_along(State& state, const Key& key, const Path& path, int64_t start_pages,
+                      const SlotLists& slots, int64_t counted_pages, int64_t priority) {
     check_call(key, start_pages, slots, counted_pages);
     Handover handover(state, slots);
     check_pairs(state, slots);
-    // A copy: backups caused by the insert overwrite `state.path`.
-    const Path path = walk(state, key);
     Inserted outcome;
     outcome.present_pages = present_pages(path);
     check_path(path, start_pages, outcome.present_pages);

@@ -28,4 +28,8 @@ struct Inserted {
 Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
                 int64_t counted_pages, int64_t priority);
 
+// The same along the path that `walk` found for this key.
+Inserted insert_along(State& state, const Key& key, const Path& path, int64_t start_pages,
+                      const SlotLists& slots, int64_t counted_pages, int64_t priority);
+
 }  // namespace kvcanon

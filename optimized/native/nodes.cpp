@@ -207,7 +207,7 @@ NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) 
     Journaled journaled(state);
     Inserted done;
     try {
-        done = insert(state, key, start, rows, offered.counted_pages, offered.priority);
+        done = insert_along(state, key, path, start, rows, offered.counted_pages, offered.priority);
     } catch (const CacheError&) {
         state.journal = nullptr;
         take_back(state, rows);
