@@ -1,8 +1,12 @@
-"""What the native ledger returns."""
+"""What goes to the native ledger and what it returns; its stub, which is generated, names these."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypedDict
+
+FindSeeds: TypeAlias = Callable[[bytes | None, bytes | None, bytes | None, bytes], Sequence[bytes]]
+"""Finds the seeds of a namespace by its salt, LoRA, extra key and whatever else it has."""
 
 
 class BookCounts(TypedDict):

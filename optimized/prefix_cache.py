@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from kvcanon.optimized import _core
+from kvcanon.optimized import _core, native_types
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES, three
 from kvcanon.optimized.engine_tensors import ComponentTensors
 from kvcanon.optimized.own_engine import engine_for
@@ -171,7 +171,7 @@ class PrefixCache(_core.CacheCore):
 
     def insert_host(
         self,
-        tokens: _core.Tokens,
+        tokens: native_types.Tokens,
         start_pages: int,
         payload: HostPayload,
         namespace: int = 0,
@@ -207,11 +207,11 @@ class PrefixCache(_core.CacheCore):
 
     def commit_host(
         self,
-        tokens: _core.Tokens,
+        tokens: native_types.Tokens,
         start_pages: int,
-        full: _core.SlotArray,
-        swa: _core.SlotArray | None = None,
-        mamba: _core.SlotArray | None = None,
+        full: native_types.SlotArray,
+        swa: native_types.SlotArray | None = None,
+        mamba: native_types.SlotArray | None = None,
         *,
         namespace: int = 0,
     ) -> HostInserted:

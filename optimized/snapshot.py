@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvcanon.optimized import _core
+from kvcanon.optimized import _core, native_types
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS, MEDIA
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.spec.config import CacheConfig
@@ -99,7 +99,7 @@ def _stored_events(stored: _StoredPages) -> tuple[BlockStored, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _node_state(
-    node: _core.NodeTuple,
+    node: native_types.NodeTuple,
     namespace: Namespace,
     components: tuple[Component, ...],
     page_size: int,
@@ -122,13 +122,13 @@ def _node_state(
     )
 
 
-def _component_state(data: _core.DataTuple) -> ComponentState:
+def _component_state(data: native_types.DataTuple) -> ComponentState:
     device, host, lock_refs, loading, backing, _ = data
     return ComponentState(device, host, lock_refs, loading, backing)
 
 
 def _least_recent_first(
-    config: CacheConfig, nodes: Iterable[_core.NodeTuple], pool: Pool
+    config: CacheConfig, nodes: Iterable[native_types.NodeTuple], pool: Pool
 ) -> tuple[NodeId, ...]:
     """The nodes with a component's data on a medium in LRU order; on a tie the upper node first."""
     component, medium = pool
@@ -147,7 +147,7 @@ def _pool_state(cache: PrefixCache, pool: Pool) -> PoolState:
     return PoolState(capacity, free, frozenset(held))
 
 
-def _transfer_state(transfer: _core.TransferTuple) -> TransferState:
+def _transfer_state(transfer: native_types.TransferTuple) -> TransferState:
     transfer_id, direction, parts, sources, targets, cancelled = transfer
     return TransferState(
         transfer_id=transfer_id,

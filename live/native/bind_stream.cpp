@@ -120,9 +120,10 @@ nb::list media_of(Ledger& self, int64_t rank_number, int64_t group, const nb::by
 
 void bind_stream(nb::module_& m) {
     m.doc() = "Folds a stream of KV events, and checks the laws that it can show by itself.";
-    const nb::exception<Malformed> malformed(m, "MalformedFrame", PyExc_ValueError);
+    nb::exception<Malformed> malformed(m, "MalformedFrame", PyExc_ValueError);
+    malformed.attr("__doc__") = "The bytes are no batch of events.";
     m.attr("BLOCK_BYTES") = sizeof(Block);
-    nb::class_<Ledger>(m, "Ledger")
+    nb::class_<Ledger>(m, "Ledger", "What a stream says is cached, by rank and group of layers.")
         .def(
             "__init__",
             [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed, bool tracing,
@@ -132,20 +133,38 @@ void bind_stream(nb::module_& m) {
                            seeds_by(std::move(find_seeds)));
             },
             nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("host_is_closed") = false,
-            nb::arg("tracing") = false, nb::arg("finding_prompts") = false)
-        .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false)
-        .def("lose", &Ledger::lose)
-        .def("drop", &Ledger::drop)
-        .def("take_trace",
-             [](Ledger& self) {
-                 const std::string trace = self.take_trace();
-                 return nb::bytes(trace.data(), trace.size());
-             })
-        .def("books", &books)
-        .def_prop_ro("namespaces", [](Ledger& self) { return self.spaces().used(); })
-        .def("contents", &contents, nb::arg("rank"), nb::arg("group"))
+            nb::arg("tracing") = false, nb::arg("finding_prompts") = false,
+            nb::sig("def __init__(self, find_seeds: FindSeeds, hashes: int = 0, "
+                    "host_is_closed: bool = False, tracing: bool = False, "
+                    "finding_prompts: bool = False) -> None"))
+        .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false,
+             nb::sig("def fold(self, payload: bytes, begins: bool = False) -> "
+                     "tuple[int, float, int, int, int, list[BreachTuple]]"),
+             "Fold a batch: its rank, time, events, pages, unknown events, and what it breaks.\n\n"
+             "`begins` says that it is the first of a publisher. Raises: MalformedFrame.")
+        .def("lose", &Ledger::lose,
+             "Batches were lost: what may have been in them is no breach from now on.")
+        .def("drop", &Ledger::drop,
+             "Another publisher took the place of this one, and its first batches were lost.")
+        .def(
+            "take_trace",
+            [](Ledger& self) {
+                const std::string trace = self.take_trace();
+                return nb::bytes(trace.data(), trace.size());
+            },
+            "What happened since the last call, 34 bytes each: kind, medium, digest.")
+        .def("books", &books, nb::sig("def books(self) -> list[tuple[int, int, bool, BookCounts]]"),
+             "Each book: its rank, group, whether all was seen, and its counts.")
+        .def_prop_ro(
+            "namespaces", [](Ledger& self) { return self.spaces().used(); },
+            "Namespaces that have blocks.")
+        .def("contents", &contents, nb::arg("rank"), nb::arg("group"),
+             "What a book holds, 33 bytes a block: the digest, and a bit for each medium.")
         .def("media_of", &media_of, nb::arg("rank"), nb::arg("group"), nb::arg("seed"),
-             nb::arg("tokens"));
+             nb::arg("tokens"),
+             nb::sig("def media_of(self, rank: int, group: int, seed: bytes, "
+                     "tokens: Sequence[int]) -> list[int]"),
+             "The media of a prompt's leading pages, as bits, up to the first that is nowhere.");
 }
 
 }  // namespace

@@ -196,13 +196,15 @@ void bind_core(nb::module_& m) {
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
              "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
              "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0),
-             "caller_copies"_a = false);
+             "caller_copies"_a = false, nb::sig(docs::CACHE_CORE_INIT));
     core.def("__repr__", &repr_of_core);
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
         "Refuse calls that give or fill device slots, or accept them again.");
     core.def("_add_namespace", &add_namespace, "encoded"_a, "seed"_a,
+             nb::sig("def _add_namespace(self, encoded: bytes, seed: bytes) -> "
+                     "tuple[int, list[int]]"),
              "Return the number of a namespace, and the numbers that were forgotten for it.");
     core.def("_use_namespace", &use_namespace, "number"_a,
              "Return whether a number is that of a namespace that was not forgotten, and use it.");
@@ -218,6 +220,7 @@ void bind_core(nb::module_& m) {
     nodes.def(
         "__init__",
         [](NodesView* self, nb::handle_t<CacheCore> cache) {
+            find_node_results();
             new (self) NodesView(nb::borrow(cache));
         },
         "cache"_a);

@@ -121,6 +121,7 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         .def_prop_ro(
             "pages", [](const TakenEvent& self) { return self.event.pages; }, "How many pages.")
         .def_prop_ro("parent_hash", &parent_hash,
+                     nb::for_getter(nb::sig("def parent_hash(self) -> bytes | None")),
                      "Hash of the page before the first; None where there is none.")
         .def_prop_ro("hashes", &hashes,
                      "Page hashes, 32 bytes each; of removed pages the last comes first.")
@@ -134,6 +135,7 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         [](TreeView& self) {
             return self.core.look([&] { return listed_events(self.core.state); });
         },
+        nb::sig("def pending_events(self) -> list[Event]"),
         "Return the events that `take_events` would, without taking them.");
 }
 

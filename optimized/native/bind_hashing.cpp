@@ -104,11 +104,17 @@ std::vector<std::string> names_of_ways() {
 }  // namespace
 
 void bind_hashing(nb::module_& m) {
-    m.def("hash_ways", &names_of_ways);
+    m.def("hash_ways", &names_of_ways,
+          "List the implementations of SHA-256 that this processor can run, the fastest first.");
     m.def("page_hashes", &page_hashes, nb::arg("seed"), nb::arg("words"), nb::arg("words_per_page"),
-          nb::arg("way") = nb::none());
+          nb::arg("way") = nb::none(),
+          "Return the page hashes of one chain: uint8[pages, 32].\n\n"
+          "They equal those of `kvcanon.spec.hashing.page_hashes`. The words of a page are its "
+          "tokens; a\nbigram has two words.");
     m.def("page_hashes_batch", &page_hashes_batch, nb::arg("seeds"), nb::arg("words"),
-          nb::arg("words_per_page"), nb::arg("way") = nb::none());
+          nb::arg("words_per_page"), nb::arg("way") = nb::none(),
+          "Return the page hashes of several chains.\n\n"
+          "Two chains of one page size take little longer than one.");
 }
 
 }  // namespace kvcanon

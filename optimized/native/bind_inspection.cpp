@@ -237,21 +237,35 @@ auto apart(Result (*read)(TreeView&, Arguments...)) {
 void bind_inspection(nb::class_<TreeView>& tree) {
     const auto component = nb::arg("component");
     const auto medium = nb::arg("medium");
-    tree.def("nodes", apart(&nodes), "Return every node as a tuple, the root first.")
+    tree.def("nodes", apart(&nodes), nb::sig("def nodes(self) -> list[NodeTuple]"),
+             "Return every node as a tuple, the root first.")
         .def("pool", apart(&pool_state), component, medium,
+             nb::sig("def pool(self, component: int, medium: int) -> "
+                     "tuple[int, tuple[int, ...], tuple[int, ...]]"),
              "Return the capacity of a pool, its free slots and those that requests hold.")
         .def("holds_slot", &client_holds, component, nb::arg("slot"),
              "Return whether a request holds this device slot.")
-        .def("holds", apart(&holds), "Return every open receipt as a tuple, the oldest first.")
-        .def("transfers", apart(&transfers), "Return every transfer in flight as a tuple.")
-        .def("pairs", apart(&pairs), "Return the window slot of each full slot that has one.")
+        .def("holds", apart(&holds),
+             nb::sig("def holds(self) -> list[tuple[int, int, int | None, bool, int | None]]"),
+             "Return every open receipt as a tuple, the oldest first.")
+        .def("transfers", apart(&transfers), nb::sig("def transfers(self) -> list[TransferTuple]"),
+             "Return every transfer in flight as a tuple.")
+        .def("pairs", apart(&pairs), nb::sig("def pairs(self) -> dict[int, int]"),
+             "Return the window slot of each full slot that has one.")
         .def("usage", &usage, component,
+             nb::sig("def usage(self, component: int) -> tuple[int, int]"),
              "Return how many device slots of the tree are evictable, and how many locked.")
-        .def("free_counts", &free_counts, medium, "Return the free slots of each component.")
+        .def("free_counts", &free_counts, medium,
+             nb::sig("def free_counts(self, medium: int) -> Three"),
+             "Return the free slots of each component.")
         .def("pool_counts", &pool_counts, component, medium,
+             nb::sig("def pool_counts(self, component: int, medium: int) -> "
+                     "tuple[int, int, int, int, int]"),
              "Return slot counts: capacity, free, held by requests, in the tree, locked there.")
-        .def("counters", &counters, "Return all counters of the core by name.")
-        .def("calls", &calls, "Return calls, refusals and nanoseconds of each operation by name.")
+        .def("counters", &counters, nb::sig("def counters(self) -> dict[str, int | Three]"),
+             "Return all counters of the core by name.")
+        .def("calls", &calls, nb::sig("def calls(self) -> dict[str, tuple[int, int, int]]"),
+             "Return calls, refusals and nanoseconds of each operation by name.")
         .def(
             "check", [](TreeView& self) { self.core.look([&] { check(self.core.state); }); },
             "Check that redundant state agrees. Raises: SpecViolation.");

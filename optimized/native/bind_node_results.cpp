@@ -1,7 +1,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind_rows.hpp"
-#include "docstrings_nodes.hpp"
 #include "node_moves.hpp"
 #include "nodes_view.hpp"
 
@@ -11,66 +10,19 @@ namespace kvcanon {
 
 namespace {
 
-// Results are tuples whose fields have names: an engine reads all of them in each request, and a
-// property that calls C++ would take it several times as long.
-PyTypeObject* matched_type = nullptr;
-PyTypeObject* inserted_type = nullptr;
-PyTypeObject* step_type = nullptr;
+// Results are named tuples: an engine reads all of their fields in each request, and a property
+// that calls C++ would take it several times as long. Their types are never released.
+PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr;
 
-PyStructSequence_Field MATCHED_FIELDS[] = {
-    {"prefix_pages", "Pages of the prefix, on any medium."},
-    {"device_pages", "Pages of the prefix that can be used on the device now."},
-    {"walked_pages", "Pages of the prompt that the tree has, usable or not."},
-    {"end", "The node at which the prefix ends."},
-    {"device_end", "The node at which its part on the device ends."},
-    {"last", "The lowest node that has a page of the prompt."},
-    {"host_only", "Slots that a load of the prefix would fill, by component."},
-    {"cuts", "Nodes that were cut: the new upper node, the lower one, and the pages of the upper."},
-    {nullptr, nullptr}};
-
-PyStructSequence_Field INSERTED_FIELDS[] = {
-    {"end", "The node at which the prompt ends."},
-    {"walked_pages", "Pages of the prompt that the tree had before, on any medium."},
-    {"full", "Full data that the tree took: the first page, and the rows."},
-    {"healed",
-     "Full data that got window data, where no lock holds it: the first page, and the rows."},
-    {"windows", "Window data: end, above, first page, one past the last, and if full is locked."},
-    {"state", "The row of the state; None where the tree did not take it."},
-    {"duplicates",
-     "Pages of the caller that were there, but those of window data: first, one past the last."},
-    {"wanted", "The nodes to copy to the host, in this order, where the caller copies."},
-    {"wanted_end", "The lowest of them, which the others are above; 0 for none."},
-    {"cuts", "Nodes that were cut: the new upper node, the lower one, and the pages of the upper."},
-    {nullptr, nullptr}};
-
-PyStructSequence_Field STEP_FIELDS[] = {
-    {"node", "The last victim; 0 where nothing more can leave."},
-    {"copy_first", "Whether the caller copies it first; nothing has changed then."},
-    {"whole", "Whether the node leaves the device as a whole."},
-    {"lost", "Full slots that left and have no copy on the host."},
-    {"lacks", "Slots that the victim needs on the host, by component."},
-    {"device", "Device slots that came free; window slots by the full slots of their pages."},
-    {"host", "Host slots that came free, by component, or None."},
-    {nullptr, nullptr}};
-
-PyTypeObject* add_type(nb::module_& m, const char* name, const char* full_name, const char* doc,
-                       PyStructSequence_Field* fields) {
-    int count = 0;
-    while (fields[count].name != nullptr) ++count;
-    PyStructSequence_Desc description{full_name, doc, fields, count};
-    PyTypeObject* type = PyStructSequence_NewType(&description);
-    if (type == nullptr) nb::raise_python_error();
-    m.attr(name) = nb::handle(reinterpret_cast<PyObject*>(type));
-    return type;
-}
-
-// A result with these values, in the order of its fields.
+// A named tuple with these values, in the order of its fields. It is made as `tuple` makes one,
+// since the constructor of its own is Python code.
 template <typename... Values>
-nb::object result(PyTypeObject* type, const Values&... values) {
-    nb::object made = nb::steal(PyStructSequence_New(type));
+nb::object result(PyObject* type, const Values&... values) {
+    static const auto make = reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
+    const nb::tuple arguments = nb::make_tuple(nb::make_tuple(values...));
+    nb::object made =
+        nb::steal(make(reinterpret_cast<PyTypeObject*>(type), arguments.ptr(), nullptr));
     if (!made.is_valid()) nb::raise_python_error();
-    Py_ssize_t at = 0;
-    (PyStructSequence_SetItem(made.ptr(), at++, nb::cast(values).release().ptr()), ...);
     return made;
 }
 
@@ -125,13 +77,15 @@ nb::object step_of(const EvictStep& step) {
                   three_of(step.lacks), freed_on(step.journal, GPU), freed_on(step.journal, CPU));
 }
 
-void bind_node_results(nb::module_& m) {
-    matched_type = add_type(m, "NodeMatched", "kvcanon.optimized._core.NodeMatched",
-                            docs::NODE_MATCHED, MATCHED_FIELDS);
-    inserted_type = add_type(m, "NodeInserted", "kvcanon.optimized._core.NodeInserted",
-                             docs::NODE_INSERTED, INSERTED_FIELDS);
-    step_type = add_type(m, "EvictStep", "kvcanon.optimized._core.EvictStep", docs::EVICT_STEP,
-                         STEP_FIELDS);
+void find_node_results() {
+    if (matched_type != nullptr) return;
+    const nb::module_ types = nb::module_::import_("kvcanon.optimized.native_types");
+    const auto named = [&types](const char* name) {
+        return nb::object(types.attr(name)).release().ptr();
+    };
+    inserted_type = named("NodeInserted");
+    step_type = named("EvictStep");
+    matched_type = named("NodeMatched");
 }
 
 }  // namespace kvcanon

@@ -246,7 +246,6 @@ void do_set_wanted_hits(NodesView& self, nb::handle hits) {
 
 void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     bind_rows(m);
-    bind_node_results(m);
     const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
                               const auto&... arguments) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);

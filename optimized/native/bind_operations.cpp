@@ -319,16 +319,26 @@ void bind_operations(nb::class_<CacheCore>& core) {
     // PrefixCache makes public calls of these, in terms of kvcanon.spec.
     core.def("_insert_host", &do_insert_host, argument("tokens"), argument("start_pages"),
              nb::arg("payloads"), number("namespace"), nothing("write"),
+             nb::sig("def _insert_host(self, tokens: Tokens, start_pages: int, payloads: Three, "
+                     "namespace: int = 0, write: Callable[[Placements], None] | None = None) -> "
+                     "tuple[int, int, int, int]"),
              "Place fetched pages; `payloads` counts them by component, `write` gets the slots.")
         .def("_commit_host", &do_commit_host, argument("tokens"), argument("start_pages"),
              argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
+             nb::sig("def _commit_host(self, tokens: Tokens, start_pages: int, full: SlotArray, "
+                     "swa: SlotArray | None = None, mamba: SlotArray | None = None, "
+                     "namespace: int = 0) -> tuple[int, int, int, int]"),
              "Place host slots that a client reserved and filled.")
-        .def("_arrived", &do_arrived, "The transfers that can settle: each id, and whether done.")
+        .def("_arrived", &do_arrived, nb::sig("def _arrived(self) -> tuple[tuple[int, bool], ...]"),
+             "The transfers that can settle: each id, and whether done.")
         .def("_settle", &do_settle, argument("completions"),
+             nb::sig("def _settle(self, completions: list[tuple[int, bool]]) -> Settled"),
              "Settle exactly these transfers: each id with its status.")
-        .def("_poll", &do_poll, "Settle the transfers that have ended: each id with its status.")
+        .def("_poll", &do_poll, nb::sig("def _poll(self) -> Settled"),
+             "Settle the transfers that have ended: each id with its status.")
         .def("_reset", &do_reset, "Forget the tree, or recover after a failure.")
-        .def("_flush", &do_flush, "Wait for every transfer in flight, and settle it.");
+        .def("_flush", &do_flush, nb::sig("def _flush(self) -> Settled"),
+             "Wait for every transfer in flight, and settle it.");
 }
 
 }  // namespace kvcanon

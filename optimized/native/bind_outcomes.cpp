@@ -98,6 +98,7 @@ void bind_outcomes(nb::module_& m) {
                 "Pages of the prefix that can be used on the device now.")
         .def_prop_ro(
             "pending", [](const Matched& self) { return ids(self.pending); },
+            nb::for_getter(nb::sig("def pending(self) -> tuple[int, ...]")),
             "Ids of the load-backs in flight along the prefix.")
         .def("__repr__", &repr_of_match);
     bind_slots(matched);
@@ -112,6 +113,7 @@ void bind_outcomes(nb::module_& m) {
             "Slots that came free, because the tree had their pages.")
         .def_prop_ro(
             "backups", [](const Inserted& self) { return ids(self.backups); },
+            nb::for_getter(nb::sig("def backups(self) -> tuple[int, ...]")),
             "Ids of the backups that the insert enqueued.")
         .def_ro("backup_declined_pages", &Inserted::backup_declined_pages,
                 "Pages that were not backed up, because the host had too few free slots.")

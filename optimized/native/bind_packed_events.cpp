@@ -118,7 +118,8 @@ void bind_packed_events(nb::module_& m, nb::class_<CacheCore>& core) {
             "pages", [](const PackedEvents& self) { return self.pages; },
             "Pages that were stored or removed.")
         .def("encode", &encode, nb::arg("dialect"), nb::arg("timestamp"), nb::arg("rank"),
-             "Encode the batch as MessagePack: bytes. The GIL is released.");
+             "Encode the batch as MessagePack. The GIL is released.\n\n"
+             "The dialect is its place in `kvcanon.live.dialects.DIALECTS`.");
     core.def("take_packed_events", &take_packed_events, nb::sig(TAKE_PACKED_EVENTS.signature),
              TAKE_PACKED_EVENTS.text);
     core.def("take_event_parts", &take_event_parts, nb::sig(TAKE_EVENT_PARTS.signature),

@@ -111,7 +111,7 @@ void bind_rows(nb::module_& m) {
              "Return stretches of consecutive rows: the first row, and how many.")
         .def("tolist", &listed, nb::sig("def tolist(self) -> list[int]"),
              "Return each row, the first page first.")
-        .def("array", &array_of, nb::sig("def array(self) -> NDArray[np.int32]"),
+        .def("array", &array_of, nb::sig("def array(self) -> NDArray[numpy.int32]"),
              "Return each row as an array, the first page first.");
     nb::class_<RowTable>(m, "RowTable", docs::ROW_TABLE)
         .def(nb::init<int64_t, int64_t>(), "rows"_a, "page_size"_a)

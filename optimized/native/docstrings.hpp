@@ -1,5 +1,5 @@
-// Signatures and docstrings of the calls that Python users see. `_core.pyi` has the same text, and
-// a test compares the two.
+// Signatures and docstrings of the calls that Python users see. The stub `_core.pyi` is generated
+// from them; optimized/native_types.py has the types that they name.
 #pragma once
 
 namespace kvcanon {
@@ -18,6 +18,14 @@ constexpr const char* CACHE_CORE =
 A call that raises a `CacheError` changes nothing. Tokens are a one-dimensional contiguous
 array of int32, uint32 or int64, of NumPy or of torch on the CPU; a part page at the end is
 ignored. Slots are int32; int64 is accepted, too.)";
+
+// Its defaults are those of bind_core.cpp.
+constexpr const char* CACHE_CORE_INIT =
+    "def __init__(self, *, page_size: int, unit_words: int, window_tokens: int, mamba: bool, "
+    "device_slots: Three, host_slots: Three, write_policy: int, eviction_policy: int, "
+    "load_back_threshold_pages: int, events: bool, max_pending_events: int = ..., "
+    "engine: Engine | None = None, tag_bits: int = 32, padding_slots: Three = (0, 0, 0), "
+    "caller_copies: bool = False) -> None";
 
 constexpr const char* MATCHED = R"(The longest usable prefix of a prompt.
 
@@ -84,7 +92,7 @@ Raises:
 
 constexpr Docstring ALLOCATE{
     "def allocate(self, full: int, swa: int = 0, mamba: int = 0) -> "
-    "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]",
+    "tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32]]",
     R"(Take free device slots of each component, all or none. Never evicts.
 
 Window slots are paired with the last `swa` of the full slots. The caller holds the slots
@@ -164,7 +172,7 @@ Raises:
 
 constexpr Docstring RESERVE_HOST{
     "def reserve_host(self, full: int, swa: int = 0, mamba: int = 0) -> "
-    "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]",
+    "tuple[NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32]]",
     R"(Take free host slots of each component for a caller that writes their bytes itself.
 
 All or none; never evicts. A reserved slot is neither free nor in the tree until the caller

@@ -1,4 +1,4 @@
-// Signatures and docstrings of `Nodes`, as in docstrings.hpp. `_core_nodes.pyi` has the same text.
+// Signatures and docstrings of `Nodes`, as in docstrings.hpp.
 #pragma once
 
 #include "docstrings.hpp"
@@ -25,7 +25,8 @@ Raises:
     BadArgument: the slots of so many pages could not be numbered with 31 bits.)";
 
 constexpr Docstring ROW_TABLE_PUT{
-    "def put(self, rows: Rows, slots: NDArray[np.int32] | NDArray[np.int64], first_page: int = 0) "
+    "def put(self, rows: Rows, slots: NDArray[numpy.int32] | NDArray[numpy.int64], first_page: int "
+    "= 0) "
     "-> None",
     R"(Set the token slots of rows: those of the whole pages in `slots` from `first_page` on.
 
@@ -50,12 +51,6 @@ constexpr Docstring ROW_TABLE_GET{
 
 Raises:
     BadArgument: a row is not of the table.)"};
-
-constexpr const char* NODE_MATCHED = R"(The longest usable prefix of a prompt, by nodes.)";
-
-constexpr const char* NODE_INSERTED = R"(Where the pages of an insert went.)";
-
-constexpr const char* EVICT_STEP = R"(Victims, and what came free with them.)";
 
 constexpr Docstring NODES_ROOT{"def root(self) -> int",
                                R"(Return the node above the first page of every prompt.)"};

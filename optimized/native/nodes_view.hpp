@@ -24,10 +24,11 @@ nanobind::object matched_of(const NodeMatched& found);
 nanobind::object inserted_of(const NodeInserted& done);
 nanobind::object step_of(const EvictStep& step);
 
-// Adds the classes of results.
-void bind_node_results(nanobind::module_& m);
+// Find the types of results, which are in Python. Not at import: that of kvcanon.optimized needs
+// more than the stub's generator has.
+void find_node_results();
 
-// Adds the classes of results, and the methods.
+// Adds the classes of rows, and the methods.
 void bind_nodes(nanobind::module_& m, nanobind::class_<NodesView>& nodes);
 
 }  // namespace kvcanon

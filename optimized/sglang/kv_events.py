@@ -14,7 +14,7 @@ from sglang.srt.disaggregation.kv_events import (
 )
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
-from kvcanon.optimized import _core
+from kvcanon.optimized.native_types import PackedPart
 from kvcanon.optimized.sglang.lazy_events import LazyRemoved, LazyStored
 from kvcanon.optimized.sglang.native_tree import Scope, TreeOfNodes
 
@@ -61,7 +61,7 @@ class SentEvents:
     def record_all_cleared(self) -> None:
         """Do nothing: the native core emits this when it forgets its tree."""
 
-    def _sent(self, part: _core.PackedPart, native: TreeOfNodes, session_id: str | None) -> object:
+    def _sent(self, part: PackedPart, native: TreeOfNodes, session_id: str | None) -> object:
         kind, number, medium, parent, hashes, tokens = part
         salt = lora_name = None
         if number:

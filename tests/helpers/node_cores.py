@@ -6,6 +6,7 @@ from array import array
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.optimized.native_types import RowsByComponent
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 FULL, SWA, MAMBA = range(3)
@@ -61,7 +62,7 @@ def prompt(*tokens: int) -> array[int]:
     return array("q", tokens)
 
 
-def listed(freed: _core.RowsByComponent) -> list[list[int] | None]:
+def listed(freed: RowsByComponent) -> list[list[int] | None]:
     """The slots that came free, as lists by component."""
     return [None if slots is None else slots.tolist() for slots in freed]
 

@@ -22,7 +22,7 @@ from kvcanon.spec.types import Counts, Namespace
 from sent_events import ALL_KINDS, pages_of, stores
 
 if TYPE_CHECKING:
-    from kvcanon.optimized._core import PackedPart
+    from kvcanon.optimized.native_types import PackedPart
 
 GOLDEN = Path(__file__).parent / "golden"
 AT, RANK = 1.5, 3

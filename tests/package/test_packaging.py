@@ -21,6 +21,9 @@ from installed import NO_COMPILER, NO_CORE, Release, build, installed, pip_wheel
 from paths import ROOT
 
 PARTS = ("spec", "reference", "optimized", "live", "conformance")
+OWN_FILES = {"__init__.py", "__main__.py", "py.typed", "sglang_plugin.py", "sglang_release.py"}
+STUBS = {"kvcanon/optimized/_core.pyi": "class Nodes:", "kvcanon/live/_stream.pyi": "class Ledger:"}
+"""What the build generates for type checkers, and a line of each."""
 
 SMALL_SUITE = """
 import sys
@@ -36,10 +39,9 @@ sys.exit(pytest.main(sys.argv[1:]))
 def sources() -> dict[str, bytes]:
     """Return the Python files that a wheel must hold, by the path that each must have there."""
     own = ROOT / "src/kvcanon"
-    own_files = ("__init__.py", "__main__.py", "py.typed", "sglang_plugin.py")
-    found = {f"kvcanon/{name}": own / name for name in own_files}
+    found = {f"kvcanon/{name}": own / name for name in OWN_FILES}
     for part in PARTS:
-        for path in [*(ROOT / part).rglob("*.py"), *(ROOT / part).rglob("*.pyi")]:
+        for path in (ROOT / part).rglob("*.py"):
             found[f"kvcanon/{path.relative_to(ROOT)}"] = path
     return {name: path.read_bytes() for name, path in found.items()}
 
@@ -64,12 +66,12 @@ def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Rele
 
 
 def test_source_package_holds_links_and_the_command() -> None:
-    """src/kvcanon holds the command, the version and SGLang's plugin; each part is a link."""
+    """src/kvcanon holds the command, the version and what SGLang loads; each part is a link."""
     folder = ROOT / "src/kvcanon"
     links = {path.name: str(path.readlink()) for path in folder.iterdir() if path.is_symlink()}
     assert links == {part: f"../../{part}" for part in (*PARTS, "lab")}
     others = {path.name for path in folder.iterdir()} - links.keys() - {"__pycache__"}
-    assert others == {"__init__.py", "__main__.py", "py.typed", "sglang_plugin.py"}
+    assert others == OWN_FILES
 
 
 def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
@@ -78,10 +80,13 @@ def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
         assert not [
             entry.filename for entry in wheel.infolist() if stat.S_ISLNK(entry.external_attr >> 16)
         ]
-        packed = {name for name in wheel.namelist() if name.endswith((".py", ".pyi", "py.typed"))}
+        packed = {name for name in wheel.namelist() if name.endswith((".py", "py.typed"))}
         expected = sources()
         assert packed == expected.keys()
         assert not [name for name in packed if wheel.read(name) != expected[name]]
+        stubs = {name for name in wheel.namelist() if name.endswith(".pyi")}
+        assert stubs == STUBS.keys()
+        assert all(line in wheel.read(name).decode() for name, line in STUBS.items())
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
 

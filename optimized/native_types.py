@@ -1,0 +1,143 @@
+"""What goes to the native core and what comes from it, for its stub and for whoever calls it.
+
+The stub is generated when the core is built (`nanobind_add_stub` in CMakeLists.txt), from the
+signatures in optimized/native; these name the types here. The named tuples are also made by the
+core: it fills them in the order of their fields.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from kvcanon.optimized._core import Rows
+
+Three: TypeAlias = tuple[int, int, int]
+"""A count for each component: full, swa, mamba."""
+Tokens: TypeAlias = (
+    "NDArray[np.uint32] | NDArray[np.int32] | NDArray[np.int64] | torch.Tensor | array[int]"
+)
+SlotArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | torch.Tensor
+Moves: TypeAlias = list[tuple[int, NDArray[np.int32], NDArray[np.int32]]]
+"""Of each: a component's number, and its source and target slots."""
+Placements: TypeAlias = list[tuple[int, int, NDArray[np.int32]]]
+"""Of each: a component's number, the first page, and the slots."""
+PackedPart: TypeAlias = tuple[int, int, int, int | None, bytes, bytes]
+"""What happened, namespace, medium, the hash of the page before, hashes and tokens."""
+Settled: TypeAlias = tuple[tuple[int, int], ...]
+"""Transfers that have ended: the id and the status of each."""
+
+SlotTuple: TypeAlias = tuple[int, ...] | None
+DataTuple: TypeAlias = tuple[SlotTuple, SlotTuple, int, int | None, int | None, int]
+"""Slots on the device and on the host, locks, what fills either, and the time of the last use."""
+NodeTuple: TypeAlias = tuple[
+    int,
+    int | None,
+    tuple[int, ...],
+    int,
+    bytes,
+    int,
+    tuple[DataTuple, ...],
+    int,
+    int,
+    int,
+    int,
+    bytes | None,
+]
+"""Number, parent, children, namespace, words, first page, data, hits, priority, times, hashes."""
+TransferTuple: TypeAlias = tuple[
+    int, int, tuple[tuple[int, int], ...], tuple[SlotTuple, ...], tuple[SlotTuple, ...], bool
+]
+"""Id, direction, parts (node and component), sources and targets, and if it was cancelled."""
+
+Presence: TypeAlias = tuple[bool, bool, bool]
+"""Whether there is full data, window data and a state."""
+RowsByComponent: TypeAlias = "tuple[Rows | None, Rows | None, Rows | None]"
+"""Slots of full data, window data and states; None for none."""
+NodeCuts: TypeAlias = list[tuple[int, int, int]]
+"""Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
+
+
+class Engine(Protocol):
+    """An engine of copies.
+
+    An engine with streams has `event_after(point)`, too, whose answer `submit` takes as `after`.
+    """
+
+    def submit(self, transfer_id: int, direction: int, moves: Moves) -> None:
+        """Begin a transfer."""
+
+    def poll(self) -> Sequence[tuple[int, bool]]:
+        """The transfers that have ended since the last call, and whether each is done."""
+
+    def wait(self, transfer_id: int) -> None:
+        """Wait until a transfer has ended."""
+
+
+class NodeMatched(NamedTuple):
+    """The longest usable prefix of a prompt, by nodes."""
+
+    prefix_pages: int
+    """Pages of the prefix, on any medium."""
+    device_pages: int
+    """Pages of the prefix that can be used on the device now."""
+    walked_pages: int
+    """Pages of the prompt that the tree has, usable or not."""
+    end: int
+    """The node at which the prefix ends."""
+    device_end: int
+    """The node at which its part on the device ends."""
+    last: int
+    """The lowest node that has a page of the prompt."""
+    host_only: Three
+    """Slots that a load of the prefix would fill, by component."""
+    cuts: NodeCuts
+
+
+class NodeInserted(NamedTuple):
+    """Where the pages of an insert went."""
+
+    end: int
+    """The node at which the prompt ends."""
+    walked_pages: int
+    """Pages of the prompt that the tree had before, on any medium."""
+    full: list[tuple[int, Rows]]
+    """Full data that the tree took: the first page, and the rows."""
+    healed: list[tuple[int, Rows]]
+    """Full data that got window data, where no lock holds it: the first page, and the rows."""
+    windows: list[tuple[int, int, int, int, bool]]
+    """Window data: end, above, first page, one past the last, and if full is locked."""
+    state: int | None
+    """The row of the state; None where the tree did not take it."""
+    duplicates: list[tuple[int, int]]
+    """Pages of the caller that were there, but those of window data: first, one past the last."""
+    wanted: list[int]
+    """The nodes to copy to the host, in this order, where the caller copies."""
+    wanted_end: int
+    """The lowest of them, which the others are above; 0 for none."""
+    cuts: NodeCuts
+
+
+class EvictStep(NamedTuple):
+    """Victims, and what came free with them."""
+
+    node: int
+    """The last victim; 0 where nothing more can leave."""
+    copy_first: bool
+    """Whether the caller copies it first; nothing has changed then."""
+    whole: bool
+    """Whether the node leaves the device as a whole."""
+    lost: int
+    """Full slots that left and have no copy on the host."""
+    lacks: Three
+    """Slots that the victim needs on the host, by component."""
+    device: RowsByComponent
+    """Device slots that came free; window slots by the full slots of their pages."""
+    host: RowsByComponent
+    """Host slots that came free, by component, or None."""
