@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
-from kvcanon.sglang_plugin import OTHERWISE, RELEASE
+from kvcanon.sglang_release import OTHERWISE, RELEASE
 
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams

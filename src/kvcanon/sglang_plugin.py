@@ -10,17 +10,12 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from kvcanon.sglang_release import NAME, OTHERWISE, RELEASE, SELECTS
+
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
-
-NAME = "kvcanon"
-SELECTS = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"
-"""The variable whose value `NAME` selects this core."""
-RELEASE = "0.5.23"
-"""The release of SGLang that this core is tested with."""
-OTHERWISE = f"unset {SELECTS} to serve with SGLang's own core"
 
 
 def register() -> None:

@@ -21,7 +21,8 @@ from types import ModuleType
 from typing import Any
 
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
-from kvcanon.sglang_plugin import NAME, register
+from kvcanon.sglang_plugin import register
+from kvcanon.sglang_release import NAME
 
 FUZZ_SEEDS = 12
 

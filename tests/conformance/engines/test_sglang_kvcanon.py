@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from in_peer import broken_in, run_in
-from kvcanon.sglang_plugin import SELECTS, register
+from kvcanon.sglang_plugin import register
+from kvcanon.sglang_release import SELECTS
 
 RELEASE = "sglang==0.5.23"
 HELPERS = Path(__file__).parents[2] / "helpers"
