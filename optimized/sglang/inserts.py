@@ -6,7 +6,6 @@ once, by actions that the controller executes before its next decision.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from operator import itemgetter
 
 import torch
@@ -17,11 +16,11 @@ from sglang.srt.mem_cache.unified_cache.cache_action import (
     FreeDeviceKVFullOnly,
     RecoverSWAWithLockedFull,
 )
-from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-from kvcanon.optimized import _core
+from kvcanon.optimized.native_types import NodeInserted
+from kvcanon.optimized.sglang.core_state import CoreState
+from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, PoolSlots
 from kvcanon.optimized.sglang.refusals import refuse
-from kvcanon.optimized.sglang.slot_table import SlotTable
 
 
 def require_known_hints(params: InsertParams) -> None:
@@ -32,23 +31,37 @@ def require_known_hints(params: InsertParams) -> None:
         refuse("C128 pages", "it has full attention, one window, and states")
 
 
-def own_numbers(params: InsertParams, length: int, device: torch.device) -> torch.Tensor:
-    """What SGLang means by an insert without slots: the tokens themselves."""
-    return torch.tensor(params.key.raw_token_ids()[:length], dtype=torch.int64, device=device)
+def keep_slots(
+    core: CoreState, done: NodeInserted, params: InsertParams, frontier: int
+) -> list[object]:
+    """Keep the slots that the tree took; returns the actions that free or pair the others.
 
-
-def add_slot_actions(
-    actions: list[object],
-    done: _core.NodeInserted,
-    tokens: torch.Tensor,
-    frontier: int,
-    size: int,
-) -> None:
-    """Add the actions that give duplicates back.
-
-    `frontier` is how many tokens of the request have no window slots any more, and `size` is that
-    of a page.
+    `frontier` is how many tokens of the request have no window slots any more.
     """
+    slots, tokens = core.slots, params.value
+    actions: list[object] = []
+    if tokens is None:
+        tokens = _own_numbers(params, slots.full.nothing.device)
+    for first, rows in done.full:
+        slots.full.put(rows, tokens, first)
+    _add_duplicates(actions, done, tokens, frontier, slots.page_size)
+    if slots.has_parts:
+        _add_windows(actions, core, done, tokens)
+    if done.state is not None:
+        rows = core.nodes.slots(done.end, None, MAMBA)
+        slots.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
+    return actions
+
+
+def _own_numbers(params: InsertParams, device: torch.device) -> torch.Tensor:
+    """What SGLang means by an insert without slots: the tokens themselves."""
+    return torch.tensor(params.key.raw_token_ids(), dtype=torch.int64, device=device)
+
+
+def _add_duplicates(
+    actions: list[object], done: NodeInserted, tokens: torch.Tensor, frontier: int, size: int
+) -> None:
+    """Add the actions that give duplicates back."""
     for first, last in done.duplicates:
         begin, end = first * size, last * size
         middle = min(max(begin, frontier), end)
@@ -58,12 +71,8 @@ def add_slot_actions(
             actions.append(FreeDeviceKV([tokens[middle:end]]))
 
 
-def add_window_actions(
-    actions: list[object],
-    done: _core.NodeInserted,
-    tokens: torch.Tensor,
-    nodes: _core.Nodes,
-    full: SlotTable,
+def _add_windows(
+    actions: list[object], core: CoreState, done: NodeInserted, tokens: torch.Tensor
 ) -> None:
     """Pair the window data that came back to nodes with their full slots.
 
@@ -71,37 +80,34 @@ def add_window_actions(
     own, as in SGLang's cores. They are freed as an eviction frees them, without a look at the map,
     which has nothing of them. Where a lock holds them they stay, and SGLang maps them anew.
     """
+    full = core.slots.full
     size = full.page_size
     for first, rows in done.healed:
-        actions.append(FreeComponentDeviceSlot([full.get(rows)], ComponentType.FULL))
+        actions.append(FreeComponentDeviceSlot([full.get(rows)], FULL))
         full.put(rows, tokens, first)
     for end, above, first, last, locked in done.windows:
         if locked:
-            kept = full.get(nodes.slots(end, above))
+            kept = full.get(core.nodes.slots(end, above))
             brought = tokens[first * size : last * size]
             actions.append(RecoverSWAWithLockedFull(end, kept, brought))
 
 
-def result_of(
-    done: _core.NodeInserted,
-    params: InsertParams,
-    components: Collection[ComponentType],
-    size: int,
-) -> InsertResult:
+def result_of(done: NodeInserted, params: InsertParams, slots: PoolSlots) -> InsertResult:
     """SGLang's result of an insert."""
+    size = slots.page_size
     # In the order of SGLang's fields: the prefix, the total, and the end.
     result = InsertResult(done.walked_pages * size, 0, done.end)
-    if len(components) > 1:
-        if ComponentType.MAMBA in components:
+    if slots.has_parts:
+        if MAMBA in slots.kinds:
             result.mamba_exist = done.state is None
         hint = params.swa_branching_seqlen
-        if hint is not None and ComponentType.SWA in components:
+        if hint is not None and SWA in slots.kinds:
             result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
         for first, rows in sorted([*done.full, *done.healed], key=itemgetter(0)):
             last = first + len(rows)
-            result.record_adopted_range(ComponentType.FULL, first * size, last * size)
+            result.record_adopted_range(FULL, first * size, last * size)
         for _end, _above, first, last, _locked in done.windows:
-            result.record_adopted_range(ComponentType.SWA, first * size, last * size)
+            result.record_adopted_range(SWA, first * size, last * size)
     return result

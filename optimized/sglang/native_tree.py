@@ -12,8 +12,10 @@ from attrs import Factory, define, frozen
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.optimized.native_types import Three
 from kvcanon.optimized.sglang.refusals import refuse
-from kvcanon.spec.types import EvictionPolicy, WritePolicy
+from kvcanon.spec.hashing import encode_namespace
+from kvcanon.spec.types import EvictionPolicy, Namespace, WritePolicy
 
 SALT_TAG = b"sglang-cache-salt-v1\0"
 """What SGLang puts before a salt that it hashes into the first page of a chain."""
@@ -24,17 +26,29 @@ Scope = tuple[str | None, str | None]
 
 @frozen
 class TreeSettings:
-    """What the native cache depends on. Slots are counted by component: full, window, states."""
+    """What the native cache depends on."""
 
     page_size: int
     bigram: bool
     window_tokens: int
     mamba: bool
-    device_slots: tuple[int, int, int]
-    host_slots: tuple[int, int, int]
-    write_policy: WritePolicy
+    device_slots: Three
     eviction_policy: EvictionPolicy
     events: bool
+    host_slots: Three = (0, 0, 0)
+    write_back: bool = False
+
+    @property
+    def has_host(self) -> bool:
+        """Whether there is a host tier."""
+        return any(self.host_slots)
+
+    @property
+    def write_policy(self) -> WritePolicy:
+        """When data is copied to the host."""
+        if not self.has_host:
+            return WritePolicy.NONE
+        return WritePolicy.WRITE_BACK if self.write_back else WritePolicy.WRITE_THROUGH
 
 
 @define(eq=False)
@@ -53,9 +67,7 @@ class TreeOfNodes:
         number = self.numbers.get(scope)
         if number == 0 or (number is not None and self.core._use_namespace(number)):  # noqa: SLF001 # The core's own.
             return number
-        salt = scope[1]
-        seed = b"" if salt is None else sha256(SALT_TAG + salt.encode()).digest()
-        number, forgotten = self.core._add_namespace(_encoded(scope), seed)  # noqa: SLF001
+        number, forgotten = self.core._add_namespace(*_named(scope))  # noqa: SLF001
         for each in forgotten:
             gone = self.scopes.pop(each, None)
             if gone is not None and self.numbers.get(gone) == each:
@@ -101,11 +113,8 @@ def remake(native: TreeOfNodes, settings: TreeSettings) -> TreeOfNodes:
     return make_native(settings)
 
 
-def _encoded(scope: Scope) -> bytes:
-    """A name that no other namespace has; empty for the default one."""
-    if scope == (None, None):
-        return b""
-    parts = [
-        b"\0" if part is None else b"\1%d:" % len(part.encode()) + part.encode() for part in scope
-    ]
-    return b"".join(parts)
+def _named(scope: Scope) -> tuple[bytes, bytes]:
+    """A name that no other namespace has, and the seed of SGLang's hashes."""
+    extra_key, salt = scope
+    seed = b"" if salt is None else sha256(SALT_TAG + salt.encode()).digest()
+    return encode_namespace(Namespace(extra_key, salt)), seed

@@ -22,6 +22,26 @@ LINKER = "--enable-unified-cache-external-linker"
 class NotOffered(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no types here.
     """The part of the core that refuses. Every method raises ValueError."""
 
+    @property
+    def enable_storage(self) -> bool:
+        """Whether there is a storage tier: never."""
+        return False
+
+    @enable_storage.setter
+    def enable_storage(self, enabled: bool) -> None:
+        if enabled:
+            self._no_storage()
+
+    @property
+    def enable_external_cache_linker(self) -> bool:
+        """Whether there is an external store: never."""
+        return False
+
+    @enable_external_cache_linker.setter
+    def enable_external_cache_linker(self, enabled: bool) -> None:
+        if enabled:
+            self._no_linker()
+
     def node_by_id(self, node_id: int) -> NoReturn:
         """Refuse: nodes are in the native core."""
         del node_id

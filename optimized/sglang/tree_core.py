@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NoReturn
 
 import torch
-from sglang.srt.mem_cache.base_prefix_cache import (
-    DecLockRefParams,
-    DecLockRefResult,
-    IncLockRefResult,
-    InsertParams,
-    InsertResult,
-    MatchPrefixParams,
-    MatchResult,
-)
+from attrs import evolve
+from sglang.srt.mem_cache import base_prefix_cache as calls
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.hicache_storage import PoolTransfer
 from sglang.srt.mem_cache.radix_cache import RadixKey
-from sglang.srt.mem_cache.unified_cache.cache_action import (
-    BackupKV,
-    MambaEvictExcessPathStates,
-)
+from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as answers
+from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvictExcessPathStates
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
-    DecSwaLockOnlyResult,
-    InsertStepResult,
-)
 
-from kvcanon.optimized import _core
-from kvcanon.optimized.sglang import inserts, walks
-from kvcanon.optimized.sglang.device_eviction import DeviceEviction
-from kvcanon.optimized.sglang.host_tier import HostTier
+from kvcanon.optimized.sglang import copies, device_eviction, host_tier, inserts, walks
+from kvcanon.optimized.sglang.core_state import CoreState
+from kvcanon.optimized.sglang.host_room import digest_with, make_room
+from kvcanon.optimized.sglang.host_tier import HOST, Transfers
+from kvcanon.optimized.sglang.kv_events import SentEvents
+from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
 from kvcanon.optimized.sglang.not_offered import NotOffered
-from kvcanon.spec.errors import CacheError, SpecViolation
-
-FULL, SWA, MAMBA = ComponentType.FULL, ComponentType.SWA, ComponentType.MAMBA
-NOTHING = (0, 0, 0)
-"""What waits on the host, where there is no host tier."""
+from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, Amounts, PoolSlots, SlotLists
+from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
+from kvcanon.spec.types import EvictionPolicy
 
 
-class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
+def _of(size: Callable[..., int], kind: ComponentType) -> Callable[..., int]:
+    """A method that tells the size of one component."""
+    return lambda self: size(self, kind)
+
+
+class KvcanonTreeCore(NotOffered):
     """The tree core `kvcanon`.
 
     `sglang.srt.mem_cache.unified_cache.unified_tree_core_interface` says what the controller calls
@@ -47,52 +42,120 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
     a copy and its lock are known (`node_of`).
     """
 
+    def __init__(self, params: CacheInitParams, components: dict[ComponentType, object]) -> None:
+        """Make the core of an empty cache."""
+        super().__init__()
+        self.components = components
+        self.page_size: int = params.page_size
+        self.is_eagle: bool = params.is_eagle and MAMBA not in components
+        self.device = torch.device(params.token_to_kv_pool_allocator.device)
+        self.has_swa_host_pool = False
+        self.is_host_memory_buffer_only = False
+        self.write_back_duplicate_reclaim_digest: int = 0
+        self._threshold = 256
+        # What the running walk of an eviction may free, by component.
+        self._quota: Amounts = {}
+        # The node that each open lock of host copies is for.
+        self.host_locks: dict[int, int] = {}
+        self._host_receipts = count(1)
+        states = components.get(MAMBA)
+        self._state_grid: int = getattr(states, "mamba_checkpoint_grid", 1)
+        # Negative for any number.
+        self._states_per_path: int = getattr(states, "mamba_max_states_per_path", -1)
+        slots = PoolSlots(params, components)
+        settings = TreeSettings(
+            page_size=self.page_size,
+            bigram=self.is_eagle,
+            window_tokens=(params.swa_retain_window or 0) if SWA in components else 0,
+            mamba=MAMBA in components,
+            device_slots=slots.device_rows(),
+            eviction_policy=EvictionPolicy(params.eviction_policy.lower()),
+            events=params.enable_kv_cache_events,
+        )
+        self.state = CoreState(make_native(settings), slots)
+        self.kv_events = SentEvents(params, lambda: self.native)
+
+    @property
+    def native(self) -> TreeOfNodes:
+        """The native cache."""
+        return self.state.native
+
+    # Settings, which SGLang's controller sets while the tree is empty.
+
+    @property
+    def enable_hicache(self) -> bool:
+        """Whether there is a host tier."""
+        return self.native.settings.has_host
+
+    def set_hicache_enabled(self) -> None:
+        """Add a host tier."""
+        slots = self.state.slots
+        slots.add_host(self.components)
+        self._apply(evolve(self.native.settings, host_slots=slots.host_rows()))
+
+    @property
+    def is_write_back(self) -> bool:
+        """Whether data is copied to the host when it leaves the device."""
+        return self.native.settings.write_back
+
+    @is_write_back.setter
+    def is_write_back(self, write_back: bool) -> None:
+        self._apply(evolve(self.native.settings, write_back=write_back))
+
+    @property
+    def write_through_threshold(self) -> int:
+        """Hits after which a node is copied to the host."""
+        return self._threshold
+
+    @write_through_threshold.setter
+    def write_through_threshold(self, hits: int) -> None:
+        self._threshold = hits
+        self._apply(self.native.settings)
+
     # The tree.
 
     def reset(self) -> None:
         """Forget the tree and all locks."""
-        nodes = self.native.nodes
-        nodes.forget()
-        self._root = nodes.root()
-        self._forget_host_tier()
+        self.state.forget()
+        self.host_locks.clear()
+
+    def node_of(self, name: int) -> int:
+        """The native node of what SGLang knows as a node, which may name a copy of it."""
+        return self.state.copies.node_of(name)
 
     def root_node_handle(self, extra_key: str | None = None) -> int:
         """The root, which is that of every namespace."""
         del extra_key
-        if self._nodes is None:
-            return self.native.nodes.root()
-        return self._root
+        return self.state.root
 
     def is_root(self, node_id: int) -> bool:
         """Whether a node is the root."""
-        return node_id == self.root_node_handle()
+        return node_id == self.state.root
 
     @property
-    def empty_match_result(self) -> MatchResult:
+    def empty_match_result(self) -> calls.MatchResult:
         """The answer to a key without a page."""
-        root = self.root_node_handle()
-        return MatchResult(0, root, root, root, cache_actions=[])
+        root = self.state.root
+        return calls.MatchResult(0, root, root, root, cache_actions=[])
 
     # Matching and inserting.
 
-    def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
+    def match_prefix(self, params: calls.MatchPrefixParams) -> calls.MatchResult:
         """Find the longest usable prefix of a key, and make it recent."""
-        size = self.page_size
+        core, size = self.state, self.page_size
         tokens, units, namespace = self._prompt(params.key)
         if units < size:
             return self.empty_match_result
-        nodes = self._nodes or self.native.nodes
-        prefix, device, walked, end, device_end, last, host_only, cuts = nodes.match(
-            tokens, namespace
-        )
+        found = core.nodes.match(tokens, namespace)
+        prefix, device, walked, end, device_end, last, host_only, cuts = found
         on_device, reached, walked = device * size, prefix * size, walked * size
-        _, swa, states = host_only if self._hicache else NOTHING
+        _, swa, states = host_only
         branch = state_branch = None
-        if walked > reached and self._has_parts:
+        if walked > reached and core.slots.has_parts:
             branch = walked if SWA in self.components else None
             state_branch = self._state_branch(walked, reached)
         # In the order of SGLang's fields: names would take a microsecond.
-        return MatchResult(
+        return calls.MatchResult(
             on_device,
             device_end,
             end,  # last_host_node
@@ -104,33 +167,31 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             state_branch,
             None,  # cache_protected_len
             walked,
-            self._follow_cuts(cuts) if cuts else [],
-            None if last == self._root else last,
+            copies.follow_cuts(core.copies, cuts) if cuts else [],
+            None if last == core.root else last,
         )
 
     def collect_full_device_indices(self, from_node_id: int, until_node_id: int) -> torch.Tensor:
         """The full token slots from below `until_node_id` down to `from_node_id`."""
+        full = self.state.slots.full
         if from_node_id == until_node_id:
-            return self._full.nothing
-        nodes = self._nodes or self.native.nodes
-        return self._full.get(nodes.slots(from_node_id, until_node_id))
+            return full.nothing
+        return full.get(self.state.nodes.slots(from_node_id, until_node_id))
 
-    def begin_insert(self, params: InsertParams) -> InsertStepResult:
+    def begin_insert(self, params: calls.InsertParams) -> answers.InsertStepResult:
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
-        size = self.page_size
+        core, size = self.state, self.page_size
         tokens, units, namespace = self._prompt(params.key)
         pages = units // size
         if not pages:
-            root = self.root_node_handle()
-            empty = InsertResult(prefix_len=0, mamba_exist=True, last_device_node=root)
-            return InsertStepResult(actions=[], result=empty)
+            empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
+            return answers.InsertStepResult(actions=[], result=empty)
         # Tokens whose window slots the request has freed.
         frontier = params.get_evicted_seqlen(SWA) if SWA in self.components else 0
-        nodes = self._nodes or self.native.nodes
         if params.session_id is not None:
             self.kv_events.move(None)
-        done = nodes.insert(
+        done = core.nodes.insert(
             tokens,
             namespace,
             min(pages, -(-params.prev_prefix_len // size)),
@@ -141,7 +202,15 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         )
         if params.session_id is not None:
             self.kv_events.move(params.session_id)
-        return self._inserted(done, params, pages, frontier)
+        # Cuts first: what the insert placed is listed as it is after them.
+        actions = copies.follow_cuts(core.copies, done.cuts) if done.cuts else []
+        actions += inserts.keep_slots(core, done, params, frontier)
+        if done.wanted:
+            apart = MAMBA in self.components
+            actions.append(copies.copy_of(core.copies, done.wanted, done.wanted_end, apart=apart))
+        if done.state is not None and self._states_per_path >= 0:
+            actions.append(MambaEvictExcessPathStates(done.end))
+        return answers.InsertStepResult(actions, inserts.result_of(done, params, core.slots))
 
     def resume_insert(self) -> NoReturn:
         """Refuse: no insert is ever suspended. Raises: RuntimeError."""
@@ -153,65 +222,244 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     def end_insert(self) -> list[object]:
         """Return what is left to do: copies, each on its own, that could not be made as one."""
-        self._copying = {}
-        if self._new_names:
-            self._forget_names_of_no_copy()
-        if not self._joined:
-            return []
-        left, self._joined = BackupKV(list(self._joined)), ()
-        return [left]
+        return copies.end_insert(self.state.copies)
 
     # Locks.
 
     def inc_lock_ref(
         self, node_id: int, skip_lock_components: Sequence[ComponentType] = ()
-    ) -> IncLockRefResult:
+    ) -> calls.IncLockRefResult:
         """Lock a node's data, without the skipped components."""
         skipped = tuple(skip_lock_components)
         if skipped and FULL in skipped:
             raise ValueError("a lock holds full data; it cannot be skipped")
-        nodes = self._nodes or self.native.nodes
-        if node_id == self._root:
-            return IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
-        receipt, newly, below_root = nodes.lock(
-            self.node_of(node_id), SWA not in skipped, MAMBA not in skipped, self._locking
+        core = self.state
+        if node_id == core.root:
+            return calls.IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
+        copied = core.copies
+        receipt, newly, below_root = core.nodes.lock(
+            copied.node_of(node_id), SWA not in skipped, MAMBA not in skipped, copied.locking
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.components and SWA not in skipped:
             receipts[SWA] = receipt if below_root else None
-        return IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
+        return calls.IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
 
     def dec_lock_ref(
-        self, node_id: int, params: DecLockRefParams, skip_swa: bool = False
-    ) -> DecLockRefResult:
+        self, node_id: int, params: calls.DecLockRefParams, skip_swa: bool = False
+    ) -> calls.DecLockRefResult:
         """Release what a receipt still holds, or its state alone."""
         del skip_swa  # The receipt knows whether the window was released before.
         if params.node_id != node_id:
             _refuse_anchor(node_id, params)
-        nodes = self._nodes or self.native.nodes
-        if node_id == self._root:
-            return DecLockRefResult()
+        core = self.state
+        if node_id == core.root:
+            return calls.DecLockRefResult()
         receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
         if FULL not in skipped:
-            self._release(self.node_of(node_id), receipt, nodes.unlock)
+            _release(core.nodes.unlock, core.copies.node_of(node_id), receipt)
             # A copy's lock is released when the copy has ended: no call names it again.
-            self.copied_nodes.pop(node_id, None)
+            core.copies.nodes_by_name.pop(node_id, None)
         elif MAMBA not in skipped and (SWA in skipped or SWA not in self.components):
-            self._release(node_id, receipt, nodes.unlock_state)
+            _release(core.nodes.unlock_state, node_id, receipt)
         elif SWA not in skipped and SWA in self.components:
             raise ValueError("a window is released by dec_swa_lock_only")
-        return DecLockRefResult()
+        return calls.DecLockRefResult()
 
-    def dec_swa_lock_only(self, node_id: int, params: DecLockRefParams) -> DecSwaLockOnlyResult:
+    def dec_swa_lock_only(
+        self, node_id: int, params: calls.DecLockRefParams
+    ) -> answers.DecSwaLockOnlyResult:
         """Release the window and the state of a lock; full data stays locked."""
         if params.node_id != node_id:
             _refuse_anchor(node_id, params)
         if SWA in self.components and not self.is_root(node_id):
-            self._release(node_id, params.get_lock_uuid(FULL), self.native.nodes.unlock_window)
-        return DecSwaLockOnlyResult()
+            _release(self.state.nodes.unlock_window, node_id, params.get_lock_uuid(FULL))
+        return answers.DecSwaLockOnlyResult()
+
+    def inc_host_lock_ref(self, node_id: int) -> calls.IncLockRefResult:
+        """Note that a load reads a node's path.
+
+        The native tree needs no lock of its own for it: the controller locks the path as well
+        until the load has ended, and such a lock protects host copies, too.
+        """
+        result, receipt = calls.IncLockRefResult(node_id=node_id), next(self._host_receipts)
+        self.host_locks[receipt] = node_id
+        result.set_lock_uuid(FULL, receipt, lock_host=True)
+        return result
+
+    def dec_host_lock_ref(
+        self, node_id: int, params: calls.DecLockRefParams
+    ) -> calls.DecLockRefResult:
+        """Note that a load has ended. Raises: AssertionError, for a receipt of another node."""
+        receipt = params.get_lock_uuid(FULL, lock_host=True)
+        if params.node_id != node_id or self.host_locks.get(receipt) != node_id:
+            _refuse_anchor(node_id, params)
+        del self.host_locks[receipt]
+        return calls.DecLockRefResult()
+
+    # Eviction from the device, and from the host.
+
+    def evict_device_start(self, component_type: ComponentType, request_cnt: int) -> None:
+        """Begin a walk with a quota of tokens or states."""
+        self._quota = {component_type: request_cnt}
+
+    def evict_device_end(self, component_type: ComponentType) -> None:
+        """End a walk."""
+        self._quota = {component_type: 0}
+        self.state.copies.expected, self.state.copies.declined = {}, ()
+
+    def evict_device_next_node(
+        self, component_type: ComponentType, tracker: Amounts
+    ) -> answers.EvictDeviceNextNodeResult:
+        """Evict a victim, or as many as a quota needs; or name one that must be copied first."""
+        short = self._quota.get(component_type, 0) - tracker.get(component_type, 0)
+        if short <= 0 or component_type not in self.components:
+            return answers.EvictDeviceNextNodeResult()
+        return device_eviction.evict_next(self.state, self._controller, component_type, short)
+
+    def finish_swa_state_eviction(self, node_id: int) -> answers.EvictDeviceNextNodeResult:
+        """Evict a node's window data, after the attempt to copy it."""
+        return device_eviction.finish(self.state, self._controller, SWA, node_id)
+
+    def finish_mamba_state_eviction(self, node_id: int) -> answers.EvictDeviceNextNodeResult:
+        """Evict a node's state, after the attempt to copy it."""
+        return device_eviction.finish(self.state, self._controller, MAMBA, node_id)
+
+    def evict_device_leaf(self, node_id: int, is_write_back: bool) -> answers.EvictDeviceLeafResult:
+        """Ask for the copy of a leaf, or evict it where it has one."""
+        result = answers.EvictDeviceLeafResult()
+        if is_write_back and not self.is_backuped(node_id):
+            result.backup_kv = BackupKV([node_id])
+            return result
+        step = self.state.nodes.evict_node(node_id, FULL)
+        device_eviction.fill(result, self.state, step)
+        result.unbacked_tokens = step.lost * self.page_size
+        return result
+
+    def demote(self, node_id: int) -> answers.DemoteResult:
+        """Drop the device data of a node that the host has."""
+        result = answers.DemoteResult()
+        device_eviction.fill(result, self.state, self.state.nodes.evict_node(node_id, FULL))
+        return result
+
+    def drop_subtree_no_host(self, node_id: int) -> answers.DropSubtreeNoHostResult:
+        """Drop a leaf that could not be copied; declined where it is locked."""
+        result = answers.DropSubtreeNoHostResult(is_dropped=False)
+        try:
+            step = self.state.nodes.evict_node(node_id, FULL)
+        except BadArgument:
+            return result
+        device_eviction.fill(result, self.state, step)
+        result.is_dropped = True
+        return result
+
+    def drive_host_eviction(
+        self, component_type: ComponentType, num_tokens: int
+    ) -> answers.DriveHostEvictionResult:
+        """Free host slots of a component."""
+        room = make_room(self.state, component_type, num_tokens)
+        if self.is_write_back:
+            digest = self.write_back_duplicate_reclaim_digest
+            self.write_back_duplicate_reclaim_digest = digest_with(digest, room.reclaimed)
+        else:
+            # Only write_back asks for room for one copy again.
+            self.state.copies.declined = ()
+        return room.result
+
+    def evict_excess_path_states(
+        self,
+        tail_node_id: int,
+        device_frees: SlotLists,
+        host_frees: SlotLists,
+        cache_actions: list[object],
+    ) -> None:
+        """Evict the states nearest to the root, beyond the most that a path may have."""
+        del host_frees, cache_actions
+        if self._states_per_path >= 0:
+            freed, most = device_frees[MAMBA], self._states_per_path
+            device_eviction.evict_excess_states(self.state, tail_node_id, most, freed)
+
+    # The host tier.
+
+    def is_backuped(self, node_id: int) -> bool:
+        """Whether the host has a node's full data."""
+        return self.state.nodes.has(node_id, FULL, HOST)
+
+    def is_full_device_evicted(self, node_id: int) -> bool:
+        """Whether the device lacks a node's full data."""
+        return node_id != self.state.root and not self.state.nodes.has(node_id, FULL)
+
+    def component_has_host_value_only(self, node_id: int, component_type: ComponentType) -> bool:
+        """Whether the host has a component of a node that the device lacks."""
+        nodes = self.state.nodes
+        return nodes.has(node_id, component_type, HOST) and not nodes.has(node_id, component_type)
+
+    def is_write_through_compatible(self) -> bool:
+        """Whether each host copy has one above it, and full data."""
+        return host_tier.is_write_through_compatible(self.state.nodes)
+
+    def build_backup_kv_action(self, node_id: int) -> BackupKV:
+        """The copy of a node and of the nodes above that have none, the upper first."""
+        return BackupKV(host_tier.chain_to_back_up(self.state.nodes, node_id))
+
+    def build_backup_spec(self, node_id: int) -> tuple[torch.Tensor, Transfers]:
+        """What a copy named by a node reads on the device: full slots, and other components."""
+        return host_tier.backup_spec(self.state, node_id)
+
+    def commit_backup(
+        self, node_id: int, host_indices: torch.Tensor, comp_xfers: Transfers
+    ) -> None:
+        """Record that the data of a copy is on its way to these host slots."""
+        del node_id
+        host_tier.commit_backup(self.state, host_indices, comp_xfers)
+
+    def mark_write_through_pending(self, node_ids: list[int], ack_id: int) -> list[int]:
+        """Record which acknowledgement ends the copies of nodes; returns them upper first."""
+        copied = copies.begin_pending(self.state.copies, node_ids, ack_id)
+        if len(copied) > 1:
+            copied.sort(key=lambda node_id: self.state.nodes.describe(node_id)[0])
+        return copied
+
+    def finish_write_through(self, node_ids: list[int], ack_id: int) -> None:
+        """End copies to the host, and announce full data that is there now."""
+        for node_id in copies.end_pending(self.state.copies, node_ids, ack_id):
+            self.state.nodes.emit_host_store(node_id)
+
+    def build_load_back_spec(
+        self,
+        node_id: int,
+        req: Any = None,  # noqa: ANN401 # SGLang has no types here.
+    ) -> tuple[PoolTransfer, Transfers]:
+        """What a load of the path to a node reads on the host."""
+        own_state = None if req is None else req.kv.mamba_pool_idx
+        return host_tier.load_back_spec(self.state, node_id, own_state)
+
+    def commit_load_back(
+        self,
+        node_id: int,
+        device_indices: torch.Tensor,
+        kv_xfer: PoolTransfer,
+        comp_xfers: Transfers,
+    ) -> list[object]:
+        """Record that data is on its way to these device slots; returns the pairs to map."""
+        kv_xfer.device_indices = device_indices
+        return host_tier.commit_load_back(self.state, node_id, device_indices, comp_xfers)
+
+    def finish_load_back(self, anchor_node_id: int) -> None:
+        """Do nothing: the controller's locks protect what a load reads until now."""
 
     # Component values.
+
+    def slots_at(
+        self, node_id: int, component_type: ComponentType, medium: int = 0
+    ) -> torch.Tensor | None:
+        """The token slots of a node's component on a medium; None where it has none."""
+        if component_type not in self.components:
+            return None
+        return self.state.slots.at(self.state.nodes, node_id, component_type, medium)
+
+    get_component_device_value = slots_at
 
     def set_component_device_value(
         self, node_id: int, component_type: ComponentType, value: torch.Tensor
@@ -221,85 +469,70 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             raise ValueError("full data is set by inserts and loads")
         if component_type is SWA:
             return
-        nodes, kind = self._nodes or self.native.nodes, int(component_type)
-        if not nodes.has(node_id, kind):
-            nodes.add_device_data(node_id, kind)
-        self.tables[component_type].put(nodes.slots(node_id, None, kind), value)
-
-    def get_component_device_value(
-        self, node_id: int, component_type: ComponentType
-    ) -> torch.Tensor | None:
-        """The token slots of a node's component; None where it has none on the device."""
-        return self.slots_at(node_id, component_type)
+        if not self.state.nodes.has(node_id, component_type):
+            self.state.nodes.add_device_data(node_id, component_type)
+        rows = self.state.nodes.slots(node_id, None, component_type)
+        self.state.slots.tables[component_type].put(rows, value)
 
     # Sizes, in tokens and states.
 
-    def evictable_size(self) -> int:
-        """Full tokens that may be evicted."""
-        return self.native.view.usage(0)[0] * self.page_size
-
-    def protected_size(self) -> int:
-        """Full tokens that a lock protects."""
-        return self.component_protected_size(FULL)
-
     def component_evictable_size(self, component_type: ComponentType) -> int:
         """Tokens or states of a component that may be evicted."""
-        return self._usage(component_type, 0)
+        if component_type not in self.components:
+            return 0
+        evictable, _ = self.native.view.usage(component_type)
+        return evictable * self.state.slots.page_tokens(component_type)
 
     def component_protected_size(self, component_type: ComponentType) -> int:
         """Tokens or states of a component that a lock protects."""
-        return self._usage(component_type, 1)
+        if component_type not in self.components:
+            return 0
+        _, locked = self.native.view.usage(component_type)
+        return locked * self.state.slots.page_tokens(component_type)
 
-    full_evictable_size = evictable_size
-    full_protected_size = protected_size
-
-    def swa_evictable_size(self) -> int:
-        """Window tokens that may be evicted."""
-        return self.component_evictable_size(SWA)
-
-    def swa_protected_size(self) -> int:
-        """Window tokens that a lock protects."""
-        return self.component_protected_size(SWA)
-
-    def mamba_evictable_size(self) -> int:
-        """States that may be evicted."""
-        return self.component_evictable_size(MAMBA)
-
-    def mamba_protected_size(self) -> int:
-        """States that a lock protects."""
-        return self.component_protected_size(MAMBA)
+    evictable_size = full_evictable_size = _of(component_evictable_size, FULL)
+    protected_size = full_protected_size = _of(component_protected_size, FULL)
+    swa_evictable_size = _of(component_evictable_size, SWA)
+    swa_protected_size = _of(component_protected_size, SWA)
+    mamba_evictable_size = _of(component_evictable_size, MAMBA)
+    mamba_protected_size = _of(component_protected_size, MAMBA)
 
     def total_size(self) -> tuple[int, int]:
         """Full tokens of the tree, and window tokens and states together."""
-        sizes = {kind: self._usage(kind, 0) + self._usage(kind, 1) for kind in self.components}
-        return sizes[FULL], sum(sizes.values()) - sizes[FULL]
+        full, *others = (
+            self.component_evictable_size(kind) + self.component_protected_size(kind)
+            for kind in (FULL, SWA, MAMBA)
+        )
+        return full, sum(others)
 
-    # The rest.
+    # What the scheduler and its checks ask for seldom.
 
     def dfs_weight_order(self, node_ids: Sequence[int]) -> list[int]:
         """The order of requests in which those that share most come together."""
-        return walks.weight_order(self.native.nodes, node_ids)
+        return walks.weight_order(self.state.nodes, node_ids)
 
     def collect_path_info(self, end_node_ids: Sequence[int]) -> tuple[object, ...]:
         """The nodes of each path."""
         return tuple(
-            walks.path_info(self.native.nodes, node_id, self.page_size) for node_id in end_node_ids
+            walks.path_info(self.state.nodes, each, self.page_size) for each in end_node_ids
         )
 
     def all_values_flatten(self) -> torch.Tensor:
         """The full token slots of the tree."""
-        return walks.all_slots(self.native, self._full, FULL)
+        return walks.all_slots(self.state.nodes, self.state.slots.full, FULL)
 
     def all_mamba_values_flatten(self) -> torch.Tensor:
         """The states of the tree."""
         if MAMBA not in self.components:
-            return self._full.nothing
-        return walks.all_slots(self.native, self.tables[MAMBA], MAMBA)
+            return self.state.slots.full.nothing
+        return walks.all_slots(self.state.nodes, self.state.slots.tables[MAMBA], MAMBA)
 
     def walk_for_kv_canary(self, unlocked_only: bool, swa_resident_only: bool) -> object:
         """Every full token slot with its position and the slot before it."""
         swa = swa_resident_only and SWA in self.components
-        return walks.canary(self.native, self.tables[FULL], unlocked_only=unlocked_only, swa=swa)
+        return walks.canary(
+            self.native, self.state.slots.full, unlocked_only=unlocked_only, swa=swa
+        )
 
     def sanity_check(
         self, ongoing_write_through: list[tuple[int, int]], ongoing_load_back: list[tuple[int, int]]
@@ -309,8 +542,8 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
             self.native.view.check()
         except SpecViolation as violation:
             raise AssertionError(str(violation)) from violation
-        copies = [*ongoing_write_through, *ongoing_load_back]
-        loose = walks.unlocked(self.native, [self.node_of(name) for _, name in copies])
+        in_flight = [*ongoing_write_through, *ongoing_load_back]
+        loose = walks.unlocked(self.native, [self.node_of(name) for _, name in in_flight])
         if loose:
             raise AssertionError(f"copies in flight do not lock their nodes: {loose}")
 
@@ -320,32 +553,16 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
 
     # Helpers.
 
-    def _inserted(
-        self, done: _core.NodeInserted, params: InsertParams, pages: int, frontier: int
-    ) -> InsertStepResult:
-        """Keep the slots that an insert handed over; returns its answer, and what follows."""
-        # Cuts first: what the insert placed is listed as it is after them.
-        cuts, tokens, full = done.cuts, params.value, self._full
-        actions = self._follow_cuts(cuts) if cuts else []
-        size = full.page_size
-        if tokens is None:
-            tokens = inserts.own_numbers(params, pages * size, self.device)
-        for first, rows in done.full:
-            full.put(rows, tokens, first)
-        inserts.add_slot_actions(actions, done, tokens, frontier, size)
-        nodes = self._nodes or self.native.nodes
-        if self._has_parts:
-            inserts.add_window_actions(actions, done, tokens, nodes, full)
-        if self._hicache:
-            wanted = done.wanted
-            if wanted:
-                actions += self._copies_of(wanted, done)
-        if done.state is not None:
-            rows = nodes.slots(done.end, None, int(MAMBA))
-            self.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
-            if self._states_per_path() >= 0:
-                actions.append(MambaEvictExcessPathStates(done.end))
-        return InsertStepResult(actions, inserts.result_of(done, params, self.components, size))
+    @property
+    def _controller(self) -> device_eviction.Controller:
+        """SGLang's `UnifiedRadixCache`."""
+        return self.components[FULL].cache  # type: ignore[attr-defined, no-any-return]
+
+    def _apply(self, settings: TreeSettings) -> None:
+        """Make the native cache anew where a setting that it depends on has changed."""
+        self.state.apply(settings)
+        if self.enable_hicache and self._threshold > 0:
+            self.state.nodes.set_wanted_hits(self._threshold)
 
     def _prompt(self, key: RadixKey) -> tuple[array[int], int, int]:
         """The tokens of a key, how many units they are (tokens or bigrams), and its namespace."""
@@ -359,27 +576,23 @@ class KvcanonTreeCore(DeviceEviction, HostTier, NotOffered):
         key, _ = key.maybe_to_bigram_view(self.is_eagle)
         return key.raw_token_ids(), len(key), namespace
 
-    def _usage(self, component_type: ComponentType, which: int) -> int:
-        if component_type not in self.components:
-            return 0
-        usage = self.native.view.usage(int(component_type))
-        return usage[which] * self._page_tokens(component_type)
-
     def _state_branch(self, walked: int, reached: int) -> int | None:
         """Where a state would have made the prefix longer, on the grid of checkpoints."""
         if MAMBA not in self.components:
             return None
-        aligned = walked // self.state_grid * self.state_grid
+        aligned = walked // self._state_grid * self._state_grid
         return aligned if aligned > reached else None
 
-    def _release(self, node_id: int, receipt: int, release: object) -> None:
-        try:
-            release(node_id, receipt)  # type: ignore[operator]
-        except CacheError as error:
-            raise AssertionError(f"lock receipt {receipt} on node {node_id}: {error}") from error
+
+def _release(release: Callable[[int, int], None], node_id: int, receipt: int) -> None:
+    """Release what a receipt holds. Raises: AssertionError."""
+    try:
+        release(node_id, receipt)
+    except CacheError as error:
+        raise AssertionError(f"lock receipt {receipt} on node {node_id}: {error}") from error
 
 
-def _refuse_anchor(node_id: int, params: DecLockRefParams) -> NoReturn:
+def _refuse_anchor(node_id: int, params: calls.DecLockRefParams) -> NoReturn:
     """Refuse a receipt that was given for another node. Raises: AssertionError."""
     raise AssertionError(
         f"lock receipt anchored on node {params.node_id} released on node {node_id}"

@@ -68,13 +68,12 @@ def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
     return order
 
 
-def all_slots(native: TreeOfNodes, table: SlotTable, kind: ComponentType) -> torch.Tensor:
+def all_slots(nodes: _core.Nodes, table: SlotTable, kind: ComponentType) -> torch.Tensor:
     """The token slots that every node has of a component on the device."""
-    nodes = native.nodes
     found = [
-        table.get(nodes.slots(node, None, int(kind)))
+        table.get(nodes.slots(node, None, kind))
         for node, _ in _with_parents(nodes)
-        if nodes.has(node, int(kind))
+        if nodes.has(node, kind)
     ]
     return torch.cat(found) if found else table.nothing
 
@@ -134,8 +133,7 @@ def _with_parents(nodes: _core.Nodes) -> Iterator[tuple[int, int]]:
 def _locks(native: TreeOfNodes, kind: ComponentType) -> dict[int, int]:
     """How often each node's component is locked."""
     # Components that the tree lacks are left out; full data comes first, then window data.
-    place = int(kind)
     return {
-        handle: seen[6][place][2]
+        handle: seen[6][kind][2]
         for handle, seen in zip(native.nodes.all(), native.view.nodes(), strict=True)
     }

@@ -18,6 +18,7 @@ from sglang.test.kits.unified_radix_cache.unified_tree_core_inspection_interface
     UnifiedTreeCoreInspectionInterface,
 )
 
+from kvcanon.optimized.sglang.device_eviction import fill
 from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
 from kvcanon.spec.errors import BadArgument
 
@@ -30,19 +31,19 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
 
     def contains_node(self, node_id: int) -> bool:
         try:
-            self.native.nodes.describe(node_id)
+            self.state.nodes.describe(node_id)
         except BadArgument:
             return False
         return True
 
     def get_parent_node_id(self, node_id: int) -> int | None:
-        return self.native.nodes.parent(node_id)
+        return self.state.nodes.parent(node_id)
 
     def get_child_node_ids(self, node_id: int) -> list[int]:
-        return self.native.nodes.children(node_id)
+        return self.state.nodes.children(node_id)
 
     def get_node_key_length(self, node_id: int) -> int:
-        first, last, _, _ = self.native.nodes.describe(node_id)
+        first, last, _, _ = self.state.nodes.describe(node_id)
         return (last - first) * self.page_size
 
     def get_node_token_ids(self, node_id: int) -> list[int]:
@@ -78,13 +79,13 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return hits
 
     def get_write_through_pending_id(self, node_id: int) -> int | None:
-        return next(iter(self.pending.get(node_id, ())), None)
+        return next(iter(self.state.copies.pending.get(node_id, ())), None)
 
     def is_external_cache_stored(self, node_id: int) -> bool:
         return False
 
     def is_node_in_device_lru(self, node_id: int, component_type: ComponentType) -> bool:
-        return component_type is not FULL and self.native.nodes.has(node_id, int(component_type))
+        return component_type is not FULL and self.state.nodes.has(node_id, component_type)
 
     def is_node_in_host_lru(self, node_id: int, component_type: ComponentType) -> bool:
         return component_type is not FULL and self.component_has_host_value_only(
@@ -93,9 +94,9 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
 
     def get_component_device_lru_node_ids(self, component_type: ComponentType) -> list[int]:
         used = [
-            (self._data(node, component_type)[5], -self.native.nodes.describe(node)[0], node)
-            for node in self.native.nodes.all()
-            if component_type is not FULL and self.native.nodes.has(node, int(component_type))
+            (self._data(node, component_type)[5], -self.state.nodes.describe(node)[0], node)
+            for node in self.state.nodes.all()
+            if component_type is not FULL and self.state.nodes.has(node, component_type)
         ]
         return [node for _, _, node in sorted(used, reverse=True)]
 
@@ -105,7 +106,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
     def is_host_evictable_leaf(self, node_id: int) -> bool:
         if not self.contains_node(node_id) or self.is_root(node_id):
             return False
-        nodes = self.native.nodes
+        nodes = self.state.nodes
         return (
             self.component_has_host_value_only(node_id, FULL)
             and not nodes.children(node_id)
@@ -113,26 +114,26 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         )
 
     def is_device_leaf(self, node_id: int) -> bool:
-        nodes = self.native.nodes
+        nodes = self.state.nodes
         return (
             not self.is_root(node_id)
-            and nodes.has(node_id, int(FULL))
+            and nodes.has(node_id, FULL)
             and not self._is_locked(node_id)
-            and not any(nodes.has(child, int(FULL)) for child in nodes.children(node_id))
+            and not any(nodes.has(child, FULL) for child in nodes.children(node_id))
         )
 
     def get_all_node_ids(self) -> list[int]:
-        return self.native.nodes.all()
+        return self.state.nodes.all()
 
     def set_component_host_value_raw(
         self, node_id: int, component_type: ComponentType, value: torch.Tensor | None
     ) -> None:
-        if value is None or component_type not in self.host_tables:
+        if value is None or component_type not in self.state.slots.host_tables:
             self._refuse("a host value that is taken away, or has no host tier")
-        placed, _ = self.native.nodes.add_host_copy([node_id], [int(component_type)])
+        placed, _ = self.state.nodes.add_host_copy([node_id], [component_type])
         rows = placed[component_type]
         if rows is not None:
-            self.host_tables[component_type].put(rows, value)
+            self.state.slots.host_tables[component_type].put(rows, value)
 
     def evict_component(
         self, node_id: int, component_type: ComponentType, target: EvictLayer
@@ -142,7 +143,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         if self.is_device_leaf(node_id):
             self._refuse("a leaf that loses one component")
         result = BaseEvictionResult()
-        self._fill(result, self.native.nodes.evict_node(node_id, int(component_type)))
+        fill(result, self.state, self.state.nodes.evict_node(node_id, component_type))
         return result
 
     def build_backup_node_ids(self, node_id: int, write_back: bool = False) -> list[int]:
@@ -191,7 +192,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         raise SkipTest(f"the native core has no {what}")
 
     def _seen(self, node_id: int) -> tuple:  # type: ignore[type-arg]
-        return dict(zip(self.native.nodes.all(), self.native.view.nodes(), strict=True))[node_id]
+        return dict(zip(self.state.nodes.all(), self.native.view.nodes(), strict=True))[node_id]
 
     def _data(self, node_id: int, component_type: ComponentType) -> tuple:  # type: ignore[type-arg]
         kinds = [kind for kind in (FULL, SWA, MAMBA) if kind in self.components]

@@ -106,8 +106,8 @@ core_state.remake = remake_old
 """Put before a script: its nodes have the handles of a server that has made very many."""
 
 DECLINED = """
-from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
-KvcanonTreeCore._is_declined = lambda core: bool(core.copied_nodes)
+from kvcanon.optimized.sglang.copies import Copies
+Copies.is_declined = lambda copies: bool(copies.nodes_by_name)
 """
 """Put before a script: a copy of a node that names one in flight is not made."""
 
@@ -115,8 +115,9 @@ NO_NAME_LEFT = """
     import gc
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
     (core,) = (each for each in gc.get_objects() if type(each) is KvcanonTreeCore)
-    assert core._last_name == -2, "no copy had a further name"
-    assert not core.copied_nodes, core.copied_nodes
+    copies = core.state.copies
+    assert copies.last_name == -2, "no copy had a further name"
+    assert not copies.nodes_by_name, copies.nodes_by_name
 """
 """Put after a script: the further name that a node had for a copy is forgotten."""
 

@@ -1,0 +1,134 @@
+"""Copies to the host: those in flight, the one that SGLang's controller makes, and their names.
+
+SGLang plans, allocates and acknowledges each copy on its own, so that nodes of one path are copied
+as one, named by the lowest. A state is locked only at the end of a path, so that where there are
+states each node is a copy. Room on the host is made node by node all the same (`host_room`).
+
+An acknowledgement is known by what names its copy. A node that names one in flight gets another
+name for the next. These names are negative, as no handle is, and -1 is SGLang's word for no node.
+"""
+
+from __future__ import annotations
+
+from attrs import Factory, define
+from sglang.srt.mem_cache.unified_cache.cache_action import (
+    BackupKV,
+    UpdatePendingBackupOnNodeSplit,
+)
+
+from kvcanon.optimized.native_types import NodeCuts
+from kvcanon.optimized.sglang.pool_slots import Amounts
+
+NO_NODE = -1
+
+
+@define(eq=False)
+class Copies:
+    """What the core knows of copies to the host."""
+
+    pending: dict[int, tuple[int, ...]] = Factory(dict)
+    """Nodes of which copies are in flight, with the acknowledgements that end them, in order."""
+    unannounced: set[int] = Factory(set)
+    """Those whose full data no event has announced on the host yet."""
+    nodes_by_name: dict[int, int] = Factory(dict)
+    """Nodes by the further names of their copies."""
+    last_name: int = NO_NODE
+    new_names: list[int] = Factory(list)
+    """The names that the running insert gave."""
+    chosen: tuple[int, ...] = ()
+    """The nodes of the copy that the controller makes."""
+    joined: tuple[int, ...] = ()
+    """The nodes of a copy of several that it has not made yet."""
+    locking: tuple[int, ...] = ()
+    """The nodes of a copy that it has made and will lock next."""
+    expected: Amounts = Factory(dict)
+    """What the controller is about to copy."""
+    rooms: Amounts = Factory(dict)
+    """What was free on the host before it took slots for that."""
+    declined: tuple[int, ...] = ()
+    """The nodes of a copy under write_back for which the host could not make all of the room."""
+
+    def node_of(self, name: int) -> int:
+        """The native node of what SGLang knows as a node, which may name a copy of it."""
+        return self.nodes_by_name.get(name, name)
+
+    def is_declined(self) -> bool:
+        """Whether the host has tried to make room for the copy already, and could not.
+
+        The controller asks pool by pool, and again; another try would find more, and evict for it.
+        """
+        return bool(self.declined) and self.chosen == self.declined
+
+
+def follow_cuts(copies: Copies, cuts: NodeCuts) -> list[object]:
+    """Let copies in flight follow where the tree cut nodes; returns the actions for it."""
+    actions: list[object] = []
+    for upper, lower, _ in cuts:
+        ack_ids = copies.pending.get(lower, ())
+        if not ack_ids:
+            continue
+        copies.pending[upper] = ack_ids
+        if lower in copies.unannounced:
+            copies.unannounced.add(upper)
+        actions += [
+            UpdatePendingBackupOnNodeSplit(ack_id, lower, upper, lower) for ack_id in ack_ids
+        ]
+    return actions
+
+
+def copy_of(copies: Copies, wanted: list[int], lowest: int, *, apart: bool) -> BackupKV:
+    """The action for the copies that an insert wants, each node `apart` or all as one."""
+    in_flight = {ack_id for node in wanted for ack_id in copies.pending.get(node, ())}
+    if in_flight:
+        return BackupKV([_name_of_copy(copies, node, in_flight) for node in wanted])
+    if len(wanted) > 1 and not apart:
+        copies.joined = tuple(wanted)
+        return BackupKV([lowest])
+    return BackupKV(wanted)
+
+
+def end_insert(copies: Copies) -> list[object]:
+    """What is left to do after an insert: copies of each node, where not all could be made as one.
+
+    Further names that the insert gave to copies that SGLang did not make are forgotten.
+    """
+    copies.expected = {}
+    for name in copies.new_names:
+        if name not in copies.pending.get(copies.node_of(name), ()):
+            copies.nodes_by_name.pop(name, None)
+    copies.new_names.clear()
+    if not copies.joined:
+        return []
+    left, copies.joined = BackupKV(list(copies.joined)), ()
+    return [left]
+
+
+def begin_pending(copies: Copies, node_ids: list[int], ack_id: int) -> list[int]:
+    """Record which acknowledgement ends the copy that was made last; returns its nodes."""
+    copied, copies.locking = list(copies.locking or node_ids), ()
+    for node_id in copied:
+        copies.pending[node_id] = (*copies.pending.get(node_id, ()), ack_id)
+    return copied
+
+
+def end_pending(copies: Copies, node_ids: list[int], ack_id: int) -> list[int]:
+    """End copies; returns the nodes whose full data is to be announced."""
+    stored: list[int] = []
+    for node_id in node_ids:
+        left = tuple(each for each in copies.pending.pop(node_id, ()) if each != ack_id)
+        if left:
+            copies.pending[node_id] = left
+        if node_id in copies.unannounced:
+            copies.unannounced.remove(node_id)
+            stored.append(node_id)
+    return stored
+
+
+def _name_of_copy(copies: Copies, node_id: int, in_flight: set[int]) -> int:
+    """The node, or a further name of it if the node names a copy in flight."""
+    if node_id not in in_flight:
+        return node_id
+    copies.last_name -= 1
+    copies.nodes_by_name[copies.last_name] = node_id
+    copies.new_names.append(copies.last_name)
+    return copies.last_name

@@ -1,0 +1,108 @@
+"""Room on the host: SGLang's controller asks for it pool by pool, and the tree evicts for it."""
+
+from __future__ import annotations
+
+from attrs import Factory, define
+from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
+    DriveHostEvictionResult,
+)
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.sglang.core_state import CoreState
+from kvcanon.optimized.sglang.pool_slots import KINDS, Amounts, PoolSlots, add_freed
+
+DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
+"""How SGLang folds what a rank reclaimed on its host into one number."""
+
+
+def expect_copy(core: CoreState, tokens: Amounts) -> None:
+    """Note that the controller is about to copy so many tokens, or states, to the host."""
+    core.copies.expected = tokens
+    core.copies.rooms = {kind: core.slots.room(kind) for kind in tokens}
+
+
+def make_room(core: CoreState, kind: ComponentType, tokens: int) -> HostRoom:
+    """Free so many host slots of a component, or make room for all of the copy that it is for."""
+    slots, copies = core.slots, core.copies
+    room = HostRoom(core.nodes, slots, {kind: 0})
+    if not _is_for_copy(core, kind, tokens):
+        if kind in slots.host_tables:
+            room.make({kind: tokens})
+        return room
+    # The controller makes room pool by pool, for the whole of a copy. Room for all of it is made
+    # here. What the controller has taken from a pool since is room that was there.
+    room.free = {kind: max(slots.room(kind), had) for kind, had in copies.rooms.items()}
+    if copies.joined:
+        room.make_for_each(copies.joined)
+    elif not copies.is_declined() and not room.make(copies.expected):
+        copies.declined = copies.chosen
+    copies.rooms = {kind: had + room.result.tracker[kind] for kind, had in copies.rooms.items()}
+    return room
+
+
+def digest_with(digest: int, reclaimed: list[int]) -> int:
+    """A digest of what a rank reclaimed, with what it reclaimed now."""
+    for number in reclaimed:
+        digest = (digest * DIGEST_FACTOR + number + 1) & DIGEST_MASK
+    return digest
+
+
+def _is_for_copy(core: CoreState, kind: ComponentType, asked: int) -> bool:
+    """Whether the controller asks for room for the copy that it is about to make."""
+    tokens = core.copies.expected.get(kind)
+    return tokens is not None and asked in (tokens, tokens - core.slots.room(kind))
+
+
+@define(eq=False)
+class HostRoom:
+    """One search for room: what is free by component, and what was evicted for it."""
+
+    nodes: _core.Nodes
+    slots: PoolSlots
+    free: Amounts
+    result: DriveHostEvictionResult = Factory(DriveHostEvictionResult)
+    reclaimed: list[int] = Factory(list)
+    """Of each eviction that freed full slots, the first row and how many there were."""
+
+    def make(self, wanted: Amounts) -> bool:
+        """Evict what the free room lacks for so many tokens; whether it suffices then.
+
+        Stops at the first pool that stays short: no copy needs what others would lose.
+        """
+        for kind, tokens in wanted.items():
+            short = tokens - self.free[kind]
+            if short <= 0:
+                continue
+            pages = -(-short // self.slots.page_tokens(kind))
+            device, host = self.nodes.evict_host(kind, pages)
+            for freed, count in add_freed(self.slots, self.result, device, host)[1].items():
+                self.result.tracker[freed] += count
+                if freed in self.free:
+                    self.free[freed] += count
+            if host[0] is not None:
+                self.reclaimed += [host[0].runs()[0][0], len(host[0])]
+            if tokens > self.free[kind]:
+                return False
+        return True
+
+    def make_for_each(self, node_ids: tuple[int, ...]) -> None:
+        """Make room for a copy of several nodes: for one after the other, as for copies of each.
+
+        A node that has room is locked meanwhile, as it is while it is copied.
+        """
+        nodes, receipts = self.nodes, []
+        for node in node_ids:
+            parts = zip(KINDS, nodes.slots_to_back_up((node,))[0], strict=True)
+            tokens = {
+                kind: len(rows) * self.slots.page_tokens(kind)
+                for kind, rows in parts
+                if rows is not None and kind in self.free
+            }
+            if not self.make(tokens):
+                break
+            for kind, count in tokens.items():
+                self.free[kind] -= count
+            receipts.append((node, nodes.lock(node)[0]))
+        for node, receipt in receipts:
+            nodes.unlock(node, receipt)
