@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +14,54 @@ from fake_engine_faults import HOST, WINDOW, EngineFault, faulty_engine
 from fake_engine_server import ServedAs, engine_at
 from fake_model import EventSender, FakeEngine, config_of
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.probe.player import ProbePlayer
+from kvcanon.conformance.probe.sharing import PageRange
+from kvcanon.conformance.probe.talk import (
+    EngineApi,
+    EngineFacts,
+    ProbeReply,
+    PromptSpace,
+    TokenScore,
+)
 
 ANY = "tcp://127.0.0.1:*"
+
+
+FACTS = EngineFacts("sglang", pool_tokens=400, window=0, has_host=False, policy="lru")
+PAGE = PageRange(4, 4)
+SPACE = PromptSpace("s")
+
+
+class QuietApi:
+    """A server that says nothing of itself; tests say how it generates."""
+
+    def patient(self, _seconds: float) -> Any:  # noqa: ANN401  # Itself.
+        """The same."""
+        return self
+
+    def facts(self) -> EngineFacts:
+        """What is known."""
+        return FACTS
+
+    def flush(self) -> None:
+        """Nothing is cached."""
+
+    def prompt_tokens(self) -> float | None:
+        """Not said."""
+
+    def held_share(self) -> float | None:
+        """Not said."""
+
+
+def player_of(api: EngineApi, seconds: float = 60.0) -> ProbePlayer:
+    """A player with time for some requests."""
+    return ProbePlayer(api, FACTS, "run", time.monotonic() + seconds, 10_000)
+
+
+def scored(*rows: tuple[int, float, int, float], cached: int = 0) -> ProbeReply:
+    """A reply: each token, its log-probability, the next likeliest, and its own."""
+    scores = tuple(TokenScore(a, b, {a: b, c: d}) for a, b, c, d in rows)
+    return ProbeReply(tuple(row[0] for row in rows), cached, None, scores)
 
 
 def options_for(dialect: str, engine: object) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,14 +29,13 @@ from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.lab.bench.large_run import LargeRun
-from kvcanon.live.frames import BrokenFrame, Frame, Source
-from kvcanon.live.recording import StreamRecorder, open_recording
+from kvcanon.live.frames import Arrived, BrokenFrame, Frame
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import Counts, Namespace, Slots, WritePolicy
 from sample_reports import faulty
-from sent_events import CLEARED, batch, remove, store, tail
+from sent_events import CLEARED, batch, recorded, remove, store, tail
 
 VECTOR = next(each for each in read_vectors() if each.vector_id == "LOAD-1-a")
 VIOLATION = Case(
@@ -159,13 +161,18 @@ def stream_run(folder: Path, failure: str | None = None) -> ShownRun:
         [tail(prompt, 9) | {"block_hashes": [99], "parent_block_hash": 77}],
         [CLEARED],
     ]
-    with StreamRecorder(path, [Source("tcp://one:5557"), Source("tcp://two:5557")]) as recorder:
-        for number, events in enumerate(batches):
-            for source, missing in ((0, 0), (1, 3 * (number > 3))):
-                at = number + missing
-                recorder.write(Frame(source, b"kv", at, batch(*events), 5.0 + number))
-        recorder.write(BrokenFrame(0, "has 2 parts", 13.0))
-    return record_stream(open_recording(path), failure)
+    arrived: list[Arrived] = [
+        Frame(source, b"kv", number + missing, batch(*events), 5.0 + number)
+        for number, events in enumerate(batches)
+        for source, missing in ((0, 0), (1, 3 * (number > 3)))
+    ]
+    arrived.append(BrokenFrame(0, "has 2 parts", 13.0))
+    return record_stream(recorded(path, arrived, "tcp://one:5557", "tcp://two:5557"), failure)
+
+
+def unpacked(run: ShownRun, part: str) -> Any:  # noqa: ANN401  # JSON
+    """A part of a run."""
+    return json.loads(zlib.decompress(b64decode(run.parts[part])))
 
 
 def stream_text() -> str:

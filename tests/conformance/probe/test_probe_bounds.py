@@ -27,12 +27,8 @@ from kvcanon.conformance.probe.talk import (
     ProbeRequest,
     PromptSpace,
     Tokens,
-    TokenScore,
 )
-
-FACTS = EngineFacts("sglang", pool_tokens=400, window=0, has_host=False, policy="lru")
-PAGE = PageRange(4, 4)
-SPACE = PromptSpace("s")
+from probing import FACTS, PAGE, SPACE, scored
 
 
 def prompt(first: int, length: int = 41) -> Tokens:
@@ -116,12 +112,6 @@ def test_page_size_is_between_rests_and_hits(
     found = learned_page(pairs)
     assert (found.least, found.most) == (least, most)
     assert page_fits(pairs, PageRange(size, size))
-
-
-def scored(*rows: tuple[int, float, int, float]) -> ProbeReply:
-    """A reply: each token, its log-probability, the next likeliest, and its own."""
-    scores = tuple(TokenScore(a, b, {a: b, c: d}) for a, b, c, d in rows)
-    return ProbeReply(tuple(row[0] for row in rows), 0, None, scores)
 
 
 @pytest.mark.parametrize(

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from attrs import evolve, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.judge import JudgedAgainst
 from kvcanon.conformance.probe.others import OtherClients
-from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.reduction import CONFIRMATIONS, Reducer, ShownFinding
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest
+from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import (
-    EngineApi,
-    EngineFacts,
     Leaves,
     ProbeReply,
     ProbeRequest,
-    PromptSpace,
-    TokenScore,
 )
+from probing import FACTS, PAGE, SPACE, QuietApi, player_of, scored
 
-FACTS = EngineFacts("sglang", page_size=4, pool_tokens=400, window=0, has_host=False)
-SPACE = PromptSpace("s")
 GOES_ON = ProbeRequest("goes on", tuple(range(40)), 4, SPACE, overlaps=5)
 FILLERS = [
     ProbeRequest(f"filler {at}", tuple(range(100 * at, 100 * at + 40)), 1, SPACE)
     for at in range(1, 5)
 ]
 LAST = ProbeRequest("last", tuple(range(900, 940)), 1, SPACE)
-RIGHT, WRONG = (
-    ProbeReply((token,), 0, scores=(TokenScore(token, -0.1, {1: -0.1, 2: -9.0, token: -0.1}),))
-    for token in (1, 2)
-)
+RIGHT, WRONG = scored((1, -0.1, 2, -9.0)), scored((2, -0.1, 1, -0.1))
 
 
 @mutable
-class LuckyApi:
+class LuckyApi(QuietApi):
     """Answers the last request wrongly after all fillers, and after fewer every second time."""
 
     first_shows: int = 0
@@ -63,32 +52,14 @@ class LuckyApi:
         self.few += 1
         return WRONG if self.few % 2 else RIGHT
 
-    def patient(self, _seconds: float) -> EngineApi:
-        """The same."""
-        return self
-
-    def facts(self) -> EngineFacts:
-        """What is known."""
-        return FACTS
-
-    def flush(self) -> None:
-        """Nothing is cached."""
-
-    def prompt_tokens(self) -> float | None:
-        """Not said."""
-
-    def held_share(self) -> float | None:
-        """Not said."""
-
 
 def reduced(api: LuckyApi, goes_on: ProbeRequest = GOES_ON) -> ShownFinding:
     """What is shown of a wrong reply to the last request."""
-    player = ProbePlayer(api, FACTS, "run", time.monotonic() + 60, 10_000)
-    by = JudgedAgainst(FACTS, PageRange(4, 4), 1.0, truths={(LAST.tokens, ""): RIGHT})
+    by = JudgedAgainst(FACTS, PAGE, 1.0, truths={(LAST.tokens, ""): RIGHT})
     sent = [SentRequest(each, RIGHT, "together") for each in (goes_on, *FILLERS)]
     sent.append(SentRequest(LAST, WRONG, "together"))
     finding = ProbeFinding(ProbeFault.TOKENS, "other tokens", "together", at=len(sent) - 1)
-    return Reducer(player, by).reduce(sent, finding)
+    return Reducer(player_of(api), by).reduce(sent, finding)
 
 
 def test_fewer_requests_must_show_a_matter_of_timing_each_time() -> None:
@@ -128,9 +99,8 @@ def test_witness_has_tokens_that_the_model_has() -> None:
             asked.append(request)
             return super().generate(request, leaves)
 
-    player = ProbePlayer(Asked(), FACTS, "run", time.monotonic() + 60, 10)
     finding = ProbeFinding(ProbeFault.TOO_FEW, "too few", "repeats", at=2, since=1)
-    others = OtherClients(player, finding, PageRange(4, 4))
+    others = OtherClients(player_of(Asked()), finding, PAGE)
     for at, each in enumerate((GOES_ON, FILLERS[0], FILLERS[0])):
         others.before(at, each)
     (witness,) = asked

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -104,72 +104,47 @@ def test_refusal_keeps_what_was_found(capsys: pytest.CaptureFixture[str]) -> Non
     assert any("what comes after" in words and "429" in words for words in report["not_shown"])
 
 
-def test_trickling_server_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
-    """An answer that comes byte by byte takes no longer than --timeout either."""
+@contextmanager
+def answering(begin: bytes, then: bytes = b"", times: int = 0) -> Iterator[int]:
+    """A server that answers with some bytes, and then with others now and then; its port."""
 
-    def trickle() -> None:
+    def serve() -> None:
         accepted, _ = listening.accept()
-        with accepted:
-            accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-            for _ in range(100):
+        # The client may leave.
+        with accepted, suppress(OSError):
+            accepted.recv(1000)
+            accepted.sendall(begin)
+            for _ in range(times):
                 time.sleep(0.05)
-                accepted.sendall(b" ")
+                accepted.sendall(then)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=_quietly(trickle), daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert "within 0.3 s" in usage_error(capsys, "probe", url, "--timeout", "0.3")
+        yield listening.getsockname()[1]
         thread.join()
+
+
+def test_trickling_server_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """An answer that comes byte by byte takes no longer than --timeout either."""
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b" ", 100) as port:
+        url = f"http://127.0.0.1:{port}"
+        assert "within 0.3 s" in usage_error(capsys, "probe", url, "--timeout", "0.3")
 
 
 def test_stream_of_comments_alone_is_given_up() -> None:
     """What keeps a connection open, as proxies send it, is no sign of the engine."""
-
-    def ping() -> None:
-        accepted, _ = listening.accept()
-        with accepted:
-            accepted.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            for _ in range(100):
-                time.sleep(0.05)
-                accepted.sendall(b": ping\n\n")
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=_quietly(ping), daemon=True)
-        thread.start()
-        address = transport.EngineAddress("127.0.0.1", listening.getsockname()[1], timeout=0.3)
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n", b": ping\n\n", 100) as port:
+        address = transport.EngineAddress("127.0.0.1", port, timeout=0.3)
         with pytest.raises(transport.ServerProblem, match=re.escape("within 0.3 s")):
             list(transport.stream(address, "/generate", {}))
-        thread.join()
 
 
 def test_answer_that_is_cut_off_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A connection that closes in the middle of an answer is an end, whatever had come."""
-
-    def cut_off() -> None:
-        accepted, _ = listening.accept()
-        with accepted:
-            accepted.recv(1000)
-            accepted.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"a"')
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=_quietly(cut_off), daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert "does not answer /server_info" in usage_error(capsys, "probe", url)
-        thread.join()
-
-
-def _quietly(serve: Callable[[], None]) -> Callable[[], None]:
-    """The same, for a client that may leave."""
-
-    def served() -> None:
-        try:
-            serve()
-        except OSError:
-            return
-
-    return served
+    with answering(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"a"') as port:
+        words = usage_error(capsys, "probe", f"http://127.0.0.1:{port}")
+        assert "does not answer /server_info" in words
 
 
 def test_another_model_and_another_key_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,30 +9,26 @@ from attrs import evolve, field, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.judge import JudgedAgainst, judge_sent
-from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest, least_shared
+from kvcanon.conformance.probe.player import OutOfBudget
+from kvcanon.conformance.probe.sharing import SentRequest, least_shared
 from kvcanon.conformance.probe.talk import (
-    EngineApi,
     EngineFacts,
     Leaves,
     ProbeReply,
     ProbeRequest,
     PromptSpace,
     Tokens,
-    TokenScore,
 )
 from kvcanon.conformance.probe.together import RequestSequence, without
 from kvcanon.conformance.probe.transport import ServerProblem
+from probing import FACTS, PAGE, SPACE, QuietApi, player_of, scored
 
-FACTS = EngineFacts("sglang", pool_tokens=400, window=0, has_host=False, policy="lru")
-PAGE = PageRange(4, 4)
-SPACE = PromptSpace("s")
 LONG = 1000
 """Tokens of a reply that ends only when its client leaves."""
 
 
 @mutable
-class SlowApi:
+class SlowApi(QuietApi):
     """Answers one token after the other; a reply that is streamed takes a millisecond for each."""
 
     fails_at: int = 0
@@ -52,28 +48,6 @@ class SlowApi:
             time.sleep(0.001)
         return ProbeReply((1,) * request.count, 0)
 
-    def patient(self, _seconds: float) -> EngineApi:
-        """The same."""
-        return self
-
-    def facts(self) -> EngineFacts:
-        """Not asked."""
-        return FACTS
-
-    def flush(self) -> None:
-        """Nothing to do."""
-
-    def prompt_tokens(self) -> None:
-        """Not said."""
-
-    def held_share(self) -> None:
-        """Not said."""
-
-
-def player(api: SlowApi, seconds: float = 20.0) -> ProbePlayer:
-    """A player with time for a few requests."""
-    return ProbePlayer(api, FACTS, "run", time.monotonic() + seconds, 100)
-
 
 def asks(name: str, tokens: Tokens = (5, 6), count: int = 1, overlaps: int = 0) -> ProbeRequest:
     """A request."""
@@ -82,7 +56,7 @@ def asks(name: str, tokens: Tokens = (5, 6), count: int = 1, overlaps: int = 0) 
 
 def test_reply_is_waited_for_after_so_many_requests() -> None:
     """The place of a request is where it began; its reply is there once it is waited for."""
-    with RequestSequence(player(SlowApi()), "run") as sequence:
+    with RequestSequence(player_of(SlowApi()), "run") as sequence:
         sequence.send(asks("long", count=150, overlaps=2), "round")
         sequence.send(asks("a"), "round")
         assert sequence.sent[0].reply.tokens == ()
@@ -95,7 +69,7 @@ def test_reply_is_waited_for_after_so_many_requests() -> None:
 
 def test_reply_that_ends_too_soon_lasted_less() -> None:
     """Requests that were answered after its end do not count."""
-    with RequestSequence(player(SlowApi()), "run") as sequence:
+    with RequestSequence(player_of(SlowApi()), "run") as sequence:
         sequence.send(asks("short", count=2, overlaps=3), "round")
         time.sleep(0.1)
         for name in "abc":
@@ -107,7 +81,7 @@ def test_end_of_the_server_ends_what_runs() -> None:
     """No thread stays behind, and the request without an answer is the last."""
     api = SlowApi(fails_at=3)
     began = time.monotonic()
-    sequence = RequestSequence(player(api), "run")
+    sequence = RequestSequence(player_of(api), "run")
 
     def send_all() -> None:
         with sequence:
@@ -123,7 +97,7 @@ def test_end_of_the_server_ends_what_runs() -> None:
 
 def test_client_leaves_a_slow_reply() -> None:
     """It takes no longer than half of the time that is left; with none left, nothing is sent."""
-    slow = player(SlowApi(), 0.2)
+    slow = player_of(SlowApi(), 0.2)
     with RequestSequence(slow, "run") as sequence:
         sequence.send(asks("long", count=LONG, overlaps=5), "round")
         sequence.finish()
@@ -196,14 +170,10 @@ def test_wrong_tokens_of_a_running_request_take_all_that_ran_beside_it() -> None
     requests = [sent(SHARED), runs, sent(OTHER), sent(OTHER[1:]), sent(OTHER[2:])]
     truths = {(runs.request.tokens, ""): ProbeReply((7, 9), 0)}
     assert judge_sent(requests, JudgedAgainst(FACTS, PAGE, 0.1, truths=truths)) == []
-    scored = evolve(runs, reply=_scored((7, 8)))
-    truths = {(runs.request.tokens, ""): _scored((7, 9))}
+    first, second, other = ((token, -0.5, 99, -9.0) for token in (7, 8, 9))
+    said = evolve(runs, reply=scored(first, second, cached=40))
+    truths = {(runs.request.tokens, ""): scored(first, other, cached=40)}
     (finding,) = judge_sent(
-        [requests[0], scored, *requests[2:]], JudgedAgainst(FACTS, PAGE, 0.1, truths=truths)
+        [requests[0], said, *requests[2:]], JudgedAgainst(FACTS, PAGE, 0.1, truths=truths)
     )
     assert (finding.fault, finding.at, finding.last) == (ProbeFault.TOKENS, 1, 3)
-
-
-def _scored(tokens: Tokens) -> ProbeReply:
-    scores = tuple(TokenScore(token, -0.5, {token: -0.5, 99: -9.0}) for token in tokens)
-    return ProbeReply(tokens, 40, None, scores)

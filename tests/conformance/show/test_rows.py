@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64decode
 from random import Random
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -14,7 +10,7 @@ from attrs import evolve
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.rows import StateRows, moved, runs
-from kvcanon.conformance.show.shown_run import ShownRun, ShownStep
+from kvcanon.conformance.show.shown_run import ShownStep
 from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.reference import ReferenceCache
@@ -23,12 +19,14 @@ from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcanon.spec.law import SITE, Need
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, GPU, Counts, Key
-from shown_pages import broken_tree_run, hidden_run, replay_run, vector_run, violation_run
-
-
-def unpacked(run: ShownRun, part: str) -> Any:  # noqa: ANN401  # JSON
-    """A part of a run."""
-    return json.loads(zlib.decompress(b64decode(run.parts[part])))
+from shown_pages import (
+    broken_tree_run,
+    hidden_run,
+    replay_run,
+    unpacked,
+    vector_run,
+    violation_run,
+)
 
 
 def test_moves_give_the_order_before_and_after() -> None:

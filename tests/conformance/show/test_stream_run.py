@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +12,26 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.show import stream_run as module
 from kvcanon.conformance.show.event_rows import EventRows
 from kvcanon.conformance.show.sent_pages import pages_sent
-from kvcanon.conformance.show.shown_run import ShownRun
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.live.audit import audit
 from kvcanon.live.decode import SentEvent
-from kvcanon.live.frames import Frame, Source
-from kvcanon.live.recording import StreamRecorder, open_recording
+from kvcanon.live.frames import Frame
+from kvcanon.live.recording import open_recording
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
 from kvcanon.spec.types import CPU, GPU, Medium
-from sent_events import CLEARED, batch, remove, store, tail
-from shown_pages import stream_run
+from sent_events import CLEARED, frames_of, recorded, remove, store, tail
+from shown_pages import stream_run, unpacked
 
 
-def unpacked(run: ShownRun, part: str) -> Any:  # noqa: ANN401  # JSON
-    """A part of a run."""
-    return json.loads(zlib.decompress(b64decode(run.parts[part])))
-
-
-def long_recording(path: Path, batches: int, wrong_at: int | None = None) -> Path:
-    """A recording in which each batch stores a block and drops the one before."""
-    last = None
-    with StreamRecorder(path, [Source("tcp://one:5557")]) as recorder:
-        recorder.write(Frame(0, b"", 0, batch(CLEARED), 1.0))
-        for number in range(1, batches):
-            stored = store([4 * number])
-            events = [stored] + ([] if last is None else [remove(last)])
-            if number == wrong_at:
-                events.append(remove([5]))
-            recorder.write(Frame(0, b"", number, batch(*events), 1.0 + number))
-            last = stored["block_hashes"]
-    return path
+def long_stream(batches: int, wrong_at: int | None = None) -> list[Frame]:
+    """A stream in which each batch stores a block and drops the one before."""
+    sent: list[list[dict[str, Any]]] = [[CLEARED]]
+    for number in range(1, batches):
+        dropped = [remove(sent[-1][0]["block_hashes"])] if number > 1 else []
+        wrong = [remove([5])] if number == wrong_at else []
+        sent.append([store([4 * number]), *dropped, *wrong])
+    return frames_of(*sent)
 
 
 def test_each_violation_is_at_its_batch(tmp_path: Path) -> None:
@@ -105,7 +91,7 @@ def test_a_long_recording_is_bounded(
 ) -> None:
     """So many batches are shown, the violation among them, and the first state is as it was."""
     monkeypatch.setattr(module, "MOST_BATCHES", 40)
-    run = record_stream(open_recording(long_recording(tmp_path / "a", 200, wrong_at)))
+    run = record_stream(recorded(tmp_path / "a", long_stream(200, wrong_at)))
     assert run.steps == 40 if wrong_at in (None, 2, 90) else run.steps >= 30
     assert run.breaks_at == run.opens_at
     assert any("of 200 are shown" in note for note in run.notes)
@@ -123,11 +109,9 @@ def test_blocks_of_no_shown_batch_are_left_out(
     """Of a large first state those blocks are kept that are spoken of, and those before them."""
     monkeypatch.setattr(module, "MOST_BLOCKS", 12)
     prompt, other = store(range(0, 40, 4)), store(range(4000, 4040, 4))
-    sent = [[CLEARED], [prompt], [other], [remove(other["block_hashes"][:-4:-1])], [remove([1])]]
-    with StreamRecorder(tmp_path / "a", [Source("tcp://one:5557")]) as recorder:
-        for number, events in enumerate(sent):
-            recorder.write(Frame(0, b"", number, batch(*events), 1.0))
-    run = record_stream(open_recording(tmp_path / "a"))
+    removed = remove(other["block_hashes"][:-4:-1])
+    sent = frames_of([CLEARED], [prompt], [other], [removed], [remove([1])])
+    run = record_stream(recorded(tmp_path / "a", sent))
     assert len(unpacked(run, "state-0")["rows"]) == 1 + 10
     assert any(note.startswith("10 blocks of the first state are left out") for note in run.notes)
     assert run.charts[0].lines["GPU"] == [20, 17, 17]
@@ -136,10 +120,8 @@ def test_blocks_of_no_shown_batch_are_left_out(
 def test_a_malformed_batch_changes_nothing(tmp_path: Path) -> None:
     """Of a batch that cannot be read whole no event is drawn, as no router takes one of it."""
     whole, broken = store([0, 4]), store([12]) | {"token_ids": ["a"] * 4}
-    with StreamRecorder(tmp_path / "a", [Source("tcp://one:5557")]) as recorder:
-        for number, events in enumerate([[CLEARED], [whole], [store([8]), broken]]):
-            recorder.write(Frame(0, b"", number, batch(*events), 1.0))
-    run = record_stream(open_recording(tmp_path / "a"))
+    sent = frames_of([CLEARED], [whole], [store([8]), broken])
+    run = record_stream(recorded(tmp_path / "a", sent))
     assert run.charts[0].lines["GPU"] == [0, 0, 2, 2]
     assert unpacked(run, "steps")["steps"][-1][3].startswith("not counted: batch 2 cannot be read")
 
@@ -187,8 +169,7 @@ def test_page_of_a_recording_is_written(
     )
     whole = Path("two.kvstream").read_bytes()
     Path("bad.kvstream").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with StreamRecorder(tmp_path / "none.kvstream", [Source("tcp://one:5557")]):
-        pass
+    recorded(Path("none.kvstream"), [])
     for arguments, says in (
         (
             ("two.kvstream", "--cache", "reference"),
