@@ -56,7 +56,7 @@ class ReplayStats:
     """Events by kind and medium, as "stored GPU"."""
 
 
-class Engine:
+class TreeEngine:
     """Serves requests from a cache that was empty when the engine got it."""
 
     def __init__(

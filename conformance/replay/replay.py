@@ -17,7 +17,7 @@ from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackbox
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.guard import guard_subject, require_all
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
-from kvcanon.conformance.replay.engine import Engine, ReplayStats, counts_of
+from kvcanon.conformance.replay.engine import ReplayStats, TreeEngine, counts_of
 from kvcanon.conformance.replay.latency import Latency, TimedCache
 from kvcanon.conformance.replay.request_engine import (
     RequestEngine,
@@ -157,7 +157,7 @@ def replay(
 
     timed: TimedCache | TimedRequestCache
     judge: Judge | None
-    engine: Engine | RequestEngine
+    engine: TreeEngine | RequestEngine
     if isinstance(subject, RequestSubject):
         timed = TimedRequestCache(subject.cache)
         judge = _request_judge(subject, timed, guard_rate, profile, note)
@@ -169,7 +169,7 @@ def replay(
         timed = TimedCache(subject.cache)
         judge = _tree_judge(subject, timed, guard_rate, seed, profile=profile, on_should=note)
         called = timed if judge is None else judge
-        engine = Engine(
+        engine = TreeEngine(
             called if watch is None else watch.around(called),
             stamped=judge is not None,
             can=subject.can,

@@ -13,7 +13,7 @@ from attrs import evolve
 import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.replay.engine import Engine
+from kvcanon.conformance.replay.engine import TreeEngine
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell, RequestStep, WorkloadSource
 from kvcanon.lab.bench.driver import Driver, EventCounts, MakeDriver, StepTimes
@@ -106,7 +106,7 @@ def test_our_drivers_find_what_our_engine_finds(cell: BenchCell) -> None:
     slots = Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size)
     window = cell.window_tokens or None
     config = CacheConfig(page_size=cell.page_size, window_tokens=window, device_slots=slots)
-    engine = Engine(ReferenceCache(config), stamped=False)
+    engine = TreeEngine(ReferenceCache(config), stamped=False)
     for request in REQUESTS:
         engine.serve(request)
     for name in ("reference", "optimized"):

@@ -14,7 +14,7 @@ import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.replay.engine import Engine
+from kvcanon.conformance.replay.engine import TreeEngine
 from kvcanon.lab.bench import hash_floor, tails
 from kvcanon.lab.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
 from kvcanon.lab.bench.child import BenchJob, fill
@@ -96,7 +96,7 @@ def test_driver_loads_what_the_device_had_to_evict(name: str, policy: WritePolic
 def test_our_caches_and_our_engine_find_the_same(policy: WritePolicy, window: bool) -> None:
     """Under pressure on both tiers both caches hit and load what a replay does."""
     pressed = cell(policy, TIGHT_HOST, window=window)
-    engine = Engine(ReferenceCache(pressed.config()), stamped=False)
+    engine = TreeEngine(ReferenceCache(pressed.config()), stamped=False)
     for request in REQUESTS:
         engine.serve(request)
     tally = engine.tally

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import subject_of
-from kvcanon.conformance.replay.engine import Engine
+from kvcanon.conformance.replay.engine import TreeEngine
 from kvcanon.conformance.replay.replay import replay, tree_shape
 from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.request import Request
@@ -84,7 +84,7 @@ def test_unlimited_replay_finds_all_there_is(page_size: int, window_tokens: int 
 def test_engine_holds_nothing_between_requests(config: CacheConfig) -> None:
     """Between requests no slot and no lock is held, and the engine's counts match the pools."""
     cache = ReferenceCache(config)
-    engine = Engine(cache, stamped=False)
+    engine = TreeEngine(cache, stamped=False)
     for request in REQUESTS:
         engine.serve(request)
         state = cache.snapshot()
@@ -179,7 +179,7 @@ def test_load_that_fails_is_counted_and_its_slots_are_free_again() -> None:
     """A failed load is no hit, and its slots are free again."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
     cache = ReferenceCache(config, FailingLoads())
-    engine = Engine(cache, stamped=False)
+    engine = TreeEngine(cache, stamped=False)
     for request in (prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))):
         engine.serve(request)
     assert engine.tally.failed_transfers == 1
