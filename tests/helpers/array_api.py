@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -16,8 +16,9 @@ from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.snapshot import take_snapshot
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import Counts, WritePolicy
+from kvcanon.spec.types import Counts, Namespace, WritePolicy
 
 EVERYTHING = CacheConfig(
     page_size=2,
@@ -86,3 +87,46 @@ def unchanged(
 def array(*numbers: int, dtype: type[np.integer[Any]] = np.int64) -> npt.NDArray[Any]:
     """Slots or tokens as an array."""
     return np.array(numbers, dtype=dtype)
+
+
+PROMPT = np.arange(4, dtype=np.uint32)
+NO_SLOTS = np.empty(0, np.int32)
+CALLS: dict[str, Callable[[PrefixCache], object]] = {
+    "match": lambda cache: cache.match(PROMPT),
+    "lock": lambda cache: cache.lock(PROMPT),
+    "lock_found": lambda cache: cache.lock_found(None),  # type: ignore[arg-type]
+    "unlock": lambda cache: cache.unlock(1),
+    "unlock_window": lambda cache: cache.unlock_window(1),
+    "allocate": lambda cache: cache.allocate(1),
+    "free": lambda cache: cache.free(NO_SLOTS),
+    "insert": lambda cache: cache.insert(PROMPT, 0, NO_SLOTS),
+    "evict": lambda cache: cache.evict(1),
+    "evict_host": lambda cache: cache.evict_host(1),
+    "load_back": lambda cache: cache.load_back(PROMPT),
+    "insert_host": lambda cache: cache.insert_host(PROMPT, 4, HostPayload()),
+    "arrived": lambda cache: cache.arrived(),
+    "settle": lambda cache: cache.settle([]),
+    "poll": lambda cache: cache.poll(),
+    "flush": lambda cache: cache.flush(),
+    "reset": lambda cache: cache.reset(),
+    "take_events": lambda cache: cache.take_events(),
+    "take_packed_events": lambda cache: cache.take_packed_events(),
+    "take_event_parts": lambda cache: cache.take_event_parts(),
+    "reserve_host": lambda cache: cache.reserve_host(1),
+    "commit_host": lambda cache: cache.commit_host(PROMPT, 4, NO_SLOTS),
+    "abort_host": lambda cache: cache.abort_host(NO_SLOTS),
+    "host_slots": lambda cache: cache.host_slots(PROMPT),
+    "wait": lambda cache: cache.wait(1),
+    "wait_layer": lambda cache: cache.wait_layer(1, 0),
+    "invalidate": lambda cache: cache.invalidate("new weights"),
+    "detach": lambda cache: cache.detach(contents_kept=True),
+    "attach": lambda cache: cache.attach(),
+}
+"""Every call that a cache refuses when it is closed, by name."""
+IN_THE_TREE: dict[str, Callable[[PrefixCache], object]] = {
+    "new namespace": lambda cache: cache.namespace(Namespace(lora="other")),
+    "pending events": lambda cache: cache.tree.pending_events(),
+    "check": lambda cache: cache.tree.check(),
+    "nodes": lambda cache: cache.tree.nodes(),
+}
+"""Calls that reach what another call changes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TypeVar
 
@@ -83,29 +84,48 @@ def slots(count: int) -> np.typing.NDArray[np.int32]:
 
 
 def soon(ask: Callable[[], Answer]) -> Answer:
-    """The result of a call in another thread; fails the test if the call does not return."""
+    """The result or error of a call in another thread; fails the test if it does not return."""
     answers: list[Answer] = []
-    thread = Thread(target=lambda: answers.append(ask()), daemon=True)
+    errors: list[BaseException] = []
+
+    def answer() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = Thread(target=answer, daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
+    for error in errors:
+        raise error
     assert answers, "no answer"
     return answers[0]
 
 
-def wait(engine: ThreadedEngine, transfer_id: TransferId) -> None:
-    """Wait for an order."""
-    soon(lambda: engine.wait(transfer_id))
+class Patient(ThreadedEngine):
+    """An engine whose calls that wait fail the test if they do not return."""
+
+    def wait(self, transfer_id: TransferId) -> None:
+        """Wait for an order."""
+        soon(lambda: super(Patient, self).wait(transfer_id))
+
+    def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
+        """Wait for a layer; returns whether it arrived."""
+        return soon(lambda: super(Patient, self).wait_layer(transfer_id, layer))
+
+    def close(self) -> None:
+        """End the threads."""
+        soon(super().close)
 
 
-def wait_layer(engine: ThreadedEngine, transfer_id: TransferId, layer: int) -> bool:
-    """Wait for a layer; returns whether it arrived."""
-    return soon(lambda: engine.wait_layer(transfer_id, layer))
-
-
-def is_stuck(ask: Callable[[], object]) -> Thread:
-    """Start a call that must not return yet; the caller must make it return later."""
+@contextmanager
+def is_stuck(ask: Callable[[], object]) -> Iterator[None]:
+    """Start a call that must not return yet; the code inside must make it return."""
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(0.02)
     assert thread.is_alive()
-    return thread
+    yield
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

@@ -33,6 +33,10 @@ def bare_core(**others: object) -> _core.CacheCore:
     return core
 
 
+MADE: list[_core.CacheCore] = []
+"""What a test made; its redundant state agrees in the end, by a fixture of conftest.py."""
+
+
 def made(
     *,
     page_size: int = 1,
@@ -54,6 +58,7 @@ def made(
         write_policy=WRITE_POLICIES.index(policy),
         caller_copies=True,
     )
+    MADE.append(core)
     return core, _core.Nodes(core)
 
 
@@ -67,6 +72,6 @@ def listed(freed: RowsByComponent) -> list[list[int] | None]:
     return [None if slots is None else slots.tolist() for slots in freed]
 
 
-def sound(core: _core.CacheCore) -> None:
-    """The redundant state of the native core agrees."""
-    _core.Tree(core).check()
+def end_of(nodes: _core.Nodes, *tokens: int) -> int:
+    """Insert a prompt; return the node in which it ends."""
+    return nodes.insert(prompt(*tokens)).end

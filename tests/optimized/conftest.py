@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from gated_copies import PATIENCE_S, soon
-from kvcanon.optimized.threaded_engine import ThreadedEngine
+from gated_copies import PATIENCE_S, Patient
+from kvcanon.optimized import _core
+from node_cores import MADE
 
 
 @pytest.fixture
-def engine() -> Iterator[ThreadedEngine]:
+def engine() -> Iterator[Patient]:
     """A threaded engine with one layer in a group."""
-    made = ThreadedEngine(group_bytes=1)
-    yield made
-    soon(made.close)
+    with Patient(group_bytes=1) as made:
+        yield made
 
 
 @pytest.fixture
@@ -25,3 +25,11 @@ def no_thread_is_left() -> Iterator[None]:
     for thread in set(threading.enumerate()) - before:
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), f"{thread.name} is left"
+
+
+@pytest.fixture(autouse=True)
+def _sound_cores() -> Iterator[None]:
+    """The redundant state of the cores that a test made for their nodes agrees in the end."""
+    yield
+    while MADE:
+        _core.Tree(MADE.pop()).check()

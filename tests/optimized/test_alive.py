@@ -7,51 +7,46 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import count
+from threading import Event, Thread
+from types import FrameType, ModuleType
+from typing import TypeAlias
 
-import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import counted, insert
-from gated_copies import PATIENCE_S, Log, soon
-from kvcanon.optimized import PrefixCache, copy_workers, threaded_engine, transfer_bridge
+from array_api import PROMPT, counted, insert, tiered
+from gated_copies import BACKUP, PATIENCE_S, Gate, Log, soon
+from kvcanon.optimized import PrefixCache, changes, copy_workers, threaded_engine, transfer_bridge
+from kvcanon.optimized.changes import Changes
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheUnusable
-from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import FULL, Counts, TransferId
+from kvcanon.spec.types import FULL, TransferId
 
-CONFIG = CacheConfig(
-    device_slots=Counts(full=16),
-    host_slots=Counts(full=16),
-    write_policy="write_through",
-    events=False,
-)
-TOKENS = np.arange(4, dtype=np.uint32)
+CONFIG = tiered(16)
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
-@pytest.fixture
-def cache() -> Iterator[PrefixCache]:
+def cache_with(engine: ThreadedEngine, config: CacheConfig = CONFIG) -> PrefixCache:
     """A cache whose copies run in threads."""
-    with ThreadedEngine() as engine:
-        yield PrefixCache(CONFIG, Pools(CONFIG, {FULL: PageLayout(2, (8,))}), engine)
+    return PrefixCache(config, Pools(config, {FULL: PageLayout(2, (8,))}), engine)
 
 
 # Threads that cannot start.
 
 
-@pytest.mark.parametrize("started", [0, 1])
-def test_threads_that_cannot_start(monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+@pytest.mark.parametrize(("started", "name"), [(0, "kvcanon-backup"), (1, "kvcanon-load_back")])
+def test_threads_that_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, started: int, name: str
+) -> None:
     """An engine without its threads is refused in one line, and leaves none of them behind."""
     before = threading.active_count()
-    start = threading.Thread.start
-    left = [started]
+    start, left = threading.Thread.start, [started]
 
     def limited(thread: threading.Thread) -> None:
         if left[0] == 0:
@@ -62,12 +57,14 @@ def test_threads_that_cannot_start(monkeypatch: pytest.MonkeyPatch, started: int
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(CacheUnusable) as refused:
         ThreadedEngine()
-    name = ("kvcanon-backup", "kvcanon-load_back")[started]
     assert str(refused.value) == (
         f"the thread {name} cannot start (can't start new thread); "
         "raise the limit of threads of this user or container"
     )
     assert threading.active_count() == before
+
+
+# Threads that die.
 
 
 def test_thread_that_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,88 +75,58 @@ def test_thread_that_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threaded_engine._MemcpyWorker, "enter", fail)
     with pytest.raises(CacheUnusable, match="ended with RuntimeError: CUDA error: out of memory"):
-        soon_or_error(ThreadedEngine)
+        soon(ThreadedEngine)
 
 
-# Threads that die.
+Dying = tuple[ThreadedEngine, Callable[[], None]]
 
 
-def soon_or_error(ask: Callable[[], object]) -> object:
-    """The result or the error of a call in another thread; fails if it does not return."""
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dying]:
+    """An engine, and what ends its thread for backups at the end of the next order."""
+    end, armed = threaded_engine._MemcpyWorker.end, list[bool]()
 
-    def caught() -> tuple[object, BaseException | None]:
-        try:
-            return ask(), None
-        except BaseException as error:  # noqa: BLE001
-            return None, error
-
-    answer, error = soon(caught)
-    if error is not None:
-        raise error
-    return answer
-
-
-class Dying(ThreadedEngine):
-    """An engine whose thread for backups ends when an order comes to it."""
-
-    def __init__(self) -> None:
-        workers = {each: DyingWorker(direction=each, group_bytes=1) for each in Direction}
-        super(ThreadedEngine, self).__init__(workers)
-        self.start()
-
-    def arm(self) -> None:
-        """End the thread at its next order."""
-        worker = self._workers[Direction.BACKUP]
-        assert isinstance(worker, DyingWorker)
-        worker.dying = True
-
-
-class DyingWorker(threaded_engine._MemcpyWorker):
-    """A worker whose thread may end at the end of an order."""
-
-    dying = False
-
-    def end(self, transfer_id: TransferId, *, ok: bool) -> None:
-        """End the thread, or the order."""
-        if self.dying:
-            self.dying = False
+    def dies(worker: threaded_engine._MemcpyWorker, transfer_id: TransferId, *, ok: bool) -> None:
+        if armed:
+            armed.clear()
             raise MemoryError("no room")
-        super().end(transfer_id, ok=ok)
+        end(worker, transfer_id, ok=ok)
+
+    monkeypatch.setattr(threaded_engine._MemcpyWorker, "end", dies)
+    with ThreadedEngine() as engine:
+        yield engine, lambda: armed.append(True)
 
 
-def test_a_dead_thread_ends_every_wait_and_reset_recovers() -> None:
+def test_a_dead_thread_ends_every_wait_and_reset_recovers(dying: Dying) -> None:
     """Calls that wait for a dead thread end in an error, later ones are refused, reset recovers."""
-    engine = Dying()
-    cache = PrefixCache(CONFIG, Pools(CONFIG, {FULL: PageLayout(2, (8,))}), engine)
-    engine.arm()
-    (backup,) = insert(cache, TOKENS)
+    engine, arm = dying
+    cache = cache_with(engine)
+    arm()
+    (backup,) = insert(cache, PROMPT)
     with pytest.raises(CacheUnusable, match="the thread kvcanon-backup ended with MemoryError"):
-        soon_or_error(cache.flush)
+        soon(cache.flush)
     with pytest.raises(CacheUnusable):
-        soon_or_error(lambda: cache.wait_layer(backup, 2))
-    for refused in (cache.poll, cache.flush, lambda: cache.match(TOKENS), cache.take_events):
+        soon(lambda: cache.wait_layer(backup, 2))
+    for refused in (cache.poll, cache.flush, lambda: cache.match(PROMPT), cache.take_events):
         with pytest.raises(CacheUnusable, match=r"ended with MemoryError.*; call `reset`"):
-            soon_or_error(refused)
-    soon_or_error(cache.reset)
+            soon(refused)
+    soon(cache.reset)
     cache.tree.check()
-    insert(cache, TOKENS)
+    insert(cache, PROMPT)
     assert [status.value for _, status in soon(cache.flush)] == ["done"]
-    engine.close()
 
 
-def test_an_evict_that_waits_for_a_dead_thread() -> None:
+def test_an_evict_that_waits_for_a_dead_thread(dying: Dying) -> None:
     """Under write_back, an eviction that waits for its copy ends in an error."""
-    config = evolve(CONFIG, write_policy="write_back")
-    engine = Dying()
-    cache = PrefixCache(config, Pools(config, {FULL: PageLayout(2, (8,))}), engine)
-    insert(cache, TOKENS)
-    engine.arm()
+    engine, arm = dying
+    cache = cache_with(engine, evolve(CONFIG, write_policy="write_back"))
+    insert(cache, PROMPT)
+    arm()
     with pytest.raises(CacheUnusable, match="kvcanon-backup ended"):
-        soon_or_error(lambda: cache.evict(4))
-    soon_or_error(cache.reset)
-    insert(cache, TOKENS)
+        soon(lambda: cache.evict(4))
+    soon(cache.reset)
+    insert(cache, PROMPT)
     assert soon(lambda: cache.evict(4)) == [4, 0, 0]
-    engine.close()
 
 
 # Forks.
@@ -225,31 +192,28 @@ def test_a_fork_cannot_use_the_cache_of_its_parent() -> None:
 
 # Interrupts.
 
-Trace = Callable[[FrameType, str, Any], Any]
+Tracer: TypeAlias = Callable[[FrameType, str, object], "Tracer | None"]
 
 
-def interrupting_at(line: int) -> Trace:
-    """A trace function that raises KeyboardInterrupt at the n-th line of the engine's code."""
-    left = [line]
-    files = {each.__file__ for each in (copy_workers, threaded_engine, transfer_bridge)}
-    files.add(copy_workers.__file__.replace("copy_workers", "changes"))
+def interrupted_at(
+    step: int, work: Callable[[], object], modules: Collection[ModuleType], *, by: str = "line"
+) -> bool:
+    """Do some work, interrupted before a line or opcode of modules; False if it ended before."""
+    files, left = {each.__file__ for each in modules}, [step]
 
-    def trace(frame: FrameType, event: str, _: object) -> Trace | None:
+    def trace(frame: FrameType, event: str, _: object) -> Tracer | None:
         if frame.f_code.co_filename not in files:
             return None
-        if event == "line":
+        frame.f_trace_opcodes = by == "opcode"
+        if event == by:
             left[0] -= 1
-            if left[0] == 0:
+            if left[0] < 0:
+                sys.settrace(None)
                 raise KeyboardInterrupt
         return trace
 
-    return trace
-
-
-def interrupted(work: Callable[[], object], line: int) -> bool:
-    """Do some work that is interrupted at a line; whether the line was reached."""
     earlier = sys.gettrace()
-    sys.settrace(interrupting_at(line))
+    sys.settrace(trace)
     try:
         work()
     except KeyboardInterrupt:
@@ -260,41 +224,38 @@ def interrupted(work: Callable[[], object], line: int) -> bool:
 
 
 @pytest.mark.parametrize("call", ["insert", "load_back", "poll", "flush"])
-def test_an_interrupt_at_any_line(cache: PrefixCache, call: str) -> None:
+def test_an_interrupt_at_any_line(call: str) -> None:
     """Wherever an interrupt comes, no copy stays in flight, and no slot is lost."""
-
-    def work() -> None:
-        if call == "insert":
-            insert(cache, TOKENS)
-        elif call == "load_back":
-            cache.load_back(TOKENS)
-        elif call == "poll":
-            cache.poll()
-        else:
-            cache.flush()
-
-    line, reached = 0, True
-    while reached:
-        line += 1
-        soon(cache.flush)
-        cache.evict(16)
-        if call == "load_back":
-            if cache.match(TOKENS).prefix_pages != 4:
-                insert(cache, TOKENS)
+    with ThreadedEngine() as engine:
+        cache = cache_with(engine)
+        calls: dict[str, Callable[[], object]] = {
+            "insert": lambda: insert(cache, PROMPT),
+            "load_back": lambda: cache.load_back(PROMPT),
+            "poll": cache.poll,
+            "flush": cache.flush,
+        }
+        for line in count():
+            soon(cache.flush)
+            cache.evict(16)
+            if call != "load_back":
+                cache.evict_host(16)
+            elif cache.match(PROMPT).prefix_pages != 4:
+                insert(cache, PROMPT)
                 soon(cache.flush)
                 cache.evict(16)
-        else:
-            cache.evict_host(16)
-        if call in {"poll", "flush"}:
-            insert(cache, TOKENS)
-        reached = interrupted(work, line)
-        soon(cache.flush)
-        assert counted(cache, "transfers_in_flight") == 0, line
-        assert counted(cache, "receipts") == 0, line
-        cache.tree.check()
-    assert line > 5
-    held = cache.free_slot_counts()[0] + counted(cache, "nodes") * 4
-    assert held + cache.tree.pool_counts(0, 0)[2] == 16
+            if call in {"poll", "flush"}:
+                insert(cache, PROMPT)
+            modules = (copy_workers, threaded_engine, transfer_bridge, changes)
+            is_over = not interrupted_at(line, calls[call], modules)
+            soon(cache.flush)
+            assert counted(cache, "transfers_in_flight") == 0, line
+            assert counted(cache, "receipts") == 0, line
+            cache.tree.check()
+            if is_over:
+                break
+        assert line > 5
+        held = cache.free_slot_counts()[0] + counted(cache, "nodes") * 4
+        assert held + cache.tree.pool_counts(0, 0)[2] == 16
 
 
 @pytest.fixture
@@ -308,18 +269,71 @@ def _ctrl_c_interrupts() -> Iterator[None]:
 @pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_ctrl_c_ends_a_wait() -> None:
     """A real signal ends a flush whose copy does not end; the copy settles later."""
-    gate = threading.Event()
-
-    def hold() -> None:
-        assert gate.wait(PATIENCE_S)
-
+    gate = Gate()
     with ThreadedEngine() as engine:
-        engine.submit(Log().make(1, Direction.BACKUP, hold))
+        engine.submit(Log().make(1, BACKUP, gate))
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             engine.wait(1)
-        gate.set()
+        gate.opened.set()
         soon(lambda: engine.wait(1))
         assert [each.transfer_id for each in engine.poll()] == [1]
         timer.join()
+
+
+# Waiting, which an interrupt between any two steps of Python does not break.
+
+MOST_STEPS = 200
+
+
+class Waiter:
+    """A thread that waits until a value is set."""
+
+    def __init__(self, made: Changes) -> None:
+        self.is_set, self.looked = False, Event()
+        self.thread = Thread(target=made.wait_for, args=(self.look,), daemon=True)
+        self.thread.start()
+        assert self.looked.wait(PATIENCE_S)
+
+    def look(self) -> bool:
+        """Say whether the value is set, and that somebody looked."""
+        self.looked.set()
+        return self.is_set
+
+
+def waiting(made: Changes) -> Waiter:
+    """A waiter that has its bell, and sleeps or is about to."""
+    waiter = Waiter(made)
+    while not made._bells:  # Nothing else shows that it waits.
+        pass
+    return waiter
+
+
+@pytest.mark.parametrize("interrupted", ["ring", "wait"])
+def test_an_interrupted_ring_or_wait_leaves_others_alone(interrupted: str) -> None:
+    """Wherever an interrupt comes, the next ring wakes all who wait, and nobody gets an error."""
+    for step in range(MOST_STEPS):
+        made = Changes()
+        waiter = waiting(made)
+        call = partial(made.wait_for, iter([False, True]).__next__)
+        if interrupted == "ring":
+            call = partial(made.notify_all)
+        is_over = not interrupted_at(step, call, [changes], by="opcode")
+        waiter.is_set = True
+        made.notify_all()
+        waiter.thread.join(PATIENCE_S)
+        assert not waiter.thread.is_alive(), f"interrupted before step {step}"
+        if is_over:
+            break
+    assert 5 < step < MOST_STEPS - 1
+
+
+def test_who_waits_rings_for_changes_that_rang_no_bell() -> None:
+    """A change whose ring was interrupted is seen as soon as anybody else waits."""
+    made = Changes()
+    waiter = waiting(made)
+    waiter.is_set = True
+    made.wait_for(lambda: True)
+    waiter.thread.join(PATIENCE_S)
+    assert not waiter.thread.is_alive()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
@@ -478,29 +474,3 @@ def test_foreign_receipts_are_refused() -> None:
     with pytest.raises(ReceiptSpent):
         second.unlock(receipt)
     first.unlock(receipt)
-
-
-# Memory.
-
-
-@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
-def test_memory_that_runs_out() -> None:
-    """A call whose answer has no room is refused, and changes nothing."""
-    script = """
-        import resource
-        from kvcanon.optimized import PrefixCache
-        from kvcanon.spec.config import CacheConfig
-        from kvcanon.spec.types import Counts
-        cache = PrefixCache(CacheConfig(device_slots=Counts(full=2**30)))
-        with open("/proc/self/statm") as memory:
-            used_bytes = int(memory.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + 2**30, -1))
-        try:
-            cache.allocate(2**30)  # Its array has four gigabytes.
-        except MemoryError:
-            print(cache.free_slot_counts()[0] == 2**30, len(cache.allocate(1)[0]))
-    """
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout == "True 1\n"

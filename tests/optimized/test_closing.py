@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from array_api import new_cache, unchanged
+from array_api import CALLS, PROMPT, insert, new_cache, tiered, unchanged
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
@@ -16,88 +15,43 @@ from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
-from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, Counts, Namespace, WritePolicy
+from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, Counts, Namespace
 
-CONFIG = CacheConfig(
-    device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy=WritePolicy.WRITE_THROUGH
-)
-PROMPT = np.arange(4, dtype=np.uint32)
-CLOSED = "cache: is closed; make a new one"
+CONFIG = tiered(8)
 
 
-def own_cache() -> PrefixCache:
-    """A cache that makes its engine."""
-    return PrefixCache(CONFIG, Pools(CONFIG, {FULL: PageLayout(1, (1,))}))
-
-
-def insert(cache: PrefixCache) -> int:
-    """Insert the prompt; return the id of its backup."""
-    slots, _, _ = cache.allocate(4)
-    (backup,) = cache.insert(PROMPT, 0, slots).backups
-    return backup
+def own_cache(engine: ThreadedEngine | None = None) -> PrefixCache:
+    """A cache that makes its engine, or has this one."""
+    return PrefixCache(CONFIG, Pools(CONFIG, {FULL: PageLayout(1, (1,))}), engine)
 
 
 def test_wait_lets_the_next_poll_settle() -> None:
     """After a wait the transfer has ended, and the next poll reports it."""
     with own_cache() as cache:
-        backup = insert(cache)
+        (backup,) = insert(cache, PROMPT)
         cache.wait(backup)
         assert cache.poll() == [(backup, TransferStatus.DONE)]
         cache.wait(backup)
         cache.wait(10**6)
-
-
-def test_wait_needs_a_host_tier() -> None:
-    """Without one there is nothing to wait for."""
-    cache = PrefixCache(CacheConfig(device_slots=Counts(full=4)))
     with pytest.raises(BadArgument, match="engine: is needed to load anything"):
-        cache.wait(1)
+        PrefixCache(CacheConfig(device_slots=Counts(full=4))).wait(1)
 
 
 @pytest.mark.usefixtures("no_thread_is_left")
 def test_the_end_of_the_block_closes_the_cache() -> None:
-    """Copies in flight are done, and the threads that the cache started end."""
+    """Copies in flight are done, and the threads that the cache started end; others go on."""
     with own_cache() as cache:
-        insert(cache)
+        insert(cache, PROMPT)
     stats = cache.stats()
     assert (stats.transfers_in_flight, stats.transfers_done) == (0, 1)
     cache.close()
     cache.close()
-
-
-CALLS: dict[str, Callable[[PrefixCache], object]] = {
-    "match": lambda cache: cache.match(PROMPT),
-    "lock": lambda cache: cache.lock(PROMPT),
-    "lock_found": lambda cache: cache.lock_found(None),  # type: ignore[arg-type]
-    "unlock": lambda cache: cache.unlock(1),
-    "unlock_window": lambda cache: cache.unlock_window(1),
-    "allocate": lambda cache: cache.allocate(1),
-    "free": lambda cache: cache.free(np.empty(0, np.int32)),
-    "insert": lambda cache: cache.insert(PROMPT, 0, np.empty(0, np.int32)),
-    "evict": lambda cache: cache.evict(1),
-    "evict_host": lambda cache: cache.evict_host(1),
-    "load_back": lambda cache: cache.load_back(PROMPT),
-    "insert_host": lambda cache: cache.insert_host(PROMPT, 4, HostPayload()),
-    "arrived": lambda cache: cache.arrived(),
-    "settle": lambda cache: cache.settle([]),
-    "poll": lambda cache: cache.poll(),
-    "flush": lambda cache: cache.flush(),
-    "reset": lambda cache: cache.reset(),
-    "take_events": lambda cache: cache.take_events(),
-    "take_packed_events": lambda cache: cache.take_packed_events(),
-    "take_event_parts": lambda cache: cache.take_event_parts(),
-    "reserve_host": lambda cache: cache.reserve_host(1),
-    "commit_host": lambda cache: cache.commit_host(PROMPT, 4, np.empty(0, np.int32)),
-    "abort_host": lambda cache: cache.abort_host(np.empty(0, np.int32)),
-    "host_slots": lambda cache: cache.host_slots(PROMPT),
-    "wait": lambda cache: cache.wait(1),
-    "wait_layer": lambda cache: cache.wait_layer(1, 0),
-    "invalidate": lambda cache: cache.invalidate("new weights"),
-    "detach": lambda cache: cache.detach(contents_kept=True),
-    "attach": lambda cache: cache.attach(),
-}
+    with ThreadedEngine() as engine:
+        for _ in range(2):
+            with own_cache(engine) as cache:
+                insert(cache, PROMPT)
+                assert cache.flush()
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -105,30 +59,15 @@ def test_a_closed_cache_refuses_every_call(name: str) -> None:
     """The refusal is one line that says what to do, and nothing changes."""
     cache = new_cache(CONFIG)
     cache.close()
-    with unchanged(cache, BadArgument, CLOSED):
+    with unchanged(cache, BadArgument, "cache: is closed; make a new one"):
         CALLS[name](cache)
 
 
 def test_every_call_is_tried() -> None:
     """The calls above are all that a cache has, but `close` and what only looks."""
     looks = {"close", "stats", "namespace", "namespace_of", "free_slot_counts"}
-    public = {
-        name
-        for name in dir(PrefixCache)
-        if not name.startswith("_") and callable(getattr(PrefixCache, name))
-    }
-    assert public - looks == set(CALLS)
-
-
-def test_an_engine_that_was_given_stays_open() -> None:
-    """Its owner closes it."""
-    with ThreadedEngine() as engine:
-        pools = Pools(CONFIG, {FULL: PageLayout(1, (1,))})
-        with PrefixCache(CONFIG, pools, engine) as first:
-            insert(first)
-        with PrefixCache(CONFIG, pools, engine) as second:
-            insert(second)
-            assert second.flush()
+    public = {name for name in dir(PrefixCache) if not name.startswith("_")}
+    assert {each for each in public if callable(getattr(PrefixCache, each))} - looks == set(CALLS)
 
 
 # New weights
@@ -137,7 +76,7 @@ def test_an_engine_that_was_given_stays_open() -> None:
 def test_new_weights_invalidate_both_tiers(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing that was cached is matched any more, on no medium, and the log has the reason."""
     with own_cache() as cache, caplog.at_level(logging.INFO):
-        backup = insert(cache)
+        (backup,) = insert(cache, PROMPT)
         held, _, _ = cache.allocate(2)
         reserved, _, _ = cache.reserve_host(1)
         cache.take_events()
@@ -153,7 +92,7 @@ def test_new_weights_invalidate_both_tiers(caplog: pytest.LogCaptureFixture) -> 
 def test_requests_are_to_end_before_new_weights() -> None:
     """While a receipt is open the tree is in use, and the call is refused."""
     cache = new_cache(CONFIG, ManualEngine())
-    insert(cache)
+    insert(cache, PROMPT)
     receipt = cache.lock(PROMPT)
     with unchanged(cache, CacheBusy, "1 receipts are open"):
         cache.invalidate("weights of step 41")
@@ -166,8 +105,7 @@ def test_requests_may_go_on_under_old_weights() -> None:
     """A namespace for each version of the weights parts them, while requests run."""
     with own_cache() as cache:
         old, new = (cache.namespace(Namespace(extra_key=f"weights {at}")) for at in (40, 41))
-        slots, _, _ = cache.allocate(4)
-        cache.insert(PROMPT, 0, slots, namespace=old)
+        insert(cache, PROMPT, namespace=old)
         receipt = cache.lock(PROMPT, old)
         assert cache.match(PROMPT, new).prefix_pages == 0
         assert cache.match(PROMPT, old).device_pages == 4
@@ -175,8 +113,7 @@ def test_requests_may_go_on_under_old_weights() -> None:
         cache.unlock(receipt)
         cache.flush()
         # Nobody matches the old pages any more, so that they are the first to leave.
-        slots, _, _ = cache.allocate(4)
-        cache.insert(PROMPT, 0, slots, namespace=new)
+        insert(cache, PROMPT, namespace=new)
         assert cache.evict(4) == [4, 0, 0]
         assert cache.match(PROMPT, new).device_pages == 4
 
@@ -186,8 +123,7 @@ def test_requests_may_go_on_under_old_weights() -> None:
 
 def test_slots_of_rejected_tokens_are_used_again_or_freed() -> None:
     """Only whole pages of accepted tokens are inserted; slots behind them are the request's."""
-    config = CacheConfig(page_size=4, device_slots=Counts(full=8))
-    cache = PrefixCache(config)
+    cache = PrefixCache(CacheConfig(page_size=4, device_slots=Counts(full=8)))
     prompt = np.arange(8, dtype=np.uint32)
     slots = cache.allocate(5)[0].tolist()
     # Ten tokens were drafted behind the prompt, in three pages; three of them are accepted.

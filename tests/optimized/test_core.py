@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import Tokens, array, counted, insert, new_cache
+from array_api import EVERYTHING, Tokens, array, counted, insert, new_cache, tiered
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import HostPayload
-from kvcanon.spec.types import Counts, EvictionPolicy, Namespace
+from kvcanon.spec.types import Counts, EvictionPolicy, Namespace, WritePolicy
+from node_cores import bare_core
 
 PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
 
@@ -27,16 +28,9 @@ PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
 @pytest.mark.parametrize("policy", list(EvictionPolicy))
 def test_queues_are_bounded(policy: EvictionPolicy) -> None:
     """Queues do not grow with uses, inserts and evictions."""
-    config = CacheConfig(
-        window_tokens=4,
-        mamba=True,
-        device_slots=Counts(64, 64, 16),
-        host_slots=Counts(64, 64, 16),
-        write_policy="write_through",
-        eviction_policy=policy,
-        events=False,
-    )
-    cache = new_cache(config)
+    many = Counts(64, 64, 16)
+    config = evolve(EVERYTHING, page_size=1, device_slots=many, host_slots=many, events=False)
+    cache = new_cache(evolve(config, eviction_policy=policy))
     prompts = [np.arange(first, first + 8, dtype=np.uint32) for first in range(0, 80, 10)]
     for prompt in prompts:
         insert(cache, prompt)
@@ -121,31 +115,11 @@ def test_pools_around_the_sizes_of_words(capacity: int) -> None:
 # Pages that share their hash.
 
 
-def make_core(**others: object) -> _core.CacheCore:
-    """A cache in which every page has one of two hash tags."""
-    arguments: dict[str, object] = {
-        "page_size": 2,
-        "unit_words": 1,
-        "window_tokens": 0,
-        "mamba": False,
-        "device_slots": (4096, 0, 0),
-        "host_slots": (0, 0, 0),
-        "write_policy": 0,
-        "eviction_policy": 0,
-        "load_back_threshold_pages": 0,
-        "events": False,
-        "engine": None,
-        "tag_bits": 1,
-    }
-    core = _core.CacheCore(**{**arguments, **others})  # type: ignore[arg-type]
-    for number in range(3):
-        assert core._add_namespace(bytes([number + 1]), b"") == (number, [])
-    return core
-
-
 def test_pages_that_share_their_hash_are_distinguished() -> None:
-    """Pages with the same hash tag are distinguished by prompt, position and namespace."""
-    core = make_core()
+    """Pages with one of two hash tags are distinguished by prompt, position and namespace."""
+    core = bare_core(page_size=2, device_slots=(4096, 0, 0), events=False, tag_bits=1)
+    for number in (1, 2):
+        assert core._add_namespace(bytes([number + 1]), b"") == (number, [])
     tree = _core.Tree(core)
     drawn = random.Random(3)
     prompts = [
@@ -183,11 +157,9 @@ def test_pages_that_share_their_hash_are_distinguished() -> None:
 # Page hashes.
 
 
-def checked_events(
-    cache: PrefixCache, there: dict[str, set[bytes]], events: list[_core.Event]
-) -> list[tuple[str, int]]:
-    """Take events and check each hash against spec; returns kinds and page counts."""
-    for event in events:
+def check_events(cache: PrefixCache, there: dict[str, set[bytes]]) -> None:
+    """Take events, and check each hash against spec and against what is there."""
+    for event in cache.take_events():
         names = [event.hashes[at : at + 32] for at in range(0, len(event.hashes), 32)]
         assert len(names) == event.pages == len(event.tokens)
         if event.kind == "stored":
@@ -201,20 +173,14 @@ def checked_events(
         elif event.kind == "removed":
             assert there[event.medium].issuperset(names)
             there[event.medium].difference_update(names)
-    return [(event.kind, event.pages) for event in events]
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_page_hashes_computed_at_any_time(seed: int) -> None:
     """Page hashes are right whenever they are computed: after cuts, evictions and host inserts."""
     drawn = random.Random(seed)
-    config = CacheConfig(
-        page_size=2,
-        device_slots=Counts(full=24),
-        host_slots=Counts(full=32),
-        write_policy=drawn.choice(("write_through", "write_back")),
-    )
-    cache = new_cache(config)
+    policy = drawn.choice((WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK))
+    cache = new_cache(evolve(tiered(24, policy), page_size=2, host_slots=Counts(full=32)))
     spaces = [0, cache.namespace(Namespace(cache_salt="other"))]
     there: dict[str, set[bytes]] = {"GPU": set(), "CPU_PINNED": set()}
     for _ in range(150):
@@ -243,10 +209,10 @@ def test_page_hashes_computed_at_any_time(seed: int) -> None:
         if drawn.random() < 0.3:
             cache.flush()
         if drawn.random() < 0.1:
-            checked_events(cache, there, cache.take_events())
+            check_events(cache, there)
         cache.tree.check()
     cache.flush()
-    checked_events(cache, there, cache.take_events())
+    check_events(cache, there)
     for number, medium in enumerate(there):
         assert len(there[medium]) == cache.tree.pool_counts(0, number)[3], medium
 
@@ -254,19 +220,6 @@ def test_page_hashes_computed_at_any_time(seed: int) -> None:
 # Depth.
 
 DEPTH = 100_000
-
-
-def deep(cache: PrefixCache) -> Tokens:
-    """Make a chain of `DEPTH` nodes of one page, by cutting a prompt from its end to its front."""
-    prompt = np.arange(DEPTH, dtype=np.uint32)
-    insert(cache, prompt)
-    for pages in range(DEPTH - 1, 0, -1):
-        cache.match(prompt[:pages])
-    assert counted(cache, "nodes") == DEPTH
-    return prompt
-
-
-DEEP = CacheConfig(device_slots=Counts(full=DEPTH + 8))
 
 
 def through(cache: PrefixCache, prompt: Tokens) -> None:
@@ -280,27 +233,29 @@ def through(cache: PrefixCache, prompt: Tokens) -> None:
     cache.tree.check()
 
 
-def evicted(cache: PrefixCache, prompt: Tokens) -> None:
+def evicted(cache: PrefixCache, _: Tokens) -> None:
     """Evict every node in turn."""
     assert cache.evict(DEPTH) == [DEPTH, 0, 0]
     assert sum(event.pages for event in cache.take_events()) >= DEPTH
 
 
-def reset(cache: PrefixCache, prompt: Tokens) -> None:
-    """Reset all nodes at once."""
+def reset(cache: PrefixCache, _: Tokens) -> None:
+    """Reset all nodes at once; without it they are dropped with their cache."""
     cache.reset()
     assert counted(cache, "nodes") == 0
 
 
-def dropped(cache: PrefixCache, prompt: Tokens) -> None:
-    """Drop all nodes with their cache."""
-
-
-@pytest.mark.parametrize("end", [through, evicted, reset, dropped])
-def test_deep_trees(end: Callable[[PrefixCache, Tokens], None]) -> None:
-    """Walking a long chain of nodes does not recurse."""
-    cache = PrefixCache(DEEP)
-    end(cache, deep(cache))
+@pytest.mark.parametrize("end", [through, evicted, reset, None])
+def test_deep_trees(end: Callable[[PrefixCache, Tokens], None] | None) -> None:
+    """Walking a chain of nodes of one page, cut from the end of a prompt, does not recurse."""
+    cache = PrefixCache(CacheConfig(device_slots=Counts(full=DEPTH + 8)))
+    prompt = np.arange(DEPTH, dtype=np.uint32)
+    insert(cache, prompt)
+    for pages in range(DEPTH - 1, 0, -1):
+        cache.match(prompt[:pages])
+    assert counted(cache, "nodes") == DEPTH
+    if end is not None:
+        end(cache, prompt)
 
 
 def test_deep_chain_of_spans() -> None:

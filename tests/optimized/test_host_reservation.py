@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
 import pytest
 from attrs import astuple, evolve
 
-from array_api import Tokens, array, counted, state_of, unchanged
+from array_api import PROMPT as KEY
+from array_api import Tokens, array, counted, state_of, tiered, unchanged
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.snapshot import events_of, take_snapshot
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, SlotNotHeld
+from kvcanon.spec.errors import BadArgument, CacheError, OutOfSlots, PrefixNotCached, SlotNotHeld
 from kvcanon.spec.law import LAWS, Kind
 from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, WritePolicy
 
 PAGE_BYTES = {FULL: 6, SWA: 4, MAMBA: 10}
-PLAIN = CacheConfig(
-    device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy=WritePolicy.WRITE_THROUGH
-)
-HYBRID = evolve(
-    PLAIN,
-    window_tokens=2,
-    mamba=True,
-    device_slots=Counts(8, 8, 4),
-    host_slots=Counts(40, 40, 20),
-)
-KEY = np.arange(4, dtype=np.uint32)
+PLAIN = tiered(8)
+FEW, MANY = Counts(8, 8, 4), Counts(40, 40, 20)
+HYBRID = evolve(PLAIN, window_tokens=2, mamba=True, device_slots=FEW, host_slots=MANY)
 
 
 def make_cache(config: CacheConfig = PLAIN) -> PrefixCache:
@@ -44,11 +38,16 @@ def payload_of(component: Component, number: int) -> bytes:
     return Random(f"{component}{number}").randbytes(PAGE_BYTES[component])
 
 
-def fill(cache: PrefixCache, component: Component, slots: np.ndarray, first: int) -> None:
-    """Write pages into reserved slots, in place."""
+def pools_of(cache: PrefixCache) -> Pools:
+    """The cache's pools."""
     assert cache.pools is not None
+    return cache.pools
+
+
+def fill(cache: PrefixCache, component: Component, slots: np.ndarray, first: int = 0) -> None:
+    """Write pages into reserved slots, in place."""
     for number, slot in enumerate(slots.tolist(), first):
-        cache.pools.host_page(component, slot)[:] = payload_of(component, number)
+        pools_of(cache).host_page(component, slot)[:] = payload_of(component, number)
 
 
 def commit(
@@ -80,7 +79,7 @@ def insert_copy(
 
 
 def test_reserved_slots_are_neither_free_nor_in_the_tree() -> None:
-    """They are the client's, on the host, until it gives them back."""
+    """They are the client's, on the host, until it gives them back, also over a reset."""
     cache = make_cache()
     full, swa, mamba = cache.reserve_host(3)
     assert full.tolist() == [0, 1, 2]
@@ -89,18 +88,11 @@ def test_reserved_slots_are_neither_free_nor_in_the_tree() -> None:
     assert (pool.capacity_slots, pool.free_slots, pool.held_slots) == (8, 5, 3)
     assert cache.match(KEY).prefix_pages == 0
     assert cache.evict_host(8) == [0, 0, 0]
-    cache.abort_host(full)
-    assert cache.stats().pools[FULL, CPU].free_slots == 8
-    cache.tree.check()
-
-
-def test_reserved_slots_outlive_a_reset() -> None:
-    """A reset leaves them to the client, who is still writing to them."""
-    cache = make_cache()
-    full, _, _ = cache.reserve_host(3)
     cache.reset()
-    fill(cache, FULL, full, 0)
-    assert cache.commit_host(KEY[:3], 0, full).placed_pages == 3
+    fill(cache, FULL, full)
+    assert cache.commit_host(KEY[:2], 0, full[:2]).placed_pages == 2
+    cache.abort_host(full[2:])
+    assert cache.stats().pools[FULL, CPU].free_slots == 6
     cache.tree.check()
 
 
@@ -108,16 +100,15 @@ def test_committed_pages_are_where_they_were_written() -> None:
     """No byte is copied: the tree has the very slots, and a load-back brings the bytes."""
     cache = make_cache()
     full, _, _ = cache.reserve_host(4)
-    fill(cache, FULL, full, 0)
+    fill(cache, FULL, full)
     assert cache.commit_host(KEY, 0, full) == HostInserted(4, 0, 0, 0)
     found = cache.host_slots(KEY)
     assert found.pages == 4
     assert found.full.tolist() == full.tolist()
     loaded = cache.load_back(KEY)
     cache.flush()
-    assert cache.pools is not None
     for number, slot in enumerate(loaded.full.tolist()):
-        assert cache.pools.read(FULL, GPU, slot) == payload_of(FULL, number)
+        assert pools_of(cache).read(FULL, GPU, slot) == payload_of(FULL, number)
 
 
 def test_slots_of_present_pages_come_free() -> None:
@@ -125,7 +116,7 @@ def test_slots_of_present_pages_come_free() -> None:
     cache = make_cache()
     assert insert_copy(cache, KEY[:2]) == HostInserted(2, 0, 0, 0)
     reserved, _, _ = cache.reserve_host(4)
-    fill(cache, FULL, reserved, 0)
+    fill(cache, FULL, reserved)
     done = cache.commit_host(KEY, 0, reserved)
     assert done == HostInserted(2, 0, 2, 0)
     assert cache.host_slots(KEY).full.tolist()[2:] == reserved.tolist()[2:]
@@ -137,35 +128,27 @@ def test_refused_calls_leave_the_slots_reserved() -> None:
     """Whatever is wrong with a call, the client still holds its slots, and nothing changes."""
     cache = make_cache()
     full, _, _ = cache.reserve_host(3)
-    with unchanged(cache, OutOfSlots, "full on CPU_PINNED: 6 slots asked, 5 free"):
-        cache.reserve_host(6)
-    with unchanged(cache, PrefixNotCached, "2 pages of the key are needed"):
-        cache.commit_host(KEY, 2, full[:2])
-    with unchanged(cache, BadArgument, "payload.full: has 3 pages for pages 0..4"):
-        cache.commit_host(KEY, 0, full)
-    with unchanged(cache, SlotNotHeld, "slot 5 of full on CPU_PINNED"):
-        cache.commit_host(KEY[:3], 0, array(0, 1, 5))
-    with unchanged(cache, SlotNotHeld, "slot 4294967296 of full on CPU_PINNED"):
-        cache.abort_host(array(1 << 32))
-    with unchanged(cache, BadArgument, "full: names a slot twice"):
-        cache.abort_host(array(1, 1))
-    with unchanged(cache, SlotNotHeld, "slot 1 of full on GPU"):
-        cache.free(array(1))
-    with unchanged(cache, BadArgument, "swa: is no component of this cache"):
-        cache.reserve_host(1, 1)
-    with unchanged(cache, BadArgument, "full: -1 slots asked"):
-        cache.reserve_host(-1)
+    refused: list[tuple[type[CacheError], str, Callable[[], object]]] = [
+        (OutOfSlots, "full on CPU_PINNED: 6 slots asked, 5 free", lambda: cache.reserve_host(6)),
+        (PrefixNotCached, "2 pages of the key are", lambda: cache.commit_host(KEY, 2, full[:2])),
+        (BadArgument, "payload.full: has 3 pages for", lambda: cache.commit_host(KEY, 0, full)),
+        (SlotNotHeld, "slot 5 of full", lambda: cache.commit_host(KEY[:3], 0, array(0, 1, 5))),
+        (SlotNotHeld, "slot 4294967296 of full", lambda: cache.abort_host(array(1 << 32))),
+        (BadArgument, "full: names a slot twice", lambda: cache.abort_host(array(1, 1))),
+        (SlotNotHeld, "slot 1 of full on GPU", lambda: cache.free(array(1))),
+        (BadArgument, "swa: is no component of this", lambda: cache.reserve_host(1, 1)),
+        (BadArgument, "full: -1 slots asked", lambda: cache.reserve_host(-1)),
+    ]
+    for error, words, call in refused:
+        with unchanged(cache, error, words):
+            call()
     cache.abort_host(full)
     with unchanged(cache, SlotNotHeld, "slot 0 of full on CPU_PINNED"):
         cache.abort_host(full)
-
-
-def test_a_cache_without_a_host_tier_reserves_nothing() -> None:
-    """The refusal names what is missing."""
-    cache = PrefixCache(CacheConfig(device_slots=Counts(full=4)))
-    with pytest.raises(BadArgument, match="reserve_host: needs a host tier"):
-        cache.reserve_host(1)
-    assert cache.host_slots(KEY).pages == 0
+    hostless = PrefixCache(CacheConfig(device_slots=Counts(full=4)))
+    with unchanged(hostless, BadArgument, "reserve_host: needs a host tier"):
+        hostless.reserve_host(1)
+    assert hostless.host_slots(KEY).pages == 0
 
 
 def test_host_slots_end_where_copies_are_in_flight() -> None:
@@ -180,17 +163,13 @@ def test_host_slots_end_where_copies_are_in_flight() -> None:
     assert len(cache.host_slots(KEY[:3]).full) == 3
     assert cache.host_slots(np.append(KEY, KEY)).pages == 4
     assert state_of(cache) == before
-
-
-def test_a_lock_keeps_host_slots() -> None:
-    """A client that sends host memory elsewhere locks the prompt meanwhile."""
-    cache = make_cache()
-    commit(cache, KEY)
+    # A client that sends host memory elsewhere locks the prompt meanwhile.
     receipt = cache.lock(KEY)
+    assert cache.evict(8) == [0, 0, 0]
     assert cache.evict_host(8) == [0, 0, 0]
     assert cache.host_slots(KEY).pages == 4
     cache.unlock(receipt)
-    assert cache.evict_host(8) == [4, 0, 0]
+    assert cache.evict(8) == cache.evict_host(8) == [4, 0, 0]
     assert cache.host_slots(KEY).pages == 0
 
 
@@ -206,9 +185,7 @@ def test_host_slots_of_windows_and_states() -> None:
 
 def test_host_pages_are_the_memory_itself() -> None:
     """A page is read and written in place, and no slot outside of the pool is."""
-    cache = make_cache()
-    pools = cache.pools
-    assert pools is not None
+    pools = pools_of(make_cache())
     pools.host_page(FULL, 3)[:] = b"abcdef"
     assert pools.slab(FULL)[3].numpy().tobytes() == b"abcdef"
     assert len(pools.host_page(FULL, 3)) == pools.layouts[FULL].page_bytes
@@ -256,7 +233,7 @@ def test_commits_do_what_host_inserts_do(policy: WritePolicy, seed: int) -> None
             happened = HostInserted(*map(sum, zip(astuple(happened), astuple(done), strict=True)))
         for cache in caches:
             cache.tree.check()
-        assert held_on_host(committed) == 0
+        assert [committed.tree.pool_counts(number, 1)[2] for number in range(3)] == [0, 0, 0]
         assert shape(committed) == shape(inserted)
         assert events_of(committed, committed.take_events()) == events_of(
             inserted, inserted.take_events()
@@ -266,15 +243,9 @@ def test_commits_do_what_host_inserts_do(policy: WritePolicy, seed: int) -> None
     assert happened.refilled_pages or policy == "write_through"
 
 
-def held_on_host(cache: PrefixCache) -> int:
-    """Reserved slots of all pools."""
-    return sum(cache.tree.pool_counts(number, 1)[2] for number in range(3))
-
-
 def shape(cache: PrefixCache) -> list[object]:
     """The tree without slot numbers, and the bytes on the host of every node."""
-    pools = cache.pools
-    assert pools is not None
+    pools = pools_of(cache)
     found: list[object] = [counted(cache, "nodes")]
     for node in cache.tree.nodes():
         data = [

@@ -7,7 +7,9 @@ import random
 import numpy as np
 import numpy.typing as npt
 import pytest
+from attrs import evolve
 
+from array_api import tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
@@ -15,7 +17,7 @@ from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import TransferEngine, TransferStatus
+from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, Counts, WritePolicy
 
 Tokens = npt.NDArray[np.int32]
@@ -98,46 +100,28 @@ def test_slots_of_an_earlier_load_are_returned_too() -> None:
     assert slots_of(cache.match(tokens)) == before
 
 
-def cache_that_loads(engine: TransferEngine, *, close: bool = False) -> tuple[PrefixCache, int]:
-    """A cache with a load-back, and its transfer; the engine may be closed."""
-    config = CacheConfig(
-        page_size=2,
-        device_slots=Counts(full=16),
-        host_slots=Counts(full=16),
-        write_policy=WritePolicy.WRITE_THROUGH,
-    )
+@pytest.mark.parametrize("kind", ["open", "closed", "without layers"])
+def test_layer_can_be_waited_for(kind: str) -> None:
+    """Waiting for a layer says whether it comes, and settles nothing; not all engines can."""
+    engine = ManualEngine() if kind == "without layers" else ThreadedEngine()
+    config = evolve(tiered(16), page_size=2)
     cache = PrefixCache(config, Pools(config, {FULL: PageLayout(2, (1,))}), engine)
     insert(cache, prompt(1))
     cache.evict(4)
-    if close and isinstance(engine, ThreadedEngine):
-        engine.close()
+    if kind == "closed" and isinstance(engine, ThreadedEngine):
+        engine.close()  # Then it takes no order.
     transfer_id = cache.load_back(prompt(1)).transfer_id
     assert transfer_id is not None
-    return cache, transfer_id
-
-
-def test_layer_can_be_waited_for() -> None:
-    """Waiting for a layer that arrives returns True, and settles nothing."""
-    with ThreadedEngine() as engine:
-        cache, transfer_id = cache_that_loads(engine)
-        assert cache.wait_layer(transfer_id, 0)
-        assert cache.wait_layer(transfer_id, 1)
-        assert cache.flush() == [(transfer_id, TransferStatus.DONE)]
-        assert cache.wait_layer(transfer_id, 1)
-
-
-def test_layer_of_an_order_that_was_not_taken_never_comes() -> None:
-    """Waiting for a layer of a refused order returns False."""
-    cache, transfer_id = cache_that_loads(ThreadedEngine(), close=True)
-    assert not cache.wait_layer(transfer_id, 0)
-    assert cache.flush() == [(transfer_id, TransferStatus.FAILED)]
-    assert not cache.wait_layer(transfer_id, 0)
-
-
-def test_engine_without_layers_is_refused() -> None:
-    """Waiting for a layer raises if the engine has no `wait_layer`."""
-    cache, transfer_id = cache_that_loads(ManualEngine())
-    with pytest.raises(BadArgument, match="engine: has no wait_layer; poll until"):
-        cache.wait_layer(transfer_id, 0)
-    with pytest.raises(BadArgument, match="engine: is needed to load anything"):
-        PrefixCache(CacheConfig()).wait_layer(transfer_id, 0)
+    if kind == "without layers":
+        with pytest.raises(BadArgument, match="engine: has no wait_layer; poll until"):
+            cache.wait_layer(transfer_id, 0)
+        with pytest.raises(BadArgument, match="engine: is needed to load anything"):
+            PrefixCache(CacheConfig()).wait_layer(transfer_id, 0)
+        return
+    comes = kind == "open"
+    assert [cache.wait_layer(transfer_id, layer) for layer in (0, 1)] == [comes] * 2
+    status = TransferStatus.DONE if comes else TransferStatus.FAILED
+    assert cache.flush() == [(transfer_id, status)]
+    assert cache.wait_layer(transfer_id, 1) is comes
+    if isinstance(engine, ThreadedEngine):
+        engine.close()

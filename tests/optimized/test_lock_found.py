@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from kvcanon.optimized import PrefixCache
-from kvcanon.optimized._core import Matched
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, PrefixNotCached
 from kvcanon.spec.types import GPU, SWA, Counts
@@ -32,15 +29,14 @@ def cached(config: CacheConfig = CONFIG) -> PrefixCache:
 @pytest.mark.parametrize("pages", [None, 0, 1, 5, 9, 10])
 def test_it_locks_what_a_lock_by_tokens_locks(pages: int | None) -> None:
     """Slots, nodes and cuts are the same, and so is what can be evicted then; unlocking ends it."""
-    locks: tuple[Callable[[PrefixCache, Matched], int], ...] = (
-        lambda cache, _: cache.lock(PROMPT, 0, pages),
-        lambda cache, found: cache.lock_found(found, pages),
-    )
     seen = []
-    for lock in locks:
+    for is_by_tokens in (True, False):
         cache = cached()
-        receipt = lock(cache, cache.match(PROMPT))
+        found = cache.match(PROMPT)
+        receipt = cache.lock(PROMPT, 0, pages) if is_by_tokens else cache.lock_found(found, pages)
         stats = cache.stats()
+        if pages in {None, 10}:
+            assert stats.pools[SWA, GPU].protected_slots == CONFIG.window_pages
         first = stats.nodes, stats.receipts, stats.pools
         freed = cache.evict(20, 20, 4)
         cache.tree.check()
@@ -81,24 +77,12 @@ def test_a_prefix_that_left_is_not_cached() -> None:
     cache.reset()
     with pytest.raises(PrefixNotCached):
         cache.lock_found(again)
-    assert cache.stats().receipts == 0
-    cache.tree.check()
-
-
-def test_a_match_of_nothing_locks_nothing() -> None:
-    """As a lock of no pages does."""
-    cache = PrefixCache(PLAIN)
+    # A match of nothing locks nothing, as a lock of no pages does.
     found = cache.match(PROMPT)
     cache.reset()
     cache.unlock(cache.lock_found(found))
     assert cache.stats().receipts == 0
-
-
-def test_window_data_is_locked_exactly() -> None:
-    """Of the window pool just the pages of one window are protected."""
-    cache = cached()
-    cache.lock_found(cache.match(PROMPT))
-    assert cache.stats().pools[SWA, GPU].protected_slots == CONFIG.window_pages
+    cache.tree.check()
 
 
 @pytest.mark.parametrize(

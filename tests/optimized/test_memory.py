@@ -89,7 +89,7 @@ def test_events_keep_their_pages_until_they_are_taken(growth: Callable[[], int])
 
 def test_events_outlive_their_cache() -> None:
     """Events that were taken stay valid after their cache is gone."""
-    cache = new_cache(CacheConfig(device_slots=Counts(full=64)))
+    cache = new_cache(evolve(PLAIN, events=True))
     for prompt in (np.arange(20, dtype=np.uint32), np.arange(40, dtype=np.uint32)):
         insert(cache, prompt)
     events = cache.take_events()
@@ -101,7 +101,7 @@ def test_events_outlive_their_cache() -> None:
 
 
 def test_nodes_are_used_again() -> None:
-    """Nodes are reused, so the arena does not grow with inserts."""
+    """Nodes are reused after evictions and resets, so the arena does not grow with inserts."""
     cache = new_cache(PLAIN)
     for first in range(2000):
         insert(cache, np.arange(first, first + 8, dtype=np.uint32))
@@ -109,11 +109,6 @@ def test_nodes_are_used_again() -> None:
     assert counted(cache, "nodes") == 0
     assert counted(cache, "arena_nodes") <= 4
     cache.tree.check()
-
-
-def test_reset_gives_nodes_back() -> None:
-    """Nodes of a reset tree are reused."""
-    cache = new_cache(PLAIN)
     for _ in range(50):
         for first in range(8):
             insert(cache, np.arange(first, first + 8, dtype=np.uint32))

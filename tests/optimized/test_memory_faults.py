@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from array_api import insert, new_cache
+from array_api import CALLS, IN_THE_TREE, insert, new_cache, tiered
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
@@ -21,13 +21,10 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheUnusable, ReceiptSpent
 from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import Counts, Key, Namespace
+from kvcanon.spec.types import Key
 from paths import ROOT
 
 NATIVE = ROOT / "optimized" / "native"
-PLAIN = CacheConfig(
-    device_slots=Counts(full=16), host_slots=Counts(full=16), write_policy="write_through"
-)
 TOKENS = np.arange(4, dtype=np.uint32)
 
 
@@ -48,15 +45,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def run(*command: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a program."""
+    words = list(map(str, command))
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=timeout)
+
+
 def test_every_allocation_may_fail(program: Path) -> None:
     """Each allocation of each call of random histories fails once, and once with all later ones.
 
     The program checks that a refused call changed nothing and can be made again, that a closed
     cache refuses, and that it then does exactly what a new one does.
     """
-    done = subprocess.run(
-        [program, "1", "40"], check=False, capture_output=True, text=True, timeout=600
-    )
+    done = run(program, "1", "40", timeout=600)
     assert done.returncode == 0, done.stderr
     calls, refused, closed = (int(word) for word in done.stdout.split() if word.isdigit())
     assert calls > 4000
@@ -86,14 +87,9 @@ STOPPED = {
 
 def test_a_mistake_between_modules_of_the_core_stops_it(program: Path) -> None:
     """In a build with asserts, each planted mistake ends the program where it is made."""
-    listed = subprocess.run(
-        [program, "plant", "list"], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert listed.stdout.split() == list(STOPPED)
+    assert run(program, "plant", "list").stdout.split() == list(STOPPED)
     for name, words in STOPPED.items():
-        done = subprocess.run(
-            [program, "plant", name], check=False, capture_output=True, text=True, timeout=60
-        )
+        done = run(program, "plant", name)
         assert done.returncode == -signal.SIGABRT, name
         assert words in done.stderr, name
         assert len(done.stderr.splitlines()) == 1, name
@@ -101,7 +97,7 @@ def test_a_mistake_between_modules_of_the_core_stops_it(program: Path) -> None:
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_a_failure_before_any_change_refuses_one_call() -> None:
-    """A match whose tokens cannot be converted is refused, and the next call is served."""
+    """Tokens and answers that have no room are refused, and the next call is served."""
     program = """
 import resource
 import numpy as np
@@ -109,24 +105,23 @@ from kvcanon.optimized import PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 
-cache = PrefixCache(CacheConfig(page_size=16, device_slots=Counts(full=1000), events=False))
-cache.insert(np.arange(16), 0, cache.allocate(1)[0])
+cache = PrefixCache(CacheConfig(device_slots=Counts(full=2**25), events=False))
+cache.insert(np.arange(16), 0, cache.allocate(16)[0])
 large = np.zeros(1 << 27, np.int64)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))
-for _ in range(2):
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), -1))
+for call in (lambda: cache.match(large), lambda: cache.allocate(2**25 - 16)) * 2:
     try:
-        cache.match(large)
+        call()
     except MemoryError as error:
         print(error)
-print(cache.match(np.arange(16)).device_pages)
+print(cache.match(np.arange(16)).device_pages, cache.free_slot_counts()[0] == 2**25 - 16)
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 cache.tree.check()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
+    done = run(sys.executable, "-c", program)
     assert done.stderr == ""
-    assert done.stdout == "memory ran out; the call was refused\n" * 2 + "1\n"
+    assert done.stdout == "memory ran out; the call was refused\n" * 4 + "16 True\n"
 
 
 class Fault(Exception):
@@ -140,7 +135,7 @@ def fail(*_: object) -> None:
 
 def test_bytes_that_cannot_be_written_close_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the bytes of fetched pages are not written, nobody reads them, and reset recovers."""
-    cache = new_cache(PLAIN)
+    cache = new_cache(tiered(16))
     assert cache.pools is not None
     held, _, _ = cache.allocate(3)
     insert(cache, TOKENS + 50)
@@ -149,19 +144,10 @@ def test_bytes_that_cannot_be_written_close_the_cache(monkeypatch: pytest.Monkey
         patched.setattr(cache.pools, "write_host", fail)
         with pytest.raises(Fault):
             cache.insert_host(TOKENS, 0, HostPayload((b"a", b"b", b"c", b"d")))
-    for refused in (
-        lambda: cache.match(TOKENS),
-        lambda: cache.allocate(1),
-        lambda: cache.unlock(receipt),
-        cache.poll,
-        cache.flush,
-        cache.take_events,
-        cache.tree.check,
-        cache.tree.nodes,
-        lambda: cache.namespace(Namespace(lora="other")),
-    ):
-        with pytest.raises(CacheUnusable, match="call `reset`, which forgets the tree"):
-            refused()
+    for name, call in (CALLS | IN_THE_TREE).items():
+        if name not in {"reset", "wait", "wait_layer", "detach", "attach", "invalidate"}:
+            with pytest.raises(CacheUnusable, match="call `reset`, which forgets the tree"):
+                call(cache)
     assert cache.stats().receipts >= 1  # Statistics are always there.
     cache.reset()
     cache.tree.check()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from attrs import evolve
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from array_api import array, insert, new_cache
@@ -39,20 +40,21 @@ ALL_BYTES = 4 * 30 + 4 * 20 + 100
 """Of the prompt's pages."""
 
 
-def make_cache() -> tuple[PrefixCache, ManualEngine]:
+@pytest.fixture
+def engine() -> ManualEngine:
+    """The cache's engine."""
+    return ManualEngine()
+
+
+@pytest.fixture
+def cache(engine: ManualEngine) -> PrefixCache:
     """A cache whose pages have different sizes."""
-    layouts = {
-        FULL: PageLayout(3, (8, 2)),
-        SWA: PageLayout(2, (10,)),
-        MAMBA: PageLayout(1, (100,)),
-    }
-    engine = ManualEngine()
-    return PrefixCache(CONFIG, Pools(CONFIG, layouts), engine), engine
+    layouts = {FULL: PageLayout(3, (8, 2)), SWA: PageLayout(2, (10,)), MAMBA: PageLayout(1, (100,))}
+    return PrefixCache(CONFIG, Pools(CONFIG, layouts), engine)
 
 
-def test_hits_by_medium() -> None:
-    """Hits are counted in tokens, by medium."""
-    cache, _ = make_cache()
+def test_hits_and_inserts(cache: PrefixCache) -> None:
+    """Hits are counted in tokens by medium, and duplicates apart from inserted tokens."""
     insert(cache, PROMPT)
     cache.flush()
     cache.match(PROMPT)
@@ -62,32 +64,23 @@ def test_hits_by_medium() -> None:
     assert stats.matches == 3  # The insert's, too.
     assert stats.asked_tokens == 8 + 8 + 16
     assert stats.hit_tokens == {GPU: 8, CPU: 8}
-
-
-def test_inserts_and_duplicates() -> None:
-    """Duplicate tokens are counted apart from inserted ones."""
-    cache, _ = make_cache()
-    insert(cache, PROMPT)
-    cache.insert(PROMPT, 0, *cache.allocate(4, 4, 1))
+    insert(cache, OTHER)
+    cache.insert(OTHER, 0, *cache.allocate(4, 4, 1))
     stats = cache.stats()
-    assert (stats.inserts, stats.inserted_tokens, stats.duplicate_tokens) == (2, 8, 8)
+    assert (stats.inserts, stats.inserted_tokens, stats.duplicate_tokens) == (3, 16, 8)
 
 
-def test_evictions_by_cause() -> None:
+def test_evictions_by_cause(cache: PrefixCache) -> None:
     """Evictions for a load-back are counted once, under that cause."""
-    cache, _ = make_cache()
     insert(cache, PROMPT)
     cache.flush()
     assert cache.evict(4) == [4, 4, 1]
     insert(cache, OTHER)
     cache.flush()
     cache.allocate(3)
-    evicted = cache.load_back(PROMPT).evicted
-    assert evicted == [4, 4, 1]
+    assert cache.load_back(PROMPT).evicted == [4, 4, 1]
     cache.flush()
-    stats = cache.stats()
-    assert stats.evicted_asked == stats.evicted_for_load == Counts(4, 4, 1)
-    assert stats.evicted_host == Counts()
+    assert cache.stats().evicted_host == Counts()
     assert cache.evict_host(3) == [4, 4, 1]
     # And to make room for what was fetched.
     cache.insert_host(OTHER, 0, HostPayload(full=(bytes(PAGE_BYTES[FULL]),) * 4))
@@ -97,20 +90,15 @@ def test_evictions_by_cause() -> None:
     assert stats.evicted_host == Counts(8, 4, 1)
 
 
-def test_bytes_are_those_that_arrived() -> None:
+def test_bytes_are_those_that_arrived(cache: PrefixCache, engine: ManualEngine) -> None:
     """Only copies that are done count as moved bytes, with the page size of each component."""
-    cache, engine = make_cache()
-    (failed,) = insert(cache, PROMPT)[:1]
+    assert insert(cache, PROMPT)
     for transfer_id in engine.open_transfer_ids:
         engine.fail(transfer_id)
     cache.flush()
-    assert failed
     stats = cache.stats()
-    assert (stats.transfers_failed + stats.transfers_cancelled, stats.transfers_done) == (
-        stats.backups,
-        0,
-    )
-    assert stats.backup_bytes == 0
+    assert stats.transfers_failed + stats.transfers_cancelled == stats.backups
+    assert stats.transfers_done == stats.backup_bytes == 0
 
     backups = insert(cache, PROMPT)
     assert cache.stats().backups == stats.backups + len(backups)
@@ -129,9 +117,8 @@ def test_bytes_are_those_that_arrived() -> None:
     assert cache.stats().backup_bytes == ALL_BYTES
 
 
-def test_pools() -> None:
-    """Each slot is counted in exactly one state."""
-    cache, _ = make_cache()
+def test_pools(cache: PrefixCache) -> None:
+    """Each slot is counted in exactly one state; a cache without a host tier has no host pools."""
     insert(cache, PROMPT)
     cache.flush()
     cache.allocate(2, 1)
@@ -147,26 +134,20 @@ def test_pools() -> None:
     }
     cache.unlock(receipt)
     assert cache.stats().pools[SWA, GPU] == PoolStats(8, 3, 1, 4, 0)
-    assert stats.receipts == 1
-    assert stats.nodes == 2
+    assert (stats.receipts, stats.nodes) == (1, 2)
     assert stats.events_pending > 0
     cache.take_events()
     assert cache.stats().events_pending == 0
     assert cache.stats().events == stats.events
-
-
-def test_pools_without_a_host() -> None:
-    """A cache without a host tier has no host pools in its statistics."""
-    cache = PrefixCache(evolve(CONFIG, host_slots=Counts(), write_policy="none"))
-    insert(cache, PROMPT)
-    stats = cache.stats()
+    hostless = PrefixCache(evolve(CONFIG, host_slots=Counts(), write_policy="none"))
+    insert(hostless, PROMPT)
+    stats = hostless.stats()
     assert set(stats.pools) == {(FULL, GPU), (SWA, GPU), (MAMBA, GPU)}
-    assert (stats.backup_bytes, stats.load_back_bytes) == (0, 0)
+    assert stats.backup_bytes == stats.load_back_bytes == 0
 
 
-def test_operations() -> None:
+def test_operations(cache: PrefixCache) -> None:
     """Calls, refusals and time are counted by operation."""
-    cache, _ = make_cache()
     slots = cache.allocate(4, 4)
     with pytest.raises(OutOfSlots):
         cache.allocate(100)
@@ -186,33 +167,34 @@ def test_operations() -> None:
 # Prometheus.
 
 
-def scraped(registry: CollectorRegistry) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    """The samples of a scrape: values by label."""
-    text = generate_latest(registry).decode()
-    samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            labels = frozenset(sample.labels.items())
-            samples.setdefault(sample.name, {})[labels] = sample.value
-    return samples
+def scraped(caches: Mapping[str, PrefixCache]) -> list[Metric]:
+    """What a scrape tells of caches that came after the collector."""
+    registry, collected = CollectorRegistry(), dict[str, PrefixCache]()
+    registry.register(CacheCollector(collected))
+    collected.update(caches)
+    return list(text_string_to_metric_families(generate_latest(registry).decode()))
 
 
-def test_scrape() -> None:
-    """A scrape has the documented names, labels and values."""
-    cache, _ = make_cache()
-    registry = CollectorRegistry()
-    registry.register(CacheCollector({"rank 0": cache}))
+def test_scrape(cache: PrefixCache) -> None:
+    """A scrape has the documented names, labels and values, of several caches."""
     insert(cache, PROMPT)
     cache.flush()
     cache.match(PROMPT)
     with pytest.raises(ReceiptSpent):
         cache.unlock(1)
-    samples = scraped(registry)
+    later = new_cache(evolve(CONFIG, mamba=False))
+    later.free(array())
+    told = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in scraped({"rank 0": cache, "rank 1": later})
+        for sample in family.samples
+    }
 
-    def value(name: str, **labels: str) -> float:
-        return samples[f"kvcanon_{name}"][frozenset({"cache": "rank 0", **labels}.items())]
+    def value(name: str, rank: int = 0, **labels: str) -> float:
+        return told[f"kvcanon_{name}", frozenset({"cache": f"rank {rank}", **labels}.items())]
 
     assert value("matches_total") == 2
+    assert value("matches_total", 1) == 0
     assert value("hit_tokens_total", medium="GPU") == 8
     assert value("hit_tokens_total", medium="CPU_PINNED") == 0
     assert value("evicted_slots_total", component="swa", cause="load_back") == 0
@@ -226,13 +208,12 @@ def test_scrape() -> None:
     assert value("transfers_in_flight") == 0
     assert value("operation_seconds_count", operation="match") == 2
     assert value("operation_seconds_sum", operation="match") > 0
+    assert value("operation_seconds_count", 1, operation="free") == 1
 
 
-def test_every_metric_is_collected_and_explained() -> None:
-    """Every statistic has a metric with a help text and a valid name."""
-    registry = CollectorRegistry()
-    registry.register(CacheCollector({"only": make_cache()[0]}))
-    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+def test_every_metric_is_collected_and_explained(cache: PrefixCache) -> None:
+    """Every statistic has a metric with a help text and a valid name, and is in the docs."""
+    families = scraped({"only": cache})
     told = {f"kvcanon_{each.name}" for each in COUNTERS + GAUGES} | {"kvcanon_operation_seconds"}
     assert {family.name for family in families} == told
     for family in families:
@@ -244,36 +225,21 @@ def test_every_metric_is_collected_and_explained() -> None:
     assert {name for name in named if f"`{name}`" not in page} == set()
 
 
-def test_several_caches_and_those_that_come_later() -> None:
-    """Several caches are collected, also those that are added later."""
-    caches = {"rank 0": make_cache()[0]}
-    registry = CollectorRegistry()
-    registry.register(CacheCollector(caches))
-    caches["rank 1"] = new_cache(evolve(CONFIG, mamba=False))
-    caches["rank 1"].free(array())
-    matches = scraped(registry)["kvcanon_matches_total"]
-    assert matches == {
-        frozenset({("cache", "rank 0")}): 0,
-        frozenset({("cache", "rank 1")}): 0,
-    }
-    calls = scraped(registry)["kvcanon_operation_seconds_count"]
-    assert calls[frozenset({("cache", "rank 1"), ("operation", "free")})] == 1
-
-
-def test_cost_of_a_cache_without_metrics() -> None:
-    """Importing the fast cache does not import the Prometheus client."""
-    script = "import sys, kvcanon.optimized; print('prometheus_client' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
-
-
-def test_missing_client() -> None:
-    """Without the client the import error says what to install."""
-    script = (
-        "import sys; sys.modules['prometheus_client.core'] = None\nimport kvcanon.optimized.metrics"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 1
-    assert "run `pip install 'kvcanon[metrics]'`" in ran.stderr
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        ("import kvcanon.optimized; print('prometheus_client' in sys.modules)", 0, "False\n"),
+        (
+            "sys.modules['prometheus_client.core'] = None; import kvcanon.optimized.metrics",
+            1,
+            "run `pip install 'kvcanon[metrics]'`",
+        ),
+    ],
+    ids=["without metrics", "without the client"],
+)
+def test_the_client_is_imported_where_it_is_used(script: str, status: int, said: str) -> None:
+    """The fast cache does not import the client; where it is missing, the error says so."""
+    command = [sys.executable, "-c", f"import sys; {script}"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == status
+    assert said in ran.stdout + ran.stderr

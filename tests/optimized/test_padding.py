@@ -32,22 +32,20 @@ def make_cache(padding: Counts = ONE_EACH) -> PrefixCache:
 
 
 def test_padding_slots_are_never_given_out() -> None:
-    """All slots but the first are given out, and none when only the padding is left."""
+    """All slots but the first are given out; padding is neither capacity nor held by requests."""
     cache = make_cache()
+    pools = cache.stats().pools
+    for component, usable in ((FULL, 7), (SWA, 5), (MAMBA, 2)):
+        pool = pools[component, GPU]
+        assert (pool.capacity_slots, pool.free_slots, pool.held_slots) == (usable, usable, 0)
+    assert pools[FULL, CPU].capacity_slots == 8
     assert cache.free_slot_counts() == (7, 5, 2)
-    full, swa, mamba = cache.allocate(7, 5, 2)
-    assert full.tolist() == [1, 2, 3, 4, 5, 6, 7]
-    assert swa.tolist() == [1, 2, 3, 4, 5]
-    assert mamba.tolist() == [1, 2]
+    given = [each.tolist() for each in cache.allocate(7, 5, 2)]
+    assert given == [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5], [1, 2]]
     with unchanged(cache, OutOfSlots, "full on GPU: 1 slots asked, 0 free"):
         cache.allocate(1)
-
-
-def test_several_padding_slots() -> None:
-    """Each pool has as many padding slots as asked for."""
-    cache = make_cache(Counts(full=3, swa=2))
-    full, swa, mamba = cache.allocate(2, 2, 1)
-    assert (full.tolist(), swa.tolist(), mamba.tolist()) == ([3, 4], [2, 3], [0])
+    several = make_cache(Counts(full=3, swa=2)).allocate(2, 2, 1)
+    assert [each.tolist() for each in several] == [[3, 4], [2, 3], [0]]
 
 
 def test_padding_slots_cannot_be_freed_or_inserted() -> None:
@@ -83,15 +81,6 @@ def test_padding_outlives_evictions_and_resets() -> None:
                 cache.reset()
                 assert cache.free_slot_counts() == (7, 5, 2)
         cache.tree.check()
-
-
-def test_statistics_leave_the_padding_out() -> None:
-    """Padding is neither capacity nor held by requests."""
-    stats = make_cache().stats()
-    for component, usable in ((FULL, 7), (SWA, 5), (MAMBA, 2)):
-        pool = stats.pools[component, GPU]
-        assert (pool.capacity_slots, pool.free_slots, pool.held_slots) == (usable, usable, 0)
-    assert stats.pools[FULL, CPU].capacity_slots == 8
 
 
 def test_more_padding_than_slots_is_refused() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from array_api import insert, new_cache
+from array_api import insert, new_cache, tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
@@ -26,9 +27,14 @@ CONFIG = CacheConfig(
 PLAIN = CacheConfig(device_slots=Counts(full=9))
 
 
-def test_an_insert_shows_what_became_of_its_slots() -> None:
+@pytest.fixture
+def cache() -> PrefixCache:
+    """A cache with all components and a host tier."""
+    return new_cache(CONFIG)
+
+
+def test_an_insert_shows_what_became_of_its_slots(cache: PrefixCache) -> None:
     """Ids are shown where there are some, and declined pages where some were declined."""
-    cache = new_cache(CONFIG)
     done = cache.insert(TOKENS, 0, *cache.allocate(10, 10, 1))
     first, second = done.backups
     assert repr(done) == (
@@ -39,22 +45,14 @@ def test_an_insert_shows_what_became_of_its_slots() -> None:
     assert repr(again) == "Inserted(present_pages=2, adopted=[0, 0, 0], freed=[2, 2, 0])"
     one = cache.insert(TOKENS[:2] + 90, 0, *cache.allocate(1, 1))
     assert repr(one).endswith(f", freed=[0, 0, 0], backups=({one.backups[0]},))")
-
-
-def test_declined_pages_are_shown() -> None:
-    """An insert says how many pages the host had no slots for."""
-    cache = new_cache(
-        CacheConfig(device_slots=Counts(full=9), write_policy=WritePolicy.WRITE_THROUGH)
-    )
-    done = cache.insert(TOKENS[:3], 0, cache.allocate(3)[0])
-    assert repr(done) == (
+    small = new_cache(evolve(PLAIN, write_policy=WritePolicy.WRITE_THROUGH))
+    assert repr(small.insert(TOKENS[:3], 0, small.allocate(3)[0])) == (
         "Inserted(present_pages=0, adopted=[3, 0, 0], freed=[0, 0, 0], backup_declined_pages=3)"
     )
 
 
-def test_a_match_shows_its_slots_and_what_is_pending() -> None:
+def test_a_match_shows_its_slots_and_what_is_pending(cache: PrefixCache) -> None:
     """Up to eight slots are all shown; of more the first and last three, and their number."""
-    cache = new_cache(CONFIG)
     assert repr(cache.match(TOKENS)) == "Matched(prefix_pages=0, device_pages=0)"
     insert(cache, TOKENS)
     assert repr(cache.match(TOKENS)) == (
@@ -95,12 +93,7 @@ def test_an_event_shows_what_happened() -> None:
 def test_a_result_of_any_size_is_one_short_line() -> None:
     """Neither many slots nor many transfers make a long line."""
     slots = 1 << 16
-    config = CacheConfig(
-        device_slots=Counts(full=slots),
-        host_slots=Counts(full=slots),
-        write_policy=WritePolicy.WRITE_THROUGH,
-    )
-    cache = new_cache(config)
+    cache = new_cache(tiered(slots))
     many = np.arange(slots, dtype=np.uint32)
     for pages in range(1, 40):  # A node and a transfer each.
         insert(cache, many[:pages])
@@ -119,9 +112,11 @@ def test_a_result_of_any_size_is_one_short_line() -> None:
     assert len(shown) < 600
 
 
-def test_a_cache_shows_how_full_it_is() -> None:
-    """The line has the free slots of each pool, and how many nodes, receipts and transfers."""
-    cache = new_cache(CONFIG)
+def test_a_cache_shows_how_full_it_is(cache: PrefixCache) -> None:
+    """The line has the free slots of each pool, and how many nodes, receipts and transfers.
+
+    Debuggers and tracebacks may also show what a failed constructor leaves.
+    """
     assert repr(cache) == (
         "<PrefixCache: page_size 2, free slots full 40 of 40, swa 30 of 30, mamba 4 of 4, "
         "host full 20 of 20, host swa 20 of 20, host mamba 2 of 2; "
@@ -141,16 +136,13 @@ def test_a_cache_shows_how_full_it_is() -> None:
     assert repr(ShortName(PLAIN)) == (
         "<ShortName: page_size 1, free slots full 9 of 9; 0 nodes, 0 receipts, 0 transfers>"
     )
-
-
-def test_a_cache_without_a_constructor_shows_itself() -> None:
-    """A failed constructor leaves an object that debuggers and tracebacks may show."""
     assert repr(PrefixCache.__new__(PrefixCache)) == "<PrefixCache: not made>"
 
 
-def test_a_cache_that_refuses_calls_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_refuses_calls_says_so(
+    cache: PrefixCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Closed, detached and broken caches show themselves, and why they refuse."""
-    cache = new_cache(CONFIG)
     cache.detach(contents_kept=True)
     assert repr(cache).endswith("0 transfers; detached>")
     cache.attach()

@@ -13,92 +13,89 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Iterable
 from threading import Event
 
 import numpy as np
 import pytest
 
-from gated_copies import PATIENCE_S, Gate, GatedPools, Log, is_stuck, slots, wait
+from gated_copies import (
+    BACKUP,
+    LOAD_BACK,
+    PATIENCE_S,
+    Gate,
+    GatedPools,
+    Log,
+    Patient,
+    is_stuck,
+    slots,
+)
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
-from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction, TransferEngine
-from kvcanon.spec.types import CPU, FULL, GPU, Counts
-
-BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
-
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, TransferId
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
+
+
+def done(*transfer_ids: TransferId) -> tuple[Completion, ...]:
+    """Orders that were performed."""
+    return tuple(Completion(each, ok=True) for each in transfer_ids)
 
 
 # Completions
 
 
-def test_engine_is_a_transfer_engine(engine: ThreadedEngine) -> None:
-    """The engine implements the protocol that the cache needs."""
+def test_each_order_completes_once_and_in_order(engine: Patient) -> None:
+    """Orders of a direction run in order, and each completes exactly once."""
     as_cache_sees_it: TransferEngine = engine
     assert as_cache_sees_it.poll() == ()
-
-
-def test_each_order_completes_once_and_in_order(engine: ThreadedEngine) -> None:
-    """Orders of a direction run in order, and each completes exactly once."""
     log = Log()
     for transfer_id in range(50):
         engine.submit(log.make(transfer_id, BACKUP if transfer_id % 2 else LOAD_BACK))
     told: list[Completion] = []
     for transfer_id in (48, 49):
-        wait(engine, transfer_id)
+        engine.wait(transfer_id)
         told += engine.poll()
-    assert sorted(told, key=lambda each: each.transfer_id) == [
-        Completion(transfer_id, ok=True) for transfer_id in range(50)
-    ]
+    assert sorted(told, key=lambda each: each.transfer_id) == [*done(*range(50))]
     for odd in (0, 1):
-        performed = [each for each in log.performed if each % 2 == odd]
-        assert performed == list(range(odd, 50, 2))
+        assert [each for each in log.performed if each % 2 == odd] == [*range(odd, 50, 2)]
     assert engine.poll() == ()
 
 
-def test_an_order_completes_only_when_it_ended(engine: ThreadedEngine) -> None:
-    """A poll never waits, and reports an order only after its copy has ended."""
+def test_an_order_completes_only_when_it_ended(engine: Patient) -> None:
+    """A poll never waits, and reports an order only after its copy has ended.
+
+    Neither does the other direction wait for it.
+    """
     log, gate = Log(), Gate()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, BACKUP))
     assert gate.reached.wait(PATIENCE_S)
-    assert engine.poll() == ()
-    assert log.performed == []
+    engine.submit(log.make(3, LOAD_BACK))
+    engine.wait(3)
+    assert engine.poll() == done(3)
+    assert log.performed == [3]
     gate.opened.set()
-    wait(engine, 2)
-    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+    engine.wait(2)
+    assert engine.poll() == done(1, 2)
 
 
-def test_the_directions_do_not_wait_for_each_other(engine: ThreadedEngine) -> None:
-    """A load completes while a backup is blocked."""
-    log, gate = Log(), Gate()
-    engine.submit(log.make(1, BACKUP, gate))
-    engine.submit(log.make(2, LOAD_BACK))
-    wait(engine, 2)
-    assert engine.poll() == (Completion(2, ok=True),)
-    gate.opened.set()
-    wait(engine, 1)
-    assert engine.poll() == (Completion(1, ok=True),)
-
-
-def test_waiting_is_for_orders_that_are_open(engine: ThreadedEngine) -> None:
+def test_waiting_is_for_orders_that_are_open(engine: Patient) -> None:
     """Waiting blocks for open orders only, and returns at once for ended and unknown ones."""
     log, gate = Log(), Gate()
     engine.submit(log.make(1, LOAD_BACK, gate))
-    waiting = is_stuck(lambda: engine.wait(1))
-    gate.opened.set()
-    waiting.join(PATIENCE_S)
+    with is_stuck(lambda: engine.wait(1)):
+        gate.opened.set()
     for transfer_id in (1, 99):
-        wait(engine, transfer_id)
+        engine.wait(transfer_id)
 
 
 def test_a_copy_that_raises_fails_and_is_logged_once(
-    engine: ThreadedEngine, caplog: pytest.LogCaptureFixture
+    engine: Patient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A copy that raises completes as failed and is logged once, and later orders run."""
     log = Log()
@@ -109,15 +106,12 @@ def test_a_copy_that_raises_fails_and_is_logged_once(
     with caplog.at_level(logging.WARNING):
         engine.submit(log.make(1, LOAD_BACK, broken))
         engine.submit(log.make(2, LOAD_BACK))
-        wait(engine, 2)
-    assert engine.poll() == (Completion(1, ok=False), Completion(2, ok=True))
+        engine.wait(2)
+    assert engine.poll() == (Completion(1, ok=False), *done(2))
     (record,) = caplog.records
     assert record.getMessage() == "load_back 1 failed"
     assert record.exc_info is not None
     assert "no room for the piece" in str(record.exc_info[1])
-
-
-# Bytes
 
 
 @pytest.mark.parametrize("group_bytes", [1, 600, 1 << 20])
@@ -126,27 +120,126 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
     config = CacheConfig(
         device_slots=Counts(32), host_slots=Counts(32), write_policy="write_through"
     )
-    layouts = {FULL: PageLayout(4, (16, 24))}
-    made = [Pools(config, layouts) for _ in range(2)]
+    made = [Pools(config, {FULL: PageLayout(4, (16, 24))}) for _ in range(2)]
     random = np.random.default_rng(3)
     for slot in range(32):
         page = random.bytes(160)
         for each in made:
             each.write(FULL, slot, page)
-    steps = [
-        (direction, random.permutation(32)[:8].astype(np.int32), random.permutation(32)[:8])
-        for direction in [BACKUP, LOAD_BACK] * 10
-    ]
-    with ThreadedEngine(group_bytes) as engine:
-        for transfer_id, (direction, sources, targets) in enumerate(steps):
-            move = Move(FULL, sources, targets.astype(np.int32))
+    with Patient(group_bytes) as engine:
+        for transfer_id, direction in enumerate([BACKUP, LOAD_BACK] * 10):
+            sources, targets = (random.permutation(32)[:8].astype(np.int32) for _ in range(2))
+            move = Move(FULL, sources, targets)
             page_order(transfer_id, direction, (move,), made[0]).perform()
             engine.submit(page_order(transfer_id, direction, (move,), made[1]))
             # As the tree does: what the next copy reads is settled before.
-            wait(engine, transfer_id)
+            engine.wait(transfer_id)
     for medium in (GPU, CPU):
         pages = [[each.read(FULL, medium, slot) for slot in range(32)] for each in made]
         assert pages[0] == pages[1]
+
+
+# Layers
+
+
+def load(
+    engine: Patient,
+    transfer_id: TransferId,
+    pools: GatedPools,
+    components: Iterable[Component] = (FULL,),
+) -> None:
+    """Submit a load of two pages of each component."""
+    moves = tuple(Move(component, slots(2), slots(2)) for component in components)
+    engine.submit(page_order(transfer_id, LOAD_BACK, moves, pools))
+
+
+def test_layers_arrive_one_after_the_other(engine: Patient) -> None:
+    """Waiting for a layer returns when that layer is there, before later layers."""
+    gates = {1: Gate(), 2: Gate()}
+    pools = GatedPools(3, gates=gates)
+    load(engine, 7, pools)
+    assert engine.wait_layer(7, 0)
+    assert pools.moved == [(FULL, 0)]
+    with is_stuck(lambda: engine.wait_layer(7, 1)):
+        gates[1].opened.set()
+    assert engine.wait_layer(7, 1)
+    assert engine.wait_layer(7, 0)
+    assert engine.poll() == ()
+    assert gates[2].reached.wait(PATIENCE_S)
+    gates[2].opened.set()
+    assert engine.wait_layer(7, 2)
+    engine.wait(7)
+    assert engine.poll() == done(7)
+    assert pools.moved == [(FULL, 0), (FULL, 1), (FULL, 2)]
+    assert engine.wait_layer(7, 2)
+
+
+def test_a_layer_is_there_when_every_component_has_it(engine: Patient) -> None:
+    """A layer is reported only when the data of all its components is there."""
+    gate = Gate()
+    pools = GatedPools(3, gates={2: gate})
+    load(engine, 7, pools, (FULL, SWA))
+    assert engine.wait_layer(7, 1)
+    assert pools.moved == [(FULL, 0), (SWA, 0), (FULL, 1), (SWA, 1)]
+    gate.opened.set()
+    # Beyond the last layer, which is that of the whole order.
+    assert engine.wait_layer(7, 5)
+    assert pools.moved[4:] == [(FULL, 2)]
+
+
+def test_layers_go_in_groups_that_are_worth_it() -> None:
+    """Layers arrive in groups of at least `group_bytes`."""
+    gate = Gate()
+    with Patient(group_bytes=4) as engine:
+        load(engine, 1, GatedPools(4, gates={3: gate}))
+        assert gate.reached.wait(PATIENCE_S)
+        assert engine.wait_layer(1, 1)
+        # The group of layers 2 and 3 is under way.
+        with is_stuck(lambda: engine.wait_layer(1, 2)):
+            gate.opened.set()
+        assert engine.wait_layer(1, 2)
+
+
+def test_layers_of_a_failed_copy_are_reported_missing(engine: Patient) -> None:
+    """Waiting for a layer of a failed copy returns False."""
+    gate = Gate()
+    pools = GatedPools(3, gates={1: gate})
+    load(engine, 7, pools)
+    assert engine.wait_layer(7, 0)
+    pools.moved = None  # type: ignore[assignment]
+    gate.opened.set()
+    assert not engine.wait_layer(7, 1)
+    engine.wait(7)
+    assert engine.poll() == (Completion(7, ok=False),)
+    assert not engine.wait_layer(7, 2)
+    assert engine.wait_layer(8, 0)
+
+
+def test_layers_of_a_plain_order_come_together(engine: Patient) -> None:
+    """The layers of a plain order arrive when the order ends, not before."""
+    log, gate = Log(), Gate()
+    engine.submit(log.make(1, LOAD_BACK, gate))
+    with is_stuck(lambda: engine.wait_layer(1, 0)):
+        gate.opened.set()
+    assert engine.wait_layer(1, 0)
+    assert log.performed == [1]
+
+
+def test_an_order_of_nothing_completes(engine: Patient) -> None:
+    """An order without pages completes."""
+    pools = GatedPools(3)
+    load(engine, 1, pools, ())
+    engine.submit(page_order(2, LOAD_BACK, (Move(FULL, slots(0), slots(0)),), pools))
+    engine.wait(2)
+    assert engine.poll() == done(1, 2)
+
+
+def test_engine_refuses_what_is_no_layer_and_no_group(engine: Patient) -> None:
+    """A layer below 0 and a group below 1 byte are refused."""
+    with pytest.raises(BadArgument, match="layer: is -1"):
+        engine.wait_layer(1, -1)
+    with pytest.raises(BadArgument, match="group_bytes: is 0"):
+        Patient(group_bytes=0)
 
 
 # Threads
@@ -155,30 +248,27 @@ def test_bytes_are_those_of_copies_without_threads(group_bytes: int) -> None:
 def test_closing_performs_what_was_submitted() -> None:
     """Closing performs all submitted orders, and their completions can still be polled."""
     log, gate = Log(), Gate()
-    engine = ThreadedEngine()
+    engine = Patient()
     engine.submit(log.make(1, BACKUP, gate))
     engine.submit(log.make(2, BACKUP))
-    closing = is_stuck(engine.close)
-    gate.opened.set()
-    closing.join(PATIENCE_S)
+    with is_stuck(engine.close):
+        gate.opened.set()
     assert log.performed == [1, 2]
-    assert engine.poll() == (Completion(1, ok=True), Completion(2, ok=True))
+    assert engine.poll() == done(1, 2)
     engine.close()
     with pytest.raises(BadArgument, match="closed; make a new one"):
         engine.submit(log.make(3))
-    wait(engine, 3)
+    engine.wait(3)
 
 
 def test_engine_has_a_thread_a_direction() -> None:
     """There is one thread for each direction, from the beginning to the end of the engine."""
     before = threading.active_count()
     log = Log()
-    with ThreadedEngine() as engine:
-        assert threading.active_count() == before + 2
-        for transfer_id in range(10):
-            engine.submit(log.make(transfer_id, LOAD_BACK))
-        for transfer_id in range(10, 20):
-            engine.submit(log.make(transfer_id, BACKUP))
+    with Patient() as engine:
+        for transfer_id in range(20):
+            assert threading.active_count() == before + 2
+            engine.submit(log.make(transfer_id, LOAD_BACK if transfer_id < 10 else BACKUP))
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
 
@@ -186,10 +276,10 @@ def test_engine_has_a_thread_a_direction() -> None:
 def test_threads_end_with_an_engine_that_was_not_closed() -> None:
     """The threads of an engine end when it is collected without `close`."""
     log = Log()
-    engine = ThreadedEngine()
+    engine = Patient()
     for transfer_id, direction in enumerate(Direction):
         engine.submit(log.make(transfer_id, direction))
-        wait(engine, transfer_id)
+        engine.wait(transfer_id)
     threads = [worker.thread for worker in engine._workers.values()]
     del engine
     gc.collect()
@@ -199,16 +289,15 @@ def test_threads_end_with_an_engine_that_was_not_closed() -> None:
         assert not thread.is_alive()
 
 
-def test_an_idle_engine_keeps_no_pools(engine: ThreadedEngine) -> None:
+def test_an_idle_engine_keeps_no_pools(engine: Patient) -> None:
     """An idle thread keeps no reference to the pools of the last order."""
     pools = GatedPools(2)
     gone = Event()
     weakref.finalize(pools, gone.set)
-    order = page_order(1, LOAD_BACK, (Move(FULL, slots(1), slots(1)),), pools)
-    engine.submit(order)
-    wait(engine, 1)
+    load(engine, 1, pools)
+    engine.wait(1)
     engine.poll()
-    del pools, order
+    del pools
     # The thread lets go of the order a moment after it told of it.
     assert gone.wait(PATIENCE_S)
 
@@ -228,7 +317,7 @@ def copy():
 engine.submit(TransferOrder(1, Direction.BACKUP, (), copy))
 begun.wait()
 """
-    done = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
@@ -236,5 +325,4 @@ begun.wait()
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert done.stdout == "copied\n"
-    assert done.stderr == ""
+    assert (ran.stdout, ran.stderr) == ("copied\n", "")

@@ -7,26 +7,25 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import array, insert, new_cache, unchanged
+from array_api import CALLS, IN_THE_TREE, counted, insert, new_cache, tiered, unchanged
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Completion, TransferOrder, TransferStatus
-from kvcanon.spec.types import Counts, Namespace, TransferId
+from kvcanon.spec.types import CPU, FULL, Counts, TransferId, WritePolicy
+from node_cores import bare_core
 
-DONE, FAILED = TransferStatus.DONE, TransferStatus.FAILED
-CANCELLED = TransferStatus.CANCELLED
-THROUGH = CacheConfig(
-    device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy="write_through"
-)
-BACK = evolve(THROUGH, write_policy="write_back")
+DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
+THROUGH = tiered(8)
+BACK = tiered(8, WritePolicy.WRITE_BACK)
 FIRST = np.arange(4, dtype=np.uint32)
 SECOND = FIRST + 10
 
@@ -40,10 +39,14 @@ class Faulty(ManualEngine):
         self.taken: set[TransferId] = set()
 
     def submit(self, order: TransferOrder) -> None:
-        """Raise if asked to, else take the order."""
+        """Raise if asked to, else take the order, or raise when it is taken or copied."""
         self._raise("submit")
         self.taken.add(order.transfer_id)
         super().submit(order)
+        self._raise("taken")
+        if "copied" in self.faults:
+            self.acknowledge(order.transfer_id)
+            self._raise("copied")
 
     def poll(self) -> tuple[Completion, ...]:
         """Raise if asked to, else poll."""
@@ -68,12 +71,16 @@ def faulty_cache(config: CacheConfig) -> tuple[PrefixCache, Faulty]:
 
 
 def counts(cache: PrefixCache) -> tuple[int, ...]:
-    """Free slots on both media, open receipts, transfers in flight."""
-    counted = cache.tree.counters()
-    in_flight, receipts = counted["transfers_in_flight"], counted["receipts"]
-    assert isinstance(in_flight, int)
-    assert isinstance(receipts, int)
-    return (cache.tree.free_counts(0)[0], cache.tree.free_counts(1)[0], receipts, in_flight)
+    """Free slots on both media, open receipts, transfers in flight; all that is kept twice agrees.
+
+    The tree is checked as well.
+    """
+    cache.tree.check()
+    free = cache.tree.free_counts(0)[0], cache.tree.free_counts(1)[0]
+    return (*free, counted(cache, "receipts"), counted(cache, "transfers_in_flight"))
+
+
+# Orders that are not taken
 
 
 def test_insert_whose_backup_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
@@ -84,14 +91,13 @@ def test_insert_whose_backup_is_not_taken(caplog: pytest.LogCaptureFixture) -> N
         (backup,) = insert(cache, FIRST)
     assert f"the engine did not take backup {backup}" in caplog.text
     assert "no stream" in caplog.text
-    cache.tree.check()
     assert counts(cache) == (4, 4, 1, 1)
     assert cache.poll() == [(backup, FAILED)]
     assert counts(cache) == (4, 8, 0, 0)
     # The next insert tries again, and a later copy settles in its turn.
     backups = insert(cache, FIRST)
     assert cache.flush() == [(backups[0], DONE)]
-    cache.tree.check()
+    assert counts(cache) == (4, 4, 0, 0)
 
 
 def test_order_that_is_not_taken_settles_in_its_turn() -> None:
@@ -119,7 +125,6 @@ def test_waiting_for_an_order_that_was_not_taken() -> None:
     assert cache.evict(4) == [4, 0, 0]
     assert counts(cache) == (8, 4, 0, 0)
     assert cache.match(SECOND).prefix_pages == 4
-    cache.tree.check()
 
 
 def test_wait_behind_an_open_order_of_the_same_direction() -> None:
@@ -137,7 +142,6 @@ def test_wait_behind_an_open_order_of_the_same_direction() -> None:
     assert counts(cache) == (8, 8, 0, 0)
     assert cache.match(FIRST).prefix_pages == 0
     assert cache.match(SECOND).device_pages == 4
-    cache.tree.check()
 
 
 def test_load_that_is_not_taken() -> None:
@@ -171,6 +175,9 @@ def test_closed_engine(caplog: pytest.LogCaptureFixture) -> None:
     cache.tree.check()
 
 
+# Calls that are broken off
+
+
 @pytest.mark.parametrize("method", ["poll", "wait"])
 @pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
 def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None:
@@ -184,7 +191,6 @@ def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None
     engine.faults[method] = fault()
     with pytest.raises(fault):
         cache.load_back(FIRST)
-    cache.tree.check()
     assert counts(cache) == (0, 0, 1, 1)
     assert cache.match(SECOND).device_pages == 4
     assert cache.flush()[0][1] is CANCELLED
@@ -193,7 +199,6 @@ def test_engine_that_breaks_off(method: str, fault: type[BaseException]) -> None
     assert cache.flush()[0][1] is DONE
     assert counts(cache) == (0, 0, 0, 0)
     assert cache.match(FIRST).device_pages == 4
-    cache.tree.check()
 
 
 def test_flush_that_breaks_off() -> None:
@@ -209,21 +214,32 @@ def test_flush_that_breaks_off() -> None:
     assert cache.poll() == [(first, DONE), (second, DONE)]
 
 
-def test_interrupt_while_an_order_is_given() -> None:
-    """If `submit` is interrupted before the engine took the order, the copy fails."""
+@pytest.mark.parametrize(
+    ("when", "status", "host_slots"),
+    [("submit", FAILED, 8), ("taken", FAILED, 8), ("copied", DONE, 4)],
+)
+def test_interrupt_while_an_order_is_given(
+    when: str, status: TransferStatus, host_slots: int
+) -> None:
+    """An order moves no bytes if `submit` is interrupted, unless its copy has begun."""
     cache, engine = faulty_cache(THROUGH)
-    engine.faults["submit"] = KeyboardInterrupt()
+    engine.faults[when] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         insert(cache, FIRST)
-    cache.tree.check()
     # The insert was made, and the copy counts as one in flight until it is settled.
     assert cache.match(FIRST).device_pages == 4
     assert counts(cache) == (4, 4, 1, 1)
-    ((_, status),) = cache.poll()
-    assert status is FAILED
-    assert counts(cache) == (4, 8, 0, 0)
-    assert cache.flush() == []
-    cache.tree.check()
+    assert [ended for _, ended in (cache.flush if when == "taken" else cache.poll)()] == [status]
+    assert counts(cache) == (4, host_slots, 0, 0)
+    if when != "copied":
+        assert cache.pools is not None
+        # The host slots have another owner when the engine comes to the order.
+        for slot in range(8):
+            cache.pools.write_host(FULL, [slot], [bytes([slot])])
+        for taken in engine.taken:
+            engine.acknowledge(taken)
+        assert [cache.pools.read(FULL, CPU, slot)[0] for slot in range(8)] == [*range(8)]
+    assert cache.poll() == cache.flush() == []
 
 
 def test_completion_of_nothing() -> None:
@@ -248,24 +264,11 @@ def test_engine_that_answers_with_something_else() -> None:
         def poll(self) -> list[tuple[int, bool]]:
             return ["done"]  # type: ignore[list-item]
 
-    tree = _core.CacheCore(
-        page_size=1,
-        unit_words=1,
-        window_tokens=0,
-        mamba=False,
-        device_slots=(4, 0, 0),
-        host_slots=(4, 0, 0),
-        write_policy=1,
-        eviction_policy=0,
-        load_back_threshold_pages=0,
-        events=False,
-        engine=Odd(),
-    )
-    tree._add_namespace(b"", b"")
-    tree.insert(FIRST, 0, *tree.allocate(4))
+    core = bare_core(host_slots=(4, 0, 0), write_policy=1, engine=Odd())
+    core.insert(FIRST, 0, *core.allocate(4))
     with pytest.raises(SpecViolation, match="the engine's poll must return pairs"):
-        tree._poll()
-    _core.Tree(tree).check()
+        core._poll()
+    _core.Tree(core).check()
 
 
 # Calls in the middle of others.
@@ -273,17 +276,18 @@ def test_engine_that_answers_with_something_else() -> None:
 MIDDLE = "called in the middle of another call, by its engine or from a second thread"
 
 
-class Calling(ManualEngine):
-    """An engine that calls its cache."""
+ELSEWHERE = {"wait", "wait_layer", "detach", "attach"}
+"""Calls that never reach the tree, or are refused before they do."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.call: Callable[[], object] | None = None
+
+class Calling(ManualEngine):
+    """An engine that calls its cache during a wait."""
+
+    call: Callable[[], object] = staticmethod(lambda: None)
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Call the cache during a wait."""
-        if self.call is not None:
-            self.call()
+        """Call the cache."""
+        self.call()
         super().wait(transfer_id)
 
 
@@ -292,32 +296,11 @@ def test_engine_that_calls_its_cache() -> None:
     engine = Calling()
     cache = new_cache(THROUGH, engine)
     insert(cache, FIRST)
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: cache.match(FIRST),
-        lambda: cache.lock(FIRST),
-        lambda: cache.unlock(1),
-        lambda: cache.unlock_window(1),
-        lambda: cache.allocate(1),
-        lambda: cache.free(array()),
-        lambda: cache.insert(SECOND, 4, array()),
-        lambda: cache.evict(1),
-        lambda: cache.evict_host(1),
-        lambda: cache.load_back(FIRST),
-        lambda: cache._insert_host(SECOND, 4, (0, 0, 0)),
-        lambda: cache.namespace(Namespace(lora="other")),
-        cache.tree.pending_events,
-        cache.tree.check,
-        cache.tree.nodes,
-        cache.poll,
-        cache.flush,
-        cache.reset,
-        cache.take_events,
-    )
-    for call in calls:
-        engine.call = call
+    for call in [each for name, each in (CALLS | IN_THE_TREE).items() if name not in ELSEWHERE]:
+        engine.call = partial(call, cache)
         with unchanged(cache, SpecViolation, MIDDLE):
             cache.flush()
-    engine.call = None
+    del engine.call
     assert cache.flush()[0][1] is DONE
 
 
@@ -340,12 +323,12 @@ def test_second_thread() -> None:
         with pytest.raises(SpecViolation, match=MIDDLE):
             cache.match(FIRST)
         # Calls that only read state work at any time.
-        assert cache.tree.counters()["transfers_in_flight"] == 1
+        assert counted(cache, "transfers_in_flight") == 1
     finally:
         go_on.set()
         flushing.join()
     assert cache.match(FIRST).device_pages == 4
-    assert cache.tree.counters()["transfers_in_flight"] == 0
+    assert counted(cache, "transfers_in_flight") == 0
 
 
 def test_circle_through_the_engine_is_collected() -> None:

@@ -1,15 +1,18 @@
-"""Plans of copies, executed with numpy: every byte moves once, in few and large pieces."""
+"""Layouts of pages, and plans of copies, which move every byte once, in few and large pieces."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import permutations, product
 
 import numpy as np
 import pytest
+import torch
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu.scene import slots
 from kvcanon.optimized.copy_plan import (
     KIB,
     MIB,
@@ -25,7 +28,14 @@ from kvcanon.optimized.copy_plan import (
     ring_slot_bytes,
     runs,
 )
-from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.layout import (
+    PageLayout,
+    layer_groups,
+    layout_for_slot_bytes,
+    mha_layout,
+    mla_layout,
+    state_layout,
+)
 from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument
 
@@ -35,9 +45,83 @@ HOST_SLOTS = 7
 LIMITS = Limits(rectangle_pages=2)
 
 
-def slots(*numbers: int) -> SlotArray:
-    """Slots as an array."""
-    return np.array(numbers, np.int32)
+layouts = st.builds(
+    PageLayout,
+    st.integers(1, 9),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
+)
+
+
+@given(layouts)
+def test_planes_fill_a_page_layer_by_layer(layout: PageLayout) -> None:
+    """Planes fill a page without overlap or gap, layer by layer."""
+    end = 0
+    for layer in range(layout.layers):
+        assert end == layer * layout.layer_bytes
+        for plane, size in enumerate(layout.plane_bytes):
+            assert layout.offset_bytes(layer, plane) == end
+            end += size
+    assert end == layout.page_bytes
+
+
+@given(st.integers(1, 200), st.integers(1, 100), st.integers(1, 5_000))
+def test_layer_groups_are_the_smallest_that_are_large_enough(
+    layers: int, layer_bytes: int, group_bytes: int
+) -> None:
+    """Groups cover each layer once, and each is the smallest that is large enough."""
+    groups = layer_groups(layers, layer_bytes, group_bytes)
+    assert [layer for group in groups for layer in range(layers)[group]] == list(range(layers))
+    sizes = [(group.stop - group.start) * layer_bytes for group in groups]
+    assert all(size >= group_bytes for size in sizes) or len(sizes) == 1
+    assert all(size - layer_bytes < group_bytes for size in sizes[:-1])
+    assert sizes[-1] < 2 * (group_bytes + layer_bytes)
+    assert layer_groups(3, 10, 1) == (slice(0, 1), slice(1, 2), slice(2, 3))
+    assert layer_groups(3, 10, 31) == (slice(0, 3),)
+    assert layer_groups(5, 10, 20) == (slice(0, 2), slice(2, 5))
+
+
+@given(st.integers(1, 5_000))
+def test_layout_for_slot_bytes_cuts_where_it_can(slot_bytes: int) -> None:
+    """The layout has the slot's size, with several layers and unequal planes where possible."""
+    layout = layout_for_slot_bytes(slot_bytes)
+    assert layout.page_bytes == slot_bytes
+    assert layout.planes == 2 or slot_bytes == 1
+    prime = all(slot_bytes % n for n in range(2, slot_bytes))
+    assert layout.layers > 1 or prime
+    assert len(set(layout.plane_bytes)) == layout.planes or layout.layer_bytes <= 2
+
+
+def test_layouts_of_models_have_the_sizes_of_their_tensors() -> None:
+    """Layouts of models have the sizes of their tensors."""
+    assert mha_layout(32, 16, 8, 128, torch.bfloat16) == PageLayout(32, (32_768, 32_768))
+    assert mha_layout(32, 16, 8, 128, torch.float8_e4m3fn) == PageLayout(32, (16_384, 16_384))
+    assert mla_layout(61, 64, 576, torch.bfloat16) == PageLayout(61, (73_728,))
+    conv, ssm = ((1_024, 3), torch.bfloat16), ((8, 64, 128), torch.float32)
+    assert state_layout(24, [conv, ssm]) == PageLayout(24, (6_144, 262_144))
+
+
+def test_layout_refuses_what_is_no_page() -> None:
+    """A page without bytes is refused, and so is what is outside of the page."""
+    page, none = PageLayout(2, (3, 1)), [((), torch.float32)]
+    refused: dict[str, Callable[[], object]] = {
+        "layers: is 0": lambda: PageLayout(0, (1,)),
+        r"plane_bytes: is \(\)": lambda: PageLayout(1, ()),
+        r"plane_bytes: is \(4, 0\)": lambda: PageLayout(1, (4, 0)),
+        "slot_bytes: is 0": lambda: layout_for_slot_bytes(0),
+        r"shape: is \(16, 0, 128\)": lambda: mha_layout(1, 16, 0, 128, torch.float16),
+        r"shape: is \(\)": lambda: state_layout(1, none),
+        "group_bytes: is 0": lambda: layer_groups(1, 1, 0),
+        "layer: is -1; the page has 2 layers": lambda: page.offset_bytes(-1, 0),
+        "layer: is 2; the page has 2 layers": lambda: page.offset_bytes(2, 0),
+        "plane: is -1; a layer of the page has 2": lambda: page.offset_bytes(0, -1),
+        "plane: is 2; a layer of the page has 2": lambda: page.offset_bytes(0, 2),
+    }
+    for words, call in refused.items():
+        with pytest.raises(BadArgument, match=words):
+            call()
+
+
+# Plans
 
 
 def shipped(span: Span, host_slots: SlotArray, limits: Limits) -> None:
@@ -81,15 +165,12 @@ def test_pieces_of_longer_runs(order: list[int], first: int, count: int, least: 
     shipped(span, slots(*order), evolve(LIMITS, rectangle_pages=least))
 
 
-def test_whole_pages_side_by_side_are_one_piece() -> None:
-    """Neighbours on the host go in one copy, however many they are."""
+def test_neighbours_on_the_host_go_in_one_copy() -> None:
+    """Whole pages side by side are one piece, however many they are."""
     cut = pieces(Span(0, 0, 6, 0, 5), LAYOUT, slots(2, 3, 4, 0, 1, 6), LIMITS)
     assert cut.sizes_bytes.tolist() == [3 * 25, 2 * 25, 25]
     assert not cut.rectangles
-
-
-def test_parts_of_neighbouring_pages_are_a_rectangle() -> None:
-    """Parts of neighbours go in one copy too; a page alone goes with the others of its kind."""
+    # Parts of neighbours are a rectangle; a page alone goes with the others of its kind.
     cut = pieces(Span(0, 0, 4, 1, 2), LAYOUT, slots(3, 4, 5, 0), LIMITS)
     assert [piece.rows for piece in cut.rectangles] == [3]
     assert cut.sizes_bytes.tolist() == [10]
@@ -106,8 +187,12 @@ def test_runs_are_the_longest(numbers: list[int]) -> None:
     assert all(numbers[at] != numbers[at - 1] + 1 for at in starts[1:])
 
 
-def cells(spans: list[Span]) -> list[tuple[int, int, int]]:
-    """Part, page and layer of everything in the spans."""
+Cell = tuple[int, int, int]
+"""Part, page and layer."""
+
+
+def cells(spans: Iterable[Span]) -> list[Cell]:
+    """Everything in the spans."""
     return [
         (span.part, page, layer)
         for span in spans
@@ -116,14 +201,15 @@ def cells(spans: list[Span]) -> list[tuple[int, int, int]]:
     ]
 
 
-def all_cells(parts: list[Part]) -> list[tuple[int, int, int]]:
-    """Part, page and layer of everything to move."""
-    return [
-        (index, page, layer)
-        for index, part in enumerate(parts)
-        for page in range(part.pages)
-        for layer in range(part.layout.layers)
-    ]
+def all_cells(parts: list[Part]) -> list[Cell]:
+    """Everything to move."""
+    whole = [Span(at, 0, part.pages, 0, part.layout.layers) for at, part in enumerate(parts)]
+    return cells(whole)
+
+
+def brought(groups: Iterable[LayerGroup]) -> list[Cell]:
+    """Everything that some groups of a load bring."""
+    return cells(span for group in groups for span in group.spans)
 
 
 PARTS = [
@@ -163,7 +249,7 @@ def test_loads_come_lower_layers_first(
     """Groups cover everything once; a layer is awaited exactly until all up to it are there."""
     limits = Limits(piece_bytes=piece_bytes, group_bytes=group_bytes)
     groups = load_groups(parts, [direct] * len(parts), slot_bytes, limits)
-    assert sorted(cells([span for group in groups for span in group.spans])) == all_cells(parts)
+    assert sorted(brought(groups)) == all_cells(parts)
     for group in groups:
         layout = parts[group.part].layout
         layers = group.end_layer - group.first_layer
@@ -172,18 +258,12 @@ def test_loads_come_lower_layers_first(
         assert whole or layers * layout.layer_bytes * parts[group.part].pages >= group_bytes
     for layer in range(8):
         awaited = group_to_await(groups, layer)
-        there = cells(
-            [
-                s
-                for group in groups[: (awaited + 1) if awaited is not None else 0]
-                for s in group.spans
-            ]
-        )
-        needed = [cell for cell in all_cells(parts) if cell[2] <= layer]
-        assert set(needed) <= set(there)
-        if awaited is not None:
-            fewer = cells([s for group in groups[:awaited] for s in group.spans])
-            assert not set(needed) <= set(fewer), "waits for a group too many"
+        needed = {cell for cell in all_cells(parts) if cell[2] <= layer}
+        if awaited is None:
+            assert not needed
+        else:
+            assert needed <= set(brought(groups[: awaited + 1]))
+            assert not needed <= set(brought(groups[:awaited])), "waits for a group too many"
 
 
 def test_a_layer_is_not_awaited_behind_those_above_it() -> None:
@@ -192,9 +272,9 @@ def test_a_layer_is_not_awaited_behind_those_above_it() -> None:
     groups = load_groups(
         [Part(LAYOUT, 1), Part(PageLayout(2, (4,)), 1)], [False, True], 1000, limits
     )
-    assert [(group.first_layer, group.part) for group in groups] == [
-        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0),
-    ]  # fmt: skip
+    order = [(group.first_layer, group.part) for group in groups]
+    assert order == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0)]
+    assert group_to_await((LayerGroup(0, 0, 5, ()),), 3) == 0
 
 
 def test_groups_of_usual_models() -> None:
@@ -205,10 +285,7 @@ def test_groups_of_usual_models() -> None:
     assert ends(few)[:2] == [8, 16]
     latent = Part(PageLayout(61, (64 * 1152,)), 1000)
     assert len(ends(latent)) == 15
-
-
-def test_a_kernel_needs_no_pieces() -> None:
-    """What skips the ring comes in groups of 2 MiB in all, however small its pages' parts are."""
+    # What skips the ring comes in groups of 2 MiB in all, however small its pages' parts are.
     small = Part(PageLayout(32, (2 * KIB, 2 * KIB)), 1000)
     assert ends(small) == [32]
     assert ends(small, direct=True) == list(range(1, 33))
@@ -219,12 +296,6 @@ def ends(part: Part, *, direct: bool = False) -> list[int]:
     """Where the groups of a load end, at the default limits."""
     groups = load_groups([part], [direct], 16 * MIB, Limits())
     return [group.end_layer for group in groups]
-
-
-def test_nothing_is_awaited_where_nothing_comes() -> None:
-    """An empty load has no group."""
-    assert group_to_await(load_groups([Part(LAYOUT, 0)], [False], 100, Limits()), 0) is None
-    assert group_to_await((LayerGroup(0, 0, 5, ()),), 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -253,10 +324,6 @@ def test_ring_slots_take_a_layer_of_any_component() -> None:
     assert ring_slot_bytes(Limits(ring_slot_bytes=100), (LAYOUT, PageLayout(2, (999,)))) == 1024
     with pytest.raises(BadArgument, match="one layer of a page has 5"):
         backup_spans([Part(LAYOUT, 1)], 4)
-
-
-@pytest.mark.parametrize("name", ["ring_slots", "ring_slot_bytes", "piece_bytes", "batch_pieces"])
-def test_limits_are_sizes(name: str) -> None:
-    """A limit of nothing is refused by its name."""
-    with pytest.raises(BadArgument, match=f"{name}: is 0; it must be at least 1"):
-        evolve(Limits(), **{name: 0})
+    for name in ("ring_slots", "ring_slot_bytes", "piece_bytes", "batch_pieces"):
+        with pytest.raises(BadArgument, match=f"{name}: is 0; it must be at least 1"):
+            evolve(Limits(), **{name: 0})

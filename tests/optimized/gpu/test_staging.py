@@ -43,8 +43,6 @@ LIMITS = Limits(piece_bytes=2, group_bytes=1)
 GROUPS = load_groups(PARTS, [False, False], SLOT_BYTES, LIMITS)
 
 TRANSFERS = (0, 1)
-"""Two, one after the other, so that the second finds the ring in use."""
-
 COMPUTE = "compute"
 
 Queue: TypeAlias = str | StreamRole
@@ -119,17 +117,17 @@ class Transfer:
 
     def begin(self) -> None:
         """Let compute write the source of a backup, or last read the target of a load."""
-        if self.direction is Direction.LOAD_BACK:
-            self.sources = self.content
-        self.device.enqueue(COMPUTE, self.compute)
-        self.device.record(COMPUTE, self.name(SUBMITTED))
 
-    def compute(self) -> None:
-        """What the caller's stream does before the transfer."""
-        if self.direction is Direction.BACKUP:
+        def compute() -> None:
+            if self.backup:
+                self.sources = self.content
+            elif self.targets.any():
+                self.complaints.append("a load overwrote what compute still read")
+
+        if not self.backup:
             self.sources = self.content
-        elif self.targets.any():
-            self.complaints.append("a load overwrote what compute still read")
+        self.device.enqueue(COMPUTE, compute)
+        self.device.record(COMPUTE, self.name(SUBMITTED))
 
     def take(self, step: Step) -> None:
         """Enqueue a step, as the mover does."""
@@ -190,7 +188,7 @@ class Transfer:
 
 @frozen
 class Play:
-    """Two transfers in one direction."""
+    """Two transfers in one direction, one after the other, so that the ring is in use."""
 
     direction: Direction
     direct: Sequence[bool]
@@ -204,14 +202,11 @@ class Play:
     def run(self, seed: int, left_out: int | None = None) -> list[str]:
         """Run both transfers, optionally without one step; return what went wrong."""
         device, ring, complaints = Device(), dict[int, Cells](), list[str]()
-        transfers = [
-            Transfer(number, self.direction, device, ring, complaints) for number in TRANSFERS
-        ]
-        begun = set[int]()
+        transfers = dict[int, Transfer]()
         for at, (number, step) in enumerate(self.steps()):
-            if number not in begun:
+            if number not in transfers:
+                transfers[number] = Transfer(number, self.direction, device, ring, complaints)
                 transfers[number].begin()
-                begun.add(number)
             if at != left_out:
                 transfers[number].take(step)
         device.run(Random(seed))
@@ -265,9 +260,6 @@ def test_the_ring_goes_on_from_transfer_to_transfer() -> None:
     assert [ring.take() for _ in range(4)] == [0, 1, 2, 0]
     steps = backup_steps([Span(0, 0, 1, 0, 1)], [False], ring)
     assert [step.ring_slot for step in steps if isinstance(step, Ship)] == [1]
-
-
-def test_an_empty_transfer_has_an_end() -> None:
-    """An empty transfer has a mark to wait for."""
+    # An empty transfer has a mark to wait for.
     assert list(backup_steps([], [], Ring(1)))[-1] == Record(StreamRole.COPY, DONE)
     assert list(load_steps([], [], Ring(1)))[-1] == Record(StreamRole.KERNEL, DONE)
