@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
-from kvcanon.live.recording import Recording
+from kvcanon.live.stream_recording import Recording
 
 _RECORD = 34
 _KINDS = ("stored on", "removed from", "cleared")

@@ -8,10 +8,10 @@ from collections import Counter
 from attrs import frozen
 
 from kvcanon.live.excerpt import Excerpt, excerpt_of
-from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import BookView, FollowerConfig, FollowerCounts
 from kvcanon.live.frames import Source
-from kvcanon.live.recording import Recording
+from kvcanon.live.stream_faults import StreamFinding
+from kvcanon.live.stream_recording import Recording
 from kvcanon.live.streams import Streams
 
 

@@ -9,9 +9,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import BookView, Follower
 from kvcanon.live.ledger_types import BookCounts
+from kvcanon.live.stream_faults import StreamFinding
 from kvcanon.live.watch import StreamWatch
 
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))

@@ -13,10 +13,10 @@ import msgspec
 from attrs import evolve, frozen
 
 from kvcanon.live.decode import SentEvent, UnreadableBatch, decode_batch, key_of
-from kvcanon.live.faults import SEQUENCE_FAULTS, Fault, StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
 from kvcanon.live.frames import Frame
-from kvcanon.live.recording import Recording
+from kvcanon.live.stream_faults import SEQUENCE_FAULTS, Fault, StreamFinding
+from kvcanon.live.stream_recording import Recording
 from kvcanon.spec.shortest import shortest
 
 MOST_STEPS = 400

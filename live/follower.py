@@ -10,11 +10,11 @@ from attrs import define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.faults import Fault, StreamFinding
 from kvcanon.live.frames import Frame
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.ledger_types import BookCounts, BreachTuple
 from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker, checksum_of
+from kvcanon.live.stream_faults import Fault, StreamFinding
 
 
 class HashRule(IntEnum):

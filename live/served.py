@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
 from kvcanon.live.overlap import Overlap, overlap
-from kvcanon.live.recording import BadRecording, Recording
+from kvcanon.live.stream_recording import BadRecording, Recording
 
 LAW = "EVENT-4"
 """The law that both mismatches break: the sum of the events is exactly what is resident."""

@@ -6,9 +6,9 @@ from collections import Counter
 
 from attrs import define, field
 
-from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Arrived, Frame
+from kvcanon.live.stream_faults import StreamFinding
 
 KEPT = 1000
 """Findings that are kept in full; all are counted."""

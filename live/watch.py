@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from attrs import define, field, frozen
 
-from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Source
-from kvcanon.live.recording import StreamRecorder
+from kvcanon.live.stream_faults import StreamFinding
+from kvcanon.live.stream_recording import StreamRecorder
 from kvcanon.live.streams import Streams
 from kvcanon.live.subscriber import Subscriber
 

@@ -20,7 +20,7 @@ from kvcanon.conformance.errors import UsageError
 
 if TYPE_CHECKING:
     from kvcanon.live.follower import FollowerConfig
-    from kvcanon.live.recording import Recording
+    from kvcanon.live.stream_recording import Recording
 
 
 def audit_command(
@@ -71,8 +71,8 @@ def audit_command(
     # The extra may be missing, and the command line works without it.
     from kvcanon.conformance.cli.audit_report import print_audit  # noqa: PLC0415
     from kvcanon.live.audit import audit  # noqa: PLC0415
-    from kvcanon.live.recording import BadRecording, open_recording  # noqa: PLC0415
     from kvcanon.live.served import audit_served  # noqa: PLC0415
+    from kvcanon.live.stream_recording import BadRecording, open_recording  # noqa: PLC0415
 
     config = follower_config(hashes, closed_host=closed_host, ignore=ignore)
     try:

@@ -24,9 +24,9 @@ from kvcanon.live.audit import AuditResult
 from kvcanon.live.dashboard import amount, place_of
 from kvcanon.live.decode import SentEvent, key_of
 from kvcanon.live.excerpt import Excerpt
-from kvcanon.live.faults import StreamFinding, shown_key
-from kvcanon.live.recording import Recording
 from kvcanon.live.served import LAW, ServedAudit
+from kvcanon.live.stream_faults import StreamFinding, shown_key
+from kvcanon.live.stream_recording import Recording
 from kvcanon.spec.law import LAWS
 
 FORMAT = 1

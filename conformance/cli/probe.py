@@ -26,8 +26,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN
 from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.findings import ProbeFinding
+from kvcanon.conformance.probe.not_judged import with_options
 from kvcanon.conformance.probe.player import ProbePlayer
-from kvcanon.conformance.probe.premises import with_options
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.rounds import ROUNDS

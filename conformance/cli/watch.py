@@ -132,7 +132,7 @@ def _opened(
 ) -> StreamWatch:
     """A watch, and its recording. Raises: UsageError."""
     from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
-    from kvcanon.live.recording import StreamRecorder  # noqa: PLC0415
+    from kvcanon.live.stream_recording import StreamRecorder  # noqa: PLC0415
     from kvcanon.live.subscriber import Subscriber  # noqa: PLC0415
     from kvcanon.live.watch import StreamWatch  # noqa: PLC0415
 

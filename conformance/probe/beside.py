@@ -16,8 +16,8 @@ from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame, Source
 from kvcanon.live.overlap import Overlap, overlap
-from kvcanon.live.recording import StreamRecorder
 from kvcanon.live.served import PROMISED, ServedRequest, ServedSums, mismatch_of
+from kvcanon.live.stream_recording import StreamRecorder
 from kvcanon.live.subscriber import Subscriber
 
 QUIET_SECONDS = 0.05

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.others import WITNESS_REQUESTS, OtherClients
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
+from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import ProbeRequest
 from kvcanon.conformance.probe.together import RequestSequence, without

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.probe.eviction_order import RETURNS
+from kvcanon.conformance.probe.lru_order import RETURNS
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest, PromptSpace, Tokens
 

@@ -13,20 +13,20 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN, Closeness, compare_replies
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.held import held_after_aborts
-from kvcanon.conformance.probe.judge import (
-    JudgedAgainst,
-    PromptKey,
-    judge_sent,
-    prompt_key,
-)
+from kvcanon.conformance.probe.not_judged import CACHE_OFF, NO_COUNTS, not_judged
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
-from kvcanon.conformance.probe.premises import CACHE_OFF, NO_COUNTS, not_judged
 from kvcanon.conformance.probe.reduction import (
     LEAKS,
     NEEDS_REPLAY,
     Reducer,
     ShownFinding,
     replay_limit,
+)
+from kvcanon.conformance.probe.request_judge import (
+    JudgedAgainst,
+    PromptKey,
+    judge_sent,
+    prompt_key,
 )
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,

@@ -10,8 +10,8 @@ from attrs import define, field, frozen
 from kvcanon.conformance.show.event_rows import BookHash
 from kvcanon.conformance.show.sent_pages import pages_sent
 from kvcanon.live.decode import SentBatch, UnreadableBatch, decode_batch
-from kvcanon.live.faults import Fault, StreamFinding
 from kvcanon.live.frames import Arrived, Frame
+from kvcanon.live.stream_faults import Fault, StreamFinding
 from kvcanon.live.streams import Streams
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 

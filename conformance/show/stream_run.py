@@ -23,10 +23,10 @@ from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownSte
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks
-from kvcanon.live.faults import StreamFinding, shown_key
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Arrived, Frame
-from kvcanon.live.recording import Recording
+from kvcanon.live.stream_faults import StreamFinding, shown_key
+from kvcanon.live.stream_recording import Recording
 from kvcanon.live.streams import Streams
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored

@@ -18,7 +18,7 @@ from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Frame, Source
-from kvcanon.live.recording import StreamRecorder, open_recording
+from kvcanon.live.stream_recording import StreamRecorder, open_recording
 from kvcanon.live.subscriber import Subscriber
 from kvcanon.live.watch import StreamWatch
 

@@ -13,8 +13,8 @@ from attrs import Factory, evolve, frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.servers.core_faults import FAULTS
 from kvcanon.lab.servers.kept_runs import KeptRuns
-from kvcanon.lab.servers.player import play
 from kvcanon.lab.servers.script import EngineScript, script_to_json
+from kvcanon.lab.servers.script_player import play
 from kvcanon.lab.servers.script_rounds import ScriptSize, draw_script
 from kvcanon.lab.servers.server_setup import (
     MENDED,

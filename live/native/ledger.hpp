@@ -20,7 +20,7 @@
 
 namespace kvcanon {
 
-// In the order of `kvcanon.live.faults.Fault`.
+// In the order of `kvcanon.live.stream_faults.Fault`.
 enum class Fault : int {
     PARENT_ABSENT,
     STORED_TWICE,

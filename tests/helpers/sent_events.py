@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 import kvcanon.spec.laws  # noqa: F401  Importing the laws is what registers them.
-from kvcanon.live.faults import StreamFinding
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Arrived, Frame, Source
-from kvcanon.live.recording import Recording, StreamRecorder, open_recording
+from kvcanon.live.stream_faults import StreamFinding
+from kvcanon.live.stream_recording import Recording, StreamRecorder, open_recording
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
 from kvcanon.spec.types import DEFAULT_NAMESPACE, GPU, Medium, Namespace, Page

@@ -19,7 +19,7 @@ from attrs import define
 from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
 from kvcanon.live.frames import Frame
-from kvcanon.live.recording import BadRecording, open_recording
+from kvcanon.live.stream_recording import BadRecording, open_recording
 from kvcanon.spec.events import AllBlocksCleared
 from loopback import free_source, listening, publisher, until
 from paths import ROOT

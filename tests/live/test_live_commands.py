@@ -22,7 +22,7 @@ from kvcanon.live import Publisher, Subscriber
 from kvcanon.live.dashboard import amount, dashboard
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.metrics import start_metrics
-from kvcanon.live.recording import open_recording
+from kvcanon.live.stream_recording import open_recording
 from kvcanon.live.watch import StreamWatch
 from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.law import LAWS

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.decode import STORED_PLACES, UnreadableBatch, decode_batch
-from kvcanon.live.faults import Fault
 from kvcanon.live.follower import Follower
 from kvcanon.live.frames import Frame
 from kvcanon.live.hash_seeds import seeds_of
+from kvcanon.live.stream_faults import Fault
 from kvcanon.spec.hashing import page_hashes
 from sent_events import CLEARED, batch, followed, frame, remove, store
 

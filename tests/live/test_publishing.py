@@ -15,10 +15,10 @@ from attrs import evolve
 from kvcanon.live import Publisher
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.endpoints import BadEndpoint, binds, endpoint_of_rank
-from kvcanon.live.faults import Fault
 from kvcanon.live.follower import Follower
 from kvcanon.live.frames import BrokenFrame, Frame, Source
 from kvcanon.live.publisher import WhenFull
+from kvcanon.live.stream_faults import Fault
 from kvcanon.live.subscriber import FRAMES_AT_ONCE
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import AllBlocksCleared

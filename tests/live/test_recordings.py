@@ -12,10 +12,10 @@ from attrs import evolve
 from kvcanon.live.against import Comparison, compare
 from kvcanon.live.audit import audit
 from kvcanon.live.excerpt import excerpt_of
-from kvcanon.live.faults import Fault
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
-from kvcanon.live.recording import MAGIC, BadRecording, StreamRecorder, open_recording
+from kvcanon.live.stream_faults import Fault
+from kvcanon.live.stream_recording import MAGIC, BadRecording, StreamRecorder, open_recording
 from sent_events import CLEARED, batch, frame, frames_of, recorded, remove, store, tail
 
 LONG = store(range(0, 400, 4))

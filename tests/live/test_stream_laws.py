@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 from attrs import evolve
 
-from kvcanon.live.faults import FAULTS, SEQUENCE_FAULTS, Fault
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
+from kvcanon.live.stream_faults import FAULTS, SEQUENCE_FAULTS, Fault
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.wire import WIRE_LAWS
 from sent_events import CLEARED, followed, frame, head, remove, store, tail

@@ -17,7 +17,7 @@ from kvcanon.lab.releases.environment import usual_folder
 from kvcanon.lab.servers.server_environment import server_environment
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.frames import Frame
-from kvcanon.live.recording import open_recording
+from kvcanon.live.stream_recording import open_recording
 
 pytestmark = pytest.mark.nightly
 

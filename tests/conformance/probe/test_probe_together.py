@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve, field, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault
-from kvcanon.conformance.probe.judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.player import OutOfBudget
+from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.sharing import SentRequest, least_shared
 from kvcanon.conformance.probe.talk import (
     EngineFacts,

@@ -17,7 +17,7 @@ from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.live.audit import audit
 from kvcanon.live.decode import SentEvent
 from kvcanon.live.frames import Frame
-from kvcanon.live.recording import open_recording
+from kvcanon.live.stream_recording import open_recording
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
 from kvcanon.spec.types import CPU, GPU, Medium
 from sent_events import CLEARED, frames_of, recorded, remove, store, tail

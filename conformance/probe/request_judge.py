@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import Factory, frozen
 
 from kvcanon.conformance.probe.closeness import Closeness, compare_replies
-from kvcanon.conformance.probe.eviction_order import judge_order
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
+from kvcanon.conformance.probe.lru_order import judge_order
 from kvcanon.conformance.probe.sharing import (
     PageRange,
     SentRequest,

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from attrs import define
 
-from kvcanon.lab.servers import player
+from kvcanon.lab.servers import script_player
 from kvcanon.lab.servers.event_listener import EventListener
 from kvcanon.lab.servers.folded_events import FoldedEvents
-from kvcanon.lab.servers.player import TRIES, RoundPlayer
+from kvcanon.lab.servers.script_player import TRIES, RoundPlayer
 
 
 @define
@@ -43,7 +43,7 @@ def test_flushes_go_on_until_one_is_heard(
 ) -> None:
     """A server whose events never come is played to all the same: the verdict says what lacks."""
     socket = LateSocket(deaf)
-    monkeypatch.setattr(player, "flush", socket.flush)
+    monkeypatch.setattr(script_player, "flush", socket.flush)
     listener = EventListener(socket, FoldedEvents(4))
     RoundPlayer(1, listener).await_events()
     assert socket.flushes == flushes
