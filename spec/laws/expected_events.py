@@ -20,12 +20,12 @@ from kvcanon.spec.events import (
     Residency,
     Resident,
 )
-from kvcanon.spec.laws.comparison import MEDIA
+from kvcanon.spec.laws.comparison import MEDIA, writes_back
 from kvcanon.spec.laws.emission import emissions
 from kvcanon.spec.laws.page_hashes import PageHashes, Place, short
 from kvcanon.spec.operations import Evict, LoadBack, Reset, Taken
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, Medium, WritePolicy
+from kvcanon.spec.types import CPU, FULL, GPU, Medium
 from kvcanon.spec.views import PageRow, Step
 
 
@@ -114,7 +114,7 @@ def emits_at_enqueue(state: Snapshot) -> bool:
 
 def closed_media(state: Snapshot) -> tuple[Medium, ...]:
     """The media on which parents stay as long as their children: under write_back, the device."""
-    return (GPU,) if _writes_back(state) else MEDIA
+    return (GPU,) if writes_back(state) else MEDIA
 
 
 def may_send(step: Step) -> set[tuple[bool, Medium]]:
@@ -130,7 +130,7 @@ def churns(step: Step, medium: Medium) -> bool:
     copy of the next.
     """
     return (
-        medium is CPU and isinstance(step.operation, Evict | LoadBack) and _writes_back(step.after)
+        medium is CPU and isinstance(step.operation, Evict | LoadBack) and writes_back(step.after)
     )
 
 
@@ -216,7 +216,3 @@ def _row_stored(state: Snapshot, row: PageRow, medium: Medium) -> bool:
         return False
     pending = row.loading[0] if medium is GPU else row.backing[0]
     return pending is None or (medium is GPU and emits_at_enqueue(state))
-
-
-def _writes_back(state: Snapshot) -> bool:
-    return state.config.write_policy is WritePolicy.WRITE_BACK

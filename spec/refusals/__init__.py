@@ -103,9 +103,9 @@ def may_refuse(state: Snapshot, call: Operation) -> Iterator[tuple[type[CacheErr
 _WRONG_KEY = "the key has pages of another size, or units of another kind"
 
 REFUSALS: Mapping[type[Operation], Mapping[type[CacheError], Ground]] = {
-    Match: {BadArgument: Ground(_WRONG_KEY, keys.bad_match)},
+    Match: {BadArgument: Ground(_WRONG_KEY, keys.bad_key)},
     Lock: {
-        BadArgument: Ground(_WRONG_KEY, keys.bad_lock, keys.limit_of_lock),
+        BadArgument: Ground(_WRONG_KEY, keys.bad_key, keys.limit_of_lock),
         PrefixNotCached: Ground("not all of the key is in the tree", keys.not_cached),
     },
     Unlock: {ReceiptSpent: Ground("the receipt is not open", receipts.spent)},

@@ -40,13 +40,8 @@ def _pair(unit: tuple[int, int]) -> tuple[int, int]:
     return first, second
 
 
-def bad_match(state: Snapshot, call: Match) -> str | None:
+def bad_key(state: Snapshot, call: Match | Lock) -> str | None:
     """A key cut into other pages, or made of other units, than the cache keeps."""
-    return wrong_key(state, call.key)
-
-
-def bad_lock(state: Snapshot, call: Lock) -> str | None:
-    """As `bad_match`."""
     return wrong_key(state, call.key)
 
 
