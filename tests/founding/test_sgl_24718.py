@@ -12,7 +12,6 @@ from kvcanon.spec.types import FULL, SWA, Counts
 from scenes import BOTH_CACHES, judged
 
 CONFIG = CacheConfig(window_tokens=4, device_slots=Counts(full=16, swa=16))
-each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 # The report's first test.
@@ -51,7 +50,6 @@ def test_report_events_of_two_inserts_and_two_evictions(name: str, removed: int)
 # Its second test.
 
 
-@each_cache
 def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) -> None:
     """The parent hash of a branch inside a node is the hash of the last shared page."""
     s = judged(name, CONFIG, "heard; put 1234")
@@ -66,21 +64,18 @@ def test_report_branch_after_a_split_hangs_on_the_last_shared_page(name: str) ->
 # Its other rules.
 
 
-@each_cache
 def test_report_cache_begins_with_a_cleared_event(name: str) -> None:
     """A new cache emits a clear first."""
     s = judged(name, CONFIG)
     assert s.cache.take_events() == (AllBlocksCleared(),)
 
 
-@each_cache
 def test_report_reset_sends_a_cleared_event(name: str) -> None:
     """A reset emits one clear, and no removes."""
     s = judged(name, CONFIG, "put 1234; heard; reset")
     assert s.cache.take_events() == (AllBlocksCleared(),)
 
 
-@each_cache
 def test_report_events_are_off_by_choice(name: str) -> None:
     """A cache whose events are off emits none."""
     config = CacheConfig(window_tokens=4, device_slots=Counts(full=16, swa=16), events=False)
@@ -88,7 +83,6 @@ def test_report_events_are_off_by_choice(name: str) -> None:
     assert s.heard() == ""
 
 
-@each_cache
 def test_report_match_is_silent(name: str) -> None:
     """A match emits no event."""
     s = judged(name, CONFIG, "put 1234; heard")
@@ -96,7 +90,6 @@ def test_report_match_is_silent(name: str) -> None:
     assert s.heard() == ""
 
 
-@each_cache
 def test_report_tombstone_that_leaves_is_removed_once(name: str) -> None:
     """A tombstone emits one remove per page when it is evicted."""
     s = judged(name, CONFIG, "put 12; put 1234; evict swa=2")
@@ -123,7 +116,6 @@ def test_report_joined_nodes_keep_the_hashes_of_their_pages() -> None:
     ]
 
 
-@each_cache
 @pytest.mark.parametrize("bigram", [False, True])
 def test_report_pages_of_several_units_name_the_page_before(name: str, *, bigram: bool) -> None:
     """Pages of several tokens or bigrams have one hash per page."""

@@ -10,7 +10,7 @@ from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.snapshot import is_host_leaf
 from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Counts, WritePolicy, make_key
-from scenes import BOTH_CACHES, Judged, judged
+from scenes import Judged, judged
 
 THROUGH = CacheConfig(
     window_tokens=2,
@@ -18,7 +18,6 @@ THROUGH = CacheConfig(
     host_slots=Counts(full=12, swa=12),
     write_policy="write_through",
 )
-each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 def copied_pages(s: Judged) -> int:
@@ -29,7 +28,6 @@ def copied_pages(s: Judged) -> int:
 # The report's test; also with mamba states, which the report leaves out.
 
 
-@each_cache
 @pytest.mark.parametrize("page_size", [1, 2])
 @pytest.mark.parametrize("mamba", [False, True])
 def test_report_leaf_below_a_boundary_split_is_demoted(
@@ -62,7 +60,6 @@ def test_report_leaf_below_a_boundary_split_is_demoted(
 # Its other rules.
 
 
-@each_cache
 def test_report_whole_chain_is_backed_up_root_first(name: str) -> None:
     """All nodes without a host copy are backed up, parents before children."""
     s = judged(name, THROUGH)
@@ -78,7 +75,6 @@ def test_report_whole_chain_is_backed_up_root_first(name: str) -> None:
     assert s.heard() == "stored GPU 4, stored CPU 1 2 3 4"
 
 
-@each_cache
 def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
     """A chain of more nodes than Python's recursion limit is backed up."""
     pages = 1100
@@ -91,14 +87,12 @@ def test_report_chain_may_be_as_deep_as_the_tree(name: str) -> None:
     cache.insert(key, 0, cache.allocate(Counts(full=pages)))
     for end in reversed(range(1, pages)):
         cache.match(key.prefix(end))
-    backups = cache.insert(key, 0, cache.allocate(Counts(full=pages))).backups
-    assert len(backups) == pages
+    assert len(cache.insert(key, 0, cache.allocate(Counts(full=pages))).backups) == pages
     cache.flush()
     cache.evict(Counts(full=pages))
     assert cache.match(key).prefix_pages == pages
 
 
-@each_cache
 def test_report_backed_ancestors_are_not_copied_again(name: str) -> None:
     """An insert copies only nodes that have no host copy."""
     s = judged(name, THROUGH, "put 12")
@@ -111,7 +105,6 @@ def test_report_backed_ancestors_are_not_copied_again(name: str) -> None:
     assert copied_pages(s) == 0
 
 
-@each_cache
 def test_report_child_is_not_copied_where_its_parent_has_no_room(name: str) -> None:
     """A node is not copied if its parent finds no free host slots, and no slots are taken."""
     config = evolve(THROUGH, host_slots=Counts(full=2, swa=2))
@@ -125,7 +118,6 @@ def test_report_child_is_not_copied_where_its_parent_has_no_room(name: str) -> N
     assert s.hit("1234") == 0
 
 
-@each_cache
 def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
     """A backup evicts from the host only the slots that it lacks, the oldest first."""
     s = judged(name, evolve(THROUGH, window_tokens=None, host_slots=Counts(full=5)))
@@ -136,7 +128,6 @@ def test_report_host_eviction_is_limited_to_the_shortage(name: str) -> None:
     assert s.free_slots(CPU)[FULL] == 0
 
 
-@each_cache
 @pytest.mark.parametrize("policy", list(WritePolicy)[1:])
 def test_report_rule_is_of_write_through_alone(name: str, policy: WritePolicy) -> None:
     """Parents are copied at the first hit under write_through only."""
@@ -150,7 +141,6 @@ def test_report_rule_is_of_write_through_alone(name: str, policy: WritePolicy) -
     assert s.see("123", FULL, CPU).ljust(3, ".") == expected[policy]
 
 
-@each_cache
 def test_report_second_hit_backs_up_both_parts_of_a_split_leaf(name: str) -> None:
     """Under write_through_selective the second hit backs up both parts of a cut leaf."""
     config = evolve(THROUGH, write_policy=WritePolicy.WRITE_THROUGH_SELECTIVE)
@@ -164,7 +154,6 @@ def test_report_second_hit_backs_up_both_parts_of_a_split_leaf(name: str) -> Non
     assert s.hit(tokens) == 4
 
 
-@each_cache
 def test_report_node_without_a_copy_is_deleted(name: str) -> None:
     """A node whose copy failed is deleted when it is evicted, and is not stored on the host."""
     s = judged(name, THROUGH, "put 12")

@@ -8,7 +8,7 @@ from attrs import evolve
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import LoadDecision
 from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, Slots
-from scenes import BOTH_CACHES, Judged, judged
+from scenes import Judged, judged
 
 CONFIG = CacheConfig(
     window_tokens=3,
@@ -18,7 +18,6 @@ CONFIG = CacheConfig(
 )
 WITHOUT_WINDOW = evolve(CONFIG, window_tokens=None)
 PROMPT, OTHER = "12345", "xy"
-each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 
 
 def put_in_nodes(s: Judged, prompt: str) -> None:
@@ -43,7 +42,6 @@ def leave_free(s: Judged, component: Component, count: int) -> Slots:
 # The report's test.
 
 
-@each_cache
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_report_load_short_of_window_slots_evicts_window_data_alone(name: str, window: int) -> None:
     """A load that lacks only window slots evicts window data, and no full page."""
@@ -70,7 +68,6 @@ def test_report_load_short_of_window_slots_evicts_window_data_alone(name: str, w
 # Its other rules.
 
 
-@each_cache
 def test_report_load_short_of_full_slots_evicts_as_many_as_it_is_short_of(name: str) -> None:
     """A load evicts exactly the full slots that it lacks."""
     s = judged(name, CONFIG)
@@ -83,7 +80,6 @@ def test_report_load_short_of_full_slots_evicts_as_many_as_it_is_short_of(name: 
     assert s.see(PROMPT, FULL) == "~~~~~"
 
 
-@each_cache
 @pytest.mark.parametrize(("free", "evicted"), [(5, 0), (4, 1), (3, 2)])
 def test_report_load_without_windows_goes_by_its_only_pool(
     name: str, free: int, evicted: int
@@ -98,7 +94,6 @@ def test_report_load_without_windows_goes_by_its_only_pool(
     assert loaded.evicted == Counts(full=evicted)
 
 
-@each_cache
 def test_report_load_short_of_states_evicts_a_state_alone(name: str) -> None:
     """A load that lacks only a mamba slot evicts a mamba state, and no full page."""
     config = CacheConfig(
@@ -115,7 +110,6 @@ def test_report_load_short_of_states_evicts_a_state_alone(name: str) -> None:
     assert s.see(OTHER) == "## .#"
 
 
-@each_cache
 def test_report_path_is_locked_before_anything_is_evicted(name: str) -> None:
     """A load does not evict pages of its own path, though they are least recently used."""
     s = judged(name, WITHOUT_WINDOW)
@@ -128,7 +122,6 @@ def test_report_path_is_locked_before_anything_is_evicted(name: str) -> None:
     assert s.see(OTHER, FULL) == ".."
 
 
-@each_cache
 def test_report_path_stays_locked_until_the_copy_ends(name: str) -> None:
     """Data that a load reads or fills is not evicted until the copy ends."""
     s = judged(name, CONFIG)
@@ -143,7 +136,6 @@ def test_report_path_stays_locked_until_the_copy_ends(name: str) -> None:
     assert s.cache.evict(everything).freed.full == 5
 
 
-@each_cache
 def test_report_load_without_room_is_rolled_back(name: str) -> None:
     """A load without enough slots keeps no lock and no slot, and its prompt stays on the host."""
     s = judged(name, WITHOUT_WINDOW)
@@ -164,7 +156,6 @@ def test_report_load_without_room_is_rolled_back(name: str) -> None:
     assert s.load(PROMPT).decision is LoadDecision.ENQUEUED
 
 
-@each_cache
 def test_report_load_that_is_not_worth_it_evicts_nothing(name: str) -> None:
     """A load that its quota or threshold declines evicts nothing."""
     s = judged(name, evolve(WITHOUT_WINDOW, load_back_threshold_pages=3))
@@ -181,7 +172,6 @@ def test_report_load_that_is_not_worth_it_evicts_nothing(name: str) -> None:
 # The report warns that other callers may mix up the pools in the same way.
 
 
-@each_cache
 def test_report_host_insert_short_of_window_slots_evicts_window_data_alone(name: str) -> None:
     """A host insert that lacks only window slots evicts window data, and no full page."""
     config = evolve(CONFIG, window_tokens=2, host_slots=Counts(full=16, swa=3))
@@ -189,14 +179,12 @@ def test_report_host_insert_short_of_window_slots_evicts_window_data_alone(name:
     demote(s, OTHER)
     assert s.see(OTHER, SWA, CPU) == "##"
     s.heard()
-    fetched = s.fetch("ab", window=2)
-    assert fetched.placed_pages == 2
+    assert s.fetch("ab", window=2).placed_pages == 2
     assert s.heard() == "stored CPU 10 11"
     assert s.see(OTHER, FULL, SWA, CPU) == "## .#"
     assert s.see("ab", SWA, CPU) == "##"
 
 
-@each_cache
 def test_report_backup_short_of_window_slots_evicts_window_data_alone(name: str) -> None:
     """A backup that lacks only host window slots evicts window data, and no full page."""
     config = evolve(CONFIG, window_tokens=2, host_slots=Counts(full=16, swa=3))

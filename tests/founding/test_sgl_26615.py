@@ -14,7 +14,6 @@ from kvcanon.spec.oracle.pages import pages_covering
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts
 from scenes import BOTH_CACHES, Judged, judged
 
-each_cache = pytest.mark.parametrize("name", BOTH_CACHES)
 each_window = pytest.mark.parametrize(
     ("page_size", "window"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (2, 4), (4, 2), (4, 8)]
 )
@@ -44,7 +43,6 @@ def window_and_cushion(pages: int, page_size: int, window: int) -> str:
     return "." * (pages - recent) + "#" * recent
 
 
-@each_cache
 @each_window
 def test_report_insert_refreshes_no_ancestor_on_its_way(
     name: str, page_size: int, window: int
@@ -61,7 +59,6 @@ def test_report_insert_refreshes_no_ancestor_on_its_way(
     )
 
 
-@each_cache
 @each_window
 def test_report_match_refreshes_its_window_and_the_cushion(
     name: str, page_size: int, window: int
@@ -77,7 +74,6 @@ def test_report_match_refreshes_its_window_and_the_cushion(
     )
 
 
-@each_cache
 def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -> None:
     """A match of a prefix makes the window at the prefix's end recent."""
     s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
@@ -88,7 +84,6 @@ def test_report_match_in_the_middle_refreshes_the_window_of_its_end(name: str) -
     assert kept_when_another_leaves(s, tokens, other) == ".###..."
 
 
-@each_cache
 @pytest.mark.parametrize(("length", "recent"), [(1, 3), (2, 4), (3, 3), (4, 4)])
 def test_report_cushion_ends_with_the_node_that_reaches_it(
     name: str, length: int, recent: int
@@ -109,7 +104,6 @@ def test_report_cushion_ends_with_the_node_that_reaches_it(
     assert kept_when_another_leaves(s, tokens, other) == expected
 
 
-@each_cache
 def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
     """Window data that no match can reach is evicted before that of a newer prompt."""
     s = judged(name, CacheConfig(window_tokens=2, device_slots=POOLS))
@@ -126,7 +120,6 @@ def test_report_old_ancestors_leave_before_newer_windows(name: str) -> None:
     assert s.hit(tokens) == PAGES
 
 
-@each_cache
 def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
     """A load that lacks window slots evicts the window data that no match can reach."""
     config = CacheConfig(
@@ -151,7 +144,6 @@ def test_report_old_ancestors_leave_first_for_a_load(name: str) -> None:
     assert s.see(other, SWA) == "##"
 
 
-@each_cache
 @pytest.mark.parametrize("use", ["match", "insert"])
 def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) -> None:
     """A match or an insert makes the full data of its whole path recent."""
@@ -167,7 +159,6 @@ def test_report_full_data_of_the_whole_path_stays_recent(name: str, use: str) ->
     assert s.see(tokens, FULL) == "#" * PAGES
 
 
-@each_cache
 def test_report_ancestor_without_window_data_is_passed_over(name: str) -> None:
     """A tombstone counts for the window but has no place in the LRU order."""
     s = judged(name, CacheConfig(window_tokens=4, device_slots=POOLS))

@@ -26,6 +26,7 @@ from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, LoadedBack, Receipt
 from kvcanon.spec.snapshot import NodeState
+from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
     FULL,
@@ -39,6 +40,7 @@ from kvcanon.spec.types import (
     Namespace,
     Slot,
     Slots,
+    TransferId,
     Unit,
     make_key,
 )
@@ -153,10 +155,23 @@ class Scene(Generic[Kind, Control]):
         """Evict from the host; what was freed."""
         return self.cache.evict_host(Counts(full, swa, mamba)).freed
 
+    def back_up(self, *prompts: Prompt) -> list[TransferId]:
+        """Insert prompts, each of which begins one backup."""
+        return [transfer_id for prompt in prompts for transfer_id in self.put(prompt).backups]
+
+    def end(
+        self, *done: TransferId, failed: TransferId | None = None
+    ) -> tuple[tuple[TransferId, TransferStatus], ...]:
+        """Let a copy fail and others be done, and poll; what has settled."""
+        if failed is not None:
+            self.copies.fail(failed)
+        for transfer_id in done:
+            self.copies.acknowledge(transfer_id)
+        return self.cache.poll().transfers
+
     def fail(self) -> None:
         """Let the oldest open copy fail, and poll."""
-        self.copies.fail(self.copies.open_transfer_ids[0])
-        self.cache.poll()
+        self.end(failed=self.copies.open_transfer_ids[0])
 
     def hit(self, prompt: Prompt, namespace: Namespace = DEFAULT_NAMESPACE) -> int:
         """The prefix hit of a prompt in pages; a use, as every match."""

@@ -118,6 +118,5 @@ def test_cache_has_an_inline_engine_by_default(policy: str) -> None:
     assert cache.evict(Counts(2)).freed == Counts(2)
     loaded = cache.load_back(key)
     assert cache.flush().transfers == ((loaded.transfer_id, TransferStatus.DONE),)
-    matched = cache.match(key)
-    assert cache.read(FULL, GPU, matched.slots.full[1]) == b"page two"
+    assert cache.read(FULL, GPU, cache.match(key).slots.full[1]) == b"page two"
     assert len(cache.snapshot().pools[FULL, CPU].free) == 2

@@ -122,8 +122,7 @@ def test_evict_state_inside_the_tree_leaves_the_window_data() -> None:
 def test_evict_takes_a_leaf_whole(component: Component) -> None:
     """A leaf that is evicted for one component loses all of them."""
     s = plain(BOTH, "put 12")
-    asked = Counts(**{component.value: 1})
-    assert s.cache.evict(asked).freed == Counts(2, 2, 1)
+    assert s.cache.evict(Counts(**{component.value: 1})).freed == Counts(2, 2, 1)
     assert len(s.cache.snapshot().nodes) == 1
     assert s.cache.snapshot().swa_of_full == {}
 

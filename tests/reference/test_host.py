@@ -71,8 +71,7 @@ def test_evict_host_spares_what_is_being_copied_either_way() -> None:
 def test_evict_host_takes_a_leaf_whole(component: Component) -> None:
     """A host leaf that is evicted for one component loses all of them."""
     s = plain(BOTH, "fetch 12 window=2 state=1")
-    asked = Counts(**{component.value: 1})
-    assert s.cache.evict_host(asked).freed == Counts(2, 2, 1)
+    assert s.cache.evict_host(Counts(**{component.value: 1})).freed == Counts(2, 2, 1)
     assert len(s.cache.snapshot().nodes) == 1
 
 

@@ -30,8 +30,7 @@ def load(s: Plain, *prompts: str) -> None:
 def test_host_insert_of_a_new_prompt_places_and_emits_it() -> None:
     """Fetched pages can be matched, have their bytes, and have store events."""
     s = plain(BOTH, "heard")
-    inserted = s.fetch("1234", window=2, state=True)
-    assert inserted == HostInserted(4, 0, 0, 0)
+    assert s.fetch("1234", window=2, state=True) == HostInserted(4, 0, 0, 0)
     assert s.heard() == "stored CPU 1 2 3 4"
     assert s.see("1234", FULL) == "...."
     assert s.see("1234", SWA, MAMBA, CPU) == "..## ...#"
@@ -70,10 +69,9 @@ def test_host_insert_drops_what_is_behind_a_gap() -> None:
 def test_host_insert_below_a_copy_in_flight_drops_all() -> None:
     """Pages below a host copy in flight are dropped."""
     s = plain(evolve(FULL_ONLY, write_policy="write_through"))
-    (transfer_id,) = s.put("12").backups
+    (transfer_id,) = s.back_up("12")
     assert s.fetch("123") == HostInserted(0, 0, 0, 3)
-    s.copies.fail(transfer_id)
-    s.cache.poll()
+    s.end(failed=transfer_id)
     assert s.see("123", FULL, CPU) == "..."
 
 
@@ -89,8 +87,7 @@ def test_host_insert_under_write_back_may_hang_below_what_is_not_backed() -> Non
 def test_host_insert_without_room_places_what_fits() -> None:
     """As many pages are placed as have free slots, and the mamba state only at the very end."""
     s = plain(evolve(BOTH, host_slots=Counts(3, 16, 4)))
-    inserted = s.fetch("12345", window=2, state=True)
-    assert inserted == HostInserted(3, 0, 0, 2)
+    assert s.fetch("12345", window=2, state=True) == HostInserted(3, 0, 0, 2)
     assert s.see("12345", FULL, SWA, MAMBA, CPU) == "###.. ..... ....."
 
 

@@ -41,8 +41,7 @@ def test_insert_frees_duplicates() -> None:
     key = s.key("123")
     first, second = s.compute(key), s.compute(key)
     s.cache.insert(key, 0, first)
-    inserted = s.cache.insert(key, 0, second)
-    assert inserted == Inserted(3, adopted=Counts(), freed=Counts(3, 3, 1))
+    assert s.cache.insert(key, 0, second) == Inserted(3, adopted=Counts(), freed=Counts(3, 3, 1))
     assert s.slots("123") == list(first.full)
     assert s.free_slots()[FULL] == 13
     s.check_bytes("123")
@@ -52,8 +51,7 @@ def test_insert_of_a_branch_frees_the_shared_part_only() -> None:
     """Slots of the shared part are freed, and those of the branch are adopted."""
     s = plain(PLAIN, "put 1234")
     slots = s.compute("125")
-    inserted = s.cache.insert(s.key("125"), 0, slots)
-    assert inserted == Inserted(2, adopted=Counts(1), freed=Counts(2))
+    assert s.cache.insert(s.key("125"), 0, slots) == Inserted(2, adopted=Counts(1), freed=Counts(2))
     assert s.ends("1234") == [2, 4]
     s.check_bytes("125", "1234")
 
@@ -96,8 +94,7 @@ def test_insert_heals_a_tombstone_and_keeps_its_full_slots() -> None:
     """A healed page keeps its full slot, which is paired with the new window slot."""
     s = plain(WINDOW, "put 12; put 1234; evict swa=2")
     full = s.slots("12")
-    inserted = s.put("12", start=0)
-    assert inserted == Inserted(2, adopted=Counts(swa=2), freed=Counts(full=2))
+    assert s.put("12", start=0) == Inserted(2, adopted=Counts(swa=2), freed=Counts(full=2))
     assert s.slots("12") == full
     mapping = s.cache.snapshot().swa_of_full
     assert [mapping[slot] for slot in full if slot is not None] == s.slots("12", SWA)
@@ -131,8 +128,7 @@ def test_insert_heals_only_where_it_has_window_data() -> None:
 def test_insert_without_window_data_leaves_what_is_there() -> None:
     """An insert without window data leaves the window data of the tree as it is."""
     s = plain(WINDOW, "put 12")
-    inserted = s.put("12", start=0, window=0)
-    assert inserted == Inserted(2, adopted=Counts(), freed=Counts(full=2))
+    assert s.put("12", start=0, window=0) == Inserted(2, adopted=Counts(), freed=Counts(full=2))
     assert s.see("12", SWA) == "##"
 
 
@@ -140,8 +136,7 @@ def test_insert_attaches_a_state_where_it_is_missing() -> None:
     """A node without a mamba state adopts the incoming one; otherwise it is freed."""
     s = plain(BOTH, "put 1234")
     assert s.see("1234", MAMBA) == "...#"
-    inserted = s.put("12", start=0)
-    assert inserted == Inserted(2, adopted=Counts(mamba=1), freed=Counts(2, 2))
+    assert s.put("12", start=0) == Inserted(2, adopted=Counts(mamba=1), freed=Counts(2, 2))
     assert s.see("1234", MAMBA) == ".#.#"
     assert s.put("12", start=0).freed == Counts(2, 2, 1)
     s.check_bytes("12")
@@ -178,8 +173,7 @@ def test_insert_across_a_load_in_flight_is_refused() -> None:
         s.cache.insert(s.key("123"), 0, slots)
     assert info.value.transfer_id == loaded.transfer_id
     s.cache.flush()
-    inserted = s.cache.insert(s.key("123"), 0, slots)
-    assert inserted.freed == Counts(2, 2)
+    assert s.cache.insert(s.key("123"), 0, slots).freed == Counts(2, 2)
 
 
 # Hits.
@@ -205,8 +199,7 @@ def test_insert_counts_a_node_once_a_request() -> None:
 def test_insert_raises_the_priority_of_its_path() -> None:
     """Nodes on the path get at least the insert's priority; no priority is lowered."""
     s = plain(PLAIN, "put 12 priority=1; put 123 priority=3; put 1234 priority=2")
-    path = [s.nodes([1, 2, 3, 4][:end])[-1].priority for end in (2, 3, 4)]
-    assert path == [3, 3, 2]
+    assert [s.nodes([1, 2, 3, 4][:end])[-1].priority for end in (2, 3, 4)] == [3, 3, 2]
 
 
 def test_insert_makes_its_path_and_its_window_recent() -> None:

@@ -131,8 +131,7 @@ def test_load_of_window_data_has_no_threshold() -> None:
 def test_load_makes_room_for_what_each_pool_lacks() -> None:
     """A load evicts from each pool exactly the slots that it lacks there."""
     s = plain(FULL_ONLY, "put 789; put 56; flush; fetch 1234")
-    loaded = s.load("1234")
-    assert loaded.evicted == Counts(3)
+    assert s.load("1234").evicted == Counts(3)
     assert (s.see("789", FULL), s.see("56", FULL)) == ("...", "##")
     assert s.hit("789") == 3
 
@@ -141,8 +140,7 @@ def test_load_for_want_of_window_slots_keeps_full_data() -> None:
     """No full data is evicted if only window slots are short."""
     s = plain(evolve(WINDOW, device_slots=Counts(16, 4)), "put 12; put 1234; flush")
     s.fetch("89", window=2)
-    loaded = s.load("89")
-    assert loaded.evicted == Counts(swa=2)
+    assert s.load("89").evicted == Counts(swa=2)
     assert s.see("1234", FULL) == "####"
 
 
@@ -160,8 +158,7 @@ def test_load_without_room_leaves_only_what_it_evicted() -> None:
     s = plain(evolve(FULL_ONLY, device_slots=Counts(5)), "put 7; flush")
     taken = s.cache.allocate(Counts(2))
     s.fetch("1234")
-    loaded = s.load("1234")
-    assert loaded == LoadedBack(LoadDecision.NO_ROOM, evicted=Counts(1))
+    assert s.load("1234") == LoadedBack(LoadDecision.NO_ROOM, evicted=Counts(1))
     after = s.cache.snapshot()
     assert (after.holds, after.transfers, s.copies.open_orders) == ((), (), ())
     assert len(after.pools[FULL, GPU].free) == 3

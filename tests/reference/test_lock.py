@@ -36,8 +36,7 @@ def test_lock_holds_exactly_the_pages_that_cover_its_window(
     s.put(tokens)
     s.lock(tokens)
     assert s.refs(tokens, SWA) == "0" * (6 - held_pages) + "1" * held_pages
-    freed = s.evict(swa=6)
-    assert freed == Counts(swa=6 - held_pages)
+    assert s.evict(swa=6) == Counts(swa=6 - held_pages)
 
 
 def test_lock_whose_window_begins_inside_a_node_cuts_it() -> None:
@@ -118,8 +117,7 @@ def test_unlock_after_its_window_was_healed_leaves_the_second_holder() -> None:
 def test_unlock_window_frees_window_and_state_only() -> None:
     """An early release unlocks window data and mamba state, and keeps full data locked."""
     s = plain(BOTH, "put 1234")
-    receipt = s.lock("1234")
-    s.cache.unlock_window(receipt)
+    s.cache.unlock_window(s.lock("1234"))
     assert s.refs("1234", FULL, SWA, MAMBA) == "1111 0000 0000"
     assert s.see("1234", SWA) == "####"
     assert s.cache.evict(ALL).freed == Counts(0, 4, 1)

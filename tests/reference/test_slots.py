@@ -80,10 +80,8 @@ def test_free_gives_slots_back() -> None:
     """Freed slots are free and no longer held."""
     s = plain(BOTH)
     before = s.cache.snapshot()
-    slots = s.cache.allocate(Counts(4, 3, 1))
-    s.cache.free(slots)
-    after = s.cache.snapshot()
-    assert after.swa_of_full == before.swa_of_full
+    s.cache.free(s.cache.allocate(Counts(4, 3, 1)))
+    assert s.cache.snapshot().swa_of_full == before.swa_of_full
     for component in Component:
         assert held(s, component) == frozenset()
         assert s.free_slots()[component] == BOTH.device_slots[component]

@@ -117,8 +117,7 @@ def test_snapshot_counts_the_locked_as_protected() -> None:
     """Locked slots are counted as protected, all other slots of the tree as evictable."""
     s = plain(evolve(BOTH, host_slots=Counts(), write_policy="none", window_tokens=2), "put 1234")
     s.play("put 7; lock 1234")
-    usage = s.cache.snapshot().usage
-    assert usage == {FULL: Usage(1, 4), SWA: Usage(3, 2), MAMBA: Usage(1, 1)}
+    assert s.cache.snapshot().usage == {FULL: Usage(1, 4), SWA: Usage(3, 2), MAMBA: Usage(1, 1)}
 
 
 def test_snapshot_names_pages_by_their_chain() -> None:

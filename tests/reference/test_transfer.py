@@ -33,15 +33,10 @@ def load(s: Plain, prompt: str) -> TransferId:
 def test_settle_in_order_of_enqueueing() -> None:
     """Copies settle in the order of their enqueues, whichever is acknowledged first."""
     s = plain(FULL_ONLY)
-    (first,) = s.put("1").backups
-    (second,) = s.put("12").backups
-    (third,) = s.put("123").backups
-    s.copies.acknowledge(third)
-    s.copies.acknowledge(second)
-    assert s.cache.poll().transfers == ()
+    first, second, third = s.back_up("1", "12", "123")
+    assert s.end(third, second) == ()
     assert s.see("123", FULL, CPU) == "~~~"
-    s.copies.acknowledge(first)
-    assert s.cache.poll().transfers == ((first, DONE), (second, DONE), (third, DONE))
+    assert s.end(first) == ((first, DONE), (second, DONE), (third, DONE))
     assert s.cache.poll().transfers == ()
     assert s.heard() == "cleared, stored GPU 1 2 3, stored CPU 1 2 3"
 
@@ -49,22 +44,18 @@ def test_settle_in_order_of_enqueueing() -> None:
 def test_settle_each_direction_on_its_own() -> None:
     """A load settles although a backup that was enqueued before it is in flight."""
     s = plain(FULL_ONLY, "fetch 89")
-    (backup,) = s.put("1").backups
+    (backup,) = s.back_up("1")
     loaded = load(s, "89")
-    s.copies.acknowledge(loaded)
-    assert s.cache.poll().transfers == ((loaded, DONE),)
-    s.copies.acknowledge(backup)
-    assert s.cache.poll().transfers == ((backup, DONE),)
+    assert s.end(loaded) == ((loaded, DONE),)
+    assert s.end(backup) == ((backup, DONE),)
 
 
 def test_flush_waits_for_all_copies() -> None:
     """After a flush no copy is in flight, and all have settled."""
     s = plain(FULL_ONLY, "fetch 89")
-    (first,) = s.put("1").backups
-    (second,) = s.put("12").backups
+    first, second = s.back_up("1", "12")
     loaded = load(s, "89")
-    s.copies.acknowledge(second)
-    s.cache.poll()
+    s.end(second)
     assert dict(s.cache.flush().transfers) == {first: DONE, second: DONE, loaded: DONE}
     assert (s.cache.snapshot().transfers, s.cache.snapshot().holds) == ((), ())
     assert s.cache.flush().transfers == ()
@@ -85,7 +76,7 @@ def test_completion_that_nothing_waits_for_is_a_violation() -> None:
     engine = CarelessEngine()
     s = Scene(ReferenceCache(FULL_ONLY, engine), engine)
     s.put("1")
-    (second,) = s.put("12").backups
+    (second,) = s.back_up("12")
     for completions in (
         (Completion(second + 100, ok=True),),
         (Completion(second, ok=True), Completion(second, ok=False)),
@@ -101,11 +92,10 @@ def test_completion_that_nothing_waits_for_is_a_violation() -> None:
 def test_failed_backup_leaves_free_slots_and_no_word() -> None:
     """After a failed backup its slots and locks are free, and no event was emitted."""
     s = plain(BOTH)
-    (backup,) = s.put("12").backups
+    (backup,) = s.back_up("12")
     s.heard()
     s.copies.perform(backup)
-    s.copies.fail(backup)
-    assert s.cache.poll().transfers == ((backup, FAILED),)
+    assert s.end(failed=backup) == ((backup, FAILED),)
     assert [s.free_slots(CPU)[c] for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
     assert [s.see("12", c, CPU) for c in (FULL, SWA, MAMBA)] == [".."] * 3
     assert s.refs("12", FULL) == "00"
@@ -119,8 +109,7 @@ def test_failed_load_leaves_free_slots_and_the_host_copy() -> None:
     s = plain(BOTH, "fetch 12 window=2 state=1")
     loaded = load(s, "12")
     s.heard()
-    s.copies.fail(loaded)
-    assert s.cache.poll().transfers == ((loaded, FAILED),)
+    assert s.end(failed=loaded) == ((loaded, FAILED),)
     assert [s.free_slots()[c] for c in (FULL, SWA, MAMBA)] == [16, 16, 4]
     assert s.cache.snapshot().swa_of_full == {}
     assert s.refs("12", FULL) == "00"
@@ -135,15 +124,10 @@ def test_failed_load_leaves_free_slots_and_the_host_copy() -> None:
 def test_failed_backup_cancels_those_that_build_on_it() -> None:
     """If the backup of a parent fails, the backups of its children are cancelled."""
     s = plain(FULL_ONLY)
-    (first,) = s.put("12").backups
-    (below,) = s.put("123").backups
-    (beside,) = s.put("8").backups
-    s.copies.fail(first)
-    s.copies.acknowledge(beside)
-    assert s.cache.poll().transfers == ((first, FAILED),)
+    first, below, beside = s.back_up("12", "123", "8")
+    assert s.end(beside, failed=first) == ((first, FAILED),)
     assert s.see("123", FULL, CPU) == "..."
-    s.copies.acknowledge(below)
-    assert s.cache.poll().transfers == ((below, CANCELLED), (beside, DONE))
+    assert s.end(below) == ((below, CANCELLED), (beside, DONE))
     assert s.see("8", FULL, CPU) == "#"
     assert s.free_slots(CPU)[FULL] == 15
 
@@ -151,14 +135,11 @@ def test_failed_backup_cancels_those_that_build_on_it() -> None:
 def test_cancelled_copy_owns_its_targets_until_it_ends() -> None:
     """The targets of a cancelled copy are not free before the engine completes it."""
     s = plain(evolve(FULL_ONLY, host_slots=Counts(4)))
-    (first,) = s.put("12").backups
-    (below,) = s.put("1234").backups
-    s.copies.fail(first)
-    s.cache.poll()
+    first, below = s.back_up("12", "1234")
+    s.end(failed=first)
     assert s.free_slots(CPU)[FULL] == 2
     assert s.fetch("89").placed_pages == 2
-    s.copies.acknowledge(below)
-    s.cache.poll()
+    s.end(below)
     assert s.free_slots(CPU)[FULL] == 2
     load(s, "89")
     s.cache.flush()
@@ -171,12 +152,10 @@ def test_failed_backup_of_a_node_that_was_cut_fails_in_both_parts() -> None:
     first, *rest = s.put("1234", window=2).backups
     branch = s.put("19").backups
     assert s.ends("1234") == [1, 2, 4]
-    s.copies.fail(first)
-    s.cache.poll()
+    s.end(failed=first)
     assert s.see("1234", FULL, CPU) == "...."
     assert s.see("19", FULL, CPU) == ".."
-    settled = s.cache.flush().transfers
-    assert settled == tuple((each, CANCELLED) for each in (*rest, *branch))
+    assert s.cache.flush().transfers == tuple((each, CANCELLED) for each in (*rest, *branch))
     assert s.free_slots(CPU)[FULL] == s.free_slots(CPU)[SWA] == 16
     assert s.hit("1234") == 4
 
@@ -186,9 +165,7 @@ def test_failed_backup_cancels_window_data_on_its_way_to_the_same_node() -> None
     s = plain(WINDOW)
     (first,) = s.put("12", window=0).backups
     (healed,) = s.put("12", start=0).backups
-    s.copies.fail(first)
-    s.copies.acknowledge(healed)
-    assert s.cache.poll().transfers == ((first, FAILED), (healed, CANCELLED))
+    assert s.end(healed, failed=first) == ((first, FAILED), (healed, CANCELLED))
     assert s.see("12", SWA, CPU) == ".."
     assert s.see("12", SWA) == "##"
 
@@ -197,10 +174,8 @@ def test_failed_window_backup_keeps_the_full_copies() -> None:
     """A failed backup of window data leaves the host copies of full data as they are."""
     s = plain(WINDOW, "put 12 window=0; flush")
     (healed,) = s.put("12", start=0).backups
-    (below,) = s.put("123").backups
-    s.copies.fail(healed)
-    s.copies.acknowledge(below)
-    assert s.cache.poll().transfers == ((healed, FAILED), (below, DONE))
+    (below,) = s.back_up("123")
+    assert s.end(below, failed=healed) == ((healed, FAILED), (below, DONE))
     assert s.see("123", FULL, SWA, CPU) == "### ..#"
 
 
@@ -210,12 +185,10 @@ def test_failed_load_cancels_the_window_data_above_it() -> None:
     full = load(s, "1234")
     window = load(s, "12")
     assert (s.see("1234", FULL), s.see("1234", SWA)) == ("~~~~", "~~~~")
-    s.copies.fail(full)
-    assert s.cache.poll().transfers == ((full, FAILED),)
+    assert s.end(failed=full) == ((full, FAILED),)
     assert s.see("1234", SWA) == "...."
     assert s.free_slots()[SWA] == 14
-    s.copies.acknowledge(window)
-    assert s.cache.poll().transfers == ((window, CANCELLED),)
+    assert s.end(window) == ((window, CANCELLED),)
     assert (s.free_slots()[FULL], s.free_slots()[SWA]) == (16, 16)
     assert s.cache.snapshot().swa_of_full == {}
     assert s.hit("1234") == 4
@@ -236,13 +209,10 @@ def test_load_again_while_a_cancelled_one_ends() -> None:
     """A load that replaces a cancelled one is not undone when the cancelled one ends."""
     s = plain(WINDOW, "fetch 123 window=2")
     first, below = load(s, "1"), load(s, "123")
-    s.copies.fail(first)
-    s.cache.poll()
+    s.end(failed=first)
     again = load(s, "123")
-    s.copies.acknowledge(again)
-    assert s.cache.poll().transfers == ()
-    s.copies.acknowledge(below)
-    assert s.cache.poll().transfers == ((below, CANCELLED), (again, DONE))
+    assert s.end(again) == ()
+    assert s.end(below) == ((below, CANCELLED), (again, DONE))
     assert s.cache.match(s.key("123")).device_pages == 3
     s.check_bytes("123")
     assert (s.free_slots()[FULL], s.free_slots()[SWA]) == (13, 14)
@@ -283,7 +253,7 @@ def test_bytes_follow_their_page_wherever_it_goes(policy: str) -> None:
 def test_copy_that_is_made_at_the_last_moment_reads_the_right_bytes() -> None:
     """A copy that is performed late reads the bytes of its own pages."""
     s = plain(WINDOW)
-    (backup,) = s.put("12").backups
+    (backup,) = s.back_up("12")
     s.play("put 15; put 78; evict full=16 swa=16; put 12 start=0")
     s.copies.wait(backup)
     s.play("flush; evict full=16 swa=16; load 12; evict_host full=16 swa=16; fetch 34 window=2")

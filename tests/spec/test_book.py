@@ -83,8 +83,7 @@ def test_laws_name_only_laws_that_exist() -> None:
 @pytest.mark.parametrize("each", LAWS.values(), ids=list(LAWS))
 def test_law_page_is_complete(each: Law) -> None:
     """Every law states itself in one sentence, says why, and where it was broken."""
-    first = each.statement.split("\n\n")[0]
-    assert first.endswith(".")
+    assert each.statement.split("\n\n")[0].endswith(".")
     assert len(each.why) > len("Because.")
     assert each.seen_broken == "not seen" or "https://" in each.seen_broken
     assert each.needs

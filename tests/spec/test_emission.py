@@ -356,8 +356,7 @@ def test_hash_and_parent_are_of_the_chain(name: str) -> None:
 
 def test_table_stands_in_the_chapter() -> None:
     """The docstring of the EVENT module has the current table."""
-    lines = [f"    {line}".rstrip() for line in table()]
-    assert "\n".join(lines) in (chapter.__doc__ or "")
+    assert "\n".join([f"    {line}".rstrip() for line in table()]) in (chapter.__doc__ or "")
 
 
 def test_table_stands_in_the_docs() -> None:

@@ -205,8 +205,7 @@ def test_every_cell_of_the_table_is_tried() -> None:
     """Every ground of the table is tried."""
     w = world("reference")
     tried = {(type(asked(w)), error) for error, asked in REFUSED}
-    by_profile = {(op.LoadBack, TransferPending)}
-    assert tried | by_profile == {
+    assert tried | {(op.LoadBack, TransferPending)} == {
         (operation, error) for operation, row in REFUSALS.items() for error in row
     }
     refusable = {operation for operation, row in REFUSALS.items() if row}
@@ -325,8 +324,7 @@ PAGE = (DOCS / "refusals.md").read_text("utf-8")
 
 def test_table_stands_in_the_docs() -> None:
     """docs/refusals.md has the table that `kvcanon laws --refusals` prints."""
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
-    assert rows == cells()
+    assert re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE) == cells()
     never = [op.method_of(operation) for operation, row in REFUSALS.items() if not row]
     assert "`" + "`, `".join(never[:-1]) + f"` and `{never[-1]}` are never refused." in PAGE
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from boards import BACK, COLD, CONFIG, OTHER, STATE, TIP, TOP, config, piece_of, there
 from kvcanon.spec.config import Profile
 from kvcanon.spec.operations import EvictHost
 from kvcanon.spec.replay.board import (
@@ -19,6 +18,7 @@ from kvcanon.spec.replay.board import (
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, NodeId
 from states import ROOT, node, on, state_of
+from states.boards import BACK, COLD, CONFIG, OTHER, STATE, TIP, TOP, config, piece_of, there
 from states.judging import step
 
 # The board.
@@ -104,8 +104,7 @@ def test_turns_come_by_rank_and_to_parents_that_become_leaves() -> None:
     """Leaves come by rank, each once, and a parent after its children."""
     board = board_of(STATE)
     turns = LeafQueue(board, GPU)
-    first = turns.next()
-    assert first is piece_of(board, 3)
+    assert turns.next() is piece_of(board, 3)
     second = turns.next()
     assert second is piece_of(board, 2)
     turns.add(second.parent)

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from boards import (
-    COLD,
-    CONFIG,
-    EXPECTED,
-    IN_VAIN,
-    KEY,
-    OTHER,
-    POOLS,
-    TIP,
-    TOP,
-    config,
-    no_page,
-    there,
-)
 from kvcanon.spec.config import Profile
 from kvcanon.spec.operations import (
     HostPayload,
@@ -39,6 +25,20 @@ from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, NodeId, Slots, make_key
 from kvcanon.spec.views import Step
 from states import ROOT, node, on, state_of
+from states.boards import (
+    COLD,
+    CONFIG,
+    EXPECTED,
+    IN_VAIN,
+    KEY,
+    OTHER,
+    POOLS,
+    TIP,
+    TOP,
+    config,
+    no_page,
+    there,
+)
 from states.judging import step
 
 # Loads.
@@ -55,8 +55,7 @@ def load(state: Snapshot, decision: LoadDecision = LoadDecision.ENQUEUED) -> Loa
 def test_a_load_holds_its_path_while_room_is_made() -> None:
     """A load keeps its path and its window; other data may be evicted for it."""
     state = state_of(CONFIG, TOP, BELOW, OTHER)
-    board = board_of(state)
-    pieces = hold_path(board, state, load(state))
+    pieces = hold_path(board_of(state), state, load(state))
     assert [(piece.begin, piece.end) for piece in pieces] == [(0, 1), (1, 2), (2, 3)]
     assert [sorted(piece.locked) for piece in pieces] == [
         [FULL],
@@ -109,8 +108,7 @@ def fetched(
 
 def test_fetched_pages_refill_their_path_and_become_a_leaf() -> None:
     """Pages of the tree get a host copy, and new pages a leaf below them."""
-    bare = evolve(TOP, data={FULL: on([0, 1]), SWA: on([0, 1])})
-    board = fetched(bare, swa=2, mamba=1)
+    board = fetched(evolve(TOP, data={FULL: on([0, 1]), SWA: on([0, 1])}), swa=2, mamba=1)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (None, 2), (None, 3)}
     assert there(board, SWA, CPU) == {(None, 2), (None, 3)}
     assert there(board, MAMBA, CPU) == {(None, 3)}
@@ -120,8 +118,7 @@ def test_fetched_pages_refill_their_path_and_become_a_leaf() -> None:
 
 def test_fetched_pages_stop_at_a_gap() -> None:
     """No pages are placed below a piece whose host copy is missing or in flight."""
-    bare = evolve(TOP, data={FULL: on([0, 1])})
-    assert there(fetched(bare, full=3), FULL, CPU) == set()
+    assert there(fetched(evolve(TOP, data={FULL: on([0, 1])}), full=3), FULL, CPU) == set()
     backing = evolve(TOP, data={FULL: on([0, 1], [0, 1], backing=9)})
     assert there(fetched(backing), FULL, CPU) == {(1, 0), (1, 1)}
 
@@ -133,8 +130,7 @@ def test_as_many_fetched_pages_are_placed_as_fit() -> None:
     assert there(fetched(TOP, held, host=room), FULL, CPU) == {(1, 0), (1, 1), (None, 2), (7, 0)}
     # The end of the key is not reached, so that its state has no place.
     assert there(fetched(TOP, held, mamba=1, host=room), MAMBA, CPU) == set()
-    loose = evolve(held, data={FULL: on(None, [3])})
-    assert there(fetched(TOP, loose, host=room), FULL, CPU) == {
+    assert there(fetched(TOP, evolve(held, data={FULL: on(None, [3])}), host=room), FULL, CPU) == {
         (1, 0),
         (1, 1),
         (None, 2),
@@ -221,8 +217,7 @@ EDGE = evolve(COLD, data={FULL: on(None, [2]), SWA: on(None, [3])})
 
 def test_backups_evict_what_is_short_and_in_turn() -> None:
     """An insert evicts from the host exactly what its copies need."""
-    observed = inserted((*HIT, EDGE), COPIED, BACKUP, host=TIGHT)
-    board = replay_backups(observed, IN_VAIN)
+    board = replay_backups(inserted((*HIT, EDGE), COPIED, BACKUP, host=TIGHT), IN_VAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2)}
     board = replay_backups(inserted((*HIT, EDGE), COPIED, BACKUP), IN_VAIN)
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (2, 2), (4, 0)}
@@ -254,8 +249,7 @@ def test_room_for_a_joint_backup_may_be_made_node_by_node() -> None:
     observed = inserted((*HIT, *leaves), COPIED, JOINT, host=Counts(16, 4, 2))
     path = {(1, 0), (1, 1), (2, 2)}
     assert there(replay_backups(observed, IN_VAIN), FULL, CPU) == path
-    board = replay_backups(observed, IN_VAIN, node_by_node=True)
-    assert there(board, FULL, CPU) == {*path, (6, 0)}
+    assert there(replay_backups(observed, IN_VAIN, node_by_node=True), FULL, CPU) == {*path, (6, 0)}
 
 
 def test_what_is_declined_may_have_been_tried() -> None:

@@ -7,7 +7,15 @@ from functools import partial
 import pytest
 from attrs import evolve
 
-from boards import (
+from kvcanon.spec.config import CANON, Profile
+from kvcanon.spec.replay.board import Board, board_of
+from kvcanon.spec.replay.device import evict_device
+from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
+from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
+from kvcanon.spec.snapshot import NodeState
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium
+from states import ROOT, node, on, state_of
+from states.boards import (
     BACK,
     COLD,
     CONFIG,
@@ -24,14 +32,6 @@ from boards import (
     piece_of,
     there,
 )
-from kvcanon.spec.config import CANON, Profile
-from kvcanon.spec.replay.board import Board, board_of
-from kvcanon.spec.replay.device import evict_device
-from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
-from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
-from kvcanon.spec.snapshot import NodeState
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium
-from states import ROOT, node, on, state_of
 
 # The device.
 
@@ -40,8 +40,7 @@ def evicted(
     counts: Counts, *nodes: NodeState, write: str = "write_through", profile: Profile = CANON
 ) -> Board:
     """The board after an eviction of whole victims."""
-    state = evolve(state_of(config(write), *nodes), profile=profile)
-    board = board_of(state)
+    board = board_of(evolve(state_of(config(write), *nodes), profile=profile))
     evict_device(board, counts, no_page, IN_VAIN)
     return board
 
@@ -66,8 +65,7 @@ def test_a_leaf_with_a_host_copy_is_demoted() -> None:
 
 def test_only_the_end_of_the_last_victim_may_leave() -> None:
     """A victim may leave in part only if that part is enough."""
-    long = node(1, ROOT, [1, 2, 3, 4], full=on(range(4)))
-    state = state_of(CONFIG, long, OTHER)
+    state = state_of(CONFIG, node(1, ROOT, [1, 2, 3, 4], full=on(range(4))), OTHER)
 
     def left(count: int, kept: int) -> Pages:
         board = board_of(state)
@@ -249,8 +247,7 @@ def test_evictable_is_what_could_leave(component: Component, medium: Medium, cou
     board = board_of(STATE)
     assert evictable_slots(board, component, medium) == count
     free = board.free[component, medium]
-    needed = Counts(**{component.value: free + count})
-    assert could_be_free(board, needed, medium)
+    assert could_be_free(board, Counts(**{component.value: free + count}), medium)
     assert not could_be_free(board, Counts(**{component.value: free + count + 1}), medium)
 
 

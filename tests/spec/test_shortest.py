@@ -23,8 +23,7 @@ def test_what_is_needed_stays_and_nothing_else(
     def shows(items: Sequence[int]) -> bool:
         return needed <= set(items)
 
-    found = shortest(range(length), shows, keeps_last=keeps_last)
-    assert list(found) == sorted(needed | last)
+    assert list(shortest(range(length), shows, keeps_last=keeps_last)) == sorted(needed | last)
 
 
 @pytest.mark.parametrize(("most", "few"), [(0, 0), (5, 0), (16, 1), (100, 9)])

@@ -22,8 +22,7 @@ def test_make_key_takes_whole_pages(page_size: int, pages: object) -> None:
 
 def test_make_key_of_bigrams_shares_tokens_between_pages() -> None:
     """Neighbouring bigrams share a token, and n tokens make n - 1 bigrams."""
-    key = make_key([1, 2, 3, 4, 5], 2, bigram=True)
-    assert key.pages == (((1, 2), (2, 3)), ((3, 4), (4, 5)))
+    assert make_key([1, 2, 3, 4, 5], 2, bigram=True).pages == (((1, 2), (2, 3)), ((3, 4), (4, 5)))
     assert make_key([1], 1, bigram=True).pages == ()
 
 

@@ -209,9 +209,7 @@ SERVED: Table = {
     ("ALLOC-5: 2 full slots were asked for, and 1 given", ...): given(slots=Slots((4,), (1,))),
     ("ALLOC-5: full slots [5] were given twice", ...): given(slots=Slots((5, 5), (1,))),
     ("ALLOC-5: slot 0 of swa was given out and is not held", ...): given(slots=Slots((4, 5), (0,))),
-    ("ALLOC-5", ..., "slot 7 of full was given out and had not been free", ...): given(
-        slots=Slots((4, 7), (1,))
-    ),
+    ("ALLOC-5", ..., "slot 7 of full ... had not been free", ...): given(slots=Slots((4, 7), (1,))),
     "ALLOC-5: swa slot 1 goes with full slot 5, and the mapping leads from there to none": given(
         evolve(ALLOCATED, swa_of_full={4: 1})
     ),

@@ -247,9 +247,7 @@ COPIES: Table = {
     "EVICT-5: ...its swa slot on CPU_PINNED was 3 and is none": both_policies(
         STEM, having(THERE, swa=on())
     ),
-    ("EVICT-5: page 2 in node 2 (tokens 2..3) ... with a host copy; its full ... is none", "..."): (
-        both_policies(STEM)
-    ),
+    ("EVICT-5: page 2 in node 2 ... its full ... is none", "..."): both_policies(STEM),
     # What hangs on nothing that had to be copied must keep its copy.
     "EVICT-5: page 0 in node 2 ...": evicted(Counts(full=1), LEAF, of=back(LONE, LEAF)),
 }

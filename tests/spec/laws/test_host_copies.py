@@ -72,9 +72,7 @@ FETCHES: Table = {
     "RES-9: page 0 in node 1 (tokens 0..1) had full slot 0 on CPU_PINNED, and has 5": fetched(
         having(TOP, full=on([0], [5])), *PARTED[1:]
     ),
-    ("RES-9", ..., "page 1 in node 2 (tokens 1..2) of the key is not in the tree any more", ...): (
-        fetched(TOP, told=DROPPED)
-    ),
+    ("RES-9", ..., "page 1 in node 2 ... is not ... more", ...): fetched(TOP, told=DROPPED),
     # New pages with hits, or with device slots, are reported.
     "RES-9: ...is new, and has 2 hits and slots (None, None, None) on GPU": fetched(
         *PARTED[:3], evolve(LAST, hit_count=2)
@@ -164,10 +162,7 @@ BACKUPS: Table = {
         crowded(STATELESS),
     ],
     # A backup of nodes with too few hits, or off the path, or with a host copy is reported.
-    (
-        "RES-10: full data of node 2 (tokens 1..2) was backed up; it is above no node that was hit "
-        "1 times"
-    ): enqueued(2, hits=(1, 0)),
+    "RES-10: full data of node 2 ... above no node that was hit 1 times": enqueued(2, hits=(1, 0)),
     "RES-10: full data of node 3 (tokens 2..3) was backed up...": enqueued(2, 3),
     "RES-10: full data of node 1 ... was backed up, and had a host copy": enqueued(1, again=True),
     "RES-10: full data of node 2 ... insert under write_back": enqueued(2, write="write_back"),

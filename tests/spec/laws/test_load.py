@@ -188,9 +188,7 @@ WINDOWED = state_of(EVERYTHING, having(STEM, swa=on([4, 5], [0, 1])), COLD)
 OWN_PATH: Table = {
     # A load-back that evicts data of its own key is reported, on either medium.
     "LOAD-2": [loaded(WINDOWED, coming(stem=having(STEM_HELD, swa=on())))],
-    ("LOAD-2: ...page 0 of the key that was to be loaded; its full...", "..."): lost(
-        having(STEM, full=on(None, [0, 1]))
-    ),
+    ("LOAD-2: ...page 0 ... its full...", "..."): lost(having(STEM, full=on(None, [0, 1]))),
     ("LOAD-2: ...its full slot on CPU_PINNED was 0 and is none", "..."): lost(
         having(STEM, full=on([0, 1]))
     ),
@@ -326,9 +324,7 @@ DATA: Table = {
         cold(), coming(transfer=evolve(TRANSFER, direction=Direction.BACKUP))
     ),
     "LOAD-4: transfer 7 was in flight ...": loaded(evolve(cold(), transfers=(TRANSFER,)), coming()),
-    ("LOAD-4: of the 4 pages of the key 2 are in the tree after the load", ...): loaded(
-        cold(), state_of(EVERYTHING, STEM)
-    ),
+    ("LOAD-4: of the 4 ... key 2 ... load", ...): loaded(cold(), state_of(EVERYTHING, STEM)),
     # A load-back of window data from before the window is reported.
     (
         f"LOAD-4: page 0 in node 1 (tokens 0..2) got swa slot 2 on GPU, {OF_NO_USE}",

@@ -192,9 +192,7 @@ DATA: Table = {
             (CPU, (3, 4), (7, 8), "slot 7"),
         )
     },
-    ("LOCK-4", ..., "page 4 in node 1 (tokens 3..5) was in full slot 4 on GPU...", ...): evicted(
-        HELD, TOP_ALONE
-    ),
+    ("LOCK-4", ..., "page 4 in node 1 ... in full slot 4 on GPU...", ...): evicted(HELD, TOP_ALONE),
     # Data that leaves in the step that closes its copy's receipt is reported.
     ("LOCK-4: ...in node 1 (tokens 3..5) was in full slot...", "...in full slot..."): [
         step(HELD, Poll(), GONE, Settled(())),
@@ -245,9 +243,7 @@ LOCKS: Table = {
     ("LOCK-9: ...its full lock_refs went from 0 to 2, expected 1", "...", "..."): locked(
         parted(Refs(2, 0, 0), END)
     ),
-    "LOCK-9: ...page 4 of the key; its mamba lock_refs went from 0 to 0...": locked(
-        parted(UP, Refs(1, 1, 0))
-    ),
+    "LOCK-9: ...page 4 of the key; its mamba ... from 0 to 0...": locked(parted(UP, Refs(1, 1, 0))),
     ("LOCK-9: ...page 0 is page 0 of the key; its full lock_refs went...", *["..."] * 5): locked(
         whole()
     ),

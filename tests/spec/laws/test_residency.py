@@ -148,9 +148,7 @@ BACKUPS: Table = {
     ): inserted(path(True, False)),
     "RES-5: insert declined to back up 2 pages, but 0 pages of its path...": inserted(path(), 2),
     "RES-5: ...though ... room for it, or could make it": inserted(path(True, False, room=True), 1),
-    "RES-5: node 2 (tokens 2..3) has a host copy but node 1 (tokens 0..2) above it has none": (
-        inserted(path(False, True, hits=(0, 1)))
-    ),
+    "RES-5: node 2 ... but node 1 ... above it has none": inserted(path(False, True, hits=(0, 1))),
 }
 
 

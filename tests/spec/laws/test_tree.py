@@ -154,9 +154,7 @@ CUTS: Table = {
         MATCH, having(evolve(TAIL, hit_count=0), full=on([2, 3], [2, 3])), LEAF
     ),
     # A new page that is not of the key is reported.
-    "TREE-5: ...page 0 (tokens 0..1) of node 5 is not on the key's path, but appeared": cuts(
-        MATCH, TAIL, LEAF, STRANGER
-    ),
+    "TREE-5: ...page 0 ... of node 5 is not ... appeared": cuts(MATCH, TAIL, LEAF, STRANGER),
     f"TREE-5: ...but appeared in {THEIRS.namespace}; the key is in {KEY.namespace}": cuts(
         MATCH, TAIL, LEAF, THEIRS
     ),

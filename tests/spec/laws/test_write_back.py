@@ -82,9 +82,7 @@ COPIES: Table = {
         evicted((VICTIM, OTHER), having(TOMBSTONE, full=on([0, 1], [0, 1])), OTHER),
     ],
     ("EVICT-8: page 0 in node 1 ...", ...): evicted((VICTIM, ON_HOST), ON_HOST),
-    ("EVICT-8", ..., "...node 2 (tokens 0..1) lost its swa data..."): evicted(
-        (VICTIM, OTHER), COPIED, full=3
-    ),
+    ("EVICT-8", ..., "...node 2 ... its swa data..."): evicted((VICTIM, OTHER), COPIED, full=3),
     ("EVICT-8: ...", "...", "...", "..."): loaded((VICTIM,)),
 }
 
