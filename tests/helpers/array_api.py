@@ -20,16 +20,6 @@ from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.transfer import TransferEngine
 from kvcanon.spec.types import Counts, Namespace, WritePolicy
 
-EVERYTHING = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(16, 12, 4),
-    host_slots=Counts(16, 12, 4),
-    write_policy="write_through",
-)
-"""All components, on both media."""
-
 Tokens = npt.NDArray[np.uint32]
 Error = TypeVar("Error", bound=BaseException)
 
@@ -39,6 +29,23 @@ def tiered(slots: int = 8, policy: WritePolicy = WritePolicy.WRITE_THROUGH) -> C
     return CacheConfig(
         device_slots=Counts(full=slots), host_slots=Counts(full=slots), write_policy=policy
     )
+
+
+def hybrid(
+    device: Counts, host: Counts | None = None, *, page_size: int = 1, window_tokens: int = 2
+) -> CacheConfig:
+    """All components, with as many slots on the host by default."""
+    return CacheConfig(
+        page_size=page_size,
+        window_tokens=window_tokens,
+        mamba=True,
+        device_slots=device,
+        host_slots=host or device,
+        write_policy=WritePolicy.WRITE_THROUGH,
+    )
+
+
+EVERYTHING = hybrid(Counts(16, 12, 4), page_size=2, window_tokens=4)
 
 
 def new_cache(config: CacheConfig, engine: TransferEngine | None = None) -> PrefixCache:

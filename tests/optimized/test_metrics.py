@@ -12,27 +12,19 @@ from attrs import evolve
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from array_api import array, insert, new_cache
+from array_api import array, hybrid, insert, new_cache
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.metrics import COUNTERS, GAUGES, CacheCollector
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.stats import PoolStats
 from kvcanon.reference.engine import ManualEngine
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, ReceiptSpent
 from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
 from paths import DOCS
 
-CONFIG = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(8, 8, 4),
-    host_slots=Counts(8, 8, 4),
-    write_policy="write_through",
-)
+CONFIG = hybrid(Counts(8, 8, 4), page_size=2, window_tokens=4)
 PROMPT = np.arange(8, dtype=np.uint32)
 OTHER = PROMPT + 50
 PAGE_BYTES = {FULL: 3 * 10, SWA: 2 * 10, MAMBA: 100}

@@ -11,6 +11,7 @@ from array_api import NO_SLOTS, counted, insert, new_cache
 from array_api import PROMPT as TOKENS
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.snapshot import take_snapshot
+from kvcanon.optimized.split_dict import PARTS, SplitDict
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -192,3 +193,38 @@ def test_reset_keeps_what_events_need() -> None:
     insert(cache, TOKENS, namespace=cache.namespace(salt(2)))
     assert {node.namespace for node in take_snapshot(cache).below_root()} == {salt(2)}
     cache.tree.check()
+
+
+# The dictionary in parts that keeps them: the same as a `dict`, and no part has all entries
+
+
+def test_split_dict_does_what_a_dict_does() -> None:
+    """Entries are added, replaced, found and deleted; missing ones raise KeyError."""
+    split: SplitDict[str, int] = SplitDict()
+    plain: dict[str, int] = {}
+    for number in range(5_000):
+        split[str(number % 3_000)] = plain[str(number % 3_000)] = number
+    for number in range(0, 3_000, 7):
+        del split[str(number)]
+        del plain[str(number)]
+    assert dict(split) == dict(split.pairs()) == plain
+    assert len(split) == len(plain)
+    assert split.get("7") is None
+    assert split.pop("8") == plain.pop("8")
+    assert len(split) == len(plain)
+    with pytest.raises(KeyError):
+        split["8"]
+    with pytest.raises(KeyError):
+        del split["8"]
+    assert len(split) == len(plain)
+
+
+def test_parts_share_their_entries() -> None:
+    """No part has many times its share of namespaces, or of numbers that count up."""
+    salts: SplitDict[Namespace, int] = SplitDict()
+    numbers: SplitDict[int, int] = SplitDict()
+    for number in range(20 * PARTS):
+        salts[Namespace(cache_salt=f"{number:x}")] = number
+        numbers[number] = number
+    assert max(map(len, salts._parts)) < 60
+    assert max(map(len, numbers._parts)) < 60

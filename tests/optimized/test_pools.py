@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from array_api import array, tiered
+from array_api import array, hybrid, tiered
 from kvcanon.optimized import pools
 from kvcanon.optimized.layout import PageLayout, mha_layout
 from kvcanon.optimized.page_transfer import Move, PageTransfer, SlotArray, page_order
@@ -26,13 +26,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Me
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
-CONFIG = CacheConfig(
-    window_tokens=2,
-    mamba=True,
-    device_slots=Counts(7, 5, 2),
-    host_slots=Counts(6, 4, 3),
-    write_policy="write_through",
-)
+CONFIG = hybrid(Counts(7, 5, 2), Counts(6, 4, 3))
 LAYOUTS = {FULL: PageLayout(3, (4, 2)), SWA: PageLayout(5, (3,)), MAMBA: PageLayout(2, (1, 8, 2))}
 DTYPES = [torch.float8_e4m3fn, torch.bfloat16, torch.float32, torch.uint8, torch.int64]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import insert, new_cache, tiered
+from array_api import hybrid, insert, new_cache, tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
@@ -16,14 +16,7 @@ from kvcanon.spec.transfer import TransferOrder
 from kvcanon.spec.types import Counts, WritePolicy
 
 TOKENS = np.arange(20, dtype=np.uint32)
-CONFIG = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(full=40, swa=30, mamba=4),
-    host_slots=Counts(full=20, swa=20, mamba=2),
-    write_policy=WritePolicy.WRITE_THROUGH,
-)
+CONFIG = hybrid(Counts(40, 30, 4), Counts(20, 20, 2), page_size=2, window_tokens=4)
 PLAIN = CacheConfig(device_slots=Counts(full=9))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from attrs import field, frozen
 
+from array_api import hybrid
 from gpu.fake import FakeRuntime
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver
@@ -17,20 +18,12 @@ from kvcanon.optimized.gpu import Gpu
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import Move, SlotArray, page_order
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
-from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, TransferId, WritePolicy
+from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, TransferId
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
-CONFIG = CacheConfig(
-    page_size=2,
-    window_tokens=4,
-    mamba=True,
-    device_slots=Counts(full=24, swa=12, mamba=4),
-    host_slots=Counts(full=30, swa=14, mamba=6),
-    write_policy=WritePolicy.WRITE_THROUGH,
-)
+CONFIG = hybrid(Counts(24, 12, 4), Counts(30, 14, 6), page_size=2, window_tokens=4)
 LAYOUTS = {FULL: PageLayout(5, (32, 16)), SWA: PageLayout(3, (20,)), MAMBA: PageLayout(2, (7, 64))}
 
 SMALL = Limits(

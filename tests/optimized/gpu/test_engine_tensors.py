@@ -11,6 +11,7 @@ import pytest
 import torch
 from attrs import define, evolve, field
 
+from array_api import hybrid
 from gpu.fake import InterpretedKernel
 from gpu.layouts import BUILDERS, Owned, Shape, sglang_mha, sglang_mla, vllm_kv_first
 from gpu.scene import BACKUP, LOAD_BACK, WAYS, Device, carry_out, slots
@@ -27,7 +28,7 @@ from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, WritePolicy
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts
 
 SHAPE = Shape(slots=11, page_size=4)
 DTYPES = (torch.bfloat16, torch.float32, torch.uint8, torch.float8_e4m3fn)
@@ -136,14 +137,7 @@ def test_contiguous_pages_share_a_launch(kernel: InterpretedKernel, device: Devi
 
 def test_components_have_tensors_of_their_own() -> None:
     """Full, window and state data lie in tensors of different layouts."""
-    config = CacheConfig(
-        page_size=4,
-        window_tokens=8,
-        mamba=True,
-        device_slots=Counts(11, 6, 3),
-        host_slots=Counts(9, 5, 4),
-        write_policy=WritePolicy.WRITE_THROUGH,
-    )
+    config = hybrid(Counts(11, 6, 3), Counts(9, 5, 4), page_size=4, window_tokens=8)
     shapes = {
         FULL: SHAPE,
         SWA: evolve(SHAPE, slots=6, layers=2, heads=1),

@@ -1,4 +1,4 @@
-"""What a load-back answers: where a layer can be read while the others still come."""
+"""What a load-back and a match answer: slots, layers that can be read, and what can be locked."""
 
 from __future__ import annotations
 
@@ -9,32 +9,25 @@ import numpy.typing as npt
 import pytest
 from attrs import evolve
 
-from array_api import tiered
+from array_api import hybrid, new_cache, tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.errors import BadArgument, PrefixNotCached
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import FULL, Counts, WritePolicy
+from kvcanon.spec.types import FULL, GPU, SWA, Counts
 
 Tokens = npt.NDArray[np.int32]
 
 
 def make_cache(*, mamba: bool) -> PrefixCache:
     """A window of three pages and a host tier; copies run only when something waits for them."""
-    config = CacheConfig(
-        page_size=2,
-        window_tokens=6,
-        mamba=mamba,
-        device_slots=Counts(full=64, swa=48, mamba=16),
-        host_slots=Counts(full=64, swa=64, mamba=32),
-        write_policy=WritePolicy.WRITE_THROUGH,
-    )
-    pools = Pools(config, dict.fromkeys(config.components, PageLayout(1, (1,))))
-    return PrefixCache(config, pools, ManualEngine())
+    full = hybrid(Counts(64, 48, 16), Counts(64, 64, 32), page_size=2, window_tokens=6)
+    config = evolve(full, mamba=mamba)
+    return new_cache(config)
 
 
 def prompt(*stretches: int) -> Tokens:
@@ -125,3 +118,101 @@ def test_layer_can_be_waited_for(kind: str) -> None:
     assert cache.wait_layer(transfer_id, 1) is comes
     if isinstance(engine, ThreadedEngine):
         engine.close()
+
+
+# `lock_found`: a lock by what a match found, without a look at the tokens
+
+
+PROMPT = np.arange(40, dtype=np.uint32)
+CONFIG = CacheConfig(
+    page_size=4, window_tokens=8, mamba=True, device_slots=Counts(full=20, swa=20, mamba=4)
+)
+PLAIN = CacheConfig(page_size=4, device_slots=Counts(full=10))
+
+
+def cached(config: CacheConfig = CONFIG) -> PrefixCache:
+    """A cache with the prompt, in one node."""
+    cache = PrefixCache(config)
+    swa, states = (10 if config.window_tokens else 0), int(config.mamba)
+    full, window, mamba = cache.allocate(10, swa, states)
+    cache.insert(PROMPT, 0, full, window if swa else None, mamba if states else None)
+    return cache
+
+
+@pytest.mark.parametrize("pages", [None, 0, 1, 5, 9, 10])
+def test_it_locks_what_a_lock_by_tokens_locks(pages: int | None) -> None:
+    """Slots, nodes and cuts are the same, and so is what can be evicted then; unlocking ends it."""
+    seen = []
+    for is_by_tokens in (True, False):
+        cache = cached()
+        found = cache.match(PROMPT)
+        receipt = cache.lock(PROMPT, 0, pages) if is_by_tokens else cache.lock_found(found, pages)
+        stats = cache.stats()
+        if pages in {None, 10}:
+            assert stats.pools[SWA, GPU].protected_slots == CONFIG.window_pages
+        first = stats.nodes, stats.receipts, stats.pools
+        freed = cache.evict(20, 20, 4)
+        cache.tree.check()
+        cache.unlock_window(receipt)
+        more = cache.evict(0, 20, 4)
+        cache.unlock(receipt)
+        seen.append((first, freed, more, cache.evict(20, 20, 4), cache.stats().nodes))
+        cache.tree.check()
+    assert seen[0] == seen[1]
+    assert seen[0][-1] == 0
+    assert (seen[0][1][0] == 0) == (pages in {None, 10})
+
+
+def test_it_holds_after_cuts_of_the_prefix() -> None:
+    """Other requests cut the node where the match ended; the receipt covers all its pages."""
+    cache = cached(PLAIN)
+    found = cache.match(PROMPT)
+    for pages in (7, 3, 9):
+        assert cache.match(PROMPT[: 4 * pages]).prefix_pages == pages
+    receipt = cache.lock_found(found)
+    assert cache.evict(10) == [0, 0, 0]
+    cache.unlock(receipt)
+    assert cache.evict(10) == [10, 0, 0]
+
+
+def test_a_prefix_that_left_is_not_cached() -> None:
+    """A match again is needed, also where other nodes have taken the place in memory."""
+    cache = cached(PLAIN)
+    found = cache.match(PROMPT)
+    cache.evict(10)
+    with pytest.raises(PrefixNotCached):
+        cache.lock_found(found)
+    full, _, _ = cache.allocate(10)
+    cache.insert(PROMPT, 0, full)
+    with pytest.raises(PrefixNotCached):
+        cache.lock_found(found)
+    again = cache.match(PROMPT)
+    cache.reset()
+    with pytest.raises(PrefixNotCached):
+        cache.lock_found(again)
+    # A match of nothing locks nothing, as a lock of no pages does.
+    found = cache.match(PROMPT)
+    cache.reset()
+    cache.unlock(cache.lock_found(found))
+    assert cache.stats().receipts == 0
+    cache.tree.check()
+
+
+@pytest.mark.parametrize(
+    ("given", "pages", "words"),
+    [
+        ("here", 11, "pages: is 11; the match found 10 pages"),
+        ("here", -1, "pages: is -1; the match found 10 pages"),
+        ("here", "x", "pages: must be a whole number"),
+        ("there", None, "found: is a match of another cache"),
+        (None, None, "found: is no match; give what `match` returned"),
+        (3, None, "found: is no match"),
+    ],
+)
+def test_wrong_calls_are_refused(given: object, pages: object, words: str) -> None:
+    """One line says what is wrong; nothing is locked."""
+    cache, other = cached(PLAIN), cached(PLAIN)
+    matches = {"here": cache.match(PROMPT), "there": other.match(PROMPT)}
+    with pytest.raises(BadArgument, match=words):
+        cache.lock_found(matches.get(given, given), pages)  # type: ignore[arg-type, call-overload]
+    assert cache.stats().receipts == 0
