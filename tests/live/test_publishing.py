@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
@@ -203,27 +204,60 @@ def test_frames_that_are_none_are_given_as_broken(opens: Opens) -> None:
     assert "2 parts" in listener.got[0].problem
 
 
-@pytest.mark.parametrize("with_topic", [True, False])
-def test_replays_of_engines_are_read(opens: Opens, with_topic: bool) -> None:
-    """A replay with a topic, and one of older engines without, fill the gap."""
-    socket, endpoint = opens(zmq.PUB)
+@contextmanager
+def replaying(
+    opens: Opens, kept: Sequence[bytes], topic: tuple[bytes, ...] = (b"kv",)
+) -> Iterator[str]:
+    """Answer requests for replays with these batches, numbered from 0; gives the address."""
     router, replay = opens(zmq.ROUTER)
-    topic = (b"kv",) if with_topic else ()
+    over = threading.Event()
 
     def serve() -> None:
-        while router.poll(500):
-            client, _, first = router.recv_multipart()
-            numbers = [*range(int.from_bytes(first, "big"), 3), -1]
-            for number in numbers:
-                at = number.to_bytes(8, "big", signed=True)
-                router.send_multipart((client, b"", *topic, at, batch(store([number + 1]))))
+        while not over.is_set():
+            if router.poll(20):
+                client, _, first = router.recv_multipart()
+                for number in [*range(int.from_bytes(first, "big"), len(kept)), -1]:
+                    at = number.to_bytes(8, "big", signed=True)
+                    router.send_multipart((client, b"", *topic, at, kept[number]))
 
     server = threading.Thread(target=serve)
     server.start()
-    with listening(Source(endpoint, replay)) as listener:
-        listener.hear(4, lambda: send(socket, 3))
-    server.join()
+    try:
+        yield replay
+    finally:
+        over.set()
+        server.join()
+
+
+@pytest.mark.parametrize("topic", [(b"kv",), ()])
+def test_replays_of_engines_are_read_once(opens: Opens, topic: tuple[bytes, ...]) -> None:
+    """A replay with a topic, and one of older engines without, fill the gap; none comes twice."""
+    socket, endpoint = opens(zmq.PUB)
+    kept = [batch(CLEARED), *(batch(store([number])) for number in range(1, 4))]
+    with replaying(opens, kept, topic) as replay, listening(Source(endpoint, replay)) as listener:
+        listener.hear(4, lambda: send(socket, 3, kept[3]))
+        for number in (1, 2):
+            send(socket, number, kept[number])
+        send(socket, 4)
+        until(lambda: 4 in listener.numbers, listener.step)
     assert listener.numbers[:4] == [0, 1, 2, 3]
+    assert set(listener.numbers[4:]) <= {3, 4}
+    assert followed(listener.frames)[0].counts.lost == 0
+
+
+def test_another_publisher_shows_itself_by_its_replay(opens: Opens) -> None:
+    """Where numbers go on, the last batch of the one before comes otherwise, and all come anew."""
+    socket, endpoint = opens(zmq.PUB)
+    kept = [batch(CLEARED, at=2), *(batch(store([number])) for number in range(1, 5))]
+    with replaying(opens, kept) as replay, listening(Source(endpoint, replay)) as listener:
+        listener.hear(1, lambda: send(socket, 0, batch(CLEARED, store([100]))))
+        send(socket, 5, batch(store([5])))
+        until(lambda: 5 in listener.numbers, listener.step)
+    assert listener.numbers[-6:] == list(range(6))
+    follower, found = followed(listener.frames)
+    assert (follower.counts.restarts, follower.counts.lost) == (1, 0)
+    assert follower.books()[0].blocks() == {"GPU": 5}
+    assert found <= {Fault.REPEATED}
 
 
 @pytest.mark.parametrize("before", [1, 3, 6])

@@ -60,7 +60,7 @@ def test_overlap_is_the_leading_pages_by_tier() -> None:
 def test_last_token_and_other_namespaces_are_not_promised() -> None:
     """The last token is always computed; a salt is another beginning."""
     assert promised([CLEARED, PAGES], tokens=PROMPT[:-1]) == Overlap(8, 8, {"device": 8})
-    assert promised([CLEARED, PAGES], tokens=[10, 11, -12, 13, 99]) == Overlap(0, 0, {})
+    assert promised([CLEARED, PAGES], tokens=[10 + 2**32, 11, 12, 13, 99]) == Overlap(0, 0, {})
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,9 @@ def test_a_restarted_publisher_begins_anew() -> None:
     assert not faults_of(follower, 0, CLEARED, PROMPT)
     assert follower.counts.restarts == 1
     assert follower.books()[0].blocks()["GPU"] == 3
+    # That the first one sent the same batch does not make it a repeated one.
+    assert faults_of(follower, 2, CLEARED) == [Fault.LOST]
+    assert faults_of(follower, 1, PROMPT) == [Fault.OUT_OF_ORDER]
     assert faults_of(follower, 0, store([70])) == [Fault.NOT_CLEARED_FIRST]
 
 
