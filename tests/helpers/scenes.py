@@ -302,10 +302,15 @@ def refused(
 ) -> Iterator[pytest.ExceptionInfo[Refusal]]:
     """Check that the code inside is refused with this error, and changes nothing.
 
-    Not even a tick or an id is used up, although no snapshot shows these.
+    Not even a tick or an id is used up, or a byte written, although no snapshot shows these.
     """
     state = cache._state
-    before = (cache.snapshot(), state.clock, state.next_id)
+
+    def everything() -> object:
+        payloads = [dict(pool.payloads) for pool in state.pools.values()]
+        return cache.snapshot(), state.clock, state.next_id, payloads
+
+    before = everything()
     with pytest.raises(error, match=match) as info:
         yield info
-    assert (cache.snapshot(), state.clock, state.next_id) == before
+    assert everything() == before

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 from attrs import evolve
 
-from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import (
     BadArgument,
     CacheBusy,
-    CacheError,
-    OutOfSlots,
-    PrefixNotCached,
-    ReceiptSpent,
-    SlotNotHeld,
-    TransferPending,
 )
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
-from kvcanon.spec.operations import HostPayload, Receipt
 from kvcanon.spec.types import (
     CPU,
     FULL,
     GPU,
-    MAMBA,
     SWA,
-    Component,
     Counts,
     Key,
-    Medium,
     Page,
-    Slots,
 )
-from scenes import Plain, plain, refused
+from scenes import plain, refused
 
 PLAIN = CacheConfig(device_slots=Counts(8))
 HOST = CacheConfig(
@@ -44,32 +29,6 @@ HOST = CacheConfig(
     write_policy="write_through",
 )
 
-MALFORMED: dict[str, tuple[Page, ...]] = {
-    "other_page_size": ((1, 2, 3),),
-    "ragged": ((1, 2), (3,)),
-    "empty_page": ((1, 2), ()),
-    "negative_token": ((1, 2), (3, -1)),
-    "token_too_large": ((1, 2), (3, 1 << 32)),
-    "bigrams": ((1, 2), ((2, 3), (3, 4))),
-}
-
-
-@pytest.mark.parametrize("pages", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_key_is_refused(pages: tuple[Page, ...]) -> None:
-    """A key whose pages are not those of this cache is refused, and nothing changes."""
-    s = plain(evolve(PLAIN, page_size=2, host_slots=Counts(4), write_policy="write_back"), "put 12")
-    slots = s.compute("5678")
-    key = Key(pages)
-    for call in (
-        lambda: s.cache.match(key),
-        lambda: s.cache.lock(key),
-        lambda: s.cache.insert(key, 0, slots),
-        lambda: s.cache.load_back(key),
-        lambda: s.cache.insert_host(key, 0, HostPayload((bytes(8),) * len(pages))),
-    ):
-        with refused(s.cache, BadArgument, match="key"):
-            call()
-
 
 def test_malformed_bigram_key_is_refused() -> None:
     """A cache with bigram keys refuses keys of tokens or of triples."""
@@ -78,42 +37,6 @@ def test_malformed_bigram_key_is_refused() -> None:
     for pages in (((1, 2),), (((1, 2), (2, 1 << 32)),), (((1, 2), 3),), triples):
         with refused(s.cache, BadArgument, match="bigrams"):
             s.cache.match(Key(pages))
-
-
-def loading(s: Plain) -> Slots:
-    """Enqueue a load of the prompt 1, 2; returns slots for a request to insert it."""
-    s.play("fetch 12 window=2; load 12")
-    return s.compute("12")
-
-
-REFUSALS: dict[type[CacheError], Callable[[ReferenceCache, Key, Slots], object]] = {
-    BadArgument: lambda cache, key, slots: cache.insert(key, 3, slots),
-    OutOfSlots: lambda cache, _, __: cache.allocate(Counts(5)),
-    PrefixNotCached: lambda cache, _, __: cache.lock(Key(((9,),))),
-    ReceiptSpent: lambda cache, key, _: cache.unlock(Receipt(1000, key)),
-    SlotNotHeld: lambda cache, _, slots: cache.free(Slots((*slots.full, 7))),
-    TransferPending: lambda cache, key, slots: cache.insert(key, 0, slots),
-    CacheBusy: lambda cache, _, __: cache.reset(),
-}
-
-
-@pytest.mark.parametrize("error", REFUSALS)
-def test_every_refusal_leaves_all_as_it_was(error: type[CacheError]) -> None:
-    """A refused call moves no slot, counts no lock, draws no tick and emits no event."""
-    s = plain(HOST)
-    slots = loading(s)
-    with refused(s.cache, error) as info:
-        REFUSALS[error](s.cache, s.key("12"), slots)
-    assert type(info.value) is error
-    assert len(str(info.value)) > 20
-    s.cache.free(slots)
-    s.cache.flush()
-    assert s.hit("12") == 2
-
-
-def test_refusals_are_all_tried() -> None:
-    """Each refusal of the specification is provoked by a test here."""
-    assert set(REFUSALS) == set(CacheError.__subclasses__())
 
 
 # Bytes.
@@ -138,37 +61,6 @@ def test_read_and_snapshot_change_nothing() -> None:
     s.cache.read(FULL, GPU, 0)
     s.cache.read(SWA, CPU, 7)
     assert s.cache.snapshot() == before
-
-
-@pytest.mark.parametrize(
-    ("component", "medium", "slot"),
-    [
-        (FULL, GPU, 8),
-        (FULL, GPU, -1),
-        (SWA, CPU, 8),
-        (MAMBA, GPU, 0),
-        (FULL, Medium.DISK, 0),
-    ],
-)
-def test_read_where_no_slot_is_is_refused(component: Component, medium: Medium, slot: int) -> None:
-    """A read of a slot outside the pools is refused."""
-    s = plain(HOST)
-    with refused(s.cache, BadArgument, match="slot"):
-        s.cache.read(component, medium, slot)
-
-
-def test_write_to_what_is_not_held_is_refused() -> None:
-    """A write to a slot of the tree, a free slot or no slot is refused."""
-    s = plain(HOST, "put 12")
-    (mine,) = s.cache.allocate(Counts(1)).full
-    in_tree = s.slots("12")[0] or 0
-    for component, slot in ((FULL, in_tree), (FULL, 7), (FULL, 8), (FULL, -1), (SWA, mine)):
-        before = {at: s.cache.read(FULL, GPU, at) for at in range(8)}
-        with refused(s.cache, SlotNotHeld):
-            s.cache.write(component, slot, b"8 bytes.")
-        assert {at: s.cache.read(FULL, GPU, at) for at in range(8)} == before
-    with refused(s.cache, SlotNotHeld):
-        s.cache.write(MAMBA, 0, b"8 bytes.")
 
 
 def test_write_of_another_size_is_refused() -> None:

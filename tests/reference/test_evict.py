@@ -6,9 +6,8 @@ import pytest
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Component, Counts, EvictionPolicy
-from scenes import plain, refused
+from scenes import plain
 
 PLAIN = CacheConfig(device_slots=Counts(16))
 WINDOW = CacheConfig(window_tokens=2, device_slots=Counts(16, 16))
@@ -82,16 +81,6 @@ def test_evict_counts_what_another_component_freed_on_its_way() -> None:
     s = plain(WINDOW, "put 12; put 34; put 56")
     assert s.evict(full=1, swa=2) == Counts(2, 2)
     assert s.evict(full=1, swa=3) == Counts(4, 4)
-
-
-def test_evict_of_a_negative_count_is_refused() -> None:
-    """A negative count is refused."""
-    s = plain(BOTH, "put 12")
-    for counts in (Counts(-1), Counts(1, -1), Counts(1, 1, -1)):
-        with refused(s.cache, BadArgument):
-            s.cache.evict(counts)
-        with refused(s.cache, BadArgument):
-            s.cache.evict_host(counts)
 
 
 # Window data and mamba states.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, PrefixNotCached
+from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Key
 from scenes import Plain, plain, refused
@@ -180,34 +180,6 @@ def test_host_insert_of_the_empty_key_changes_nothing() -> None:
 # Refusals.
 
 
-def test_host_insert_without_a_host_tier_is_refused() -> None:
-    """A cache without a host tier refuses a host insert."""
-    s = plain(CacheConfig())
-    with refused(s.cache, BadArgument, match="host tier"):
-        s.fetch("12")
-
-
-def test_host_insert_of_a_payload_that_does_not_fit_is_refused() -> None:
-    """Too few pages, too many, or pages of another size are refused."""
-    s = plain(BOTH)
-    key, data = s.key("123"), b"8 bytes."
-    for start, payload in (
-        (0, HostPayload((data,) * 2)),
-        (1, HostPayload((data,) * 3)),
-        (-1, HostPayload((data,) * 4)),
-        (4, HostPayload()),
-        (0, HostPayload((data,) * 3, (data,) * 4)),
-        (0, HostPayload((data,) * 3, (), (data,) * 2)),
-        (0, HostPayload((data, data, b"short"))),
-        (0, HostPayload((data,) * 3, (b"short",))),
-        (0, HostPayload((data,) * 3, (), (b"longer than a slot",))),
-    ):
-        with refused(s.cache, BadArgument):
-            s.cache.insert_host(key, start, payload)
-    with refused(s.cache, BadArgument, match="lacks"):
-        s.cache.insert_host(Key(()), 0, HostPayload(mamba=(data,)))
-
-
 def test_host_insert_of_a_component_that_is_not_there_is_refused() -> None:
     """A payload for a component that the model lacks is refused."""
     s = plain(FULL_ONLY)
@@ -215,11 +187,3 @@ def test_host_insert_of_a_component_that_is_not_there_is_refused() -> None:
     for payload in (HostPayload((data,), (data,)), HostPayload((data,), (), (data,))):
         with refused(s.cache, BadArgument, match="component"):
             s.cache.insert_host(key, 0, payload)
-
-
-def test_host_insert_after_pages_that_are_not_there_is_refused() -> None:
-    """A host insert after pages that are not in the tree is refused."""
-    s = plain(FULL_ONLY, "fetch 12")
-    with refused(s.cache, PrefixNotCached) as info:
-        s.fetch("1234", start=3)
-    assert (info.value.asked_pages, info.value.cached_pages) == (3, 2)

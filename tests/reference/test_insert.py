@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, PrefixNotCached, SlotNotHeld, TransferPending
+from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld, TransferPending
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.types import CPU, FULL, MAMBA, SWA, Counts, Key, Slots
 from scenes import Plain, plain, refused
@@ -231,63 +231,6 @@ def test_insert_says_how_many_pages_the_host_had_no_room_for() -> None:
 
 
 # Refusals.
-
-
-def test_insert_of_slots_that_do_not_fit_the_key_is_refused() -> None:
-    """Too few slots, too many, or slots from a page that the key lacks are refused."""
-    s = plain(BOTH, "put 12")
-    key = s.key("1234")
-    slots = s.cache.allocate(Counts(4, 4, 2))
-    full, swa, mamba = slots.full, slots.swa, slots.mamba[:1]
-    for start, wrong in (
-        (-1, slots),
-        (5, Slots()),
-        (0, Slots(full[1:], swa[1:], mamba)),
-        (1, Slots(full, swa, mamba)),
-        (0, slots),
-    ):
-        with refused(s.cache, BadArgument):
-            s.cache.insert(key, start, wrong)
-    with refused(s.cache, BadArgument, match="more slots than pages"):
-        s.cache.insert(key, 4, Slots(swa=swa))
-    with refused(s.cache, BadArgument, match="not empty"):
-        s.cache.insert(Key(()), 0, Slots(mamba=mamba))
-    for counted_pages in (-1, 5):
-        with refused(s.cache, BadArgument, match="counted_pages"):
-            s.cache.insert(key, 0, Slots(full, swa), counted_pages=counted_pages)
-
-
-def test_insert_of_slots_that_are_not_held_is_refused() -> None:
-    """Slots that are free, in the tree, or given twice are refused."""
-    s = plain(PLAIN, "put 1")
-    key = s.key("78")
-    (mine,) = s.cache.allocate(Counts(1)).full
-    in_tree = s.slots("1")[0] or 0
-    for foreign in (in_tree, 15, 16, -1):
-        with refused(s.cache, SlotNotHeld):
-            s.cache.insert(key, 0, Slots(full=(mine, foreign)))
-    with refused(s.cache, BadArgument, match="twice"):
-        s.cache.insert(key, 0, Slots(full=(mine, mine)))
-    with refused(s.cache, BadArgument, match="no component"):
-        s.cache.insert(key.prefix(1), 0, Slots(full=(mine,), mamba=(0,)))
-    with refused(s.cache, BadArgument, match="no component"):
-        s.cache.insert(key.prefix(1), 0, Slots(full=(mine,), swa=(0,)))
-
-
-def test_insert_of_window_slots_of_other_pages_is_refused() -> None:
-    """Window slots that are not those paired with the full slots are refused."""
-    s = plain(WINDOW)
-    key = s.key("12")
-    slots = s.cache.allocate(Counts(2, 2))
-    other = s.cache.allocate(Counts(2))
-    for wrong in (
-        Slots(slots.full, slots.swa[::-1]),
-        Slots(slots.full, slots.swa[1:]),
-        Slots(slots.full),
-        Slots(other.full, slots.swa),
-    ):
-        with refused(s.cache, BadArgument, match="paired"):
-            s.cache.insert(key, 0, wrong)
 
 
 def test_insert_after_pages_that_are_not_there_is_refused() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, PrefixNotCached
 from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Key, Slots
-from scenes import plain, refused
+from scenes import plain
 
 FULL_ONLY = CacheConfig(device_slots=Counts(8), host_slots=Counts(16), write_policy="write_through")
 WINDOW = evolve(FULL_ONLY, window_tokens=2, device_slots=Counts(8, 8), host_slots=Counts(16, 16))
@@ -177,21 +176,3 @@ def test_load_under_write_back_copies_what_makes_room() -> None:
     s.check_bytes("89")
     s.play("load 12; flush")
     s.check_bytes("12")
-
-
-# Refusals.
-
-
-def test_load_of_what_is_not_there_is_refused() -> None:
-    """A load of a prefix that is not in the tree as a whole is refused."""
-    s = plain(FULL_ONLY, "fetch 12")
-    with refused(s.cache, PrefixNotCached) as info:
-        s.load("123")
-    assert (info.value.asked_pages, info.value.cached_pages) == (3, 2)
-
-
-def test_load_with_a_negative_quota_is_refused() -> None:
-    """A negative quota is refused."""
-    s = plain(FULL_ONLY, "fetch 12")
-    with refused(s.cache, BadArgument, match="quota_pages"):
-        s.load("12", -1)

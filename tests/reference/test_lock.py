@@ -6,8 +6,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import CacheBusy, PrefixNotCached, ReceiptSpent
-from kvcanon.spec.operations import Receipt
+from kvcanon.spec.errors import CacheBusy, ReceiptSpent
 from kvcanon.spec.types import FULL, MAMBA, SWA, Counts, Key
 from scenes import plain, refused
 
@@ -54,14 +53,6 @@ def test_lock_inside_a_node_cuts_it() -> None:
     assert s.ends("1234") == [2, 4]
     assert s.refs("1234", FULL) == "1100"
     assert s.cache.evict(ALL).freed == Counts(full=2)
-
-
-def test_lock_of_what_is_not_there_is_refused() -> None:
-    """A lock of a prefix that is not in the tree as a whole is refused, and cuts nothing."""
-    s = plain(BOTH, "put 123")
-    for tokens in ([9], [1, 2, 9], [1, 2, 3, 4]):
-        with refused(s.cache, PrefixNotCached):
-            s.lock(tokens)
 
 
 def test_locked_data_stays_on_both_media() -> None:
@@ -135,36 +126,6 @@ def test_unlock_after_an_early_release_gives_back_the_rest() -> None:
         s.cache.unlock_window(early)
     s.cache.unlock(other)
     assert s.cache.evict(ALL).freed == Counts(4, 4, 1)
-
-
-def test_unlock_twice_is_refused() -> None:
-    """A second release of a receipt is refused."""
-    s = plain(WINDOW, "put 12")
-    first, second = s.lock("12"), s.lock("12")
-    s.cache.unlock(first)
-    with refused(s.cache, ReceiptSpent):
-        s.cache.unlock(first)
-    s.cache.unlock(second)
-
-
-def test_unlock_of_a_receipt_that_was_never_given_is_refused() -> None:
-    """A made-up receipt, or that of a copy in flight, is refused."""
-    s = plain(HOST, "put 12")
-    (held,) = s.cache.snapshot().holds
-    assert held.transfer_id is not None
-    receipt = s.lock("12")
-    key = s.key("12")
-    made_up = (
-        Receipt(held.receipt_id, key),
-        Receipt(receipt.receipt_id + 1000, key),
-        Receipt(receipt.receipt_id, key.prefix(1)),
-    )
-    for each in made_up:
-        with refused(s.cache, ReceiptSpent):
-            s.cache.unlock(each)
-        with refused(s.cache, ReceiptSpent):
-            s.cache.unlock_window(each)
-    s.cache.unlock(receipt)
 
 
 def test_lock_of_the_empty_key_holds_nothing() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
+from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Slots
 from scenes import Plain, plain, refused
 
@@ -42,30 +41,6 @@ def test_allocate_of_nothing_gives_nothing() -> None:
     """An allocation of no slots returns none."""
     s = plain(BOTH)
     assert s.cache.allocate(Counts()) == Slots()
-
-
-@pytest.mark.parametrize("counts", [Counts(9), Counts(8, 7), Counts(1, 1, 3)])
-def test_allocate_more_than_is_free_is_refused(counts: Counts) -> None:
-    """If one pool is short, the allocation is refused and no pool loses slots."""
-    s = plain(BOTH)
-    with refused(s.cache, OutOfSlots):
-        s.cache.allocate(counts)
-
-
-@pytest.mark.parametrize("counts", [Counts(-1), Counts(1, -1), Counts(1, 0, -1), Counts(1, 2)])
-def test_allocate_of_a_senseless_count_is_refused(counts: Counts) -> None:
-    """Negative counts, and window slots without pages, are refused."""
-    s = plain(BOTH)
-    with refused(s.cache, BadArgument):
-        s.cache.allocate(counts)
-
-
-@pytest.mark.parametrize("counts", [Counts(1, 1), Counts(1, 0, 1)])
-def test_allocate_of_a_component_that_is_not_there_is_refused(counts: Counts) -> None:
-    """Slots of a component that the model lacks are refused."""
-    s = plain(PLAIN)
-    with refused(s.cache, BadArgument, match="no component"):
-        s.cache.allocate(counts)
 
 
 def test_allocate_never_evicts() -> None:
@@ -104,36 +79,6 @@ def test_free_of_window_slots_ends_their_pairing() -> None:
     slots = s.cache.allocate(Counts(3, 3))
     s.cache.free(Slots(swa=slots.swa[:2]))
     assert s.cache.snapshot().swa_of_full == {slots.full[2]: slots.swa[2]}
-
-
-def test_free_of_slots_that_are_not_held_is_refused() -> None:
-    """A free of slots that no request holds is refused, and frees none of them."""
-    s = plain(BOTH, "put 12")
-    in_tree = s.slots("12")[0] or 0
-    mine = s.cache.allocate(Counts(2, 1))
-    returned = s.cache.allocate(Counts(1))
-    s.cache.free(returned)
-    for foreign in (in_tree, returned.full[0], -1, 8, 1 << 40):
-        with refused(s.cache, SlotNotHeld):
-            s.cache.free(Slots(full=(*mine.full, foreign)))
-    with refused(s.cache, SlotNotHeld):
-        s.cache.free(Slots(mine.full, mine.swa, (0,)))
-    s.cache.free(mine)
-
-
-def test_free_of_a_slot_named_twice_is_refused() -> None:
-    """A free with the same slot twice is refused."""
-    s = plain(BOTH)
-    slots = s.cache.allocate(Counts(2))
-    with refused(s.cache, BadArgument, match="twice"):
-        s.cache.free(Slots(full=(slots.full[0], slots.full[1], slots.full[0])))
-
-
-def test_free_of_a_component_that_is_not_there_is_refused() -> None:
-    """A free of slots of a component that the model lacks is refused."""
-    s = plain(PLAIN)
-    with refused(s.cache, BadArgument, match="no component"):
-        s.cache.free(Slots(swa=(0,)))
 
 
 def test_slot_that_comes_back_holds_no_bytes_of_its_last_owner() -> None:

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.protocol.adapter import CopyControl
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec import operations as op
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Limit, Profile
@@ -25,10 +26,23 @@ from kvcanon.spec.errors import (
 from kvcanon.spec.refusals import REFUSALS, cells
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Completion
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, Slots, make_key
+from kvcanon.spec.types import (
+    CPU,
+    FULL,
+    GPU,
+    MAMBA,
+    SWA,
+    Counts,
+    Key,
+    Medium,
+    Page,
+    ReceiptId,
+    Slots,
+    make_key,
+)
 from kvcanon.spec.views import Step
 from paths import DOCS
-from scenes import BOTH_CACHES, judged
+from scenes import BOTH_CACHES, judged, plain, refused
 from states.judging import ask, step
 
 CONFIG = CacheConfig(
@@ -43,8 +57,8 @@ LAWS_OF_REFUSALS = ("REFUSE-1", "REFUSE-2", "REFUSE-3")
 
 WARM, COMING, NEW = (make_key(tokens, 1) for tokens in ([7, 8], [1, 2, 3], [4, 5]))
 """What is on the device, what is being loaded, and what is nowhere."""
-WIDE = make_key([7, 8], 2)
-PAIRS = make_key([7, 8, 9], 1, bigram=True)
+EMPTY, INSIDE = NEW.prefix(0), WARM.prefix(1)
+"""No page, and a key that ends inside a node."""
 BYTES = bytes(8)
 
 
@@ -56,6 +70,12 @@ class World:
     copies: CopyControl
     held: Slots
     """Two pages of a request, with a state."""
+    bare: Slots
+    """Two pages of it without window data."""
+    there: Slots
+    """The slots of `WARM`."""
+    copying: ReceiptId
+    """The receipt of the load in flight."""
     open_receipt: op.Receipt
     spent: op.Receipt
 
@@ -71,12 +91,16 @@ class World:
 
 def world(name: str) -> World:
     """`WARM` is on the device, `COMING` is being loaded, and a request holds slots."""
-    s = judged(name, CONFIG, "put 123; flush; evict full=3; put 78; flush")
+    s = plain(CONFIG) if name == "plain" else judged(name, CONFIG)
+    s.play("put 123; flush; evict full=3; put 78; flush")
     spent = s.lock("78")
     s.cache.unlock(spent)
     opened = s.lock("78")
     s.load("123")
-    return World(s.cache, s.copies, s.cache.allocate(Counts(2, 2, 1)), opened, spent)
+    (copying,) = [hold for hold in s.cache.snapshot().holds if hold.transfer_id is not None]
+    held, bare = s.cache.allocate(Counts(2, 2, 1)), s.cache.allocate(Counts(2))
+    there = s.cache.match(WARM).slots
+    return World(s.cache, s.copies, held, bare, there, copying.receipt_id, opened, spent)
 
 
 def call(cache: Cache, asked: op.Operation) -> object:
@@ -88,15 +112,19 @@ def call(cache: Cache, asked: op.Operation) -> object:
 Asked = Callable[[World], op.Operation]
 
 
+def always(asked: op.Operation) -> Asked:
+    """A call that needs nothing of the world."""
+    return lambda _: asked
+
+
 def insert(start: int = 0, counted: int = 0, **slots: tuple[int, ...]) -> Asked:
     """An insert of `NEW` with the slots that the request holds, or others."""
     return lambda w: op.Insert(NEW, start, evolve(w.held, **slots), counted)
 
 
-def fetch(start: int = 0, *, full: int = 2, swa: int = 0, size: int = 8) -> Asked:
-    """A host insert of `NEW` with so many pages, and slots of so many bytes."""
-    payload = op.HostPayload((bytes(size),) * full, (bytes(size),) * swa)
-    return lambda _: op.InsertHost(NEW, start, payload)
+def payload(*data: tuple[bytes, ...], start: int = 0, key: Key | None = None) -> Asked:
+    """A host insert of `NEW`, or of another key, with these bytes."""
+    return always(op.InsertHost(NEW if key is None else key, start, op.HostPayload(*data)))
 
 
 def settle(*oks: int) -> Asked:
@@ -110,53 +138,113 @@ def settle(*oks: int) -> Asked:
     return asked
 
 
-REFUSED: list[tuple[type[CacheError], Asked]] = [
-    (BadArgument, lambda _: op.Match(WIDE)),
-    (BadArgument, lambda _: op.Match(PAIRS)),
-    (BadArgument, lambda _: op.Lock(WIDE)),
-    (PrefixNotCached, lambda _: op.Lock(NEW)),
-    (ReceiptSpent, lambda w: op.Unlock(w.spent)),
-    (ReceiptSpent, lambda w: op.Unlock(evolve(w.open_receipt, key=COMING))),
-    (ReceiptSpent, lambda w: op.UnlockWindow(w.spent)),
-    (BadArgument, lambda _: op.Allocate(Counts(-1))),
-    (BadArgument, lambda _: op.Allocate(Counts(1, 2))),
-    (OutOfSlots, lambda _: op.Allocate(Counts(12))),
-    (OutOfSlots, lambda _: op.Allocate(Counts(mamba=5))),
-    (BadArgument, lambda w: op.Free(Slots(w.held.full[:1] * 2))),
-    (SlotNotHeld, lambda w: op.Free(Slots((*w.held.full, 11)))),
-    (BadArgument, insert(start=-1)),
-    (BadArgument, insert(start=3)),
-    (BadArgument, insert(counted=3)),
-    (BadArgument, insert(full=())),
-    (BadArgument, insert(mamba=(0, 1))),
-    (BadArgument, insert(swa=())),
-    (BadArgument, lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[::-1]))),
-    (BadArgument, lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[:1] * 2))),
-    (BadArgument, lambda w: op.Insert(WIDE, 0, Slots(w.held.full[:1], w.held.swa[:1]))),
-    (SlotNotHeld, insert(mamba=(4,))),
-    (PrefixNotCached, lambda _: op.Insert(NEW, 2, Slots())),
-    (TransferPending, lambda w: op.Insert(COMING.prefix(2), 0, w.held)),
-    (BadArgument, lambda _: op.Evict(Counts(-1))),
-    (BadArgument, lambda _: op.EvictHost(Counts(swa=-1))),
-    (BadArgument, lambda _: op.LoadBack(WARM, -1)),
-    (BadArgument, lambda _: op.LoadBack(WIDE)),
-    (PrefixNotCached, lambda _: op.LoadBack(NEW)),
-    (BadArgument, fetch(start=3)),
-    (BadArgument, fetch(full=1)),
-    (BadArgument, fetch(swa=3)),
-    (BadArgument, fetch(size=7)),
-    (BadArgument, lambda _: op.InsertHost(WIDE, 0, op.HostPayload((BYTES,)))),
-    (PrefixNotCached, fetch(start=1, full=1)),
-    (BadArgument, lambda _: op.Settle((Completion(999, ok=True),))),
-    (BadArgument, settle(1, 1)),
-    (CacheBusy, lambda _: op.Reset()),
-    (BadArgument, lambda w: op.Write(FULL, w.held.full[0], BYTES[1:])),
-    (SlotNotHeld, lambda w: op.Write(FULL, 11, BYTES)),
-    (SlotNotHeld, lambda w: op.Write(MAMBA, 4, BYTES)),
-    (BadArgument, lambda _: op.Read(FULL, CPU, 8)),
-    (BadArgument, lambda _: op.Read(SWA, GPU, -1)),
+def with_key(key: Key) -> list[Asked]:
+    """The calls that take a key."""
+    return [
+        always(op.Match(key)),
+        always(op.Lock(key)),
+        always(op.LoadBack(key)),
+        lambda w: op.Insert(key, 0, w.held),
+        payload((BYTES,) * len(key), key=key),
+    ]
+
+
+def release(of: Callable[[World], op.Receipt]) -> list[Asked]:
+    """Both releases of a receipt."""
+    return [lambda w: op.Unlock(of(w)), lambda w: op.UnlockWindow(of(w))]
+
+
+MALFORMED: list[tuple[Page, ...]] = [
+    ((7, 8),),
+    ((7,), (8, 9)),
+    ((7,), ()),
+    ((7,), (-1,)),
+    ((7,), (1 << 32,)),
+    (((7, 8),), ((8, 9),)),
 ]
-"""Calls for whose refusal a ground stands in the world, each with its error."""
+"""Pages that are not of one token each."""
+FOREIGN = (11, 12, -1, 1 << 40)
+"""Slots that are free, or that there are not."""
+NEGATIVE = (Counts(-1), Counts(1, -1), Counts(1, 0, -1))
+SHORT, LONG = BYTES[1:], bytes(9)
+
+REFUSED: list[tuple[type[CacheError], str, Asked]] = [
+    *[(BadArgument, "key", asked) for pages in MALFORMED for asked in with_key(Key(pages))],
+    (PrefixNotCached, "2 pages .* 0 are", always(op.Lock(NEW))),
+    (PrefixNotCached, "3 pages .* 2 are", always(op.Lock(make_key([7, 8, 9], 1)))),
+    (PrefixNotCached, "2 pages .* 1 are", always(op.Lock(make_key([7, 9], 1)))),
+    *[(ReceiptSpent, "", asked) for asked in release(lambda w: w.spent)],
+    *[(ReceiptSpent, "", asked) for asked in release(lambda w: evolve(w.open_receipt, key=COMING))],
+    *[(ReceiptSpent, "", asked) for asked in release(lambda w: evolve(w.open_receipt, key=INSIDE))],
+    *[(ReceiptSpent, "", asked) for asked in release(lambda w: op.Receipt(w.copying, WARM))],
+    *[(ReceiptSpent, "", asked) for asked in release(lambda w: op.Receipt(9999, WARM))],
+    *[(BadArgument, "slots asked", always(op.Allocate(each))) for each in NEGATIVE],
+    (BadArgument, "slots asked", always(op.Allocate(Counts(1, 2)))),
+    (OutOfSlots, "4 slots asked, 3 free", always(op.Allocate(Counts(4)))),
+    (OutOfSlots, "", always(op.Allocate(Counts(mamba=5)))),
+    (BadArgument, "twice", lambda w: op.Free(Slots(w.held.full[:1] * 2))),
+    (SlotNotHeld, "", lambda w: op.Free(Slots((*w.held.full, w.there.full[0])))),
+    (SlotNotHeld, "", lambda w: op.Free(evolve(w.held, mamba=w.there.mamba))),
+    *[
+        (SlotNotHeld, "", lambda w, each=each: op.Free(Slots((*w.held.full, each))))
+        for each in FOREIGN
+    ],
+    (BadArgument, "start_pages", insert(start=-1)),
+    (BadArgument, "start_pages", insert(start=3)),
+    (BadArgument, "counted_pages", insert(counted=3)),
+    (BadArgument, "counted_pages", insert(counted=-1)),
+    (BadArgument, "", insert(full=())),
+    (BadArgument, "", insert(start=1)),
+    (BadArgument, "", insert(mamba=(0, 1))),
+    (BadArgument, "more slots than pages", lambda w: op.Insert(NEW, 2, Slots(swa=w.held.swa))),
+    (BadArgument, "not empty", lambda w: op.Insert(EMPTY, 0, Slots(mamba=w.held.mamba))),
+    (BadArgument, "paired", insert(swa=())),
+    (BadArgument, "paired", lambda w: op.Insert(NEW, 0, evolve(w.held, swa=w.held.swa[1:]))),
+    (BadArgument, "paired", lambda w: op.Insert(NEW, 0, evolve(w.held, swa=w.held.swa[::-1]))),
+    (BadArgument, "paired", lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[::-1]))),
+    (BadArgument, "paired", lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.bare.full))),
+    (BadArgument, "twice", lambda w: op.Insert(NEW, 0, evolve(w.held, full=w.held.full[:1] * 2))),
+    *[
+        (SlotNotHeld, "", lambda w, n=n: op.Insert(NEW, 0, Slots((w.bare.full[0], n))))
+        for n in FOREIGN
+    ],
+    (SlotNotHeld, "", lambda w: op.Insert(NEW, 0, Slots((w.bare.full[0], w.there.full[0])))),
+    (SlotNotHeld, "", insert(mamba=(4,))),
+    (PrefixNotCached, "2 pages .* 0 are", always(op.Insert(NEW, 2, Slots()))),
+    (PrefixNotCached, "2 pages .* 1 are", always(op.Insert(make_key([7, 9], 1), 2, Slots()))),
+    (TransferPending, "", lambda w: op.Insert(COMING.prefix(2), 0, w.held)),
+    *[(BadArgument, "", always(op.Evict(each))) for each in NEGATIVE],
+    *[(BadArgument, "", always(op.EvictHost(each))) for each in NEGATIVE],
+    (BadArgument, "quota_pages", always(op.LoadBack(WARM, -1))),
+    (PrefixNotCached, "2 pages .* 0 are", always(op.LoadBack(NEW))),
+    (PrefixNotCached, "3 pages .* 2 are", always(op.LoadBack(make_key([7, 8, 9], 1)))),
+    (BadArgument, "start_pages", payload((BYTES,) * 3, start=-1)),
+    (BadArgument, "start_pages", payload((BYTES,) * 2, start=3)),
+    (BadArgument, "", payload((BYTES,))),
+    (BadArgument, "", payload((BYTES,) * 2, start=1)),
+    (BadArgument, "", payload((BYTES,) * 2, (BYTES,) * 3)),
+    (BadArgument, "", payload((BYTES,) * 2, (), (BYTES,) * 2)),
+    *[(BadArgument, "", payload((BYTES, wrong))) for wrong in (SHORT, LONG)],
+    (BadArgument, "", payload((BYTES,) * 2, (SHORT,))),
+    (BadArgument, "", payload((BYTES,) * 2, (), (LONG,))),
+    (BadArgument, "lacks", payload((), (), (BYTES,), key=EMPTY)),
+    (PrefixNotCached, "1 pages .* 0 are", payload((BYTES,), start=1)),
+    (BadArgument, "", always(op.Settle((Completion(999, ok=True),)))),
+    (BadArgument, "", settle(1, 1)),
+    (CacheBusy, "", always(op.Reset())),
+    *[
+        (BadArgument, "data", lambda w, data=data: op.Write(FULL, w.held.full[0], data))
+        for data in (SHORT, LONG, b"")
+    ],
+    *[(SlotNotHeld, "", always(op.Write(FULL, slot, BYTES))) for slot in FOREIGN],
+    (SlotNotHeld, "", lambda w: op.Write(FULL, w.there.full[0], BYTES)),
+    (SlotNotHeld, "", lambda w: op.Write(SWA, w.there.swa[0], BYTES)),
+    (SlotNotHeld, "", always(op.Write(MAMBA, 4, BYTES))),
+    *[(BadArgument, "slot", always(op.Read(FULL, medium, 12))) for medium in (GPU, CPU)],
+    (BadArgument, "slot", always(op.Read(SWA, GPU, -1))),
+    (BadArgument, "slot", always(op.Read(FULL, Medium.DISK, 0))),
+]
+"""Calls for whose refusal a ground stands in the world, each with its error, and what it says."""
 
 
 def coming_later(w: World) -> op.Operation:
@@ -178,7 +266,7 @@ SERVED: list[Asked] = [
     lambda w: op.Unlock(w.open_receipt),
     lambda w: op.UnlockWindow(w.open_receipt),
     lambda _: op.Allocate(Counts()),
-    lambda _: op.Allocate(Counts(5, 5, 1)),
+    lambda _: op.Allocate(Counts(3, 3, 1)),
     lambda w: op.Free(w.held),
     insert(),
     coming_later,
@@ -186,7 +274,7 @@ SERVED: list[Asked] = [
     lambda _: op.EvictHost(Counts(99)),
     lambda _: op.LoadBack(COMING, 0),
     lambda _: op.LoadBack(WARM),
-    fetch(),
+    payload((BYTES,) * 2),
     lambda _: op.InsertHost(COMING, 3, op.HostPayload()),
     lambda _: op.Settle(()),
     reset_at_rest,
@@ -204,7 +292,7 @@ def of_refusals(told: Step) -> list[str]:
 def test_every_cell_of_the_table_is_tried() -> None:
     """Every ground of the table is tried."""
     w = world("reference")
-    tried = {(type(asked(w)), error) for error, asked in REFUSED}
+    tried = {(type(asked(w)), error) for error, _, asked in REFUSED}
     assert tried | {(op.LoadBack, TransferPending)} == {
         (operation, error) for operation, row in REFUSALS.items() for error in row
     }
@@ -212,10 +300,13 @@ def test_every_cell_of_the_table_is_tried() -> None:
     assert {type(asked(world("reference"))) for asked in SERVED} == refusable
 
 
+each_refused = pytest.mark.parametrize(("error", "words", "asked"), REFUSED)
+
+
 @pytest.mark.parametrize("name", BOTH_CACHES)
-@pytest.mark.parametrize(("error", "asked"), REFUSED)
+@each_refused
 def test_a_call_is_refused_where_a_ground_stands(
-    name: str, error: type[CacheError], asked: Asked
+    name: str, error: type[CacheError], words: str, asked: Asked
 ) -> None:
     """A call is refused where a ground stands; the laws hold, and report it if it is served."""
     w = world(name)
@@ -226,6 +317,21 @@ def test_a_call_is_refused_where_a_ground_stands(
     assert of_refusals(step(before, operation, before, op.Refused(raised.value))) == []
     said = of_refusals(step(before, operation, before))
     assert any(f"must be refused with {error.__name__}: " in text for text in said)
+
+
+@each_refused
+def test_a_refused_call_leaves_all_as_it_was(
+    error: type[CacheError], words: str, asked: Asked
+) -> None:
+    """On the plain cache it draws no tick either, and it says what was wrong."""
+    w = world("plain")
+    operation = asked(w)
+    assert isinstance(w.cache, ReferenceCache)
+    with refused(w.cache, error, match=words or None) as info:
+        call(w.cache, operation)
+    assert type(info.value) is error
+    assert len(str(info.value)) > 20
+    w.cache.free(w.held)
 
 
 @pytest.mark.parametrize("name", BOTH_CACHES)
@@ -256,7 +362,10 @@ def test_what_the_cache_has_not_is_refused() -> None:
         op.Allocate(Counts(1, 1)),
         op.Allocate(Counts(mamba=1)),
         op.Free(Slots((slot,), mamba=(0,))),
+        op.Free(Slots(swa=(0,))),
         op.Insert(NEW.prefix(1), 0, Slots((slot,), mamba=(0,))),
+        op.Insert(NEW.prefix(1), 0, Slots((slot,), swa=(0,))),
+        op.Read(MAMBA, GPU, 0),
         op.InsertHost(NEW, 0, op.HostPayload((BYTES,) * 2)),
     ):
         with pytest.raises(BadArgument) as raised:
@@ -275,8 +384,6 @@ def limited(limit: Limit) -> tuple[Snapshot, World]:
     return evolve(w.cache.snapshot(), profile=Profile(limits=frozenset({limit}))), w
 
 
-INSIDE = WARM.prefix(1)
-"""A key that ends inside a node."""
 AT_LIMITS: list[tuple[Limit, type[CacheError], Asked]] = [
     (Limit.NODE_HANDLES, BadArgument, lambda _: op.Lock(INSIDE)),
     (Limit.NODE_HANDLES, BadArgument, lambda _: op.LoadBack(INSIDE)),
