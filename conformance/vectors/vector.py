@@ -20,7 +20,9 @@ from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import RANKS, Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.vectors.script import Script, call_to_json, script_from_json
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, Need
 
@@ -40,6 +42,8 @@ FIELDS = (
 
 FOLDER = Path(__file__).with_name("cases")
 """The folder of vectors, one per file; the file name is the vector's id."""
+PLAIN = Adapter("reference", ReferenceCache)
+"""The plain cache, whose answers the vectors have."""
 
 
 class VectorLevel(StrEnum):

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.replay.workloads.shared_prefixes import SharedPrefixes
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.drivers.sglang_engine import OURS, EngineDriver
 from kvcanon.lab.bench.engine_memory import measure_memory
 from kvcanon.lab.bench.engine_speed import measure_speed
 from kvcanon.lab.bench.engine_stalls import measure_stalls
 from kvcanon.lab.bench.server_contest import ServerLoad, measure_servers
+from kvcanon.lab.bench.shared_prefixes import SharedPrefixes
 from kvcanon.lab.servers.server_environment import make_servers
 
 Options = Mapping[str, str]

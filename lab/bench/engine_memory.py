@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from attrs import asdict, evolve, frozen
 
-from kvcanon.conformance.replay.workloads.shared_prefixes import SharedPrefixes
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import StepTimes
 from kvcanon.lab.bench.drivers.sglang import make_allocator
 from kvcanon.lab.bench.drivers.sglang_engine import EngineDriver
 from kvcanon.lab.bench.memory import resident_bytes
+from kvcanon.lab.bench.shared_prefixes import SharedPrefixes
 
 BATCH = 64
 """Requests that share their first texts."""

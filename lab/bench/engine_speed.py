@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from attrs import asdict, frozen
 
-from kvcanon.conformance.replay.workloads.shared_prefixes import SharedPrefixes
 from kvcanon.lab.bench.case import BenchCell, RequestStep
 from kvcanon.lab.bench.driver import StepTimes
 from kvcanon.lab.bench.drivers.sglang_engine import FLOOR, OURS, EngineDriver
+from kvcanon.lab.bench.shared_prefixes import SharedPrefixes
 
 TURN = 16
 """Requests that a core serves before it is another's turn."""

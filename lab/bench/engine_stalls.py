@@ -15,10 +15,10 @@ from time import perf_counter_ns
 
 from attrs import asdict, frozen
 
-from kvcanon.conformance.replay.workloads.shared_prefixes import SharedPrefixes
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import StepTimes
 from kvcanon.lab.bench.drivers.sglang_engine import EngineDriver
+from kvcanon.lab.bench.shared_prefixes import SharedPrefixes
 
 ROUNDS = 2
 COLLECT = "collect"

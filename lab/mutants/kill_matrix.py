@@ -27,8 +27,7 @@ from kvcanon.conformance.check.walker import draw_case, scale_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
+from kvcanon.conformance.vectors.vector import PLAIN, Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.variants.override import overriding

@@ -11,8 +11,7 @@ from kvcanon.conformance.check.campaign import Search
 from kvcanon.conformance.check.finding import Finding
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case, scale_of
-from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS, vector_trials
 
 

@@ -25,9 +25,9 @@ from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
+    PLAIN,
     Vector,
     VectorLevel,
     read_vectors,

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
-from kvcanon.conformance.vectors.recording import PLAIN
+from kvcanon.conformance.vectors.vector import PLAIN
 from kvcanon.lab.site.badges import badges
 from kvcanon.lab.site.map_picture import draw_map
 from kvcanon.lab.site.tree_picture import draw_state

@@ -19,8 +19,7 @@ from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
-from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import Vector
+from kvcanon.conformance.vectors.vector import PLAIN, Vector
 from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache

@@ -13,9 +13,9 @@ from attrs import asdict
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.recording import record_script
 from kvcanon.conformance.vectors.script import Script, marked, play_script
 from kvcanon.lab.variants.registry import VARIATIONS
+from kvcanon.lab.variants.script_recorder import record_script
 from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
 from kvcanon.spec.config import CANON, CacheConfig
 

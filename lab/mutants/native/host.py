@@ -23,8 +23,7 @@ from kvcanon.conformance.check.campaign import Search
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
 from kvcanon.conformance.workers.lifetime import end_with
 from kvcanon.lab.mutants.detection import verdict_of
 from kvcanon.lab.mutants.looks import (

@@ -10,7 +10,7 @@ import pytest
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import make_subject
-from kvcanon.conformance.vectors.recording import PLAIN
+from kvcanon.conformance.vectors.vector import PLAIN
 from kvcanon.lab.mutants.detection import Sight
 from kvcanon.lab.mutants.finder import all_places
 from kvcanon.lab.mutants.judge import Budget, judge

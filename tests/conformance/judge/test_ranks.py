@@ -19,8 +19,7 @@ from kvcanon.conformance.judge.lockstep import Lockstep
 from kvcanon.conformance.judge.ranks import RankCopies, make_ranks
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.script import script_of
-from kvcanon.conformance.vectors.recording import PLAIN
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
 from kvcanon.lab.mutants.planted.ranks import ranks_settle_what_ended_here
 from kvcanon.lab.variants.override import overriding
 from kvcanon.optimized.cache import OptimizedCache

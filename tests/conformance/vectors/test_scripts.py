@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.calls import CALLS
-from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.script import (
     Script,
     ScriptCall,
@@ -21,7 +20,7 @@ from kvcanon.conformance.vectors.script import (
     script_from_json,
     with_numbers,
 )
-from kvcanon.conformance.vectors.vector import FOLDER, Vector, VectorLevel, read_vectors
+from kvcanon.conformance.vectors.vector import FOLDER, PLAIN, Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.kill_matrix import mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of

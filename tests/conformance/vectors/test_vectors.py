@@ -20,9 +20,9 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.vectors import vector
-from kvcanon.conformance.vectors.recording import PLAIN
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
+    PLAIN,
     Vector,
     VectorLevel,
     read_vectors,

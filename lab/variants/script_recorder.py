@@ -13,12 +13,12 @@ from typing import cast
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.protocol.adapter import Adapter, CopyControl, make_subject
+from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
 from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.vectors.names import ScriptNames, slot_owners
 from kvcanon.conformance.vectors.script import Json, Script, ScriptCall
-from kvcanon.reference import ReferenceCache
+from kvcanon.conformance.vectors.vector import PLAIN
+from kvcanon.lab.variants.script_names import ScriptNames, slot_owners
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
     BadArgument,
@@ -31,8 +31,6 @@ from kvcanon.spec.operations import Matched, Operation, Read, TakeEvents, Write,
 from kvcanon.spec.types import GPU, Component, Slot, TransferId
 from kvcanon.spec.views import PageNumbers
 
-PLAIN = Adapter("reference", ReferenceCache)
-
 _BY_KIND_ONLY = (BadArgument, ReceiptSpent, SlotNotHeld, TransferPending)
 """Refusals whose fields differ between caches: texts, or numbers that the cache chooses."""
 
@@ -40,7 +38,7 @@ _BY_KIND_ONLY = (BadArgument, ReceiptSpent, SlotNotHeld, TransferPending)
 def record_script(case: Case) -> Script:
     """Record the calls of a case and the plain cache's answers, without marks."""
     subject = make_subject(PLAIN, case.config)
-    assert subject.copies is not None  # noqa: S101  # The plain cache takes an engine.
+    assert subject.copies is not None  # The plain cache takes an engine.
     cache = ScriptRecorder(subject.cache, subject.copies)
     client = Client(cache, subject.can, CopyRecorder(cache), Stamps(case.config.slot_bytes))
     for action in case.actions:

@@ -85,7 +85,7 @@ class ScriptNames:
 
     def _key(self, value: dict[str, object]) -> str:
         namespace = value.get("namespace") or {}
-        assert isinstance(namespace, dict)  # noqa: S101  # The wire format demands it.
+        assert isinstance(namespace, dict)  # The wire format demands it.
         key = {"pages": value["pages"], "namespace": {**_NAMESPACE, **namespace}}
         text = json.dumps(key)
         name = self._name("key", text)
