@@ -71,6 +71,14 @@ def there(board: Board, component: Component = FULL, medium: Medium = GPU) -> Pa
     }
 
 
+def see(board: Board, medium: Medium = GPU) -> str:
+    """By component, the node of each page that has it on a medium; `+` is a new node."""
+    return " ".join(
+        "".join(sorted(str(n or "+") for n, _ in there(board, component, medium))) or "-"
+        for component in board.config.components
+    )
+
+
 def piece_of(board: Board, node_id: NodeId) -> Piece:
     """The last piece of a node."""
     return board.pieces[node_id][-1]
