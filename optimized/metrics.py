@@ -88,11 +88,13 @@ def _seconds(named: list[tuple[str, Stats]]) -> SummaryMetricFamily:
 # --------------------------------------------------------------------------------------------------
 
 
-def _one(value: Callable[[Stats], float]) -> Callable[[Stats], Values]:
-    def values(stats: Stats) -> Values:
-        yield (), value(stats)
+def _plain(name: str, meaning: str, field: str | None = None) -> MetricSpec:
+    """A metric without labels, which is a field of the statistics: of that name, or another."""
 
-    return values
+    def values(stats: Stats) -> Values:
+        yield (), getattr(stats, field or name)
+
+    return MetricSpec(name, meaning, values)
 
 
 def _hits(stats: Stats) -> Values:
@@ -155,65 +157,39 @@ def _staging(stats: Stats) -> Values:
 
 
 COUNTERS = (
-    MetricSpec("matches", "Matched prompts.", _one(lambda s: s.matches)),
-    MetricSpec(
-        "asked_tokens",
-        "Tokens of matched prompts, in whole pages.",
-        _one(lambda s: s.asked_tokens),
-    ),
+    _plain("matches", "Matched prompts."),
+    _plain("asked_tokens", "Tokens of matched prompts, in whole pages."),
     MetricSpec(
         "hit_tokens",
         "Prefix hits in tokens; those on the host need a load-back.",
         _hits,
         ("medium",),
     ),
-    MetricSpec("inserts", "Inserted prompts.", _one(lambda s: s.inserts)),
-    MetricSpec(
-        "inserted_tokens",
-        "Tokens whose full data the tree adopted.",
-        _one(lambda s: s.inserted_tokens),
-    ),
-    MetricSpec(
-        "duplicate_tokens",
-        "Tokens whose full data was computed again though it was cached.",
-        _one(lambda s: s.duplicate_tokens),
-    ),
+    _plain("inserts", "Inserted prompts."),
+    _plain("inserted_tokens", "Tokens whose full data the tree adopted."),
+    _plain("duplicate_tokens", "Tokens whose full data was computed again though it was cached."),
     MetricSpec(
         "evicted_slots",
         "Evicted slots: from the device by `evict` or for a load-back, or from the host.",
         _evicted,
         ("component", "cause"),
     ),
-    MetricSpec(
-        "transfers",
-        "Enqueued copies between device and host.",
-        _transfers,
-        ("direction",),
-    ),
+    MetricSpec("transfers", "Enqueued copies between device and host.", _transfers, ("direction",)),
     MetricSpec("settled_transfers", "Copies that ended, by status.", _ends, ("status",)),
     MetricSpec(
-        "transferred_bytes",
-        "Bytes copied between device and host.",
-        _moved,
-        ("direction",),
+        "transferred_bytes", "Bytes copied between device and host.", _moved, ("direction",)
     ),
-    MetricSpec(
+    _plain(
         "declined_backup_pages",
         "Pages that were not backed up, because the host had too few free slots.",
-        _one(lambda s: s.declined_backup_pages),
     ),
-    MetricSpec("events", "Emitted events, one for each page.", _one(lambda s: s.events)),
-    MetricSpec(
+    _plain("events", "Emitted events, one for each page."),
+    _plain(
         "dropped_events",
         "Events that were dropped because too many waited, one for each page.",
-        _one(lambda s: s.events_dropped),
+        "events_dropped",
     ),
-    MetricSpec(
-        "refused_calls",
-        "Refused calls, which changed nothing.",
-        _refused,
-        ("operation",),
-    ),
+    MetricSpec("refused_calls", "Refused calls, which changed nothing.", _refused, ("operation",)),
 )
 
 GAUGES = (
@@ -224,15 +200,11 @@ GAUGES = (
         ("component", "medium", "state"),
     ),
     MetricSpec("capacity_slots", "Slots of a pool.", _capacity, ("component", "medium")),
-    MetricSpec(
-        "transfers_in_flight",
-        "Copies that have not settled yet.",
-        _one(lambda s: s.transfers_in_flight),
-    ),
-    MetricSpec(
+    _plain("transfers_in_flight", "Copies that have not settled yet."),
+    _plain(
         "pending_events",
         "Events that were not taken yet, one for each run of pages.",
-        _one(lambda s: s.events_pending),
+        "events_pending",
     ),
     MetricSpec(
         "staging_bytes",
@@ -240,15 +212,7 @@ GAUGES = (
         _staging,
         ("medium",),
     ),
-    MetricSpec("nodes", "Nodes of the tree.", _one(lambda s: s.nodes)),
-    MetricSpec(
-        "receipts",
-        "Open receipts, including one for each copy in flight.",
-        _one(lambda s: s.receipts),
-    ),
-    MetricSpec(
-        "namespaces",
-        "Namespaces that have pages or events, or had a short time ago.",
-        _one(lambda s: s.namespaces),
-    ),
+    _plain("nodes", "Nodes of the tree."),
+    _plain("receipts", "Open receipts, including one for each copy in flight."),
+    _plain("namespaces", "Namespaces that have pages or events, or had a short time ago."),
 )

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kvcanon.optimized import _core, native_types
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES, three
 from kvcanon.optimized.engine_tensors import ComponentTensors
-from kvcanon.optimized.own_engine import engine_for
 from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray, StagingEngine
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.split_dict import SplitDict
 from kvcanon.optimized.stats import Stats, read_stats
+from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
@@ -37,6 +37,9 @@ from kvcanon.spec.types import (
     Namespace,
     TransferId,
 )
+
+if TYPE_CHECKING:
+    from kvcanon.optimized.cuda_engine import CudaEngine
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +76,9 @@ class PrefixCache(_core.CacheCore):
         self.pools = pools
         # An engine that was made here is closed here.
         self._owned_engine = (
-            engine_for(pools) if engine is None and pools is not None and config.host_tier else None
+            _engine_for(pools)
+            if engine is None and pools is not None and config.host_tier
+            else None
         )
         self.engine: TransferEngine | None = self._owned_engine if engine is None else engine
         self._bridge = (
@@ -389,3 +394,12 @@ class PrefixCache(_core.CacheCore):
         """Return counters and present sizes of the cache. Any thread may call this."""
         staging = self.engine.memory_bytes if isinstance(self.engine, StagingEngine) else {}
         return read_stats(self.tree, self.config, self.pools, staging)
+
+
+def _engine_for(pools: Pools) -> ThreadedEngine | CudaEngine:
+    """The engine of a cache that is given none: of threads on a CPU, of streams on a GPU."""
+    if pools.device.type == "cpu":
+        return ThreadedEngine()
+    from kvcanon.optimized.cuda_engine import CudaEngine  # noqa: PLC0415 (it needs Triton)
+
+    return CudaEngine(pools)
