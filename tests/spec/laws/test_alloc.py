@@ -181,7 +181,7 @@ COUNTS: Table = {
     "ALLOC-3: 1 full ... handed over, and 1 adopted + 1 freed is 2": healed(Counts(1, 1), CANON),
     ("ALLOC-3: 1 full slots ..., and 1 adopted + 1 ... is 2", ...): healed(Counts(1, 1), REPLACING),
     # A load-back with wrong counts of evicted or loading slots is reported.
-    ("ALLOC-3: 1 ...evicted ..., and ... lost 2", ...): loaded(Counts(1, 2, 1), Counts(swa=2)),
+    ("ALLOC-3: 1 ... evicted for the load, ... 2", ...): loaded(Counts(1, 2, 1), Counts(swa=2)),
     (
         "ALLOC-3: swa on GPU had 5 free slots and has 5, with 2 reported as evicted and 1 loading"
     ): loaded(Counts(2, 2, 1), Counts(swa=1)),
@@ -216,7 +216,7 @@ SERVED: Table = {
     "ALLOC-5: mamba slots [] were given out, but [1] left or entered the free list...": given(
         with_pool(ALLOCATED, MAMBA, free=())
     ),
-    "ALLOC-5: ... and [4, 5, 6, 7] ... the call": given(with_pool(ALLOCATED, FULL, held={4, 5})),
+    "ALLOC-5: ... [4, 5, 6, 7] are held only ...": given(with_pool(ALLOCATED, FULL, held={4, 5})),
     ("ALLOC-5: page 2 in node 2 (tokens 2..4) vanished", ...): given(
         evolve(ALLOCATED, nodes=state(TOP).nodes)
     ),

@@ -98,7 +98,7 @@ COUNT: Table = {
     "EVICT-1: 2 swa slots were asked for on GPU and 1 freed, but node 1 (tokens 0..2)...": evicted(
         Counts(swa=2), STEM, BACKED, TOMBSTONE
     ),
-    "EVICT-1: 1 mamba ... for on GPU and 0 freed, but node 2...": evicted(Counts(mamba=1), *ALL),
+    "EVICT-1: 1 mamba ... on GPU and 0 freed, but node 2...": evicted(Counts(mamba=1), *ALL),
     "EVICT-1: 1 swa slots ... on GPU and 0 freed, but node 4...": evicted(
         Counts(swa=1), RELEASED, of=through(RELEASED)
     ),

@@ -48,7 +48,7 @@ FETCHES: Table = {
         "RES-9: 3 pages are reported as placed, and 2 are",
         "0 pages are reported as refilled, and 1 are",
     ): fetched(told=HostInserted(3, 0, 0, 0)),
-    ("RES-9: 1 ... reported as present, and 0 are", ...): fetched(told=HostInserted(2, 1, 1, 0)),
+    ("RES-9: 1 ... as present, and 0 are", ...): fetched(told=HostInserted(2, 1, 1, 0)),
     "RES-9: 3 pages were given, and 4 are accounted for": fetched(told=HostInserted(2, 1, 0, 1)),
     # Window data or a mamba state at other pages is reported.
     (

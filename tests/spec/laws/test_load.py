@@ -324,7 +324,7 @@ DATA: Table = {
         cold(), coming(transfer=evolve(TRANSFER, direction=Direction.BACKUP))
     ),
     "LOAD-4: transfer 7 was in flight ...": loaded(evolve(cold(), transfers=(TRANSFER,)), coming()),
-    ("LOAD-4: of the 4 ... key 2 ... load", ...): loaded(cold(), state_of(EVERYTHING, STEM)),
+    ("LOAD-4: of the 4 pages of the key 2 ...", ...): loaded(cold(), state_of(EVERYTHING, STEM)),
     # A load-back of window data from before the window is reported.
     (
         f"LOAD-4: page 0 in node 1 (tokens 0..2) got swa slot 2 on GPU, {OF_NO_USE}",

@@ -210,7 +210,7 @@ PATHS: Table = {
         found(prompt(), 0),
         cut(3),
     ],
-    "REC-2: ...used node 1 ..., ... at 1, which is not after node 9...": used(prompt(2, 3, 4)),
+    "REC-2: ...used node 1 ... accessed at 1, which is not after node 9...": used(prompt(2, 3, 4)),
     ("REC-2: ...", "...", "...", "..."): used(prompt(*PATH, at=9)),
     ("REC-2", ..., "...Match did not use node 3 (tokens 2..3), but its last...", ...): found(
         prompt(1, 2, 3), 2

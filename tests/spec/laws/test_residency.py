@@ -81,10 +81,12 @@ STATES: Table = {
     "RES-3: ...node 2 (tokens 2..3) has full data on GPU...parent node 1 (tokens 0..2) has...": (
         state_of(CONFIG, upper(on(None, [0, 1])), LOWER)
     ),
-    "RES-3: ...transfer 7 ... that of its parent node 1 ...": state_of(CONFIG, LOADING, LOWER),
+    "RES-3: ...transfer 7 is still loading ... node 1...": state_of(CONFIG, LOADING, LOWER),
     # A host copy below a node without one is reported, if the policy needs it.
     "RES-4": [state_of(BACK, upper(on([0, 1])), LOWER)],
-    "RES-4: ...node 2 ... but its parent node 1...": state_of(CONFIG, upper(on([0, 1])), LOWER),
+    "RES-4: ...node 2 ... on the host but ... node 1...": state_of(
+        CONFIG, upper(on([0, 1])), LOWER
+    ),
     # Too few or too many slots, or slots out of range, are reported.
     **{f"RES-6: node 1 (tokens 0..2) {words}": odd(each) for words, each in WRONG_SLOTS.items()},
     "RES-6: ...swa slots [0] on GPU; that pool has slots 0..0": state_of(
