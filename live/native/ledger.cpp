@@ -33,7 +33,8 @@ std::vector<uint8_t> Book::media_of(Origin seed, const std::vector<uint32_t>& to
     const auto size = static_cast<size_t>(block_size);
     for (size_t at = 0; size != 0 && at + size <= tokens.size(); at += size) {
         const auto key = announced.find(seed, tokens.data() + at, size);
-        const Block* block = key ? table.find(*key) : nullptr;
+        if (!key) break;
+        const Block* block = table.find(*key);
         if (block == nullptr) break;
         media.push_back(block->media);
         seed = Origin::of_page(*key);

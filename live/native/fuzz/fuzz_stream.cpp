@@ -43,6 +43,16 @@ std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> counted(Ledger& ledger)
     return found;
 }
 
+// Of the tokens of the last batch, taken as a prompt, each page is one that is held.
+void look_up(Ledger& ledger) {
+    for (auto& [rank_number, rank] : ledger.ranks()) {
+        for (auto& [group, book] : rank.books) {
+            const auto media = book.media_of({}, ledger.batch().words);
+            if (std::count(media.begin(), media.end(), 0) != 0) abort();
+        }
+    }
+}
+
 // What was folded and what was refused, printed at the end.
 struct Frames {
     uint64_t folded = 0;
@@ -61,7 +71,8 @@ Frames frames;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const kvcanon::LedgerOptions options{static_cast<kvcanon::Hashes>(data[0] % 3),
-                                         (data[0] & 4U) != 0, (data[0] & 8U) != 0};
+                                         (data[0] & 4U) != 0, (data[0] & 8U) != 0,
+                                         (data[0] & 16U) != 0};
     Ledger ledger(options, [](const kvcanon::Space&) { return std::vector<kvcanon::Seed>(1); });
     bool begins = true;
     for (size_t at = 1; at + 2 <= size;) {
@@ -78,6 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             ++frames.malformed;
         }
         counted(ledger);
+        look_up(ledger);
         at += 2 + length;
     }
     ledger.drop();

@@ -12,7 +12,7 @@ def main() -> None:
     for path in Path(__file__).parent.glob("*.hex"):
         batch = bytes.fromhex(path.read_text(encoding="utf-8"))
         framed = len(batch).to_bytes(2, "big") + batch
-        for options in range(16):
+        for options in range(32):
             (folder / f"{path.stem}-{options}").write_bytes(bytes([options]) + 2 * framed)
 
 
