@@ -103,6 +103,12 @@ class Follower:
         """What each rank and group of layers holds."""
         return [BookView(*book) for book in self._ledger.books()]
 
+    @property
+    def saw_all(self) -> bool:
+        """Whether the stream was seen from a clear on, so that it says all that is cached."""
+        books = self.books()
+        return bool(books) and all(book.complete for book in books)
+
     def take(self, frame: Frame) -> list[StreamFinding]:
         """Fold a batch, and return what is wrong with it. A malformed one is skipped."""
         placed = frame.placed if frame.placed is not None else self._place(frame)

@@ -126,7 +126,7 @@ def audit_served(
             follower.take(waiting)
             waiting = next(frames, None)
         promised = overlap(follower, request.tokens, request.salt, request.lora)
-        if promised is None or not _is_complete(follower):
+        if promised is None or not follower.saw_all:
             unknown += 1
             continue
         sums.add(promised, request)
@@ -174,9 +174,3 @@ def _frames(recording: Recording, source: int) -> Iterator[Frame]:
     for arrived in recording.frames():
         if isinstance(arrived, Frame) and arrived.source == source:
             yield arrived
-
-
-def _is_complete(follower: Follower) -> bool:
-    """Whether the stream was seen from a clear on, so that it says all that is cached."""
-    books = follower.books()
-    return bool(books) and all(book.complete for book in books)

@@ -119,7 +119,7 @@ class StreamBeside:
         if earliest < sent.began:
             self.late += 1
             return False
-        if not isinstance(promised, Overlap) or not (real.space.salt or self._saw_all()):
+        if not isinstance(promised, Overlap) or not (real.space.salt or self.follower.saw_all):
             return True
         if not self.batches or sent.reply.cached is None or sent.reply.retracted:
             return True
@@ -155,10 +155,6 @@ class StreamBeside:
             )
         found, self.found = self.found, []
         return found
-
-    def _saw_all(self) -> bool:
-        books = self.follower.books()
-        return bool(books) and all(book.complete for book in books)
 
 
 def served_request(real: ProbeRequest, sent: SentRequest) -> ServedRequest:

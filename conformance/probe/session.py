@@ -270,9 +270,10 @@ class ProbeSession:
                 continue
             cold = self.player.cold(each.request, counts[key], may_flush=self.limits.flush)
             if cold is None:
-                words = "tokens: the server takes no cache_salt; allow --flush to empty its cache"
-                if words not in result.not_shown:
-                    result.not_shown.append(words)
+                _note_once(
+                    result,
+                    "tokens: the server takes no cache_salt; allow --flush to empty its cache",
+                )
                 return
             if cold.cached:
                 _note_once(result, "tokens of prompts that are cached even under a fresh salt")
