@@ -211,7 +211,7 @@ nightly: ## Everything, in hours: product, lab, real servers, browser, sanitizer
 
 ranks: $(READY) native ## Run four ranks on TRACE, a conversation trace, and compare every decision.
 	@test -n "$(TRACE)" || { echo "make ranks needs TRACE=conversation_trace.jsonl" >&2; exit 2; }
-	PYTHONPATH=tests/helpers $(BIN)/python tests/helpers/rank_runs.py --trace $(TRACE)
+	PYTHONPATH=tests/helpers $(BIN)/python -m ranks.runs --trace $(TRACE)
 
 # NVIDIA Dynamo's indexer, which follows our publisher. `kvcanon lab peers make ai-dynamo-runtime==1.6.1`
 # makes its environment.

@@ -135,9 +135,7 @@ WRONG: dict[type[CacheError], list[tuple[str, Call]]] = {
         ("2 pages .* 0 are", lambda s: hand_over(s, s.full[:2], [], 2)),
         ("3 pages of the key are needed", lambda s: fetch(s.cache, 3, b"1")),
     ],
-    CacheBusy: [
-        ("1 receipts are open", lambda s: s.cache.reset()),
-    ],
+    CacheBusy: [("1 receipts are open", lambda s: s.cache.reset())],
     BadArgument: [
         # Slots.
         ("full: names a slot twice", lambda s: give(s, s.full[0], s.full[0])),
@@ -205,8 +203,7 @@ WRONG: dict[type[CacheError], list[tuple[str, Call]]] = {
 
 
 @pytest.mark.parametrize(
-    ("error", "words", "call"),
-    [(error, *each) for error, calls in WRONG.items() for each in calls],
+    ("error", "words", "call"), [(error, *each) for error, calls in WRONG.items() for each in calls]
 )
 def test_wrong_calls_change_nothing(
     scene: Scene, error: type[CacheError], words: str, call: Call

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-import rank_runs
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
-from rank_runs import RANKS, RankRun, run_ranks
+from paths import HELPERS
+from ranks.runs import RANKS, RankRun, run_ranks
 
 SECONDS = 100.0
 """A run takes a few seconds on an idle core; a rank that hangs is ended."""
@@ -51,8 +51,10 @@ def test_a_trace_that_is_not_there_is_no_difference(tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     for trace in (tmp_path / "missing.jsonl", empty):
-        command = [sys.executable, rank_runs.__file__, "--trace", str(trace)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        command = [sys.executable, "-m", "ranks.runs", "--trace", str(trace)]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=120, cwd=HELPERS
+        )
         assert done.returncode == 2
-        assert "rank_runs.py: error: " in done.stderr
+        assert "ranks.runs: error: " in done.stderr
         assert "decision differs" not in done.stdout

@@ -46,9 +46,7 @@ LIMITS = Limits(rectangle_pages=2)
 
 
 layouts = st.builds(
-    PageLayout,
-    st.integers(1, 9),
-    st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
+    PageLayout, st.integers(1, 9), st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple)
 )
 
 

@@ -224,11 +224,7 @@ def compiled(plane_bytes: int, aligned_bytes: int, *, to_rows: bool) -> Compiled
     ],
 )
 def test_accesses_are_as_wide_as_planes_allow(
-    plane_bytes: int,
-    access: str,
-    to_rows: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    plane_bytes: int, access: str, to_rows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Data moves 128 bits at a time wherever 16 divides a plane, on both sides."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

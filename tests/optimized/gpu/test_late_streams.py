@@ -19,17 +19,7 @@ from attrs import Factory, define, field, frozen
 
 from gpu.fake import DriverLibrary
 from gpu.late import LateDevice, LateDriver, LateEvent, LateKernel, LateStream
-from gpu.scene import (
-    BACKUP,
-    CONFIG,
-    LAYOUTS,
-    LOAD_BACK,
-    SMALL,
-    WAYS,
-    contents,
-    random_pools,
-    slots,
-)
+from gpu.scene import BACKUP, CONFIG, LAYOUTS, LOAD_BACK, SMALL, WAYS, contents, random_pools, slots
 from kvcanon.optimized import calibration, cuda_engine, slot_uploads
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.copy_workers import CopyWorker
@@ -47,7 +37,7 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, TransferId
 ACTIONS = 25
 
 LATE_WAYS = WAYS | {
-    "through a large ring": (Limits(ring_slot_bytes=1 << 14, least_piece_bytes=1), 0),
+    "through a large ring": (Limits(ring_slot_bytes=1 << 14, least_piece_bytes=1), 0)
 }
 
 Place = tuple[Component, int]

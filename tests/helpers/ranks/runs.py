@@ -1,7 +1,7 @@
 """Runs four ranks on a workload, each in a process, and compares every decision.
 
-`python rank_runs.py --trace conversation_trace.jsonl` runs both write policies on a whole trace; it
-exits with 1 if two ranks answered differently, and says at which request.
+`python -m ranks.runs --trace conversation_trace.jsonl` runs both write policies on a whole trace;
+it exits with 1 if two ranks answered differently, and says at which request.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.ranks import agree_by
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, Counts, WritePolicy
-from rank_engine import FlakyEngine
-from rank_server import RankServer
+from ranks.engine import FlakyEngine
+from ranks.server import RankServer
 
 RANKS = 4
 COMPARED_EVERY = 64
@@ -77,7 +77,7 @@ def run_ranks(run: RankRun, seconds: float) -> list[RankReport]:
     """Run all ranks, and end them after so many seconds at the latest. Raises: TimeoutError."""
     # Each process begins as a copy of one that has imported torch, which takes seconds.
     context = get_context("forkserver")
-    context.set_forkserver_preload([__name__ if __name__ != "__main__" else "rank_runs"])
+    context.set_forkserver_preload(["ranks.runs"])
     reports: Queue[RankReport] = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
@@ -176,7 +176,7 @@ TRACE_CONFIG = CacheConfig(
 
 def main() -> int:
     """Run four ranks on a trace under both policies; 1 if two differ, 2 if one cannot run."""
-    parser = argparse.ArgumentParser(description="Compare every decision of four ranks.")
+    parser = argparse.ArgumentParser("ranks.runs", description="Compare all decisions of ranks.")
     parser.add_argument("--trace", type=Path, required=True, help="a trace in JSON lines")
     parser.add_argument("--limit", type=int, help="only so many requests")
     parser.add_argument("--seconds", type=float, default=1800, help="the most seconds for each run")

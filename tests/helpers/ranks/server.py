@@ -114,12 +114,11 @@ class RankServer:
     def _finish(self, request: Running) -> None:
         self._await(request.loading)
         try:
-            while True:
-                try:
-                    self._call("insert", request.tokens, request.start_pages, request.full)
-                    break
-                except TransferPending as pending:
-                    self._await(pending.transfer_id)
+            self._call("insert", request.tokens, request.start_pages, request.full)
+        except TransferPending as pending:
+            self._await(pending.transfer_id)
+            self._finish(request)
+            return
         except CacheError:
             # Its load has failed: the pages before its own are not there.
             self.counted.failed_loads += 1
