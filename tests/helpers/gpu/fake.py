@@ -1,7 +1,7 @@
 """A fake GPU: kernels run in an interpreter, and the driver copies at once.
 
 Streams have no queue: enqueued work is done at once, so that a test can read the bytes. The test
-decides whether an event is reached. The tests of staging show that other orders of events work too.
+decides whether an event is reached. `gpu.late` shows that other orders of events work too.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from kvcanon.optimized.layout import (
     state_layout,
 )
 from kvcanon.optimized.page_transfer import SlotArray
+from kvcanon.optimized.staging import DONE, Record, Ring, Ship, StreamRole, backup_steps, load_steps
 from kvcanon.spec.errors import BadArgument
 
 LAYOUT = PageLayout(5, (3, 2))
@@ -325,3 +326,13 @@ def test_ring_slots_take_a_layer_of_any_component() -> None:
     for name in ("ring_slots", "ring_slot_bytes", "piece_bytes", "batch_pieces"):
         with pytest.raises(BadArgument, match=f"{name}: is 0; it must be at least 1"):
             evolve(Limits(), **{name: 0})
+
+
+def test_the_ring_goes_on_from_transfer_to_transfer() -> None:
+    """The next transfer takes the ring slot after the last used one; an empty one has an end."""
+    ring = Ring(3)
+    assert [ring.take() for _ in range(4)] == [0, 1, 2, 0]
+    steps = backup_steps([Span(0, 0, 1, 0, 1)], [False], ring)
+    assert [step.ring_slot for step in steps if isinstance(step, Ship)] == [1]
+    assert list(backup_steps([], [], Ring(1)))[-1] == Record(StreamRole.COPY, DONE)
+    assert list(load_steps([], [], Ring(1)))[-1] == Record(StreamRole.KERNEL, DONE)

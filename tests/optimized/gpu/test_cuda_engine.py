@@ -1,7 +1,7 @@
 """The GPU engine, without a GPU: kernels interpreted, a driver compiled here, events by hand.
 
 What is missing is the device's own asynchrony; that its streams may interleave as they like is
-shown in `test_staging` and `test_late_streams`.
+shown in `test_late_streams`.
 """
 
 from __future__ import annotations

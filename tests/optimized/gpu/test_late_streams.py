@@ -7,7 +7,7 @@ end, must be as if everything had happened at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from threading import get_ident
@@ -15,12 +15,12 @@ from threading import get_ident
 import numpy as np
 import pytest
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from gpu.fake import DriverLibrary
 from gpu.late import LateDevice, LateDriver, LateEvent, LateKernel, LateStream
 from gpu.scene import BACKUP, CONFIG, LAYOUTS, LOAD_BACK, SMALL, WAYS, contents, random_pools, slots
-from kvcanon.optimized import calibration, cuda_engine, slot_uploads
+from kvcanon.optimized import calibration, cuda_engine, mover, slot_uploads
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.copy_workers import CopyWorker
 from kvcanon.optimized.cuda_engine import CudaEngine
@@ -30,6 +30,7 @@ from kvcanon.optimized.kernels import pages
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.slot_uploads import SlotUploads
+from kvcanon.optimized.staging import MarkKind, Step, StreamRole, Wait
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Completion, Direction
 from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, TransferId
@@ -37,7 +38,8 @@ from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, TransferId
 ACTIONS = 25
 
 LATE_WAYS = WAYS | {
-    "through a large ring": (Limits(ring_slot_bytes=1 << 14, least_piece_bytes=1), 0)
+    "through a large ring": (Limits(ring_slot_bytes=1 << 14, least_piece_bytes=1), 0),
+    "through a ring of one slot": (evolve(SMALL, ring_slots=1), 0),
 }
 
 Place = tuple[Component, int]
@@ -293,6 +295,13 @@ class Workshop:
 
         return Late(device, engine, pools, twin, pump, Random(seed))
 
+    def play(self, seed: int, limits: Limits, direct_bytes: int) -> None:
+        """Act on a scene, let all happen, and compare every byte."""
+        late = self.scene(seed, limits, direct_bytes)
+        for _ in range(ACTIONS):
+            late.act()
+        late.end()
+
 
 @pytest.fixture
 def workshop(library: DriverLibrary, monkeypatch: pytest.MonkeyPatch) -> Workshop:
@@ -307,10 +316,57 @@ def test_late_work_moves_the_same_bytes(
     limits: Limits, direct_bytes: int, seed: int, workshop: Workshop
 ) -> None:
     """Copies and compute on two streams are, in any legal order, as if each happened at once."""
-    late = workshop.scene(seed, limits, direct_bytes)
-    for _ in range(ACTIONS):
-        late.act()
-    late.end()
+    workshop.play(seed, limits, direct_bytes)
+
+
+KERNEL, COPY = StreamRole
+WAITS = {
+    "backup_steps": [
+        (KERNEL, MarkKind.SUBMITTED),
+        (KERNEL, MarkKind.EMPTIED),
+        (COPY, MarkKind.FILLED),
+        (COPY, MarkKind.KERNELS_ENDED),
+    ],
+    "load_steps": [
+        (KERNEL, MarkKind.SUBMITTED),
+        (COPY, MarkKind.EMPTIED),
+        (KERNEL, MarkKind.FILLED),
+    ],
+}
+"""What a transfer waits for, by the function that plans it."""
+
+
+@pytest.mark.parametrize(
+    ("plan", "left_out"), [(plan, each) for plan, waits in WAITS.items() for each in waits]
+)
+def test_every_wait_is_needed(
+    plan: str,
+    left_out: tuple[StreamRole, MarkKind],
+    workshop: Workshop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are no others, and without any of these some order of the device goes wrong."""
+    steps, seen = getattr(mover, plan), set[tuple[StreamRole, MarkKind]]()
+    goes_direct = left_out[1] is MarkKind.KERNELS_ENDED
+    way = "some of each" if goes_direct else "through a ring of one slot"
+
+    def without(*given: object) -> Iterator[Step]:
+        for step in steps(*given):
+            wait = (step.stream, step.mark.kind) if isinstance(step, Wait) else None
+            seen.update([wait] if wait else [])
+            if wait != left_out:
+                yield step
+
+    def is_wrong(seed: int) -> bool:
+        try:
+            workshop.play(seed, *LATE_WAYS[way])
+        except AssertionError:
+            return True
+        return False
+
+    monkeypatch.setattr(mover, plan, without)
+    assert any(is_wrong(seed) for seed in range(30))
+    assert seen == set(WAITS[plan])
 
 
 @pytest.mark.parametrize("seed", range(20))
