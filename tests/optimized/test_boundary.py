@@ -413,10 +413,7 @@ def test_sizes_that_no_tree_can_have(wrong: dict[str, Any], words: str) -> None:
     """Sizes that are too large are refused."""
     with pytest.raises(BadArgument, match=words):
         PrefixCache(evolve(PLAIN, **wrong))
-
-
-def test_largest_page() -> None:
-    """The largest page size works, without overflow, also for bigrams."""
+    # The largest page works, without overflow, also for bigrams.
     for bigram in (False, True):
         cache = PrefixCache(evolve(PLAIN, page_size=2**29, bigram=bigram))
         assert cache.match(CACHED).prefix_pages == 0

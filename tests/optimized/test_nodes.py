@@ -212,6 +212,9 @@ def test_calls_that_copy_or_hand_over_slots_are_left_to_the_caller() -> None:
     ):
         with pytest.raises(BadArgument, match="call the methods of `Nodes`"):
             call()
+    for wrong in (7, -1, "one"):
+        with pytest.raises(BadArgument, match="component"):
+            nodes.evict_step(wrong)  # type: ignore[arg-type]
 
 
 def test_any_cache_shows_its_nodes() -> None:
@@ -226,14 +229,6 @@ def test_any_cache_shows_its_nodes() -> None:
     assert cache.evict(2) == [0, 0, 0]
     nodes.unlock(end, receipt)
     assert cache.evict(2) == [2, 0, 0]
-
-
-@pytest.mark.parametrize("wrong", [7, -1, "one"])
-def test_what_is_no_component_is_refused(wrong: object) -> None:
-    """Components are counted from 0 to 2."""
-    _, nodes = made()
-    with pytest.raises(BadArgument, match="component"):
-        nodes.evict_step(wrong)  # type: ignore[arg-type]
 
 
 # Evictions and copies node by node

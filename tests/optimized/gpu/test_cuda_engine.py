@@ -107,6 +107,13 @@ def test_waiting_for_an_order_covers_those_before_it(engine: CudaEngine, pools: 
     assert [done.transfer_id for done in engine.poll()] == [1, 2, 3]
     engine.wait(3)
     engine.wait(99)
+    # Orders without pages complete as well.
+    engine.submit(page_order(4, LOAD_BACK, (), pools))
+    engine.submit(page_order(5, BACKUP, (Move(FULL, slots(), slots()),), pools))
+    assert engine.wait_layer(4, 3)
+    engine.wait(4)
+    engine.wait(5)
+    assert {done.transfer_id for done in engine.poll()} == {4, 5}
 
 
 def test_transfers_wait_for_what_was_submitted_before(
@@ -139,6 +146,10 @@ def test_a_layer_is_waited_for_on_the_stream_not_here(
     before = len(runtime.current.waited)
     assert engine.wait_layer(1, 0), "the order has ended, and ended well"
     assert len(runtime.current.waited) == before
+    # A backup arrives at once: waiting for any layer waits for its end.
+    engine.submit(order(pools, 2, BACKUP))
+    assert engine.wait_layer(2, 0)
+    assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
 
 
 def test_compute_can_begin_before_all_is_enqueued(
@@ -165,13 +176,6 @@ def test_compute_can_begin_before_all_is_enqueued(
     may_go_on.set()
     last.join(20)
     assert not last.is_alive()
-
-
-def test_a_backup_arrives_at_once(engine: CudaEngine, pools: Pools, runtime: FakeRuntime) -> None:
-    """Waiting for any layer of a backup waits for its end."""
-    engine.submit(order(pools, 1, BACKUP))
-    assert engine.wait_layer(1, 0)
-    assert any(runtime.current.waited[-1] in stream.recorded for stream in runtime.streams)
 
 
 @pytest.fixture
@@ -232,16 +236,6 @@ def test_a_lost_device_fails_what_was_under_way(
         engine.wait(1)
         assert engine.poll() == (Completion(1, ok=False),)
     assert "the device is lost" in caplog.text
-
-
-def test_an_empty_order_completes(engine: CudaEngine, pools: Pools) -> None:
-    """An order without pages completes, and waiting for it returns."""
-    engine.submit(page_order(1, LOAD_BACK, (), pools))
-    engine.submit(page_order(2, BACKUP, (Move(FULL, slots(), slots()),), pools))
-    assert engine.wait_layer(1, 3)
-    engine.wait(1)
-    engine.wait(2)
-    assert {done.transfer_id for done in engine.poll()} == {1, 2}
 
 
 def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -106,10 +106,7 @@ def test_memory_that_cannot_be_pinned_is_refused(machine: Machine) -> None:
     assert (machine.current, machine.pinned_bytes) == (0, 0)
     machine.library.refuse_with(0)
     assert HostSlab(2, 8, GPU_1).pinned
-
-
-def test_memory_that_cannot_be_mapped_is_refused() -> None:
-    """More memory than there are addresses is one clear line."""
+    # More memory than there are addresses cannot even be mapped.
     with pytest.raises(
         BadArgument, match=r"host_slots: need .* bytes of memory: .*; ask for fewer"
     ):
@@ -188,10 +185,16 @@ def test_the_node_of_a_gpu_is_read_from_its_bus(
     assert host_memory.node_of_bus(bus_id) == node
 
 
+def bind_by(patch: pytest.MonkeyPatch, mbind: Callable[..., bool], node: int) -> None:
+    """Put something in the place of the system's call; the GPU is on this node."""
+    patch.setattr(host_memory, "_mbind", mbind)
+    patch.setattr(host_memory, "MBIND", dict.fromkeys(("x86_64", "aarch64", "arm64"), 5))
+    patch.setattr(host_slab, "node_of_bus", {"0000:3B:00.0": node}.get)
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("node", [0, 1, 63, 64, 70])
-def test_memory_is_bound_to_the_node(
-    node: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_bound_to_the_node(node: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel gets the whole mapping and a mask with one bit, before any page is touched."""
     asked = []
 
@@ -199,17 +202,16 @@ def test_memory_is_bound_to_the_node(
         asked.append((number, address, size_bytes, list(mask), bits, resident_bytes(address)))
         return True
 
-    monkeypatch.setattr(host_memory, "_mbind", mbind)
-    monkeypatch.setattr(host_memory, "MBIND", dict.fromkeys(("x86_64", "aarch64", "arm64"), 5))
-    monkeypatch.setattr(host_slab, "node_of_bus", {"0000:3B:00.0": node}.get)
+    bind_by(monkeypatch, mbind, node)
     slab = HostSlab(4, mmap.PAGESIZE, torch.device("cuda", 0))
     mask = [0] * (node // 64) + [1 << node % 64]
     place = slab.pages.data_ptr()
     assert asked == [(5, place, 4 * mmap.PAGESIZE, mask, 64 * len(mask) + 1, 0)]
 
 
+@pytest.mark.usefixtures("machine")
 def test_a_system_that_forbids_binding_is_told_of(
-    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the right to bind, the slab is made, and the log says what is slower and why."""
 
@@ -217,9 +219,7 @@ def test_a_system_that_forbids_binding_is_told_of(
         ctypes.set_errno(1)
         return False
 
-    monkeypatch.setattr(host_memory, "_mbind", refuse)
-    monkeypatch.setattr(host_memory, "MBIND", dict.fromkeys(("x86_64", "aarch64", "arm64"), 5))
-    monkeypatch.setattr(host_slab, "node_of_bus", lambda _: 1)
+    bind_by(monkeypatch, refuse, 1)
     assert HostSlab(4, 8, torch.device("cuda", 0)).pinned
     said = "host memory is not bound to NUMA node 1 of the GPU: Operation not permitted"
     assert said in caplog.text
