@@ -23,7 +23,7 @@ RUN ?= sh -c 'python -m pytest -q tests/optimized && \
   kvcanon check optimized --against reference --effort quick'
 
 # What `make native-tsan` runs: the judge on a cache whose statistics a second thread reads.
-RUN_THREADS ?= kvcanon check watched:WatchedCache --against reference --jobs 1 --effort quick
+RUN_THREADS ?= kvcanon check fast.watched:WatchedCache --against reference --jobs 1 --effort quick
 
 # How long `make fuzz` plays random operations to the native core, and with which compiler.
 SECONDS ?= 60

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
-from array_api import insert, new_cache
 from dynamo_indexer import DynamoIndexer, TierOverlap, dynamo_indexer
+from fast.caches import insert, new_cache
 from kvcanon.lab.releases.environment import Peer
 from kvcanon.live import Publisher
 from kvcanon.optimized import PrefixCache

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from array_api import insert, new_cache
+from fast.caches import insert, new_cache
 from in_peer import run_in
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.dialects import DIALECTS, Dialect

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from array_api import insert, new_cache
+from fast.caches import insert, new_cache
 from in_peer import go_on, line_of, started_in
 from kvcanon.live import Follower
 from kvcanon.live.decode import decode_batch

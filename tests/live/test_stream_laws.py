@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import insert, new_cache
+from fast.caches import insert, new_cache
 from kvcanon.live.dialects import DIALECTS
 from kvcanon.live.follower import Follower, FollowerConfig, HashRule
 from kvcanon.live.frames import Frame

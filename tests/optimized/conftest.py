@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gated_copies import PATIENCE_S, Patient
+from fast.copies import PATIENCE_S, Patient
+from fast.nodes import MADE
 from kvcanon.optimized import _core
-from node_cores import MADE
 
 
 @pytest.fixture

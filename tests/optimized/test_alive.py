@@ -17,8 +17,8 @@ from typing import TypeAlias
 import pytest
 from attrs import evolve
 
-from array_api import PROMPT, counted, insert, tiered
-from gated_copies import BACKUP, PATIENCE_S, Gate, Log, soon
+from fast.caches import PROMPT, counted, insert, tiered
+from fast.copies import BACKUP, PATIENCE_S, Gate, Log, soon
 from kvcanon.optimized import PrefixCache, changes, copy_workers, threaded_engine, transfer_bridge
 from kvcanon.optimized.changes import Changes
 from kvcanon.optimized.layout import PageLayout

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from attrs import evolve
 
-from array_api import hybrid, new_cache, tiered
+from fast.caches import hybrid, new_cache, tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools

@@ -13,7 +13,7 @@ from types import FunctionType
 
 import pytest
 
-from array_api import new_cache
+from fast.caches import new_cache
 from kvcanon.optimized import PrefixCache, _core, codes
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig

@@ -10,7 +10,8 @@ import pytest
 import torch
 from attrs import evolve, frozen
 
-from array_api import EVERYTHING, array, insert, new_cache, state_of, unchanged
+from fast.caches import EVERYTHING, array, insert, new_cache, state_of, unchanged
+from fast.nodes import bare_core
 from kvcanon.optimized import OptimizedCache, PrefixCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import (
@@ -35,7 +36,6 @@ from kvcanon.spec.types import (
     Slots,
     make_key,
 )
-from node_cores import bare_core
 
 PLAIN = CacheConfig(page_size=2, device_slots=Counts(full=16))
 CACHED = np.arange(8, dtype=np.uint32)

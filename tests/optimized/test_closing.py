@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from array_api import CALLS, PROMPT, insert, new_cache, tiered, unchanged
+from fast.caches import CALLS, PROMPT, insert, new_cache, tiered, unchanged
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools

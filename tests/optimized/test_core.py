@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import EVERYTHING, Tokens, array, counted, insert, new_cache, tiered
+from fast.caches import EVERYTHING, Tokens, array, counted, insert, new_cache, tiered
+from fast.nodes import bare_core
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import Counts, EvictionPolicy, Namespace, WritePolicy
-from node_cores import bare_core
 
 PLAIN = CacheConfig(device_slots=Counts(full=64), events=False)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from attrs import astuple, evolve
 
-from array_api import PROMPT as KEY
-from array_api import Tokens, array, counted, hybrid, state_of, tiered, unchanged
+from fast.caches import PROMPT as KEY
+from fast.caches import Tokens, array, counted, hybrid, state_of, tiered, unchanged
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from array_api import CALLS, IN_THE_TREE, insert, new_cache, tiered
+from fast.caches import CALLS, IN_THE_TREE, insert, new_cache, tiered
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter

@@ -12,7 +12,7 @@ from attrs import evolve
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from array_api import array, hybrid, insert, new_cache
+from fast.caches import array, hybrid, insert, new_cache
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.metrics import COUNTERS, GAUGES, CacheCollector

@@ -7,8 +7,8 @@ import gc
 import pytest
 from attrs import evolve
 
-from array_api import NO_SLOTS, counted, insert, new_cache
-from array_api import PROMPT as TOKENS
+from fast.caches import NO_SLOTS, counted, insert, new_cache
+from fast.caches import PROMPT as TOKENS
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.snapshot import take_snapshot
 from kvcanon.optimized.split_dict import PARTS, SplitDict

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from array_api import new_cache
+from fast.caches import new_cache
+from fast.nodes import FULL, MAMBA, SWA, end_of, listed, made, prompt
 from kvcanon.optimized import _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent
 from kvcanon.spec.types import Counts, WritePolicy
-from node_cores import FULL, MAMBA, SWA, end_of, listed, made, prompt
 
 
 def test_a_prompt_is_inserted_and_matched_by_node() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import counted, insert, new_cache, tiered
+from fast.caches import counted, insert, new_cache, tiered
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.walker import draw_case

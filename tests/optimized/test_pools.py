@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from array_api import array, hybrid, tiered
+from fast.caches import array, hybrid, tiered
 from kvcanon.optimized import pools
 from kvcanon.optimized.layout import PageLayout, mha_layout
 from kvcanon.optimized.page_transfer import Move, PageTransfer, SlotArray, page_order

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import hybrid, insert, new_cache, tiered
+from fast.caches import hybrid, insert, new_cache, tiered
 from kvcanon.optimized import PrefixCache
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig

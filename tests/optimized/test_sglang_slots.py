@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.dlpack import from_dlpack
 
+from fast.nodes import FULL, made, prompt
 from kvcanon.optimized._core import Rows, RowTable
 from kvcanon.optimized.sglang.slot_table import (
     MOST_SLOTS,
@@ -23,7 +24,6 @@ from kvcanon.optimized.sglang.slot_table import (
     slot_table,
 )
 from kvcanon.spec.errors import BadArgument
-from node_cores import FULL, made, prompt
 
 SIZE = 16
 """Pages of each pool."""

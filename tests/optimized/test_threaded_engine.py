@@ -19,7 +19,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from gated_copies import (
+from fast.copies import (
     BACKUP,
     LOAD_BACK,
     PATIENCE_S,

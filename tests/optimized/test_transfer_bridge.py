@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import CALLS, IN_THE_TREE, counted, insert, new_cache, tiered, unchanged
+from fast.caches import CALLS, IN_THE_TREE, counted, insert, new_cache, tiered, unchanged
+from fast.nodes import bare_core
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.reference.engine import ManualEngine
@@ -21,7 +22,6 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.transfer import Completion, TransferOrder, TransferStatus
 from kvcanon.spec.types import CPU, FULL, Counts, TransferId, WritePolicy
-from node_cores import bare_core
 
 DONE, FAILED, CANCELLED = TransferStatus.DONE, TransferStatus.FAILED, TransferStatus.CANCELLED
 THROUGH = tiered(8)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from attrs import field, frozen
 
-from array_api import hybrid
+from fast.caches import hybrid
 from gpu.fake import FakeRuntime
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_driver import CudaDriver

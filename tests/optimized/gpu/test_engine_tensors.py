@@ -11,7 +11,7 @@ import pytest
 import torch
 from attrs import define, evolve, field
 
-from array_api import hybrid
+from fast.caches import hybrid
 from gpu.fake import InterpretedKernel
 from gpu.layouts import BUILDERS, Owned, Shape, sglang_mha, sglang_mla, vllm_kv_first
 from gpu.scene import BACKUP, LOAD_BACK, WAYS, Device, carry_out, slots

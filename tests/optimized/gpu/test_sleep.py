@@ -12,7 +12,7 @@ import pytest
 import torch
 from attrs import evolve, frozen
 
-from array_api import state_of, unchanged
+from fast.caches import state_of, unchanged
 from gpu.layouts import BUILDERS, Owned, Shape, sglang_mha, sglang_mha_fused, vllm_kv_first
 from gpu.scene import SMALL, Device
 from kvcanon.optimized import PrefixCache

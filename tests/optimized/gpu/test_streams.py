@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from array_api import new_cache, unchanged
+from fast.caches import new_cache, unchanged
 from gpu.fake import FakeRuntime, FakeStream
 from gpu.scene import SMALL, Device
 from kvcanon.optimized import PrefixCache
