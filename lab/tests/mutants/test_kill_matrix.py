@@ -5,6 +5,7 @@ How soon random cases find the same faults, `kvcanon lab mutants` prints.
 
 from __future__ import annotations
 
+import re
 from itertools import count
 
 import pytest
@@ -31,13 +32,37 @@ from kvcanon.spec.law import LAWS, Level
 from kvcanon.spec.operations import Evicted
 from kvcanon.spec.types import Counts
 
-each_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
+HISTORICAL_BUGS_AT_LEAST = 40
 
 
-@each_mutant
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
 def test_a_vector_makes_its_law_speak(mutant: Mutant) -> None:
     """Each mutant of a law is shown by one of the law's vectors; `make vectors` adds one."""
     assert covers(mutant, read_vectors()) is not None
+
+
+def test_mutants_name_laws_that_exist() -> None:
+    """Every mutant names laws of the law book."""
+    assert {mutant.law_id for mutant in MUTANTS} <= LAWS.keys()
+
+
+def test_every_must_has_a_mutant() -> None:
+    """Every MUST law has a mutant that breaks it."""
+    musts = {law.law_id for law in LAWS.values() if law.level is Level.MUST}
+    assert musts <= {mutant.law_id for mutant in MUTANTS}
+
+
+def test_mutants_are_modelled_on_history() -> None:
+    """Mutants link to real bugs, in one form of link."""
+    named = [mutant.upstream for mutant in MUTANTS if mutant.upstream != "none"]
+    rows = [re.fullmatch(r"(?:([ABCD]\d+) )?[\w.-]+#\d+", upstream) for upstream in named]
+    assert [upstream for upstream, row in zip(named, rows, strict=True) if row is None] == []
+    assert len({row[1] for row in rows if row is not None} - {None}) >= HISTORICAL_BUGS_AT_LEAST
+
+
+def test_mutants_have_names_of_their_own() -> None:
+    """No two mutants have one name."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
 def test_every_law_that_a_mutant_breaks_has_a_witness() -> None:
