@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from textwrap import dedent, indent
+
 import pytest
 
 from in_peer import run_in
@@ -10,83 +13,91 @@ pytestmark = pytest.mark.nightly
 
 RELEASE = "sglang==0.5.23"
 
-WINDOWS_DURING_A_COPY = """
+SCRIPT = """
 from kvcanon.conformance import judged, write_stamps
 from kvcanon.spec.types import Counts, Key, Slots
-CASE = {
-    "config": {
-        "page_size": 2, "window_tokens": 3, "write_policy": "write_through",
-        "device_slots": {"full": 6, "swa": 6}, "host_slots": {"full": 6, "swa": 6},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["RES-5", "EVENT-1", "EVENT-2"]) as (cache, _):
-    first, second, third = (
-        Key(((1, 1), *rest)) for rest in ([(2, 2), (3, 3)], [(2, 2), (4, 4)], [(5, 5)])
-    )
+
+def key_of(*tokens):
+    return Key(tuple((token,) * CASE["config"].get("page_size", 1) for token in tokens))
+
+def put(cache, tokens, reused=0, mamba=0):
+    key, count = key_of(*tokens), len(tokens) - reused
+    slots = cache.allocate(Counts(full=count, swa=count * HAS_WINDOW, mamba=mamba))
+    write_stamps(cache, key, slots)
+    return cache.insert(key, reused, slots)
+
+CASE = {case!r}
+HAS_WINDOW = "window_tokens" in CASE["config"]
+with judged("sglang-kvcanon", CASE, laws={laws!r}) as (cache, _):
+"""
+
+
+def script(laws: str, calls: str, actions: Sequence[object] = (), **config: object) -> str:
+    """A script that judges calls, after some actions, by these laws alone."""
+    case = {"config": config, "actions": list(actions), "drain": []}
+    head = SCRIPT.replace("{case!r}", repr(case)).replace("{laws!r}", repr(laws.split()))
+    return head + indent(dedent(calls).strip(), "    ") + "\n"
+
+
+WINDOWS_DURING_A_COPY = script(
+    "RES-5 EVENT-1 EVENT-2",
+    """
     slots = cache.allocate(Counts(full=3, swa=3))
-    write_stamps(cache, first, slots)
+    write_stamps(cache, key_of(1, 2, 3), slots)
     cache.free(Slots(swa=slots.swa[:2]))
-    cache.insert(first, 0, Slots(full=slots.full, swa=slots.swa[2:]))
-    slots = cache.allocate(Counts(full=3, swa=3))
-    write_stamps(cache, second, slots)
-    cache.insert(second, 0, slots)
-    cache.match(third)
+    cache.insert(key_of(1, 2, 3), 0, Slots(full=slots.full, swa=slots.swa[2:]))
+    put(cache, (1, 2, 4))
+    cache.match(key_of(1, 5))
     cache.flush()
     cache.take_events()
-"""
+    """,
+    page_size=2,
+    window_tokens=3,
+    write_policy="write_through",
+    device_slots={"full": 6, "swa": 6},
+    host_slots={"full": 6, "swa": 6},
+)
 """Window data comes back to the upper part of a node whose copy to the host is in flight, which is
 cut again before either copy has ended."""
 
-WINDOWS_ALONE = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 2, "window_tokens": 4, "write_policy": "write_back",
-        "device_slots": {"full": 8, "swa": 8}, "host_slots": {"full": 8, "swa": 4},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["EVICT-8", "REC-3", "DATA-1"]) as (cache, _):
-    first, second = (Key(((1, 1), (2, 2), (3, 3), last)) for last in ((4, 4), (5, 5)))
-    slots = cache.allocate(Counts(full=4, swa=4))
-    write_stamps(cache, first, slots)
-    cache.insert(first, 0, slots)
+WINDOWS_ALONE = script(
+    "EVICT-8 REC-3 DATA-1",
+    """
+    put(cache, (1, 2, 3, 4))
     cache.evict(Counts(swa=2))
     cache.flush()
     cache.evict_host(Counts(swa=2))
-    slots = cache.allocate(Counts(full=4, swa=4))
-    write_stamps(cache, second, slots)
-    cache.insert(second, 0, slots)
+    put(cache, (1, 2, 3, 5))
     while cache.evict(Counts(full=1)).freed.full:
         cache.flush()
-"""
+    """,
+    page_size=2,
+    window_tokens=4,
+    write_policy="write_back",
+    device_slots={"full": 8, "swa": 8},
+    host_slots={"full": 8, "swa": 4},
+)
 """Window data comes back to pages whose full data the host has, and is evicted with them."""
 
 
-STATE_DURING_A_COPY = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 1, "mamba": True, "write_policy": "write_through_selective",
-        "device_slots": {"full": 6, "mamba": 3}, "host_slots": {"full": 6, "mamba": 3},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["RES-5", "ASYNC-2"]) as (cache, _):
-    for tokens in ((1, 2), (1, 3), (1,)):
-        key = Key(tuple((token,) for token in tokens))
-        slots = cache.allocate(Counts(full=len(key.pages), mamba=1))
-        write_stamps(cache, key, slots)
-        cache.insert(key, 0, slots)
-    cache.flush()
-"""
-"""A state comes to a node whose copy to the host is in flight, and is known by that node."""
+def state_during_a_copy(laws: str) -> str:
+    """A state comes to a node whose copy to the host is in flight, and is known by that node."""
+    return script(
+        laws,
+        """
+        for tokens in ((1, 2), (1, 3), (1,)):
+            put(cache, tokens, mamba=1)
+        cache.flush()
+        """,
+        page_size=1,
+        mamba=True,
+        write_policy="write_through_selective",
+        device_slots={"full": 6, "mamba": 3},
+        host_slots={"full": 6, "mamba": 3},
+    )
+
+
+STATE_DURING_A_COPY = state_during_a_copy("RES-5 ASYNC-2")
 
 LONG_HANDLES = """
 from array import array
@@ -121,127 +132,93 @@ NO_NAME_LEFT = """
 """
 """Put after a script: the further name that a node had for a copy is forgotten."""
 
-STATE_OF_A_WINDOW = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 1, "window_tokens": 1, "mamba": True, "write_policy": "write_back",
-        "device_slots": {"full": 4, "swa": 4, "mamba": 3},
-        "host_slots": {"full": 4, "swa": 4, "mamba": 2},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["EVICT-8", "REC-3"]) as (cache, _):
-    def serve(*tokens, reused=0):
-        key = Key(tuple((token,) for token in tokens))
-        count = len(tokens) - reused
-        slots = cache.allocate(Counts(full=count, swa=count, mamba=1))
-        write_stamps(cache, key, slots)
-        cache.insert(key, reused, slots)
-    serve(1, 2)
+STATE_OF_A_WINDOW = script(
+    "EVICT-8 REC-3",
+    """
+    put(cache, (1, 2), mamba=1)
     cache.evict(Counts(full=2))
     cache.flush()
-    serve(1)
-    serve(1, 2, reused=1)
+    put(cache, (1,), mamba=1)
+    put(cache, (1, 2), reused=1, mamba=1)
     cache.evict(Counts(swa=1))
     cache.flush()
-"""
+    """,
+    page_size=1,
+    window_tokens=1,
+    mamba=True,
+    write_policy="write_back",
+    device_slots={"full": 4, "swa": 4, "mamba": 3},
+    host_slots={"full": 4, "swa": 4, "mamba": 2},
+)
 """A window whose pages have a copy is evicted, and takes a state that has none with it."""
 
-CUT_AND_EVICTED = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 1, "window_tokens": 4, "write_policy": "write_through",
-        "device_slots": {"full": 8, "swa": 8}, "host_slots": {"full": 5, "swa": 5},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["RES-10", "EVENT-4"]) as (cache, _):
+CUT_AND_EVICTED = script(
+    "RES-10 EVENT-4",
+    """
     for tokens, reused in (((0, 0, 1, 1), 0), ((0, 0, 1, 1, 1), 4), ((0, 0, 2, 2), 0)):
-        key = Key(tuple((token,) for token in tokens))
-        slots = cache.allocate(Counts(full=len(tokens) - reused, swa=len(tokens) - reused))
-        write_stamps(cache, key, slots)
-        cache.insert(key, reused, slots)
+        put(cache, tokens, reused)
         cache.flush()
         if reused:
             cache.evict(Counts(full=5))
             cache.evict_host(Counts(swa=4))
-"""
+    """,
+    page_size=1,
+    window_tokens=4,
+    write_policy="write_through",
+    device_slots={"full": 8, "swa": 8},
+    host_slots={"full": 5, "swa": 5},
+)
 """An insert cuts a node of the host, and makes room for its copies with the lower part of it."""
 
-NO_ROOM_AT_FIRST = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 1, "window_tokens": 1, "write_policy": "write_back",
-        "device_slots": {"full": 4, "swa": 3}, "host_slots": {"full": 2, "swa": 2},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["REC-3", "EVICT-8"]) as (cache, _):
+NO_ROOM_AT_FIRST = script(
+    "REC-3 EVICT-8",
+    """
     for pages, reused in ((2, 0), (4, 2)):
-        key = Key(((0,),) * pages)
         cache.evict(Counts(swa=reused // 2))
-        slots = cache.allocate(Counts(full=2, swa=2))
-        write_stamps(cache, key, slots)
-        cache.insert(key, reused, slots)
+        put(cache, (0,) * pages, reused)
     cache.evict(Counts(swa=1))
     cache.evict(Counts(swa=1))
-"""
+    """,
+    page_size=1,
+    window_tokens=1,
+    write_policy="write_back",
+    device_slots={"full": 4, "swa": 3},
+    host_slots={"full": 2, "swa": 2},
+)
 """The host can free no full page for a victim before it has freed a window page for it."""
 
-TOO_LONG_AS_ONE = """
-from kvcanon.conformance import judged, write_stamps
-from kvcanon.spec.types import Counts, Key
-CASE = {
-    "config": {
-        "page_size": 1, "window_tokens": 2, "write_policy": "write_through",
-        "device_slots": {"full": 6, "swa": 6}, "host_slots": {"full": 4, "swa": 6},
-    },
-    "actions": [],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["RES-5", "RES-10", "ASYNC-2"]) as (cache, _):
-    key = Key(tuple((page,) for page in range(6)))
-    slots = cache.allocate(Counts(full=6, swa=6))
-    write_stamps(cache, key, slots)
-    done = cache.insert(key, 0, slots)
+TOO_LONG_AS_ONE = script(
+    "RES-5 RES-10 ASYNC-2",
+    """
+    done = put(cache, range(6))
     assert (len(done.backups), done.backup_declined_pages) == (1, 2), done
     cache.flush()
     cache.evict(Counts(full=6))
-"""
+    """,
+    page_size=1,
+    window_tokens=2,
+    write_policy="write_through",
+    device_slots={"full": 6, "swa": 6},
+    host_slots={"full": 4, "swa": 6},
+)
 """The host has room for the upper node of a prompt alone."""
 
-
-REUSED_SLOT = """
-from kvcanon.conformance import judged
-CASE = {
-    "config": {
-        "window_tokens": 2,
-        "device_slots": {"full": 6, "swa": 5, "mamba": 0},
-        "host_slots": {"full": 6, "swa": 5, "mamba": 0},
-        "write_policy": "write_through",
-    },
-    "actions": [
-        ["serve", 0, 0, 0],
-        ["poll", 0, 0, 0],
-        ["serve", 0, 0, 2],
-        ["branch", 0, 2, 0],
-        ["poll", 0, 0, 0],
-        ["branch", 0, 0, 0],
+REUSED_SLOT = script(
+    "REC-3",
+    "pass",
+    [
+        ("serve", 0, 0, 0),
+        ("poll", 0, 0, 0),
+        ("serve", 0, 0, 2),
+        ("branch", 0, 2, 0),
+        ("poll", 0, 0, 0),
+        ("branch", 0, 0, 0),
     ],
-    "drain": [],
-}
-with judged("sglang-kvcanon", CASE, laws=["REC-3"]):
-    pass
-"""
+    window_tokens=2,
+    device_slots={"full": 6, "swa": 5, "mamba": 0},
+    host_slots={"full": 6, "swa": 5, "mamba": 0},
+    write_policy="write_through",
+)
 """A slot of a window page that leaves the host is that of an upper page after the same insert."""
 
 
@@ -253,7 +230,7 @@ with judged("sglang-kvcanon", CASE, laws=["REC-3"]):
         STATE_DURING_A_COPY,
         LONG_HANDLES + STATE_DURING_A_COPY,
         STATE_DURING_A_COPY + NO_NAME_LEFT,
-        DECLINED + STATE_DURING_A_COPY.replace('"RES-5", ', "") + NO_NAME_LEFT,
+        DECLINED + state_during_a_copy("ASYNC-2") + NO_NAME_LEFT,
         STATE_OF_A_WINDOW,
         CUT_AND_EVICTED,
         NO_ROOM_AT_FIRST,
