@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
 import re
 import shlex
 import socket
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,12 +21,14 @@ from attrs import evolve
 from typer.main import get_command
 
 from doc_blocks import Shown, commands, python_blocks
-from kvcanon.conformance import cli
+from kvcanon.conformance import Adapter, GuardedCache, cli, draw_case, guard, play
 from kvcanon.conformance.check.effort import EFFORTS
 from kvcanon.lab import cli as lab_cli
 from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.types import Counts, Slots, make_key
 from paths import ROOT
 
 TABLE: list[dict[str, Any]] = tomllib.loads(
@@ -35,14 +40,13 @@ TESTED = {
     "README.md": "tests/docs/test_readme.py",
     "docs/adapters.md": "tests/docs/test_adapter_docs.py",
     "docs/check.md": "tests/conformance/cli/test_check_cli.py",
-    "docs/ci.md": "tests/docs/test_ci_docs.py",
-    "docs/guard.md": "tests/docs/test_guard_docs.py",
-    "docs/optimized.md": "tests/docs/test_optimized_docs.py",
     "docs/pytest.md": "tests/conformance/pytest_plugin/test_check_cache.py",
-    "docs/run-it-on-your-cache.md": "tests/docs/test_run_it_docs.py",
 }
 """The test that runs the Python of a page."""
-HERE = {"CONTRIBUTING.md", "docs/engine-api.md", "docs/live.md", "docs/ranks.md"}
+HERE = {"CONTRIBUTING.md"} | {
+    f"docs/{name}.md"
+    for name in ("ci", "engine-api", "guard", "live", "optimized", "ranks", "run-it-on-your-cache")
+}
 """Pages whose Python is run below."""
 TRACE = [
     {"timestamp": 100 * at, "input_length": 1200, "output_length": 3, "hash_ids": [1, 2, at]}
@@ -53,6 +57,12 @@ TRACE = [
 def block(page: str, number: int = 0) -> str:
     """A Python block of a page."""
     return [body for of_page, body in python_blocks() if of_page == page][number]
+
+
+def run(source: str, **names: Any) -> dict[str, Any]:  # noqa: ANN401 # What a page defines.
+    """What the Python of a page defines, beside these names."""
+    exec(source, names)  # noqa: S102 # Our own page.
+    return names
 
 
 @pytest.fixture(name="_caches")
@@ -146,8 +156,7 @@ def test_contributing_shows_a_real_mutant() -> None:
 
 def test_engine_api_page_runs() -> None:
     """The calls of docs/engine-api.md work, and find the prompt."""
-    names: dict[str, Any] = {}
-    exec(block("docs/engine-api.md"), names)  # noqa: S102 # Our own page.
+    names = run(block("docs/engine-api.md"))
     assert names["found"].end != names["nodes"].root()
     assert len(names["step"].device[0]) == 4
 
@@ -160,9 +169,7 @@ def test_live_page_publishes() -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             source = source.replace(port, str(free.getsockname()[1]))
-    names: dict[str, Any] = {"cache": cache}
-    exec(source, names)  # noqa: S102 # Our own page.
-    names["publisher"].close()
+    run(source, cache=cache)["publisher"].close()
 
 
 def test_ranks_page_runs(tmp_path: Path) -> None:
@@ -170,10 +177,102 @@ def test_ranks_page_runs(tmp_path: Path) -> None:
     config = CacheConfig(device_slots=Counts(full=4))
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
     try:
-        names: dict[str, Any] = {"config": config, "pools": None}
-        exec(block("docs/ranks.md"), names)  # noqa: S102 # Our own page.
-        names["gather"] = lambda arrived: [arrived]
-        exec(block("docs/ranks.md", 1), names)  # noqa: S102 # Our own page.
+        names = run(block("docs/ranks.md"), config=config, pools=None)
+        names = run(block("docs/ranks.md", 1), **names, gather=lambda arrived: [arrived])
         assert names["cache"].config == config
     finally:
         dist.destroy_process_group()
+
+
+def test_first_example_of_the_guard_judges_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The example prints what it found, and that all three calls were judged."""
+    run(block("docs/guard.md"))
+    assert capsys.readouterr().out == "3 pages found; 3 calls judged\n"
+
+
+def test_guard_of_an_engine_logs_violations(caplog: pytest.LogCaptureFixture) -> None:
+    """The second example makes a guard that logs; the page has each option of `guard`.
+
+    Only a judge needs `new`.
+    """
+    names = run(block("docs/guard.md", 1))
+    assert isinstance(names["cache"], GuardedCache)
+    names["log"]("REC-1 window_only_refresh: said so", None)
+    assert "said so" in caplog.text
+    options = inspect.signature(guard).parameters.keys() - {"cache", "new"}
+    page = (ROOT / "docs/guard.md").read_text("utf-8")
+    assert not [name for name in options if f"`{name}`" not in page]
+
+
+def test_snippets_of_the_fast_cache_print_what_the_page_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The snippets of docs/optimized.md, pasted in order, print what the page shows."""
+    page = (ROOT / "docs/optimized.md").read_text("utf-8")
+    fence = r"^```python\n(.+?)^```$(?:\n\n^```\n(.+?)^```$)?"
+    snippets = re.findall(fence, page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    for snippet, output in snippets:
+        names = run(snippet, **names)
+        assert capsys.readouterr().out == output
+    assert isinstance(names["cache"], PrefixCache)
+    names["cache"].tree.check()
+    assert len([output for _, output in snippets if output]) == 11
+
+
+def test_page_of_the_fast_cache_has_every_call_and_every_refusal() -> None:
+    """The tables of docs/optimized.md list every public call and every refusal."""
+    page = (ROOT / "docs/optimized.md").read_text("utf-8")
+    calls, cache = page[page.index("## All calls") :], PrefixCache(CacheConfig())
+    public = {
+        name for name in dir(cache) if not name.startswith("_") and callable(getattr(cache, name))
+    }
+    assert {name for name in public if f"`{name}(" not in calls} == set()
+    refusals = {each.__name__ for each in CacheError.__subclasses__()}
+    assert {name for name in refusals if f"| `{name}` |" not in page} == set()
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_cache_of_the_page_for_newcomers_is_as_it_says(mended: bool) -> None:
+    """The cache of the page breaks ALLOC-1, and nothing once it is mended."""
+    source, right = (block("docs/run-it-on-your-cache.md", number) for number in range(2))
+    begin = source.index("        for page, slot in enumerate(slots.full, start_pages):")
+    end = source.index("    def find")
+    assert len(source[begin:end].strip("\n").splitlines()) == 4
+    if mended:
+        source = f"{source[:begin]}{right}\n{source[end:]}"
+    adapter = run(source)["ADAPTER"]
+    assert isinstance(adapter, Adapter)
+    found = [each for n in range(40) for each in play(draw_case(n, adapter.offer), [adapter])[0]]
+    assert {each.name for each in found} == (set() if mended else {"ALLOC-1"})
+
+
+class Leaky(ReferenceCache):
+    """Forgets the slots that it is given back."""
+
+    def free(self, slots: Slots) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("make", "logged"), [(ReferenceCache, False), (Leaky, True)])
+def test_canary_logs_broken_laws_and_goes_on(
+    make: type[ReferenceCache],
+    logged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The guarded cache of docs/ci.md judges its operations, logs broken laws, and never raises."""
+    module: Any = ModuleType("my_package.my_module")
+    module.make_cache = make
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, "my_package.my_module", module)
+    source = block("docs/ci.md")
+    assert "rate=0.001" in source
+    make_canary = run(source.replace("rate=0.001", "rate=1"))["make_canary"]
+    with caplog.at_level(logging.ERROR):
+        cache = make_canary(CacheConfig(device_slots=Counts(full=4)))
+        cache.free(cache.allocate(Counts(full=2)))
+        assert cache.match(make_key([1, 2], 1)).prefix_pages == 0
+    assert cache.judged == 3
+    assert bool(caplog.records) is logged
+    assert all("Free(" in each.getMessage() for each in caplog.records[:1])
