@@ -13,14 +13,12 @@ from exploring import (
     HOST,
     NAMESPACES,
     PLAIN,
-    STATES,
     TINY,
     WINDOW,
     expander,
     explored,
     paths_in,
 )
-from faulty import choosy
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.exact_actions import exact_action
 from kvcanon.conformance.errors import UsageError
@@ -41,7 +39,6 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.report import replayed
 from kvcanon.lab.variants.override import Overrides, Plant, overriding
 from kvcanon.reference import (
-    ReferenceCache,
     cache,
     evict,
     insert,
@@ -51,8 +48,7 @@ from kvcanon.reference import (
     victims,
 )
 from kvcanon.reference.state import State
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import LAWS, Need
+from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Inserted, Matched
 from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import Component, Key, Slots
@@ -349,31 +345,3 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
         (tmp_path / "progress.npz").write_bytes(content)
         with pytest.raises(UsageError, match="is no progress"):
             explore(expander(FULL), limits=limits)
-
-
-# Caches that cannot be explored.
-
-
-class Opaque(ReferenceCache):
-    """Has its own copy control."""
-
-    copies = object()
-
-    def __init__(self, config: CacheConfig) -> None:
-        super().__init__(config)
-
-
-@pytest.mark.parametrize(
-    ("adapter", "scope", "said"),
-    [
-        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), STATES, "recency"),
-        (Adapter("own", Opaque), HOST, "decides about its copies itself"),
-        (Adapter("choosy", choosy), STATES, "cannot be explored there"),
-    ],
-)
-def test_a_cache_that_cannot_be_explored_is_told_why(
-    adapter: Adapter, scope: Scope, said: str
-) -> None:
-    """A cache that cannot be copied or compared is refused with the reason."""
-    with pytest.raises(UsageError, match=said):
-        explore(expander(scope, adapter))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from command_line import usage_error
 from exploring import FULL, HOST, WINDOW, explored
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.explore.report import markdown_of
@@ -32,13 +33,6 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
     """Return what the command prints."""
     assert main(["explore", *arguments, "--jobs", "1"]) == code
     return capsys.readouterr().out
-
-
-def fault(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the one line of the command's error."""
-    assert main(["explore", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def test_scopes_that_are_not_offered_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,4 +177,4 @@ def test_a_call_at_fault_exits_with_2(
     arguments: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A wrong call exits with 2 and one line on stderr."""
-    assert expected in fault(capsys, *arguments)
+    assert expected in usage_error(capsys, "explore", *arguments)

@@ -7,6 +7,7 @@ import pytest
 from exploring import FULL, HOST, NAMESPACES, PLAIN, STATES, WINDOW, expander
 from faulty import choosy
 from kvcanon.conformance import Adapter, Offer
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore.exploration import explore
 from kvcanon.conformance.explore.offered_scopes import why_left_out
 from kvcanon.conformance.explore.scope import Scope
@@ -57,6 +58,22 @@ def test_only_offered_scopes_are_explored(adapter: Adapter, scope: Scope, why: s
     reason = why_left_out(adapter, scope)
     assert (reason is None) == (why is None)
     assert (why or "") in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "scope", "said"),
+    [
+        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), STATES, "recency"),
+        (Adapter("own", Opaque), HOST, "decides about its copies itself"),
+        (Adapter("choosy", choosy), STATES, "cannot be explored there"),
+    ],
+)
+def test_a_cache_that_cannot_be_explored_is_told_why(
+    adapter: Adapter, scope: Scope, said: str
+) -> None:
+    """A cache that cannot be copied or compared is refused with the reason."""
+    with pytest.raises(UsageError, match=said):
+        explore(expander(scope, adapter))
 
 
 def test_hidden_hits_change_nothing_where_no_policy_goes_by_them() -> None:

@@ -1,5 +1,7 @@
 """Timing: each call of an operation is counted once, and the judge's own calls are not."""
 
+from collections import Counter
+
 import pytest
 
 from kvcanon.conformance.replay.latency import TimedCache
@@ -42,23 +44,8 @@ def test_each_operation_is_passed_on_and_timed() -> None:
     assert timed.snapshot() == plain.snapshot()
     assert timed.take_events() == plain.take_events()
     calls = {name: latency.calls for name, latency in timed.latencies().items()}
-    assert calls == {
-        "allocate": 2,
-        "insert": 1,
-        "flush": 1,
-        "match": 1,
-        "lock": 1,
-        "unlock_window": 1,
-        "unlock": 1,
-        "evict": 2,
-        "load_back": 1,
-        "poll": 1,
-        "free": 1,
-        "evict_host": 1,
-        "insert_host": 1,
-        "reset": 1,
-        "take_events": 1,
-    }
+    once = "insert flush match lock unlock_window unlock load_back poll free evict_host insert_host"
+    assert calls == Counter(f"{once} reset take_events allocate allocate evict evict".split())
 
 
 def test_the_judges_calls_are_not_timed() -> None:

@@ -130,14 +130,10 @@ def test_replay_makes_the_tree_that_it_should() -> None:
 
 def test_request_leaves_one_token_to_compute() -> None:
     """A repeated prompt hits all but its last token's page."""
-    cache = ReferenceCache(evolve(SMALL, page_size=4))
-    result = replay(subject_of(cache), [prompt(*range(8)), prompt(*range(8))])
-    assert result.device_hit_tokens == 4
-    result = replay(
-        subject_of(ReferenceCache(evolve(SMALL, page_size=4))),
-        [prompt(*range(9)), prompt(*range(9))],
-    )
-    assert result.device_hit_tokens == 8
+    for length, hit in ((8, 4), (9, 8)):
+        cache = ReferenceCache(evolve(SMALL, page_size=4))
+        result = replay(subject_of(cache), [prompt(*range(length))] * 2)
+        assert result.device_hit_tokens == hit
 
 
 def test_prompt_shorter_than_a_page_passes() -> None:
@@ -175,51 +171,35 @@ def test_request_that_does_not_fit_gives_everything_back() -> None:
     assert not state.pools[FULL, GPU].held
 
 
-def test_load_that_fails_is_counted_and_its_slots_are_free_again() -> None:
-    """A failed load is no hit, and its slots are free again."""
-    config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
-    cache = ReferenceCache(config, FailingLoads())
-    engine = TreeEngine(cache, stamped=False)
-    for request in (prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))):
-        engine.serve(request)
-    assert engine.tally.failed_transfers == 1
-    assert engine.tally.host_hit_tokens == 0
-    assert engine.tally.loaded[FULL] == 0
-    assert engine._free[FULL] == len(cache.snapshot().pools[FULL, GPU].free)
+class OddLoads(ManualEngine):
+    """Performs backups when polled; every load fails, or comes only in a wait."""
 
-
-class FailingLoads(ManualEngine):
-    """Performs backups when polled, and fails every load."""
+    def __init__(self, *, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
 
     def poll(self) -> tuple[Completion, ...]:
-        """Perform and report the copies that have not ended."""
+        """Perform the open backups, fail loads, and report both."""
         for order in self.open_orders:
             if order.direction is Direction.BACKUP:
                 self.acknowledge(order.transfer_id)
-            else:
+            elif self.fails:
                 self.fail(order.transfer_id)
         return super().poll()
 
 
-def test_late_copies_are_waited_for() -> None:
-    """A late load is awaited, and its prefix hits."""
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "late"])
+def test_failed_loads_are_no_hits_and_late_ones_are_waited_for(fails: bool) -> None:
+    """Of a failed load the slots are free again; a late load's prefix hits."""
     config = evolve(HOST, page_size=1, window_tokens=None, device_slots=Counts(full=10))
-    cache = ReferenceCache(config, LateLoads())
-    result = replay(
-        subject_of(cache), [prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))]
-    )
-    assert (result.load_backs, result.host_hit_tokens) == (1, 7)
-
-
-class LateLoads(ManualEngine):
-    """Performs backups when polled, and loads only in a wait."""
-
-    def poll(self) -> tuple[Completion, ...]:
-        """Perform the open backups, and report them."""
-        for order in self.open_orders:
-            if order.direction is Direction.BACKUP:
-                self.acknowledge(order.transfer_id)
-        return super().poll()
+    cache = ReferenceCache(config, OddLoads(fails=fails))
+    engine = TreeEngine(cache, stamped=False)
+    for request in (prompt(*range(8)), prompt(*range(50, 58)), prompt(*range(8))):
+        engine.serve(request)
+    tally = engine.tally
+    assert (tally.failed_transfers, tally.load_backs) == (int(fails), 1)
+    assert tally.host_hit_tokens == tally.loaded[FULL] == (0 if fails else 7)
+    assert engine._free[FULL] == len(cache.snapshot().pools[FULL, GPU].free)
 
 
 def test_prompt_longer_than_the_window_pool_gets_window_slots_at_its_end() -> None:
