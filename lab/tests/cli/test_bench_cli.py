@@ -1,4 +1,4 @@
-"""`kvcanon lab bench replay`, and calls of unknown commands."""
+"""`kvcanon lab bench replay` and `live`: what is measured; a wrong fold gives no figure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import re
 
 import pytest
 
-from command_line import read, read_json, usage_error
+from command_line import read, read_json
 from kvcanon.conformance.cli import main
-
-
-@pytest.mark.parametrize("arguments", [("frob",), ("bench", "frob"), ("replay",)])
-def test_unknown_command_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
-) -> None:
-    """An unknown command is one line on stderr."""
-    usage_error(capsys, *arguments)
+from kvcanon.lab.bench import live_speed
+from kvcanon.lab.bench.event_churn import EventChurn
 
 
 def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,10 +43,50 @@ def test_bench_replay_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None
     assert " off " not in printed
 
 
-def test_bench_replay_unknown_cache_is_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """An unknown cache is one line on stderr."""
-    assert "no cache 'nope'" in usage_error(
-        capsys, "lab", "bench", "replay", "nope", "--conversations", "1"
-    )
+QUICK = ("--seconds", "0.02", "--events", "600", "--blocks", "4000", "--rate", "100000")
+
+
+def test_every_part_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rates of each page size, a match beside a publisher, and bytes a block."""
+    measured = read_json(capsys, "lab", "bench", "live", "--page-size", "16", *QUICK)["measured"]
+    assert list(measured) == ["encode", "publish", "match", "audit", "watch", "memory"]
+    for part in ("encode", "publish", "watch"):
+        assert [each["page_size"] for each in measured[part]] == [16]
+    assert [each["page_size"] for each in measured["audit"]] == [16, 16]
+    for part in ("encode", "publish", "audit", "watch"):
+        assert all(each["per_second"] > 10_000 for each in measured[part]), part
+    sizes = [each["file_bytes"] for each in measured["audit"]]
+    assert 34 < sizes[0] < 100, "16 random tokens of 17 bits"
+    (beside,) = measured["match"]
+    assert len(beside["without_us"]) == len(beside["with_us"]) == 3
+    assert beside["published_per_second"] > 0
+    (memory,) = measured["memory"]
+    assert memory["blocks"] <= 4000 <= memory["stored"]
+    assert min(memory["bytes_a_block"]) > 70
+
+
+def test_parts_are_chosen_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of rates, and a line for what is no rate."""
+    printed = read(capsys, "lab", "bench", "live", "encode", "match", "--page-size", "32", *QUICK)
+    assert "page events/s" in printed
+    assert "match: " in printed
+    assert "audit" not in printed
+    assert "memory" not in printed
+
+
+def test_matches_beside_are_compared_by_their_medians() -> None:
+    """One percent slower is 0.01."""
+    beside = live_speed.MatchBeside((2.0, 1.0, 9.0), (2.02, 1.0, 9.0), 1.0)
+    assert beside.slowed == pytest.approx(0.01)
+
+
+def test_wrong_fold_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that is measured must be judged sound, or its rate means nothing."""
+    churn = EventChurn(16, 8, 1000)
+    churn.step()  # It begins with a clear.
+    made = churn.step()
+    monkeypatch.setattr(EventChurn, "step", lambda _self: made)
+    with pytest.raises(live_speed.WrongFold, match="violations"):
+        live_speed.audit_rate(16, 128, 100)
+    with pytest.raises(live_speed.WrongFold, match="EVENT-2"):
+        live_speed.watch_rate(16, 100)

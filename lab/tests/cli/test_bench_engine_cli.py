@@ -47,12 +47,8 @@ def answered(job: BenchJob, cores: list[str]) -> Json:
     """What a process that measures might answer."""
     if job.what in {"engine_memory", "engine_memory_short"}:
         each = 8.0 if cores == ["kvcanon"] else 16.0
-        return {
-            "core": cores[0],
-            "tree_bytes": 1 << 20,
-            "cached_tokens": 9,
-            "bytes_per_token": each,
-        }
+        sizes = {"tree_bytes": 1 << 20, "cached_tokens": 9, "bytes_per_token": each}
+        return {"core": cores[0], **sizes}
     if job.what == "engine_stalls":
         longest = {"evict": 1.25, "collect": 170.5}
         return {"core": cores[0], "cached_prompts": 7, "longest_ms": longest}
@@ -70,58 +66,39 @@ def answered(job: BenchJob, cores: list[str]) -> Json:
     }
 
 
-def test_pools_may_be_on_a_device(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every measured cache has its pools there, and its name says so."""
-    devices: list[str] = []
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[BenchJob]:
+    """The jobs that were run."""
+    found: list[BenchJob] = []
 
-    def fill(_: Contestant, job: BenchJob) -> Json:
-        devices.append(job.cell.device)
+    def fill(contestant: Contestant, job: BenchJob) -> Json:
+        assert contestant.driver == "sglang_engine"
+        found.append(job)
         return answered(job, job.options["cores"].split(","))
 
     here = Contestant("bench engine", "sglang_engine")
     monkeypatch.setattr(bench_engine, "_runner", lambda _, **__: (fill, here))
+    return found
+
+
+def test_pools_may_be_on_a_device(capsys: pytest.CaptureFixture[str], jobs: list[BenchJob]) -> None:
+    """Every measured cache has its pools there, and its name says so."""
     options = ("--page-size", "16", "--device", "cuda", "--no-events")
     printed = read(capsys, "lab", "bench", "engine", "kvcanon", "rust", *options)
-    assert devices == ["cuda", "cuda"]
+    assert [job.cell.device for job in jobs] == ["cuda", "cuda"]
     assert "full + swa, page 16, cuda" in printed
 
 
 def test_it_measures_every_case_and_prints_shares(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, jobs: list[BenchJob]
 ) -> None:
     """Each case is a job for all cores; memory and stalls are jobs for each core but the floor."""
-    jobs: list[BenchJob] = []
-
-    def fill(contestant: Contestant, job: BenchJob) -> Json:
-        assert contestant.driver == "sglang_engine"
-        jobs.append(job)
-        cores = job.options["cores"].split(",")
-        return answered(job, cores)
-
-    here = Contestant("bench engine", "sglang_engine")
-    monkeypatch.setattr(bench_engine, "_runner", lambda _, **__: (fill, here))
     found = tmp_path / "found.json"
-    printed = read(
-        capsys,
-        "lab",
-        "bench",
-        "engine",
-        "kvcanon",
-        "rust",
-        "floor",
-        "--page-size",
-        "16",
-        "--memory",
-        "--stalls",
-        "--write-policy",
-        "none",
-        "--write-policy",
-        "write_through",
-        "--json",
-        str(found),
+    asked = (
+        "kvcanon rust floor --page-size 16 --memory --stalls"
+        " --write-policy none --write-policy write_through"
     )
+    printed = read(capsys, "lab", "bench", "engine", *asked.split(), "--json", str(found))
     cells = [str(job.cell) for job in jobs if job.what == "engine_speed"]
     assert cells == [
         f"{components}, page 16{policy}{events}"
@@ -129,11 +106,8 @@ def test_it_measures_every_case_and_prints_shares(
         for policy in ("", ", write_through")
         for components in ("full", "full + swa")
     ]
-    alone = [
-        (job.what, str(job.cell), job.options["cores"])
-        for job in jobs
-        if job.what != "engine_speed"
-    ]
+    others = [job for job in jobs if job.what != "engine_speed"]
+    alone = [(job.what, str(job.cell), job.options["cores"]) for job in others]
     memory = [
         (what, f"{components}, page 16", core)
         for what in ("engine_memory", "engine_memory_short")
@@ -144,13 +118,9 @@ def test_it_measures_every_case_and_prints_shares(
     assert alone == memory + stalls
     assert "prompts of 1,200 to 3,000 tokens" in printed
     assert "prompts of 40 to 80 tokens" in printed
-    assert "0.75" in printed
-    assert "0.50" in printed
-    assert "1.25" in printed
-    assert "170.50" in printed
+    for figure in ("0.75", "0.50", "1.25", "170.50", "90.0", "0.56"):
+        assert figure in printed
     assert printed.count("us, sent") == sum(job.cell.events for job in jobs) == 4
-    assert "90.0" in printed
-    assert "0.56" in printed
     assert len(json.loads(found.read_text("utf-8"))["measured"]) == len(jobs)
 
 
@@ -158,26 +128,9 @@ def test_it_measures_every_case_and_prints_shares(
 def test_it_runs_in_sglangs_environment(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The cores and the floor are measured, and the floor takes the least."""
     folder, found = peer(RELEASE).folder.parent, tmp_path / "found.json"
-    read(
-        capsys,
-        "lab",
-        "bench",
-        "engine",
-        "--peers",
-        str(folder),
-        "kvcanon",
-        "rust",
-        "floor",
-        "--page-size",
-        "16",
-        "--no-window",
-        "--requests",
-        "64",
-        "--rounds",
-        "1",
-        "--json",
-        str(found),
-    )
+    asked = "kvcanon rust floor --page-size 16 --no-window --requests 64 --rounds 1"
+    files = ("--peers", str(folder), "--json", str(found))
+    read(capsys, "lab", "bench", "engine", *asked.split(), *files)
     for each in json.loads(found.read_text("utf-8"))["measured"]:
         rows = {row["core"]: SimpleNamespace(**row) for row in each["found"]["cores"]}
         assert set(rows) == {"kvcanon", "rust", "floor"}

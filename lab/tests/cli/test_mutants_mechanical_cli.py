@@ -12,7 +12,7 @@ from kvcanon.lab.mutants.judge import Budget
 from paths import ROOT
 
 SEEN = "insert._free:remove-call:1"
-RUN = ("mutants", "--mechanical", "--jobs", "1")
+RUN = ("lab", "mutants", "--mechanical", "--jobs", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -61,21 +61,3 @@ def test_a_sample_is_as_large_as_asked(capsys: pytest.CaptureFixture[str]) -> No
     assert main([*RUN, "--sample", "2", "--seed", "5", "--json"]) in {0, 1}
     ids = [mutant["id"] for mutant in json.loads(capsys.readouterr().out)["mutants"]]
     assert len(set(ids)) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--mechanical", "--only", "nobody"), "no mechanical mutant 'nobody' of reference"),
-        (("--mechanical", "--effort", "deep"), "no effort 'deep' for mutants"),
-        (("--sample", "3"), "--sample and --core need --mechanical"),
-    ],
-)
-def test_wrong_calls_are_one_line(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A wrong call exits with 2 and one line on stderr."""
-    assert main(["lab", "mutants", *arguments]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1

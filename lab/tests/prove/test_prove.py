@@ -12,27 +12,10 @@ import claimed
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.cli import prove as command
-from kvcanon.lab.prove.claim import (
-    ClaimKind,
-    claims,
-    oracle_functions,
-    read_claim,
-)
+from kvcanon.lab.prove.claim import ClaimKind, claims, oracle_functions, read_claim
 from kvcanon.lab.prove.mutation import mutant_of, planted
-from kvcanon.lab.prove.proof_run import (
-    Refutation,
-    chosen_claims,
-    lines_of,
-    require_solvers,
-    settle,
-)
-from kvcanon.lab.prove.record import (
-    Confirmed,
-    confirmed,
-    lost,
-    read_record,
-    write_record,
-)
+from kvcanon.lab.prove.proof_run import Refutation, chosen_claims, lines_of, require_solvers, settle
+from kvcanon.lab.prove.record import Confirmed, confirmed, lost, read_record, write_record
 from kvcanon.lab.prove.verdict import Proof, ProofVerdict, Solver
 from paths import ROOT
 
@@ -264,24 +247,6 @@ def test_a_claim_that_refutes_nothing_fails(prove: Prove, monkeypatch: pytest.Mo
     code, out = prove("--faults", "in_window_is_every_page")
     assert code == 1
     assert "1 claims refute no mutant of what they speak of." in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("nobody",), "nothing is claimed of 'nobody'"),
-        (("--faults", "nobody"), "nothing is claimed of 'nobody'"),
-        (("--record", "in_window"), "--record records everything"),
-    ],
-)
-def test_calls_at_fault_are_said_in_one_line(
-    arguments: tuple[str, ...], said: str, prove: Prove
-) -> None:
-    """A wrong call exits with 2 and one line on stderr."""
-    code, err = prove(*arguments)
-    assert code == 2
-    assert said in err
-    assert err.count("\n") == 1
 
 
 def test_solvers_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

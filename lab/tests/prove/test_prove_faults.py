@@ -7,13 +7,7 @@ import pytest
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.prove import proof_run
 from kvcanon.lab.prove.claim import ClaimKind, claims, oracle_functions
-from kvcanon.lab.prove.mutation import (
-    KNOWN,
-    candidates,
-    mutant_of,
-    mutants_of,
-    planted,
-)
+from kvcanon.lab.prove.mutation import KNOWN, candidates, mutant_of, mutants_of, planted
 from kvcanon.lab.prove.proof_run import refute
 from kvcanon.spec.oracle.pages import whole_pages
 

@@ -136,10 +136,10 @@ def test_a_wrong_limit_is_a_usage_error(
         (("check", "deadly:match_hold_the_interpreter", "--jobs", "2", "--only", "walker"), 2),
         (("check", "deadly:match_loop", "--jobs", "1", "--only", "walker"), 1),
         (("check", f"pipe:{SERVING} deadly:match_loop", "--jobs", "1", "--only", "walker"), 2),
-        (("mutants", "--jobs", "2"), 2),
-        (("mutants", "--mechanical", "--jobs", "2"), 2),
+        (("lab", "mutants", "--jobs", "2"), 2),
+        (("lab", "mutants", "--mechanical", "--jobs", "2"), 2),
         (("explore", "reference", "--jobs", "2"), 2),
-        (("prove", "--jobs", "2"), 2),
+        (("lab", "prove", "--jobs", "2"), 2),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
