@@ -6,6 +6,7 @@ from array import array
 from functools import cache
 from importlib import import_module
 from itertools import takewhile
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -15,11 +16,12 @@ import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.engine import TreeEngine
 from kvcanon.conformance.replay.workloads.request import Request
-from kvcanon.lab.bench.case import BenchCell, RequestStep, WorkloadSource
+from kvcanon.lab.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
+from kvcanon.lab.bench.contestants import field
 from kvcanon.lab.bench.driver import Driver, EventCounts, MakeDriver, StepTimes
+from kvcanon.lab.bench.drivers import sglang_hosted
 from kvcanon.reference import ReferenceCache
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import DEFAULT_NAMESPACE, Counts
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Counts, WritePolicy
 
 ROOMY = BenchCell(page_size=16, pool_tokens=1 << 15)
 TIGHT = BenchCell(page_size=16, pool_tokens=2048)
@@ -36,11 +38,21 @@ NAMES = {
     "sglang": ("sglang", {"core": "rust"}),
     "vllm": ("vllm", {}),
 }
+HOSTED = ("optimized", "reference", "sglang")
+"""The caches that are measured with a host tier."""
+ALL_FITS, TIGHT_HOST = 1 << 16, 3072
+
+
+def hosted(policy: WritePolicy, host_tokens: int, *, window: bool = False) -> BenchCell:
+    """Return a small device pool with a host tier."""
+    full = BenchCell(16, 2048, host=HostSetup(policy, host_tokens, host_tokens // 2))
+    return evolve(full, window_tokens=64, swa_tokens=1536) if window else full
 
 
 @pytest.fixture(autouse=True)
 def _peers(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_peers.install(monkeypatch)
+    monkeypatch.setattr(sglang_hosted, "make_world", fake_peers.hosted_world)
 
 
 def make_driver(name: str, cell: BenchCell) -> Driver[object]:
@@ -51,15 +63,15 @@ def make_driver(name: str, cell: BenchCell) -> Driver[object]:
     return make(cell, options)
 
 
-def serve(name: str, cell: BenchCell) -> tuple[list[int], StepTimes]:
-    """Serve generated chat."""
+def serve(name: str, cell: BenchCell) -> tuple[list[int], StepTimes, int]:
+    """Serve generated chat; returns the hits, the times, and the tokens that were loaded."""
     driver, taken = make_driver(name, cell), StepTimes()
     hits = []
     for request in REQUESTS:
         hits.append(driver.serve(driver.prepare(request), taken))
         if cell.events:
             driver.take_events(taken)
-    return hits, taken
+    return hits, taken, driver.loaded_tokens
 
 
 @cache
@@ -80,7 +92,7 @@ def ideal_hits(page_size: int) -> list[int]:
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
     """Each driver hits exactly the cached pages of earlier prompts of the tenant."""
-    served, _ = serve(name, evolve(ROOMY, page_size=page_size))
+    served, *_ = serve(name, evolve(ROOMY, page_size=page_size))
     assert served == ideal_hits(page_size)
 
 
@@ -88,7 +100,7 @@ def test_driver_finds_all_that_was_there(name: str, page_size: int) -> None:
 @pytest.mark.parametrize("cell", [TIGHT, WINDOW, evolve(WINDOW, page_size=1)], ids=str)
 def test_driver_serves_all_where_pools_overflow(name: str, cell: BenchCell) -> None:
     """Each driver evicts enough for every request, and leaves nothing locked."""
-    served, taken = serve(name, cell)
+    served, taken, _ = serve(name, cell)
     assert 0 < sum(served) < sum(ideal_hits(cell.page_size))
     if name != "vllm":
         assert taken.evict
@@ -100,25 +112,47 @@ def test_driver_serves_all_where_pools_overflow(name: str, cell: BenchCell) -> N
         assert not manager.held
 
 
-@pytest.mark.parametrize("cell", [TIGHT, WINDOW], ids=str)
+PRESSED = [
+    hosted(policy, TIGHT_HOST, window=window)
+    for policy in (*WritePolicy,)[1:]
+    for window in (False, True)
+]
+"""Small pools on both tiers, under each policy that has a host tier."""
+
+
+@pytest.mark.parametrize("cell", [TIGHT, WINDOW, *PRESSED], ids=str)
 def test_our_drivers_find_what_our_engine_finds(cell: BenchCell) -> None:
-    """The bench gets the same hits from a cache as a replay."""
-    slots = Counts(cell.pool_tokens // cell.page_size, cell.swa_tokens // cell.page_size)
-    window = cell.window_tokens or None
-    config = CacheConfig(page_size=cell.page_size, window_tokens=window, device_slots=slots)
+    """The bench gets the same hits from a cache, and loads the same, as a replay."""
+    config = cell.config()
+    assert config.device_slots == Counts(cell.pool_tokens // 16, cell.swa_tokens // 16)
     engine = TreeEngine(ReferenceCache(config), stamped=False)
     for request in REQUESTS:
         engine.serve(request)
+    tally = engine.tally
     for name in ("reference", "optimized"):
-        served, _ = serve(name, cell)
-        assert sum(served) == engine.tally.device_hit_tokens
+        served, _, loaded = serve(name, cell)
+        assert sum(served) == tally.device_hit_tokens + tally.host_hit_tokens < sum(ideal_hits(16))
+        assert loaded == tally.host_hit_tokens
+        assert bool(loaded) is config.host_tier
 
 
-def test_our_caches_tell_the_same_events() -> None:
-    """Both drivers count events by the page."""
+@pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
+@pytest.mark.parametrize("name", HOSTED)
+def test_driver_loads_what_the_device_had_to_evict(name: str, policy: WritePolicy) -> None:
+    """With a host for everything each request hits all that was ever inserted."""
+    served, taken, loaded = serve(name, hosted(policy, ALL_FITS))
+    assert served == ideal_hits(16)
+    assert 0 < loaded < sum(served)
+    assert 0 < len(taken.load) < len(REQUESTS)
+    assert len(taken.poll) == len(REQUESTS)
+
+
+@pytest.mark.parametrize("cell", [WINDOW, hosted(WritePolicy.WRITE_BACK, TIGHT_HOST)], ids=str)
+def test_our_caches_tell_the_same_events(cell: BenchCell) -> None:
+    """Both drivers count events of both tiers by the page."""
     told: dict[str, list[EventCounts]] = {}
-    for name in NAMES:
-        driver = make_driver(name, evolve(WINDOW, events=True))
+    for name in NAMES if cell.host is None else ("reference", "optimized"):
+        driver = make_driver(name, evolve(cell, events=True))
         told[name] = []
         for request in REQUESTS:
             driver.serve(driver.prepare(request), StepTimes())
@@ -145,14 +179,72 @@ def test_find_only_looks(name: str) -> None:
 @pytest.mark.parametrize("events", [False, True], ids=["no events", "events"])
 def test_each_call_is_timed_once(name: str, events: bool) -> None:
     """Every step of a request is timed around the cache's call."""
-    served, taken = serve(name, evolve(TIGHT, events=events))
+    served, taken, loaded = serve(name, evolve(TIGHT, events=events))
     calls = {step: len(taken_ns) for step, taken_ns in taken.by_step().items()}
     every = {RequestStep.MATCH, RequestStep.INSERT} | ({RequestStep.EVENTS} if events else set())
     assert {step for step, number in calls.items() if number == len(served)} >= every
     assert (RequestStep.EVENTS in calls) == events
     assert (RequestStep.HASH in calls) == (name == "vllm")
+    assert not loaded
+    assert not {RequestStep.LOAD, RequestStep.POLL} & set(calls)
     assert calls.get(RequestStep.LOCK) == (None if name == "vllm" else calls[RequestStep.UNLOCK])
     assert all(taken_ns >= 0 for each in taken.by_step().values() for taken_ns in each)
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_loads_and_polls_are_timed_once(name: str) -> None:
+    """Loads and polls are steps of their own, where there is a host tier."""
+    _, taken, _ = serve(name, hosted(WritePolicy.WRITE_BACK, TIGHT_HOST))
+    calls = {step: len(times) for step, times in taken.by_step().items()}
+    assert calls[RequestStep.POLL] == calls[RequestStep.MATCH] == len(REQUESTS)
+    assert 0 < calls[RequestStep.LOAD] < len(REQUESTS)
+    assert calls[RequestStep.LOCK] == calls[RequestStep.UNLOCK]
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_find_counts_both_tiers(name: str) -> None:
+    """A prompt whose end is on the host only is found whole, and nothing is loaded."""
+    driver, taken = make_driver(name, hosted(WritePolicy.WRITE_BACK, ALL_FITS)), StepTimes()
+    for request in REQUESTS:
+        driver.serve(driver.prepare(request), StepTimes())
+    loaded = driver.loaded_tokens
+    for request in REQUESTS:
+        whole_pages = (request.length_tokens - 1) // 16 * 16
+        assert driver.find(driver.prepare(request), taken) == whole_pages
+    assert driver.loaded_tokens == loaded
+    assert set(taken.by_step()) == {RequestStep.MATCH}
+
+
+def test_sglang_copies_nothing_and_keeps_its_protocol() -> None:
+    """Its loads are started and each layer is told; a load without room leaves the device's hit."""
+    driver = make_driver("sglang", hosted(WritePolicy.WRITE_BACK, ALL_FITS))
+    for request in REQUESTS:
+        driver.serve(driver.prepare(request), StepTimes())
+    (fake,) = fake_peers.UnifiedRadixCache.made
+    assert isinstance(fake, fake_peers.HostedCache)
+    assert fake.cache_controller.io_backend == sglang_hosted.BACKEND
+    assert fake.layers == [0, 1] * fake.loads
+    assert fake.polls == len(REQUESTS)
+    assert not fake.pages.locked
+
+
+def test_load_without_room_is_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be loaded is computed: it counts as no hit, and as not loaded."""
+    monkeypatch.setattr(
+        fake_peers.HostedCache, "init_load_back", lambda _, params: (0, params.req.last_node)
+    )
+    served, taken, loaded = serve("sglang", hosted(WritePolicy.WRITE_BACK, ALL_FITS))
+    assert taken.load
+    assert loaded == 0
+    assert sum(served) < sum(ideal_hits(16))
+
+
+def test_vllm_has_no_host_tier(tmp_path: Path) -> None:
+    """The contest leaves it out, and its driver refuses."""
+    with pytest.raises(UsageError, match=r"^vLLM is measured without a host tier$"):
+        make_driver("vllm", hosted(WritePolicy.WRITE_BACK, ALL_FITS))
+    with pytest.raises(UsageError, match=r"^vllm: has no host tier$"):
+        field(["vllm"], tmp_path, host_tier=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
