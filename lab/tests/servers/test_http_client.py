@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from kvcanon.conformance.probe.transport import ServerProblem
-from kvcanon.lab.servers.http_client import (
-    flush,
-    generate,
-    generate_and_abort,
-    generate_together,
-)
+from kvcanon.lab.servers.http_client import flush, generate, generate_and_abort, generate_together
 from kvcanon.lab.servers.script import ScriptedRequest
 from kvcanon.lab.servers.transcript import EngineReply
 

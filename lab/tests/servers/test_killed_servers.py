@@ -11,12 +11,7 @@ import pytest
 from fake_release import release_in, write_killed
 from kvcanon.lab.servers import killed_servers
 from kvcanon.lab.servers.killed_servers import run_kills
-from kvcanon.lab.servers.script import (
-    EngineScript,
-    ScriptedRequest,
-    ScriptRound,
-    SendOrder,
-)
+from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder
 
 REQUESTS = tuple(ScriptedRequest(f"chat {number}", (7, 8, 9), (1, 2)) for number in range(3))
 SCRIPT = EngineScript("sliding", 0, 4, (ScriptRound("chats", SendOrder.ONE_BY_ONE, REQUESTS),))

@@ -1,8 +1,10 @@
 """Runs play to every server, Rust's first, and say what was wrong, missing or not found."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -15,18 +17,9 @@ from kvcanon.lab.servers import kept_runs, runs, server_environment
 from kvcanon.lab.servers.core_faults import FAULTS
 from kvcanon.lab.servers.kept_runs import PortionOverError
 from kvcanon.lab.servers.runs import EngineRuns, run_faults
-from kvcanon.lab.servers.script import (
-    EngineScript,
-    ScriptedRequest,
-    ScriptRound,
-    SendOrder,
-)
+from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder
 from kvcanon.lab.servers.script_rounds import SMALL
-from kvcanon.lab.servers.server_environment import (
-    RELEASE,
-    STAMP,
-    make_server_environment,
-)
+from kvcanon.lab.servers.server_environment import RELEASE, STAMP, make_server_environment
 from kvcanon.lab.servers.server_setup import (
     CORES,
     NO_CACHE,
@@ -61,19 +54,33 @@ def answer(setup: ServerSetup) -> Transcript:
     )
 
 
+class Servers(list[ServerSetup]):
+    """The servers that were played to; each answers right, but for what a test changes."""
+
+    change: Callable[[ServerSetup, Transcript], Transcript] = staticmethod(lambda _, told: told)
+
+    def play(self, _script: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
+        """Play to a server."""
+        self.append(setup)
+        return self.change(setup, answer(setup))
+
+
 @pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ServerSetup]:
-    """The servers that were played to, each of which answers right."""
-    found: list[ServerSetup] = []
-
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        found.append(setup)
-        return answer(setup)
-
-    monkeypatch.setattr(runs, "play", play)
+def played(monkeypatch: pytest.MonkeyPatch) -> Servers:
+    """The servers that were played to."""
+    found = Servers()
+    monkeypatch.setattr(runs, "play", found.play)
     monkeypatch.setattr(runs, "make_model", lambda *_: SimpleNamespace(save_pretrained=id))
     monkeypatch.setattr(runs, "draw_script", lambda *_: SCRIPT)
     return found
+
+
+def with_reply(told: Transcript, at: int, **changes: Any) -> Transcript:  # noqa: ANN401 # Fields.
+    """A transcript in which one reply is another."""
+    (chats,) = told.rounds
+    replies = list(chats.replies)
+    replies[at] = evolve(replies[at], **changes)
+    return evolve(told, rounds=(evolve(chats, replies=tuple(replies)),))
 
 
 def status(folder: Path, *given: str) -> int:
@@ -82,7 +89,7 @@ def status(folder: Path, *given: str) -> int:
 
 
 def test_every_core_serves_in_every_way(
-    played: list[ServerSetup], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    played: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both models, all policies, one and two ranks; in each way references come first."""
     assert status(tmp_path) == 0
@@ -93,45 +100,53 @@ def test_every_core_serves_in_every_way(
     assert capsys.readouterr().out.endswith("50 servers, 0 with findings\n")
 
 
-def test_findings_are_printed_and_fail(
-    played: list[ServerSetup],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A core with fewer cached tokens than Rust's fails the run, with the request in words."""
-
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        told = answer(setup)
-        if setup.core != "kvcanon":
-            return told
-        (chats,) = told.rounds
-        worse = evolve(chats.replies[1], host_tokens=0)
-        changed = evolve(chats, replies=(chats.replies[0], worse, chats.replies[2]))
-        return evolve(told, rounds=(changed,))
-
-    monkeypatch.setattr(runs, "play", play)
-    assert status(tmp_path, "--small") == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert any("sliding-kvcanon-write_through-tp1: wrong counts: second:" in line for line in lines)
-    assert lines[-1] == "5 servers, 1 with findings"
+def fewer_hits(setup: ServerSetup, told: Transcript) -> Transcript:
+    """A core of ours with fewer cached tokens than Rust's."""
+    return with_reply(told, 1, host_tokens=0) if setup.core == "kvcanon" else told
 
 
-def test_run_that_exercises_too_little_fails(
-    played: list[ServerSetup],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def nothing_evicted(_setup: ServerSetup, told: Transcript) -> Transcript:
     """Servers that evict nothing prove little, though nothing is wrong with them."""
+    return evolve(told, rounds=(evolve(told.rounds[0], removed=0),))
 
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        told = answer(setup)
-        return evolve(told, rounds=(evolve(told.rounds[0], removed=0),))
 
-    monkeypatch.setattr(runs, "play", play)
+def no_start(setup: ServerSetup, told: Transcript) -> Transcript:
+    """A core of ours with which no server starts; the others are played to all the same."""
+    if setup.core == "kvcanon":
+        raise UsageError("the server ended at its start: ValueError: --some-flag")
+    return told
+
+
+OURS = "  sliding-kvcanon-write_through-tp1: "
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (fewer_hits, (f"{OURS}wrong counts: second:", "5 servers, 1 with findings\n")),
+        (nothing_evicted, ("NOT SHOWN: sliding-rust-write_through-tp1 did not evict", "")),
+        (
+            no_start,
+            (
+                f"{OURS}server ended: the server ended at its start: ValueError: --some-flag\n",
+                "5 servers, 1 with findings\n",
+            ),
+        ),
+    ],
+)
+def test_what_is_wrong_is_printed_and_fails(
+    played: Servers,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[ServerSetup, Transcript], Transcript],
+    words: tuple[str, str],
+) -> None:
+    """Findings, what is not shown and what does not start fail the run, each in words."""
+    played.change = change
     assert status(tmp_path, "--small") == 1
-    assert "NOT SHOWN: sliding-rust-write_through-tp1 did not evict" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert words[0] in printed
+    assert printed.endswith(words[1])
 
 
 def test_only_that_leaves_no_server_is_refused(tmp_path: Path) -> None:
@@ -142,52 +157,26 @@ def test_only_that_leaves_no_server_is_refused(tmp_path: Path) -> None:
         status(tmp_path, "--faults", "rust", "--only", "tp3")
 
 
-def test_only_some_faults_can_be_planted(played: list[ServerSetup], tmp_path: Path) -> None:
+def test_only_some_faults_can_be_planted(played: Servers, tmp_path: Path) -> None:
     """With the sound core beside them."""
     assert status(tmp_path, "--faults", "rust", "--only", "page-off") == 1
     faults = [each.fault for each in played]
     assert faults == ["", "load-back-one-page-off", "backup-one-page-off"]
 
 
-def test_server_that_does_not_start_is_a_finding(
-    played: list[ServerSetup],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The other servers are played to all the same."""
-
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        if setup.core == "kvcanon":
-            raise UsageError("the server ended at its start: ValueError: --some-flag")
-        return answer(setup)
-
-    monkeypatch.setattr(runs, "play", play)
-    assert status(tmp_path, "--small") == 1
-    lines = capsys.readouterr().out.splitlines()
-    told = "sliding-kvcanon-write_through-tp1: server ended: the server ended at its start: "
-    assert f"  {told}ValueError: --some-flag" in lines
-    assert lines[-1] == "5 servers, 1 with findings"
-
-
-def test_faults_that_are_not_found_are_named(
-    played: list[ServerSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_that_are_not_found_are_named(played: Servers, tmp_path: Path) -> None:
     """A fault is missed if nothing is found but what is found without it."""
     said: list[str] = []
     assert run_faults(EngineRuns(tmp_path, 0, SMALL, said.append), "kvcanon") == list(FAULTS)
 
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        told = answer(setup)
+    def change(setup: ServerSetup, told: Transcript) -> Transcript:
         if setup.core != "kvcanon":
             return told
         usual = evolve(told, event_faults=("batch 3 came where 2 was due",))
-        if setup.fault in {"", "removals-lost"}:
-            return usual
-        replies = (evolve(told.rounds[0].replies[0], tokens=(2, 2)), *told.rounds[0].replies[1:])
-        return evolve(usual, rounds=(evolve(told.rounds[0], replies=replies),))
+        found = setup.fault not in {"", "removals-lost"}
+        return with_reply(usual, 0, tokens=(2, 2)) if found else usual
 
-    monkeypatch.setattr(runs, "play", play)
+    played.change = change
     said.clear()
     assert run_faults(EngineRuns(tmp_path, 0, SMALL, said.append), "kvcanon") == ["removals-lost"]
     assert "  lock-forgotten: 1 wrong tokens" in said
@@ -261,7 +250,7 @@ def portion(folder: Path, minutes: str = "4", *more: str) -> int:
 
 
 def test_run_in_portions_comes_to_the_same(
-    played: list[ServerSetup],
+    played: Servers,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -277,37 +266,26 @@ def test_run_in_portions_comes_to_the_same(
     assert portion(tmp_path, "2") == 0
     assert len(played) == len(set(played)) == 5
     lines = capsys.readouterr().out.splitlines()
-    assert [line.count("played before") for line in lines] == [
-        1,
-        1,
-        1,
-        1,
-        0,
-        *[0] * (len(lines) - 5),
-    ]
+    assert ["played before" in line for line in lines] == [at < 4 for at in range(len(lines))]
     assert lines[-1] == "5 servers, 0 with findings"
 
 
 def test_what_an_earlier_portion_found_still_fails(
-    played: list[ServerSetup],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    played: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its transcripts are judged again, beside the same references."""
 
-    def play(_: EngineScript, setup: ServerSetup, *_paths: Path) -> Transcript:
-        told = answer(setup)
+    def change(setup: ServerSetup, told: Transcript) -> Transcript:
         return evolve(told, event_faults=("a gap",)) if setup.core == "kvcanon" else told
 
-    monkeypatch.setattr(runs, "play", play)
+    played.change = change
     for _ in range(2):
         assert portion(tmp_path) == 1
         assert capsys.readouterr().out.endswith("5 servers, 1 with findings\n")
 
 
 def test_portions_of_different_runs_are_not_mixed(
-    played: list[ServerSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    played: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another seed, another script, other code, or a run that was not in portions."""
     assert portion(tmp_path) == 0

@@ -14,13 +14,7 @@ from kvcanon.lab.servers.script import (
     script_from_json,
     script_to_json,
 )
-from kvcanon.lab.servers.script_rounds import (
-    CLIENTS,
-    SMALL,
-    WHOLE,
-    ScriptDrawer,
-    draw_script,
-)
+from kvcanon.lab.servers.script_rounds import CLIENTS, SMALL, WHOLE, ScriptDrawer, draw_script
 from kvcanon.lab.servers.server_setup import CHUNK, DEVICE_TOKENS, PAGE_SIZE
 from kvcanon.lab.servers.tiny_model import CONTEXT, VOCABULARY
 from kvcanon.lab.servers.verdict import comparable_rounds, most_cached

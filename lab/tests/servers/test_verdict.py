@@ -6,12 +6,7 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from kvcanon.lab.servers.script import (
-    EngineScript,
-    ScriptedRequest,
-    ScriptRound,
-    SendOrder,
-)
+from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder
 from kvcanon.lab.servers.server_setup import (
     MENDED,
     NO_CACHE,

@@ -1,4 +1,4 @@
-"""A real SGLang server, with HiCache and a sliding window, is watched while it serves a script."""
+"""A real SGLang server, with HiCache and a sliding window: its script, and its stream watched."""
 
 from __future__ import annotations
 
@@ -23,6 +23,26 @@ pytestmark = pytest.mark.nightly
 
 SECONDS = 600
 PORT = re.compile(r"tcp://\*:(\d+)")
+
+
+def small_script(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that plays the small script into a folder, and its variables."""
+    try:
+        peer = server_environment(Path(os.environ.get("KVCANON_PEERS") or usual_folder()))
+    except UsageError as reason:
+        pytest.fail(str(reason))
+    command = [str(peer.python), "-W", "ignore", "-m", "kvcanon.lab.servers", "--small"]
+    return [*command, "--into", str(folder)], peer.variables
+
+
+def test_small_script_gives_equal_tokens_counts_and_events(tmp_path: Path) -> None:
+    """Without a cache, and with each core: tokens as transformers', counts and events as Rust's."""
+    command, variables = small_script(tmp_path)
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 servers, 0 with findings" in done.stdout
 
 
 def port_of(log: Path, server: subprocess.Popen[bytes]) -> int:
@@ -59,15 +79,11 @@ def test_a_real_server_is_watched(
 
     The namespaces come after the flush, and hashes leave their extra keys out.
     """
-    try:
-        peer = server_environment(Path(os.environ.get("KVCANON_PEERS") or usual_folder()))
-    except UsageError as reason:
-        pytest.fail(str(reason))
-    served = [str(peer.python), "-W", "ignore", "-m", "kvcanon.lab.servers", "--small"]
-    only = ["--cores", core, "--only", f"{core}-write_through", "--into", str(tmp_path)]
+    served, variables = small_script(tmp_path)
+    only = ["--cores", core, "--only", f"{core}-write_through"]
     recording = tmp_path / "watched.kvstream"
     server = subprocess.Popen(
-        [*served, *only], env=peer.variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [*served, *only], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     watching = None
     try:
