@@ -14,15 +14,10 @@ from pathlib import Path
 import pytest
 
 import kvcanon
-from kvcanon.conformance.cli import main
+from command_line import read, usage_error
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases import stand_ins
-from kvcanon.lab.releases.catalogue import (
-    RELEASES,
-    STAND_INS,
-    Release,
-    release_named,
-)
+from kvcanon.lab.releases.catalogue import RELEASES, STAND_INS, Release, release_named
 from kvcanon.lab.releases.environment import (
     BESIDE,
     MANIFEST,
@@ -121,18 +116,16 @@ def test_a_build_of_somebody_else_is_installed_by_its_hash() -> None:
     assert re.fullmatch(re.escape(release.name) + r" --hash=sha256:[0-9a-f]{64}", line)
 
 
-def test_environment_without_stand_ins_runs_this_project(tmp_path: Path) -> None:
-    """A release that needs no stand-in has only the link to this project beside it."""
-    peer = make(RELEASES["max==26.7.0"], tmp_path, Recorded())
-    assert peer.stubbed == {}
-    command = [str(peer.python), "-c", "import kvcanon; assert kvcanon.__version__"]
-    run_command(command, peer.variables)
-
-
-def test_environment_runs_this_project_and_the_stand_ins(tmp_path: Path) -> None:
-    """A process in an environment imports this kvcanon and the stand-ins."""
-    peer = make(RELEASES["vllm==0.33.0"], tmp_path, Recorded())
-    code = "import kvcanon, xgrammar.matcher; print(kvcanon.__version__, kvcanon.__file__)"
+@pytest.mark.parametrize(
+    ("name", "stand_in"), [("max==26.7.0", ""), ("vllm==0.33.0", ", xgrammar.matcher")]
+)
+def test_environment_runs_this_project_and_the_stand_ins(
+    tmp_path: Path, name: str, stand_in: str
+) -> None:
+    """A process in an environment imports this kvcanon, and the stand-ins where there are any."""
+    peer = make(RELEASES[name], tmp_path, Recorded())
+    assert bool(peer.stubbed) is bool(stand_in)
+    code = f"import kvcanon{stand_in}; print(kvcanon.__version__, kvcanon.__file__)"
     done = subprocess.run(
         [peer.python, "-c", code], env=peer.variables, capture_output=True, text=True, check=True
     )
@@ -224,8 +217,7 @@ def test_unknown_release_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], name: str, tmp_path: Path
 ) -> None:
     """An unknown release is refused in one line, and nothing is installed."""
-    assert main(["lab", "peers", "make", name, "--into", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = usage_error(capsys, "lab", "peers", "make", name, "--into", str(tmp_path))
     assert line.startswith(f"kvcanon: no release {name!r}; name sglang==0.5.10.post1, ")
     assert list(tmp_path.iterdir()) == []
 
@@ -240,9 +232,8 @@ def test_dry_run_says_what_would_be_done(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A dry run prints commands and stand-ins, and runs nothing."""
-    asked = ["peers", "make", "sglang==0.5.13", "--dry-run", "--into", str(tmp_path)]
-    assert main(asked) == 0
-    printed = capsys.readouterr().out
+    asked = ("lab", "peers", "make", "sglang==0.5.13", "--dry-run", "--into", str(tmp_path))
+    printed = read(capsys, *asked)
     assert f"-m venv {tmp_path / 'sglang-0.5.13'}" in printed
     assert "--no-deps sglang==0.5.13" in printed
     for name in ("datasets", "sgl_kernel", "torchvision"):
@@ -253,8 +244,7 @@ def test_dry_run_says_what_would_be_done(
 def test_list_says_which_are_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The list has every release, and marks those whose environments exist."""
     peer = make(SGLANG, tmp_path, Recorded())
-    assert main(["lab", "peers", "list", "--into", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = read(capsys, "lab", "peers", "list", "--into", str(tmp_path)).splitlines()
     there = {line.split()[0]: line.split()[1] for line in lines if line.strip()}
     assert there.keys() == RELEASES.keys()
     assert there.pop("sglang==0.5.23").startswith(str(peer.folder)[:20])
@@ -339,9 +329,7 @@ def test_command_makes_an_environment_in_silence(
     """Off a terminal the command prints only where the environment is."""
     ran = Recorded()
     monkeypatch.setattr(import_module("kvcanon.lab.cli.peers"), "run_command", ran)
-    assert main(["lab", "peers", "make", "sglang==0.5.23", "--into", str(tmp_path)]) == 0
-    printed = capsys.readouterr()
-    assert not printed.err
-    assert printed.out.startswith(f"sglang==0.5.23 is in {tmp_path / 'sglang-0.5.23'}.\n")
-    assert "sgl_kernel: can be imported; three copies of kvcacheio copy" in printed.out
+    printed = read(capsys, "lab", "peers", "make", "sglang==0.5.23", "--into", str(tmp_path))
+    assert printed.startswith(f"sglang==0.5.23 is in {tmp_path / 'sglang-0.5.23'}.\n")
+    assert "sgl_kernel: can be imported; three copies of kvcacheio copy" in printed
     assert len(ran.commands) == 5

@@ -13,21 +13,14 @@ from pathlib import Path
 import pytest
 from attrs import asdict, evolve
 
+from command_line import read, read_json, usage_error
 from kvcanon.conformance.cases.case import case_from_json
-from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.lab.releases import hunt as hunt_module
 from kvcanon.lab.releases.catalogue import RELEASES, release_named
 from kvcanon.lab.releases.environment import MANIFEST, Peer, peers_in
-from kvcanon.lab.releases.hunt import (
-    HERE,
-    Hunt,
-    Hunted,
-    hunt,
-    hunt_from_json,
-    hunt_to_json,
-)
+from kvcanon.lab.releases.hunt import HERE, Hunt, Hunted, hunt, hunt_from_json, hunt_to_json
 from kvcanon.lab.releases.past_bugs import PAST_BUGS, Drawn, PastBug
 from kvcanon.lab.releases.table import HuntEffort, HuntOutcome, TableCell, cell_of
 from kvcanon.spec.config import CacheConfig
@@ -161,15 +154,13 @@ def test_table_tells_what_was_found_where(
     """The table has the outcome for each release, and the calls that show the bug."""
     environment(tmp_path, BEFORE, FOUND)
     environment(tmp_path, AFTER, NOT_FOUND)
-    asked = ["peers", "table", "--into", str(tmp_path), "--cases", "40"]
-    assert main(asked) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    asked = ("lab", "peers", "table", "--into", str(tmp_path), "--cases", "40")
+    lines = [" ".join(line.split()) for line in read(capsys, *asked).splitlines()]
     assert "bug#1 sglang==0.5.13 ALLOC-3 found 3 70 0.5" in lines
     assert "bug#1 sglang==0.5.14 ALLOC-3 not found 40 900 2.5" in lines
     assert "bug#1 in sglang==0.5.13: slots are lost" in lines
     assert [line for line in lines if line in CALLS] == list(CALLS)
-    assert main([*asked, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = read_json(capsys, *asked)
     assert told["effort"] == {"seed": 0, "cases": 40, "seconds": 300.0}
     assert [each["outcome"] for each in told["cells"]] == ["found", "not found"]
     assert told["cells"][0]["hunted"]["calls"] == list(CALLS)
@@ -180,25 +171,21 @@ def test_table_says_what_is_missing_and_what_is_odd(
 ) -> None:
     """The table marks missing environments, and outcomes other than expected."""
     environment(tmp_path, AFTER, evolve(NOT_FOUND, cut_short=True))
-    asked = ["peers", "table", "--into", str(tmp_path)]
-    assert main(asked) == 0
-    told = capsys.readouterr().out
+    asked = ("lab", "peers", "table", "--into", str(tmp_path))
+    told = read(capsys, *asked)
     assert "no environment of sglang==0.5.13: `kvcanon lab peers make sglang==0.5.13` makes" in told
     assert "not found, cut short" in told
     (tmp_path / release_named(AFTER).folder / "said").write_text(
         json.dumps({"kvcanon": HERE, "hunted": asdict(FOUND)}), encoding="utf-8"
     )
-    assert main(asked) == 1
-    assert "NOT AS EXPECTED: bug#1 in sglang==0.5.14 is found" in capsys.readouterr().out
+    assert "NOT AS EXPECTED: bug#1 in sglang==0.5.14 is found" in read(capsys, *asked, code=1)
 
 
 def test_table_without_environments_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Without any environment the command exits with 2 and one line."""
-    assert main(["lab", "peers", "table", "--into", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(
+    assert usage_error(capsys, "lab", "peers", "table", "--into", str(tmp_path)).endswith(
         "has no environment of sglang==0.5.13, sglang==0.5.14; "
         "`kvcanon lab peers make RELEASE` makes one"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import read, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.engines.package_version import source_module
 from kvcanon.conformance.errors import UsageError
@@ -136,15 +137,11 @@ def test_missing_source_is_told_in_one_line(
     release: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a folder, or with one that is not the project's, nothing is made."""
-    wanted = ["peers", "make", release.name, "--into", str(tmp_path / "peers")]
-    assert main(wanted) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == (
+    wanted = ("lab", "peers", "make", release.name, "--into", str(tmp_path / "peers"))
+    assert usage_error(capsys, *wanted) == (
         f"kvcanon: no package index has {release.name}; name a folder with its source by --source"
     )
-    assert main([*wanted, "--source", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(
+    assert usage_error(capsys, *wanted, "--source", str(tmp_path)).endswith(
         f"has no {files_of(release).files[0]}; name the folder of {release.name} itself"
     )
     assert not (tmp_path / "peers").exists()
@@ -161,7 +158,7 @@ def test_folder_that_does_not_exist_is_refused(
 ) -> None:
     """The command line names the folder."""
     missing = str(tmp_path / "nowhere")
-    asked = ["peers", "make", "nano-vllm", "--source", missing, "--into", str(tmp_path)]
+    asked = ["lab", "peers", "make", "nano-vllm", "--source", missing, "--into", str(tmp_path)]
     assert main(asked) == 2
     assert "nowhere" in "".join(capsys.readouterr().err.split())
 
@@ -172,9 +169,8 @@ def test_command_says_what_was_copied(
     """The command prints the digest of the copy, and no stand-ins where there are none."""
     monkeypatch.setattr(import_module("kvcanon.lab.cli.peers"), "run_command", Recorded())
     source = project(tmp_path / "their")
-    asked = ["peers", "make", "nano-vllm", "--source", str(source), "--into", str(tmp_path)]
-    assert main(asked) == 0
-    printed = capsys.readouterr().out
+    asked = ("lab", "peers", "make", "nano-vllm", "--source", str(source), "--into", str(tmp_path))
+    printed = read(capsys, *asked)
     digest = digest_of(source, files_of(NANO))
     assert f"Its cache is a copy: no commit, SHA-256 of its cache files {digest}." in printed
     assert "Stand-ins" not in printed
@@ -184,8 +180,8 @@ def test_dry_run_says_what_would_be_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dry run needs no source."""
-    assert main(["lab", "peers", "make", "nano-vllm", "--dry-run", "--into", str(tmp_path)]) == 0
-    assert "nano-vllm-source.txt" in capsys.readouterr().out
+    asked = ("lab", "peers", "make", "nano-vllm", "--dry-run", "--into", str(tmp_path))
+    assert "nano-vllm-source.txt" in read(capsys, *asked)
 
 
 def test_missing_engine_says_how_to_make_it() -> None:
