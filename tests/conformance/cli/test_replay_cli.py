@@ -56,6 +56,15 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "their_caches", raising=False)
 
 
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """A trace of five requests for the same 700 tokens."""
+    path = tmp_path / "some.jsonl"
+    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
+    path.write_text(f"{json.dumps(line)}\n" * 5, encoding="utf-8")
+    return str(path)
+
+
 def test_replay_reports_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     """The report has the seed and every count, and says that nothing was judged."""
     printed = read(capsys, "replay", "reference", "--limit", "200")
@@ -96,20 +105,17 @@ def test_replay_options_reach_the_cache(capsys: pytest.CaptureFixture[str]) -> N
     assert config["events"] is False
 
 
-def test_replay_without_window_and_host_has_neither(capsys: pytest.CaptureFixture[str]) -> None:
-    """Zero switches window and host tier off."""
-    read_config = read_json(
-        capsys, "replay", "reference", *SHORT, "--window", "0", "--host-tokens", "0"
-    )["config"]
-    assert read_config["window_tokens"] is None
-    assert read_config["write_policy"] == "none"
-    assert read_config["device_slots"]["swa"] == 0
-
-
-def test_replay_write_policy_none_is_no_host_tier(capsys: pytest.CaptureFixture[str]) -> None:
-    """The write policy none switches the host tier off."""
-    result = read_json(capsys, "replay", "reference", *SHORT, "--write-policy", "none")
-    assert result["config"]["host_slots"]["full"] == 0
+@pytest.mark.parametrize("options", ["--window=0 --host-tokens=0", "--write-policy=none"])
+def test_replay_without_a_host_tier_has_none(
+    capsys: pytest.CaptureFixture[str], options: str
+) -> None:
+    """Zero switches window and host tier off, and so does the write policy none."""
+    config = read_json(capsys, "replay", "reference", *SHORT, *options.split())["config"]
+    assert config["write_policy"] == "none"
+    assert config["host_slots"]["full"] == 0
+    if "--window" in options:
+        assert config["window_tokens"] is None
+        assert config["device_slots"]["swa"] == 0
 
 
 def test_replay_unlimited_pool_evicts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,16 +125,13 @@ def test_replay_unlimited_pool_evicts_nothing(capsys: pytest.CaptureFixture[str]
     assert result["result"]["requests"] > 600
 
 
-def test_replay_reads_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_reads_a_trace(capsys: pytest.CaptureFixture[str], trace: str) -> None:
     """The requests of a trace are replayed."""
-    trace = tmp_path / "some.jsonl"
-    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
-    trace.write_text(f"{json.dumps(line)}\n" * 3, encoding="utf-8")
-    result = read_json(capsys, "replay", "reference", "--trace", str(trace))
+    result = read_json(capsys, "replay", "reference", "--trace", trace)
     assert result["workload"] == "some.jsonl"
     assert result["config"]["page_size"] == 64
-    assert result["result"]["requests"] == 3
-    assert result["result"]["device_hit_tokens"] == 2 * 640
+    assert result["result"]["requests"] == 5
+    assert result["result"]["device_hit_tokens"] == 4 * 640
 
 
 def test_replay_guarded_checks_laws(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,26 +143,19 @@ def test_replay_guarded_checks_laws(capsys: pytest.CaptureFixture[str]) -> None:
     assert judgement["judged"] == judgement["steps"] > 100
     assert judgement["laws"].keys() <= LAWS.keys()
     assert sum(judgement["laws"].values()) > 1000
+    assert "No law is broken." in read(capsys, "replay", "reference", *SHORT, "--guard", "1")
 
 
 def test_replay_seed_draws_the_sample_of_the_guard(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], trace: str
 ) -> None:
     """The seed decides which steps are judged."""
-    trace = tmp_path / "some.jsonl"
-    line = {"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1, 2]}
-    trace.write_text(f"{json.dumps(line)}\n" * 5, encoding="utf-8")
-    arguments = ("replay", "reference", "--trace", str(trace), "--guard", "0.5", "--seed")
+    arguments = ("replay", "reference", "--trace", trace, "--guard", "0.5", "--seed")
     exercised = [
         read_json(capsys, *arguments, seed)["result"]["judgement"]["laws"] for seed in "1231"
     ]
     assert exercised[0] == exercised[3]
     assert exercised[0] != exercised[1] or exercised[0] != exercised[2]
-
-
-def test_replay_guarded_says_that_no_law_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    """The report of a guarded replay has a verdict."""
-    assert "No law is broken." in read(capsys, "replay", "reference", *SHORT, "--guard", "1")
 
 
 @pytest.mark.usefixtures("caches")
@@ -180,12 +176,6 @@ def test_replay_broken_law_exits_1_with_words(
 def test_replay_unguarded_does_not_see_a_broken_law(capsys: pytest.CaptureFixture[str]) -> None:
     """Without --guard there is no verdict."""
     assert "Not judged" in read(capsys, "replay", "their_caches:Leaky", "--limit", "5")
-
-
-def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    """A guarded replay that judged nothing exits with 2."""
-    assert main(["replay", "reference", "--limit", "1", "--guard", "0.0001"]) == 2
-    assert "nothing was judged" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("caches")
@@ -216,42 +206,41 @@ def test_replay_faulty_cache_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    "call",
     [
-        ("--page-size", "0"),
-        ("--page-size", "many"),
-        ("--pool-tokens", "-1"),
-        ("--pool-tokens", "lots"),
-        ("--pool-tokens", "7"),
-        ("--host-tokens", "-1"),
-        ("--window", "-1"),
-        ("--swa-tokens", "-1"),
-        ("--mamba-states", "-1"),
-        ("--conversations", "0"),
-        ("--limit", "0"),
-        ("--guard", "1.5"),
-        ("--guard", "nan"),
-        ("--seed", "x"),
-        ("--write-policy", "sometimes"),
-        ("--eviction-policy", "random"),
-        ("--trace", "/no/such/trace.jsonl"),
-        ("--trace", "/"),
-        ("--bogus", "1"),
+        "--page-size=0",
+        "--page-size=many",
+        "--pool-tokens=-1",
+        "--pool-tokens=lots",
+        "--pool-tokens=7",
+        "--host-tokens=-1",
+        "--window=-1",
+        "--swa-tokens=-1",
+        "--mamba-states=-1",
+        "--conversations=0",
+        "--limit=0",
+        "--guard=1.5",
+        "--guard=nan",
+        "--seed=x",
+        "--write-policy=sometimes",
+        "--eviction-policy=random",
+        "--trace=/no/such/trace.jsonl",
+        "--trace=/",
+        "--bogus=1",
+        "--write-policy=none --host-tokens=100",
     ],
 )
-def test_replay_option_at_fault_is_named(
-    capsys: pytest.CaptureFixture[str], option: str, value: str
-) -> None:
-    """A wrong option is named."""
-    assert option in usage_error(capsys, "replay", "reference", f"{option}={value}")
+def test_replay_option_at_fault_is_named(capsys: pytest.CaptureFixture[str], call: str) -> None:
+    """A wrong option is named, and so is a policy that a host pool lacks."""
+    option = call.partition("=")[0]
+    assert option in usage_error(capsys, "replay", "reference", *call.split())
 
 
-def test_replay_host_pool_without_policy_names_the_option(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A host pool without a write policy is refused."""
-    line = usage_error(capsys, "replay", "reference", "--write-policy=none", "--host-tokens=100")
-    assert "--write-policy" in line
+def test_replay_that_judged_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """A guarded replay that judged nothing exits with 2."""
+    call = ("replay", "reference", "--limit", "1", "--guard", "0.0001")
+    assert main(call) == 2
+    assert "nothing was judged" in capsys.readouterr().err
 
 
 def test_replay_malformed_trace_names_file_and_line(
