@@ -1,7 +1,11 @@
-"""The explorer visits every state, checks every law, and finds the shortest path to a fault."""
+"""The explorer visits every state, checks every law, and finds the shortest path to a fault.
+
+Only scopes that a cache offers, and in which its snapshots show enough, are explored.
+"""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path as File
 
@@ -13,16 +17,19 @@ from exploring import (
     HOST,
     NAMESPACES,
     PLAIN,
+    STATES,
     TINY,
     WINDOW,
     expander,
     explored,
     paths_in,
 )
+from faulty import choosy
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.exact_actions import exact_action
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore import exploration as exploring_module
+from kvcanon.conformance.explore import frontier
 from kvcanon.conformance.explore.expansion import Expander, Expansion
 from kvcanon.conformance.explore.exploration import (
     Exploration,
@@ -31,14 +38,16 @@ from kvcanon.conformance.explore.exploration import (
     explore,
 )
 from kvcanon.conformance.explore.failure_case import UNSEEN, failure_of
-from kvcanon.conformance.explore.frontier import Path
+from kvcanon.conformance.explore.frontier import Codes, Path, Visited
 from kvcanon.conformance.explore.moves import moves
+from kvcanon.conformance.explore.offered_scopes import why_left_out
 from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.report import replayed
 from kvcanon.lab.variants.override import Overrides, Plant, overriding
 from kvcanon.reference import (
+    ReferenceCache,
     cache,
     evict,
     insert,
@@ -48,10 +57,11 @@ from kvcanon.reference import (
     victims,
 )
 from kvcanon.reference.state import State
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.operations import Inserted, Matched
 from kvcanon.spec.snapshot import Usage
-from kvcanon.spec.types import Component, Key, Slots
+from kvcanon.spec.types import Component, Key, Slots, WritePolicy
 
 each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in TINY])
 
@@ -345,3 +355,93 @@ def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
         (tmp_path / "progress.npz").write_bytes(content)
         with pytest.raises(UsageError, match="is no progress"):
             explore(expander(FULL), limits=limits)
+
+
+class Opaque(ReferenceCache):
+    """Has its own copy control."""
+
+    copies = object()
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "scope", "why"),
+    [
+        (PLAIN, FULL, None),
+        (Adapter("few", ReferenceCache, Offer(windows_tokens=(None,))), FULL, None),
+        (Adapter("few", ReferenceCache, Offer(windows_tokens=(None,))), WINDOW, "window_tokens 1"),
+        (Adapter("few", ReferenceCache, Offer(windows_tokens=(4,))), FULL, "window_tokens None"),
+        (Adapter("few", ReferenceCache, Offer(mamba=(False,))), STATES, "mamba True"),
+        (Adapter("few", ReferenceCache, Offer(page_sizes=(16,))), FULL, "page_size 1"),
+        (Adapter("few", ReferenceCache, Offer(least_slots=20)), FULL, "at least 20"),
+        (Adapter("few", ReferenceCache, Offer(namespaces=False)), NAMESPACES, "namespaces"),
+        (Adapter("few", ReferenceCache, Offer(namespaces=False)), FULL, None),
+        (Adapter("few", ReferenceCache, Offer(events=(False,))), FULL, "events True"),
+        (
+            Adapter("few", ReferenceCache, Offer(write_policies=(WritePolicy.NONE,))),
+            HOST,
+            "write_policy write_through",
+        ),
+        (Adapter("few", ReferenceCache, hides=frozenset({Need.HITS})), FULL, None),
+        (Adapter("few", ReferenceCache, hides=frozenset({Need.HITS})), HOST, "do not show hits"),
+        (Adapter("few", ReferenceCache, hides=frozenset({Need.TRANSFERS})), FULL, None),
+        (Adapter("few", ReferenceCache, hides=frozenset({Need.TRANSFERS})), HOST, "transfers"),
+        (Adapter("own", Opaque), FULL, None),
+        (Adapter("own", Opaque), HOST, "about its copies itself"),
+        (Adapter("choosy", choosy), STATES, "choosy is not made with this"),
+    ],
+)
+def test_only_offered_scopes_are_explored(adapter: Adapter, scope: Scope, why: str | None) -> None:
+    """A scope outside an offer, or whose states would look alike, is left out with the reason."""
+    reason = why_left_out(adapter, scope)
+    assert (reason is None) == (why is None)
+    assert (why or "") in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "scope", "said"),
+    [
+        (Adapter("opaque", ReferenceCache, hides=frozenset({Need.RECENCY})), STATES, "recency"),
+        (Adapter("own", Opaque), HOST, "decides about its copies itself"),
+        (Adapter("choosy", choosy), STATES, "cannot be explored there"),
+    ],
+)
+def test_a_cache_that_cannot_be_explored_is_told_why(
+    adapter: Adapter, scope: Scope, said: str
+) -> None:
+    """A cache that cannot be copied or compared is refused with the reason."""
+    with pytest.raises(UsageError, match=said):
+        explore(expander(scope, adapter))
+
+
+def test_hidden_hits_change_nothing_where_no_policy_goes_by_them() -> None:
+    """A cache that hides its hits is explored in as many states as one that shows them."""
+    shy = Adapter("shy", ReferenceCache, hides=frozenset({Need.HITS, Need.AGES, Need.TRANSFERS}))
+    found, plain = explore(expander(FULL, shy)), explore(expander(FULL))
+    assert (found.states, found.edges, found.broken) == (plain.states, plain.edges, None)
+    assert found.exhausted
+
+
+def test_what_was_visited_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every digest that was added is found, and no other."""
+    monkeypatch.setattr(frontier, "RECENT", 50)
+    visited, known = Visited(), set[bytes]()
+    for turn in range(60):
+        digests = [blake2b(bytes([turn * at % 251]), digest_size=16).digest() for at in range(9)]
+        digests.append(bytes(15) + bytes([turn]))
+        for digest, is_new in zip(digests, visited.enter(digests), strict=True):
+            assert is_new == (digest not in known)
+            known.add(digest)
+        assert len(visited) == len(known)
+    assert not any(Visited(visited.all()).enter(list(known)))
+
+
+def test_paths_are_kept_whole() -> None:
+    """A coded path is decoded to itself."""
+    codes = Codes()
+    for path in paths_in(HOST):
+        coded = b"".join(map(codes.code, path))
+        assert len(coded) == 2 * len(path)
+        assert codes.path(coded) == Codes(codes.actions).path(coded) == path
