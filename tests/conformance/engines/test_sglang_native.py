@@ -1,14 +1,18 @@
-"""A tree that is read through the ids of its nodes, on a fake core."""
+"""A tree that is read through the ids of its nodes, and records of its copies, on fakes."""
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.rust_core import AHEAD, NativeTree
+from kvcanon.conformance.engines.sglang.transfers import RECORDS, PendingCopies
 from kvcanon.spec.hashing import namespace_seed, page_hashes
+from kvcanon.spec.snapshot import HoldState
+from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, DEFAULT_NAMESPACE, FULL, GPU, NodeId, make_key
 
 LONG = make_key([1, 2, 3, 4], 1)
@@ -118,3 +122,37 @@ def test_other_root_is_found(core: Core, tree: NativeTree) -> None:
     core.nodes = {900: (None, [], None, False), 901: (900, NAMES, None, True)}
     core.root_id = 900
     assert [stop.node.id for stop in tree.path(LONG)] == [901]
+
+
+BACKUP = Direction.BACKUP
+
+
+class CountingTree:
+    """A tree that counts how often a node is read: with the Rust core each is a whole walk."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def node(self, handle: object) -> object:
+        """Read a node."""
+        self.reads += 1
+        return handle
+
+
+def test_tree_is_read_for_new_records_alone() -> None:
+    """Copies in flight that are known cost no look at the tree, however many there are."""
+    tree, records = CountingTree(), dict[int, object]()
+    cache = SimpleNamespace(**{RECORDS[BACKUP]: records})
+    copies = PendingCopies(cache, tree, count(1))  # type: ignore[arg-type]
+    for number in range(50):
+        records[number] = (f"node {number}", object())
+        (entry,) = copies.new_entries(BACKUP)
+        assert str(entry.locked) == f"node {number}"
+        hold = HoldState(number, number, None, state_held=False, transfer_id=None)
+        copies.add(BACKUP, entry, ({}, {}), hold)
+    assert tree.reads == 100
+    assert not copies.settle().transfers
+    del records[7]
+    ((ended, _),) = copies.settle().transfers
+    assert ended == 8
+    assert tree.reads == 100
