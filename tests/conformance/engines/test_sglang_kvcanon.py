@@ -200,6 +200,9 @@ def test_storage_and_hints_of_it_are_refused() -> None:
     """What reaches a running core and is not offered is refused with a flag, never ignored."""
     words = said(
         """
+from array import array
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
 from kvcanon.optimized.sglang import inserts
 def attempt(call):
     try:
@@ -220,6 +223,9 @@ attempt(lambda: core.finish_external_linker_offload([], 0, True))
 attempt(lambda: core.node_by_id(0))
 attempt(lambda: inserts.require_known_hints(Made(rotation_base=1, c128_value=None)))
 attempt(lambda: inserts.require_known_hints(Made(rotation_base=None, c128_value=1)))
+key, slots = RadixKey(array("q", [1])), world.allocator.alloc(1)
+world.cache.insert(InsertParams(key=key, value=slots))
+attempt(lambda: setattr(core, "is_write_back", True))
 refusals.RELEASE = "0.5.24"
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 """
@@ -228,7 +234,7 @@ attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
         *("--hicache-storage-backend", "buffer_only", "--hicache-storage-backend"),
         *("--enable-unified-cache-external-linker", "buffer_only", "--hicache-storage-backend"),
         *("buffer_only", "--enable-unified-cache-external-linker", "reads tree nodes"),
-        *("--enable-kv-cache-sharding", "C128", "sglang==0.5.24"),
+        *("--enable-kv-cache-sharding", "C128", "attached to a running cache", "sglang==0.5.24"),
     ]
     assert len(words) == len(flags)
     for line, flag in zip(words, flags, strict=True):
