@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     )
     from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
     from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+    from kvcanon.conformance.cases.draw import draw_case
     from kvcanon.conformance.check.machine import machine_of
     from kvcanon.conformance.check.play import play
     from kvcanon.conformance.check.trial import Trial
-    from kvcanon.conformance.check.walker import draw_case
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
     from kvcanon.conformance.judge.by_states.guard import GuardedCache, StepViolation
@@ -89,6 +89,7 @@ _MODULES = {
     "adapter_parts.tree_view": ("LastMatch", "TreeView"),
     "judge.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
+    "cases.draw": ("draw_case",),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
     "judge.by_states.guard": ("GuardedCache", "StepViolation"),
@@ -101,7 +102,6 @@ _MODULES = {
     "judge.judges": ("JudgeConfig",),
     "check.play": ("play",),
     "check.trial": ("Trial",),
-    "check.walker": ("draw_case",),
     "pytest_plugin.checks": ("check_cache",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}

@@ -22,6 +22,14 @@ class UsageError(Exception):
     """The call is wrong, or the cache that it names cannot be judged."""
 
 
+class ChildSilent(UsageError):
+    """A cache in a child process did not answer in time, and its child was killed."""
+
+
+class CacheSilent(BaseException):
+    """An action did not end in time. It is no `Exception`, so that a cache does not catch it."""
+
+
 def message_of(error: BaseException) -> str:
     """The message of an exception, whatever its class does when it is asked for one.
 

@@ -12,13 +12,20 @@ from collections.abc import Sequence
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, GPU, SWA, Key, Namespace, Page, Unit, make_key
 
-LONGEST_PAGES = 12
+ALPHABET = 3
+"""The different tokens of most prompts."""
+LONGEST_PAGES, MOST_ADDED_PAGES = 12, 5
+"""The most pages of a short prompt, and the most that it adds, beside two tokens."""
 LONGEST_LONG_TOKENS = 1 << 12
 LONGEST_LONG_PAGES = 1 << 8
 """The most tokens, and the most pages, of a long prompt."""
+LONG_PERIOD = 11
+"""After so many tokens those of a long prompt repeat: no page size is a multiple of it."""
 
-FIRST_BRANCH = 3
-"""The letters of branches, which no other prompt has."""
+BRANCHES = 3
+"""The most keys that branch off one at a time."""
+FIRST_BRANCH = ALPHABET
+"""The first letter of branches, which no other prompt has."""
 HIGH_BITS = (1 << 16, 1 << 24, 1 << 31, (1 << 32) - 1)
 """The bits in which a token differs from its twin's."""
 
@@ -44,10 +51,10 @@ def new_prompt(
 ) -> Key:
     """Return a new prompt: some pages of a known key, and a few tokens of a tiny alphabet."""
     a, b, c = picks
-    # Most prompts are in the default namespace, so that they share prefixes.
-    namespace = namespaces[max(0, c % (2 * len(namespaces)) - len(namespaces))]
-    tail = [(b >> shift) % 3 for shift in range(0, 2 * (1 + c % 6 * config.page_size), 2)]
-    made = make_key([*tail, 0], config.page_size, namespace, bigram=config.bigram)
+    namespace = _namespace(namespaces, c)
+    added_pages = c % (MOST_ADDED_PAGES + 1)
+    tokens = [(b >> 2 * at) % ALPHABET for at in range(1 + added_pages * config.page_size)]
+    made = make_key([*tokens, 0], config.page_size, namespace, bigram=config.bigram)
     known = [key for key in keys if key.namespace == namespace]
     if not known:
         # The same tokens in another namespace are different pages.
@@ -66,15 +73,21 @@ def long_prompt(
 ) -> Key:
     """Return a new prompt of up to half a pool: some pages of a known key, and many new ones."""
     a, b, c = picks
-    namespace = namespaces[max(0, c % (2 * len(namespaces)) - len(namespaces))]
+    namespace = _namespace(namespaces, c)
     known = [key for key in keys if key.namespace == namespace]
     base = known[a % len(known)] if known and b % 4 else Key((), namespace)
     shared = base.prefix(len(base) - a % (len(base) + 1) // 2)
     longest = longest_pages(config)
     pages = 1 + b % max(1, longest >> c % 4)
-    tokens = [(b >> at % 11) % 3 for at in range(pages * config.page_size)]
+    tokens = [(b >> at % LONG_PERIOD) % ALPHABET for at in range(pages * config.page_size)]
     made = make_key([*tokens, 0], config.page_size, namespace, bigram=config.bigram)
     return Key((*shared.pages, *made.pages)[:longest], namespace)
+
+
+def _namespace(namespaces: Sequence[Namespace], c: int) -> Namespace:
+    """Pick a namespace: the first for half of all prompts, so that these share prefixes."""
+    picked = c % (2 * len(namespaces)) - len(namespaces)
+    return namespaces[max(0, picked)]
 
 
 def longest_pages(config: CacheConfig) -> int:
@@ -99,14 +112,12 @@ def twin(key: Key, b: int, c: int) -> Key:
 
 def branches_of(key: Key, config: CacheConfig, b: int, c: int) -> list[Key]:
     """Return keys that branch off a known one at three points, each with a page of its own."""
-    letters = range(FIRST_BRANCH + c % 2 * 3, FIRST_BRANCH + c % 2 * 3 + 3)
-    return [
-        Key(
-            (*key.pages[:at], page_of(letter, config.page_size, bigram=config.bigram)),
-            key.namespace,
-        )
-        for at, letter in zip(points_of(key, b, c), letters, strict=False)
-    ]
+    first = FIRST_BRANCH + c % 2 * BRANCHES
+    branches = []
+    for letter, at in enumerate(points_of(key, b, c), first):
+        page = page_of(letter, config.page_size, bigram=config.bigram)
+        branches.append(Key((*key.pages[:at], page), key.namespace))
+    return branches
 
 
 def points_of(key: Key, b: int, c: int) -> list[int]:
@@ -114,9 +125,11 @@ def points_of(key: Key, b: int, c: int) -> list[int]:
     places = range(1, len(key))
     if not places:
         return []
-    found = dict.fromkeys(places[(b + at * (1 + c % 7)) % len(places)] for at in range(3))
+    step = 1 + c % 7
+    found = dict.fromkeys(places[(b + at * step) % len(places)] for at in range(BRANCHES))
     points = sorted(found)
-    return (points, points[::-1], list(found))[b % 3]
+    orders = (points, points[::-1], list(found))
+    return orders[b % len(orders)]
 
 
 def _with_other_bits(unit: Unit, bits: int) -> Unit:

@@ -5,104 +5,70 @@ A stage that its time limit cuts short keeps its findings, and says that it was 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 
 from attrs import evolve
 
-import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.check import machine_stage, ranks_stage, walker_stage
-from kvcanon.conformance.check.effort import effort_named
 from kvcanon.conformance.check.essentials import always_refused, missing
 from kvcanon.conformance.check.facts import CacheFacts, facts_of
-from kvcanon.conformance.check.finding import Tally
-from kvcanon.conformance.check.plan import (
-    CheckPlan,
-    Progress,
-    RunStage,
-    Shard,
-    StageOutcome,
-    silent,
+from kvcanon.conformance.check.machine_stage import draw_all
+from kvcanon.conformance.check.plan import CheckPlan, CheckStage
+from kvcanon.conformance.check.result import (
+    CacheResult,
+    CheckResult,
+    Failure,
+    Standing,
+    Tally,
 )
-from kvcanon.conformance.check.reductions import distinct
-from kvcanon.conformance.check.result import CacheResult, CheckResult, Failure, Standing
-from kvcanon.conformance.check.store import require_store
-from kvcanon.conformance.check.triage import folded
-from kvcanon.conformance.check.trial import is_silence
-from kvcanon.conformance.check.vector_stage import NAME as VECTORS
+from kvcanon.conformance.check.stage import Progress, StageOutcome, StageRun, no_progress
+from kvcanon.conformance.check.triage import distinct, folded
 from kvcanon.conformance.check.vector_stage import hold
+from kvcanon.conformance.check.walker_stage import rank_all, walk_all
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import (
-    CacheKind,
-)
+from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.conformance.workers.workers import Workers, workers
 from kvcanon.spec.law import LAWS, Law, Level
 
+RunStage = Callable[[StageRun], StageOutcome]
 
-def check(
-    names: Sequence[str],
-    *,
-    against: str | None = None,
-    effort: str = "quick",
-    seed: int = 0,
-    only: Collection[str] = (),
-    known: Collection[str] = (),
-    black_box: bool = False,
-    strict: bool = False,
-    jobs: int | None = None,
-    minutes: float | None = None,
-    store: str | None = None,
-    shard: str = "1/1",
-    apart: bool = True,
-    progress: Progress = silent,
-) -> CheckResult:
-    """Check caches by their names.
+STAGES: dict[CheckStage, RunStage] = {
+    CheckStage.VECTORS: hold,
+    CheckStage.WALKER: walk_all,
+    CheckStage.MACHINE: draw_all,
+    CheckStage.RANKS: rank_all,
+}
+"""What runs each stage."""
+SHARES = {CheckStage.VECTORS: 2, CheckStage.WALKER: 6, CheckStage.MACHINE: 2, CheckStage.RANKS: 1}
+"""The shares of the stages in the remaining time."""
 
-    `only` names stages, laws, or both; `known` names laws that are known to be broken; with
-    `strict`, broken SHOULD laws fail the check; `shard` is the part of all cases to play, as "1/4".
-    Caches are played in worker processes, which they may end or block; without `apart`, one job is
+
+def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progress) -> CheckResult:
+    """Check the caches of a plan.
+
+    They are played in worker processes, which they may end or block; without `apart`, one job is
     done in this process. Raises: UsageError, also if no law was exercised on a cache.
     """
-    stages, law_ids = _chosen(only)
-    unknown = sorted(set(known) - LAWS.keys())
-    if unknown:
-        raise UsageError(f"no law {unknown[0]}, which is given as known to be broken")
-    plan = CheckPlan(
-        names=tuple(dict.fromkeys(names)),
-        effort=effort_named(effort, minutes),
-        seed=seed,
-        jobs=jobs or os.cpu_count() or 1,
-        against=against,
-        only=law_ids,
-        known=frozenset(known),
-        black_box=black_box,
-        strict=strict,
-        store=store,
-        shard=Shard.parse(shard),
-        progress=progress,
-    )
-    if plan.shard.of > 1 and store is not None:
-        raise UsageError("a store deals out the cases of a deep check; leave the shard out")
-    if store is not None:
-        require_store(store)
-    everyone = (*plan.names, *((against,) if against is not None else ()))
-    with workers(plan.jobs, apart=apart, seed=seed) as by:
-        facts = [facts_of(name, by, black_box=black_box) for name in dict.fromkeys(everyone)]
+    if plan.store is not None:
+        # Most checks keep no results, and do not wait for this import.
+        from kvcanon.conformance.check.store import require_store  # noqa: PLC0415
+
+        require_store(plan.store)
+    everyone = plan.caches if plan.against is None else (*plan.caches, plan.against)
+    with workers(plan.jobs, apart=apart, seed=plan.seed) as by:
+        facts = [facts_of(plan.of(name), by) for name in dict.fromkeys(everyone)]
         for each in facts:
-            if against is not None and each.kind is CacheKind.REQUEST:
+            if plan.against is not None and each.kind is CacheKind.REQUEST:
                 raise UsageError(
                     f"{each.name} is a request cache, which cannot be compared; leave `against` out"
                 )
-        outcomes = _run(plan, stages, by)
+        outcomes = _run(plan, by, progress)
     results = tuple(_result(each, outcomes, plan) for each in facts)
     for result in results:
-        if result.name in plan.names:
+        if result.name in plan.caches:
             _require_judged(result)
-    shown = tuple(each for each in results if each.name in plan.names or each.failures)
-    ran = tuple(outcome.stage for outcome in outcomes)
-    return CheckResult(shown, effort, seed, ran, against, strict)
+    shown = tuple(each for each in results if each.name in plan.caches or each.failures)
+    return CheckResult(plan, shown, tuple(outcome.stage for outcome in outcomes))
 
 
 def _require_judged(result: CacheResult) -> None:
@@ -112,40 +78,30 @@ def _require_judged(result: CacheResult) -> None:
         raise UsageError(f"nothing was judged of {result.name}; {lacks}")
 
 
-def _chosen(only: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stages and the laws among some names. Raises: UsageError."""
-    for name in only:
-        if name not in STAGES and name not in LAWS:
-            near = get_close_matches(name, (*STAGES, *LAWS), n=3)
-            hint = f"near it are {', '.join(near)}" if near else f"stages are {', '.join(STAGES)}"
-            raise UsageError(f"no law {name}, and no stage; {hint}")
-    stages = tuple(name for name in STAGES if name in only) or tuple(STAGES)
-    return stages, tuple(law_id for law_id in LAWS if law_id in only)
-
-
-def _run(plan: CheckPlan, stages: Sequence[str], by: Workers) -> list[StageOutcome]:
+def _run(plan: CheckPlan, by: Workers, progress: Progress) -> list[StageOutcome]:
     """Run the stages one by one; each has its share of the remaining time."""
     outcomes: list[StageOutcome] = []
     end = monotonic() + plan.effort.seconds
-    for at, name in enumerate(stages):
-        left = sum(SHARES[each] for each in stages[at:])
-        deadline = monotonic() + (end - monotonic()) * SHARES[name] / left
-        outcomes.append(STAGES[name](_without_silent(plan, outcomes), by, deadline))
+    for at, stage in enumerate(plan.stages):
+        left = sum(SHARES[each] for each in plan.stages[at:])
+        deadline = monotonic() + (end - monotonic()) * SHARES[stage] / left
+        run = StageRun(stage, _without_silent(plan, outcomes), by, deadline, progress)
+        outcomes.append(STAGES[stage](run))
     return outcomes
 
 
 def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckPlan:
     """The plan without caches that gave no answer: further stages would only wait for them."""
-    failures = (failure for outcome in outcomes for failure in outcome.failures)
-    silent_caches = {each.finding.cache for each in failures if is_silence(each.finding)}
-    return evolve(plan, names=tuple(name for name in plan.names if name not in silent_caches))
+    findings = [failure.finding for outcome in outcomes for failure in outcome.failures]
+    silent = {finding.cache for finding in findings if finding.is_silence}
+    return evolve(plan, caches=[name for name in plan.caches if name not in silent])
 
 
 def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan) -> CacheResult:
     """The result of all stages for one cache."""
     tallies = {each.stage.name: each.tallies.get(facts.name, Tally()) for each in outcomes}
     everything = (failure for outcome in outcomes for failure in outcome.failures)
-    if plan.black_box:  # No state was shown to any stage, and none may be to a replay.
+    if plan.judges.black_box:  # No state was shown to any stage, and none may be to a replay.
         everything = (evolve(failure, black_box=True) for failure in everything)
     failures = distinct(each for each in everything if each.finding.cache == facts.name)
     unkept = [each for each in failures if each.finding.only_should and not plan.strict]
@@ -191,19 +147,8 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     standing = Standing.NOT_EXERCISED
     exercised = {law_id for law_id, each in result.standings.items() if each is not standing}
     drawn = Tally()
-    for name, tally in result.tallies.items():
+    for stage, tally in result.tallies.items():
         # Half of the cases have no host tier, so that there are no ranks to compare.
-        if name not in (VECTORS, ranks_stage.NAME):
+        if stage not in (CheckStage.VECTORS, CheckStage.RANKS):
             drawn.add(tally)
-    return missing(kind, result.tally, drawn, exercised, plan.only)
-
-
-STAGES: dict[str, RunStage] = {
-    VECTORS: hold,
-    walker_stage.NAME: walker_stage.walk_all,
-    machine_stage.NAME: machine_stage.draw_all,
-    ranks_stage.NAME: ranks_stage.rank_all,
-}
-"""The stages of a check, in their order."""
-SHARES = {VECTORS: 2, walker_stage.NAME: 6, machine_stage.NAME: 2, ranks_stage.NAME: 1}
-"""The shares of the stages in the remaining time."""
+    return missing(kind, result.tally, drawn, exercised, plan.judges.laws or ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.check.result import Tally
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.spec.law import LAWS

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from attrs import fields, frozen
 
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.making import LOADING, NotMade, made_in_time
-from kvcanon.conformance.check.time_limit import CacheSilent
-from kvcanon.conformance.check.walker import draw_case
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.check.time_limit import LOADING, NotMade, made_in_time
+from kvcanon.conformance.check.trial import adapter_as
+from kvcanon.conformance.errors import CacheSilent, UsageError
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
@@ -49,12 +49,12 @@ class CacheFacts:
     """Operations that the cache lacks, and needs of laws that it does not show."""
 
 
-def facts_of(name: str, by: Workers, *, black_box: bool) -> CacheFacts:
+def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
     """Load a cache and make one, in a worker. Raises: UsageError."""
-    first = 0
+    name, first = cache.name, 0
     for tried in range(1, DEATHS_TRIED + 1):
         try:
-            return by.executor.submit(look_at, name, black_box, first).result()
+            return by.executor.submit(look_at, cache, first).result()
         except ProcessDied as died:
             noted, silent = died.ending.noted, died.ending.name == SILENT
             what = f"{'' if silent else 'it '}{died}{_last_line(died.ending.words)}"
@@ -66,10 +66,11 @@ def facts_of(name: str, by: Workers, *, black_box: bool) -> CacheFacts:
     raise UsageError(f"{name} made no cache")
 
 
-def look_at(name: str, black_box: bool, first: int) -> CacheFacts:  # Of a job.
+def look_at(cache: CachePlan, first: int) -> CacheFacts:
     """Load a cache and make one, from the drawn configuration `first` on. Raises: UsageError."""
-    adapter = adapter_as(name, black_box=black_box)
-    faults: list[UsageError] = []
+    name = cache.name
+    adapter = adapter_as(name, black_box=cache.plan.judges.black_box)
+    errors: list[UsageError] = []
     refused = Unoffered()
     for seed in range(first, CONFIGS_TRIED):
         NOTE.place(str(seed).encode())
@@ -78,25 +79,25 @@ def look_at(name: str, black_box: bool, first: int) -> CacheFacts:  # Of a job.
             subject = _made(adapter, config)
         except Unoffered as refusal:
             refused = refusal
-        except UsageError as fault:
-            faults.append(fault)
-            if isinstance(fault, NotMade) and fault.name == CacheSilent.__name__:
+        except UsageError as error:
+            errors.append(error)
+            if isinstance(error, NotMade) and error.name == CacheSilent.__name__:
                 break
-            if len(faults) == FAILURES_TRIED:
+            if len(errors) == FAILURES_TRIED:
                 break
         else:
             declared = {each.name: getattr(adapter.offer, each.name) for each in fields(Offer)}
             # A subclass would be imported where these facts are read.
             offer = Offer(**declared)
             return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks_of(subject))
-    if not faults:
+    if not errors:
         raise UsageError(
             f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "
             "list in its Offer what it supports"
         )
-    if isinstance(faults[0], NotMade):
-        raise UsageError(f"{name} made no cache: {faults[0]}")
-    raise faults[0]
+    if isinstance(errors[0], NotMade):
+        raise UsageError(f"{name} made no cache: {errors[0]}")
+    raise errors[0]
 
 
 def _made(adapter: Adapter, config: CacheConfig) -> Subject | RequestSubject:

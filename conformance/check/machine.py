@@ -11,15 +11,18 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from attrs import Factory, define, evolve, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Flaky
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -38,11 +41,9 @@ from kvcanon.conformance.cases.case import (
     case_to_json,
     config_from_json,
 )
-from kvcanon.conformance.check.finding import Finding, Tally
-from kvcanon.conformance.check.hypothesis_constants import no_local_constants
 from kvcanon.conformance.check.play import SideBySide
-from kvcanon.conformance.check.reduce import Reduction, reduce_until
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.reduce import Reduction, reduce_case
+from kvcanon.conformance.check.result import Failure, Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
@@ -100,8 +101,8 @@ class Journal:
     """The shortest case that breaks SHOULD laws alone."""
 
 
-class CacheMachine(RuleBasedStateMachine):
-    """One case that Hypothesis draws. `machine_of` adds the trial and the rules."""
+class CaseMachine(RuleBasedStateMachine):
+    """One case that Hypothesis draws, with a rule for each action; `machine_of` adds the rest."""
 
     trial: Trial
     journal: Journal
@@ -164,22 +165,6 @@ class CacheMachine(RuleBasedStateMachine):
         raise found
 
 
-def _line(value: object) -> bytes:
-    """A line of a note."""
-    return json.dumps(value).encode() + b"\n"
-
-
-def noted_case(place: bytes) -> Case:
-    """The case that a process noted before it ended. Raises: UsageError: it noted none."""
-    if not place:
-        raise UsageError("the process ended before it drew a case")
-    first, *later = map(json.loads, place.splitlines())
-    case = case_from_json(first)
-    drained = DRAINING in later
-    actions = tuple(Action(*each) for each in later if each != DRAINING)
-    return evolve(case, actions=actions, drain=case.drain if drained else ())
-
-
 def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:
     """The finding with fewer actions; the first if they are as long."""
     if one is None or len(other.case.actions) < len(one.case.actions):
@@ -187,103 +172,32 @@ def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> Hypothe
     return one
 
 
-def machine_of(trial: Trial, journal: Journal | None = None) -> type[CacheMachine]:
-    """Make a machine for a cache: a class whose `TestCase` runs under unittest and pytest."""
-    drains = st.permutations([component.value for component in DRAIN])
-    begins = initialize(config=_configs(trial.adapter.offer), drain=drains)
-    members: dict[str, Any] = {name: _rule_of(name) for name in ACTIONS}
-    members["begin"] = begins(begin)
-    members |= {"trial": trial, "journal": journal or Journal(), "__module__": __name__}
-    return cast("type[CacheMachine]", type("CacheMachine", (CacheMachine,), members))
+# Its rules.
+
+Rule = Callable[..., None]
 
 
-@frozen
-class MachineRun:
-    """The result of the cases that Hypothesis drew."""
+def _rule_of(name: str) -> Rule:
+    """The rule of an action."""
+    kind = ACTIONS[name]
 
-    failures: tuple[Failure, ...]
-    """The first failure in its smallest case; more of them if only longer cases break some law."""
-    tally: Tally
-    cut: bool
-    """Whether the time was over before all cases were drawn."""
+    def do(machine: CaseMachine, **picked: int) -> None:
+        machine.act(Action(name, **picked))
 
-
-def run_machine(
-    trial: Trial,
-    *,
-    examples: int,
-    steps: int = STEPS,
-    from_seed: int = 0,
-    database: ExampleDatabase | None = None,
-) -> tuple[Failure | None, Tally]:
-    """As `draw_cases`, in any time. Returns the first failure, and the counts."""
-    drawn = draw_cases(
-        trial, examples=examples, steps=steps, from_seed=from_seed, database=database
-    )
-    return next(iter(drawn.failures), None), drawn.tally
+    do.__name__ = name
+    # Unused picks have names with an underscore in front.
+    used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
+    as_rule: Callable[..., Callable[[Rule], Rule]] = rule
+    made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
+    return precondition(_has_host_tier)(made) if kind.host else made
 
 
-def draw_cases(
-    trial: Trial,
-    *,
-    examples: int,
-    steps: int = STEPS,
-    from_seed: int = 0,
-    database: ExampleDatabase | None = None,
-    ends: float = inf,
-    deadline: float = inf,
-) -> MachineRun:
-    """Draw cases from a seed, up to the first failure, and reduce it.
-
-    No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
-    failure of SHOULD laws alone is returned only if there is no other.
-
-    Processes may share a database; caches must not: each needs its own folder or prefix of keys.
-    """
-    journal = Journal(ends=ends)
-    machine = seed(from_seed)(machine_of(trial, journal))
-    chosen = settings(
-        CI if database is None else DEEP,
-        max_examples=examples,
-        stateful_step_count=steps + 1,  # The first is `begin`.
-        database=database,
-    )
-    try:
-        with no_local_constants():
-            run_state_machine_as_test(machine, settings=chosen)
-    except (HypothesisFailure, Flaky):
-        # A fault that hangs until the time limit may not show again in a replay.
-        if journal.shortest is None:
-            raise
-    shown = journal.shortest or journal.unkept
-    failures = () if shown is None else _failures(trial, shown, from_seed, deadline)
-    return MachineRun(tuple(failures), journal.tally, journal.cut)
+def _has_host_tier(machine: CaseMachine) -> bool:
+    return machine.config.host_tier
 
 
-def _failures(
-    trial: Trial, shown: HypothesisFailure, from_seed: int, deadline: float
-) -> Iterator[Failure]:
-    """The failure of a case, and one for each law that none of the reduced cases breaks."""
-    seen: set[str] = set()
-    first, case = shown.finding, shown.case
-    for finding in (first, *map(first.of_law, first.broken[1:])):
-        if finding.name in seen:
-            continue
-        # A failure of a cache that is not deterministic may not be reducible.
-        reduction = reduce_until(case, finding, trial, deadline) or Reduction(
-            case, finding, done=False
-        )
-        seen.update(reduction.finding.broken)
-        yield Failure(
-            reduction.finding,
-            reduction.case,
-            origin=f"machine, seed {from_seed}",
-            times=1,
-            black_box=trial.judges.black_box,
-            against=trial.against.name if trial.against else None,
-            inside=trial.laws_inside(reduction.case, reduction.finding),
-            reduced=reduction.done,
-        )
+for _name in ACTIONS:
+    setattr(CaseMachine, _name, _rule_of(_name))
 
 
 Option = TypeVar("Option")
@@ -301,28 +215,132 @@ def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
     return config
 
 
-def begin(machine: CacheMachine, config: Mapping[str, Any], drain: Sequence[str]) -> None:
-    """Make the caches of a case, and set the order of the drain."""
-    machine.start(config, drain)
+def machine_of(trial: Trial, journal: Journal | None = None) -> type[CaseMachine]:
+    """Make a machine for a cache: a class whose `TestCase` runs under unittest and pytest."""
+    drains = st.permutations([component.value for component in DRAIN])
+
+    class CacheMachine(CaseMachine):
+        """The machine of one cache; the code that Hypothesis prints of a failure has its name."""
+
+        @initialize(config=_configs(trial.adapter.offer), drain=drains)
+        def begin(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+            """Make the caches of a case, and set the order of the drain."""
+            self.start(config, drain)
+
+    CacheMachine.trial, CacheMachine.journal = trial, journal or Journal()
+    return CacheMachine
 
 
-Rule = Callable[..., None]
+# The note of a worker.
 
 
-def _rule_of(name: str) -> Rule:
-    """The rule of an action."""
-    kind = ACTIONS[name]
-
-    def do(machine: CacheMachine, **picked: int) -> None:
-        machine.act(Action(name, **picked))
-
-    do.__name__ = name
-    # Unused picks have names with an underscore in front.
-    used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
-    as_rule: Callable[..., Callable[[Rule], Rule]] = rule
-    made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
-    return precondition(_has_host_tier)(made) if kind.host else made
+def _line(value: object) -> bytes:
+    """A line of a note."""
+    return json.dumps(value).encode() + b"\n"
 
 
-def _has_host_tier(machine: CacheMachine) -> bool:
-    return machine.config.host_tier
+def noted_case(place: bytes) -> Case:
+    """The case that a process noted before it ended. Raises: UsageError: it noted none."""
+    if not place:
+        raise UsageError("the process ended before it drew a case")
+    first, *later = map(json.loads, place.splitlines())
+    case = case_from_json(first)
+    drained = DRAINING in later
+    actions = tuple(Action(*each) for each in later if each != DRAINING)
+    return evolve(case, actions=actions, drain=case.drain if drained else ())
+
+
+# Runs.
+
+
+@contextmanager
+def no_local_constants() -> Iterator[None]:
+    """Let Hypothesis draw from the seed alone, and no constants of the loaded modules.
+
+    It collects numbers from the source of loaded local modules, and draws them now and then. Then
+    one seed gives different cases wherever other modules are loaded: in a worker, under pytest, or
+    in another folder.
+    """
+    if not hasattr(providers, "_get_local_constants"):
+        yield
+        return
+    empty = type(providers._local_constants)()  # noqa: SLF001  # There is no setting for it.
+    fresh = type(providers.CONSTANTS_CACHE)(1024)
+    with (
+        patch.object(providers, "_get_local_constants", lambda: empty),
+        patch.object(providers, "CONSTANTS_CACHE", fresh),
+    ):
+        yield
+
+
+@frozen
+class Drawing:
+    """What Hypothesis draws: how many cases, of how many actions, from where."""
+
+    cases: int
+    steps: int = STEPS
+    """Actions of a case."""
+    from_seed: int = 0
+    database: ExampleDatabase | None = None
+    """Processes may share a database; caches must not: each needs its own folder or prefix of
+    keys."""
+
+
+@frozen
+class MachineRun:
+    """The result of the cases that Hypothesis drew."""
+
+    failures: tuple[Failure, ...]
+    """The first failure in its smallest case; more of them if only longer cases break some law."""
+    tally: Tally
+    cut: bool = False
+    """Whether the time was over before all cases were drawn."""
+
+
+def draw_cases(
+    trial: Trial, drawing: Drawing, *, ends: float = inf, deadline: float = inf
+) -> MachineRun:
+    """Draw cases from a seed, up to the first failure, and reduce it.
+
+    No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
+    failure of SHOULD laws alone is returned only if there is no other.
+    """
+    journal = Journal(ends=ends)
+    machine = seed(drawing.from_seed)(machine_of(trial, journal))
+    chosen = settings(
+        CI if drawing.database is None else DEEP,
+        max_examples=drawing.cases,
+        stateful_step_count=drawing.steps + 1,  # The first is `begin`.
+        database=drawing.database,
+    )
+    try:
+        with no_local_constants():
+            run_state_machine_as_test(machine, settings=chosen)
+    except (HypothesisFailure, Flaky):
+        # A fault that hangs until the time limit may not show again in a replay.
+        if journal.shortest is None:
+            raise
+    shown = journal.shortest or journal.unkept
+    origin = f"machine, seed {drawing.from_seed}"
+    failures = () if shown is None else _failures(trial, shown, origin, deadline)
+    return MachineRun(tuple(failures), journal.tally, journal.cut)
+
+
+def _failures(
+    trial: Trial, shown: HypothesisFailure, origin: str, deadline: float
+) -> Iterator[Failure]:
+    """The failure of a case, and one for each law that none of the reduced cases breaks."""
+    seen: set[str] = set()
+    first, case = shown.finding, shown.case
+    for finding in (first, *map(first.of_law, first.broken[1:])):
+        if finding.name in seen:
+            continue
+        # A failure of a cache that is not deterministic may not be reducible.
+        smallest = reduce_case(case, finding, trial, deadline)
+        smallest = smallest or Reduction(case, finding, done=False)
+        seen.update(smallest.finding.broken)
+        yield evolve(
+            trial.failure(smallest.finding, smallest.case, origin),
+            inside=trial.laws_inside(smallest.case, smallest.finding),
+            reduced=smallest.done,
+        )

@@ -14,44 +14,33 @@ from time import monotonic
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.campaign import ENOUGH, OUT_OF_TIME, SearchSpec, time_to_reduce
-from kvcanon.conformance.check.deaths import PLAYS, REDUCED_SECONDS, apart, finding_of, is_death
-from kvcanon.conformance.check.finding import Finding, Tally
-from kvcanon.conformance.check.machine import MachineRun, draw_cases, noted_case
-from kvcanon.conformance.check.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.check.reduce import reduce_until
-from kvcanon.conformance.check.result import Failure
-from kvcanon.conformance.check.stage_run import StageRun, part_numbers
-from kvcanon.conformance.check.store import open_examples
-from kvcanon.conformance.check.time_limit import LIMIT
-from kvcanon.conformance.check.trial import is_silence
+from kvcanon.conformance.check.blocks import cases_of, time_to_reduce
+from kvcanon.conformance.check.machine import Drawing, MachineRun, draw_cases, noted_case
+from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.result import Failure, Finding, Tally
+from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
+from kvcanon.conformance.check.trial import apart, finding_of, short_limit
 from kvcanon.conformance.workers.ending import ProcessDied
-from kvcanon.conformance.workers.workers import Workers
-
-NAME = "machine"
 
 
-def draw_all(plan: CheckPlan, by: Workers, deadline: float) -> StageOutcome:
+def draw_all(run: StageRun) -> StageOutcome:
     """Let Hypothesis draw cases for one cache after the other, in several processes."""
-    run = StageRun(NAME, plan, deadline)
-    for spec in run.specs():
-        tally, failures, why = _draw(plan, spec, by, run.ends)
-        run.add(spec.cache, tally, failures, why)
-    return run.outcome(endless=plan.effort.machine_cases is None)
+    for name in run.caches():
+        run.add(name, *_draw(run, run.plan.of(name)))
+    return run.outcome(endless=run.plan.effort.machine_cases is None)
 
 
-def _draw(
-    plan: CheckPlan, spec: SearchSpec, by: Workers, deadline: float
-) -> tuple[Tally, tuple[Failure, ...], str]:
+def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, tuple[Failure, ...], str]:
     """Run the machine again and again, each time from another seed, up to the first failure.
 
     A failure of SHOULD laws alone does not end it.
     """
+    plan, by, deadline = run.plan, run.by, run.ends
     tally, why = Tally(), ""
     failures: list[Failure] = []
-    wanted, each = plan.effort.machine_cases, plan.effort.run
     waiting: deque[tuple[int, Future[MachineRun]]] = deque()
-    runs = plan.shard.parts(part_numbers(wanted, each))
+    runs = run.parts(plan.effort.machine_cases, plan.effort.run)
     try:
         while True:
             while not why and len(waiting) < by.jobs:
@@ -61,13 +50,13 @@ def _draw(
                 if monotonic() > deadline:
                     why = OUT_OF_TIME
                 else:
-                    future = by.executor.submit(run_once, spec, number, each, plan.store, deadline)
+                    future = by.executor.submit(run_once, cache, number, deadline)
                     waiting.append((number, future))
             if not waiting:
                 return tally, tuple(failures), why
-            drawn = _result(spec, by, *waiting.popleft(), deadline)
+            drawn = _result(run, cache, *waiting.popleft())
             tally.add(drawn.tally)
-            plan.progress(f"{NAME}, {spec.cache}", tally.cases, wanted)
+            run.show(cache.name, tally.cases, plan.effort.machine_cases)
             failures += drawn.failures
             if any(not failure.finding.only_should for failure in drawn.failures):
                 return tally, tuple(failures), ENOUGH
@@ -77,59 +66,44 @@ def _draw(
             future.cancel()
 
 
-def _result(
-    spec: SearchSpec, by: Workers, number: int, future: Future[MachineRun], deadline: float
-) -> MachineRun:
+def _result(run: StageRun, cache: CachePlan, number: int, future: Future[MachineRun]) -> MachineRun:
     """The result of a run; the case that ended its process is a failure."""
     try:
         return future.result()
     except ProcessDied as died:
         case = noted_case(died.ending.noted.place)
-        finding = finding_of(died.ending, spec.cache, spec.against)
-    failure = by.executor.submit(reduce_dead, spec, number, case, finding, deadline).result()
-    return MachineRun((failure,), Tally(cases=1), cut=False)
+        finding = finding_of(died.ending, cache.name, cache.model)
+    job = run.by.executor.submit(reduce_dead, cache, number, case, finding, run.ends)
+    return MachineRun((job.result(),), Tally(cases=1))
 
 
 def reduce_dead(
-    spec: SearchSpec, number: int, case: Case, finding: Finding, deadline: float
+    cache: CachePlan, number: int, case: Case, finding: Finding, deadline: float
 ) -> Failure:
     """Reduce a case that ended its process; runs in any process."""
-    trial = apart(spec.search().trial(number))
-    plays = PLAYS if is_death(finding) else None
-    with LIMIT.at_most(REDUCED_SECONDS) if is_silence(finding) else nullcontext():
-        smallest = reduce_until(case, finding, trial, deadline, plays)
+    trial = apart(cases_of(cache).trial(number))
+    with short_limit() if finding.is_silence else nullcontext():
+        smallest = reduce_case(case, finding, trial, deadline)
     if smallest is not None:
         case, finding = smallest.case, smallest.finding
-    return Failure(
-        finding,
-        case,
-        _origin(spec, number),
-        1,
-        black_box=trial.judges.black_box,
-        against=trial.against.name if trial.against else None,
-        reduced=smallest is not None and smallest.done,
-    )
+    failure = trial.failure(finding, case, _origin(cache, number))
+    return evolve(failure, reduced=smallest is not None and smallest.done)
 
 
-def run_once(
-    spec: SearchSpec, number: int, cases: int, store: str | None, deadline: float
-) -> MachineRun:
+def run_once(cache: CachePlan, number: int, deadline: float) -> MachineRun:
     """Run the machine from the seed with a number; runs in any process."""
-    trial = spec.search().trial(number)
-    database = open_examples(store, spec) if store is not None else None
-    from_seed = (spec.seed << 16) + number
-    drawn = draw_cases(
-        trial,
-        examples=cases,
-        from_seed=from_seed,
-        database=database,
-        ends=deadline - time_to_reduce(deadline),
-        deadline=deadline,
-    )
-    origin = _origin(spec, number)
-    failures = tuple(evolve(failure, origin=origin) for failure in drawn.failures)
+    plan, database = cache.plan, None
+    if plan.store is not None:
+        # Most checks keep no results, and do not wait for this import.
+        from kvcanon.conformance.check.store import open_examples  # noqa: PLC0415
+
+        database = open_examples(cache)
+    drawing = Drawing(plan.effort.run, from_seed=(plan.seed << 16) + number, database=database)
+    trial, ends = cases_of(cache).trial(number), deadline - time_to_reduce(deadline)
+    drawn = draw_cases(trial, drawing, ends=ends, deadline=deadline)
+    failures = tuple(evolve(failure, origin=_origin(cache, number)) for failure in drawn.failures)
     return evolve(drawn, failures=failures)
 
 
-def _origin(spec: SearchSpec, number: int) -> str:
-    return f"machine, seed {spec.seed}, run {number}"
+def _origin(cache: CachePlan, number: int) -> str:
+    return f"machine, seed {cache.plan.seed}, run {number}"

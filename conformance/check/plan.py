@@ -1,28 +1,95 @@
-"""The plan of a check, which every stage gets, and the outcome, which every stage returns.
+"""The plan of a check: what is asked of it, from the command line to each of its cases.
 
-Laws that are known to be broken are checked in every stage, and end no case, so that they hide no
-other fault.
+A plan is a value, which processes can pass on to each other. It names the caches; `cases_of` in
+`blocks.py` makes what plays one of them.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
+from enum import StrEnum
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
-from kvcanon.conformance.check.effort import Effort
-from kvcanon.conformance.check.finding import Tally
-from kvcanon.conformance.check.result import Failure, StageResult
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.workers import Workers
+from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
+from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.spec.law import LAWS
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with the name of a stage, its played cases, and their number if it is known."""
+
+class CheckStage(StrEnum):
+    """A stage of a check, in their order."""
+
+    VECTORS = "vectors"
+    WALKER = "walker"
+    MACHINE = "machine"
+    RANKS = "ranks"
 
 
-def silent(_stage: str, _done: int, _of: int | None) -> None:
-    """Show no progress."""
+# How much is played.
+
+
+@frozen
+class Effort:
+    """How much is played on each cache.
+
+    An effort is a number of cases, so that equal checks give equal results on every machine. It
+    also has a time limit; a check that the limit cuts short says so.
+    """
+
+    name: str
+    walker_cases: int | None
+    """None if the walker plays until the time is over."""
+    machine_cases: int | None
+    """Cases that Hypothesis draws; None as above."""
+    ranks_cases: int
+    """Cases of the walker that several ranks play."""
+    seconds: float
+    """The time limit for all caches together."""
+    block: int = 16
+    """Cases of the walker in a block."""
+    run: int = 50
+    """Cases that Hypothesis draws in one run; runs share nothing."""
+
+
+QUICK_CASES, STANDARD_CASES = 800, 15_000
+"""Cases of the walker."""
+
+EFFORTS = {
+    each.name: each
+    for each in (
+        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, ranks_cases=48, seconds=52),
+        Effort(
+            "standard",
+            walker_cases=STANDARD_CASES,
+            machine_cases=2_500,
+            ranks_cases=1_000,
+            seconds=570,
+        ),
+        Effort(
+            "deep",
+            walker_cases=None,
+            machine_cases=None,
+            ranks_cases=10_000,
+            seconds=3600,
+            block=256,
+        ),
+    )
+}
+
+
+def effort_named(name: str, minutes: float | None = None) -> Effort:
+    """The effort with this name; `minutes` set the time limit of a deep one. Raises: UsageError."""
+    if name not in EFFORTS:
+        raise UsageError(f"no effort {name!r}; choose one of {', '.join(EFFORTS)}")
+    effort = EFFORTS[name]
+    if minutes is None:
+        return effort
+    if effort.walker_cases is not None:
+        raise UsageError(f"a {name} effort takes no minutes; only a deep one does")
+    return evolve(effort, seconds=minutes * 60)
 
 
 @frozen
@@ -51,44 +118,71 @@ class Shard:
         return f"{self.number}/{self.of}"
 
 
+# The plan.
+
+
+def _each_once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _processes(jobs: int | None) -> int:
+    return jobs or os.cpu_count() or 1
+
+
 @frozen
 class CheckPlan:
-    """The caches to check, and how."""
+    """The caches to check, and how. Raises: UsageError."""
 
-    names: tuple[str, ...]
-    effort: Effort
-    seed: int
-    jobs: int
+    caches: tuple[str, ...] = field(converter=_each_once)
+    """Their names on the command line."""
+    judges: JudgeConfig = ALL_JUDGES
+    effort: Effort = field(factory=lambda: effort_named("quick"))
+    seed: int = 0
     against: str | None = None
-    only: tuple[str, ...] = ()
-    """The ids of the laws to check; empty for all."""
-    known: frozenset[str] = frozenset()
-    """The ids of laws that are known to be broken."""
-    black_box: bool = False
-    """Whether to judge by answers, events and bytes, even if a cache shows its state."""
+    """The name of a cache that the others must agree with."""
+    stages: tuple[CheckStage, ...] = tuple(CheckStage)
+    """The stages to run, in their order."""
     strict: bool = False
     """Whether broken SHOULD laws fail the check."""
     store: str | None = None
     """Where a deep check keeps its results: a directory, or the URL of a Redis."""
     shard: Shard = Shard()
     """The part of all cases to play."""
-    progress: Progress = silent
+    jobs: int = field(default=None, converter=_processes)
+    """Worker processes; None for one for each core."""
 
-    @property
-    def law_ids(self) -> tuple[str, ...] | None:
-        """The ids of the laws to check; None for all."""
-        return self.only or None
+    def __attrs_post_init__(self) -> None:
+        """Refuse two ways of dealing out cases. Raises: UsageError."""
+        if self.shard.of > 1 and self.store is not None:
+            raise UsageError("a store deals out the cases of a deep check; leave the shard out")
+
+    def of(self, cache: str) -> CachePlan:
+        """What it asks of one cache."""
+        return CachePlan(self, cache)
 
 
 @frozen
-class StageOutcome:
-    """The result of a stage."""
+class CachePlan:
+    """What a plan asks of one of its caches."""
 
-    stage: StageResult
-    tallies: Mapping[str, Tally]
-    """The counts of each cache."""
-    failures: tuple[Failure, ...]
+    plan: CheckPlan
+    name: str
+
+    @property
+    def model(self) -> str | None:
+        """The cache to agree with; none for that cache itself."""
+        return None if self.plan.against == self.name else self.plan.against
 
 
-RunStage = Callable[[CheckPlan, Workers, float], StageOutcome]
-"""A stage; it gets the moment of `monotonic` at which it must end."""
+def stages_and_laws(
+    names: Collection[str],
+) -> tuple[tuple[CheckStage, ...], tuple[str, ...] | None]:
+    """The stages and the laws among some names, as a plan has them. Raises: UsageError.
+
+    Where no stage is named, they are all; where no law is named, the laws are None for all.
+    """
+    law_ids = {find_law(name).law_id for name in names if name not in tuple(CheckStage)}
+    stages = tuple(stage for stage in CheckStage if stage in names)
+    return stages or tuple(CheckStage), tuple(
+        law_id for law_id in LAWS if law_id in law_ids
+    ) or None

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
-from kvcanon.conformance.check.clients import ClientFactory, namespaces_of
-from kvcanon.conformance.check.finding import Finding, Grounds, Tally
-from kvcanon.conformance.check.making import is_users_interrupt, made_in_time
-from kvcanon.conformance.check.time_limit import LIMIT, CacheSilent, within
+from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.check.result import Finding, Grounds, Tally
+from kvcanon.conformance.check.time_limit import LIMIT, is_users_interrupt, made_in_time, within
 from kvcanon.conformance.errors import (
     AnswerError,
+    CacheSilent,
     OnExcused,
     UsageError,
     ViolationError,
     describe_exception,
     explain_exception,
 )
-from kvcanon.conformance.judge.agreement import (
-    AnswerDifference,
-    Recorder,
-    first_difference,
-)
+from kvcanon.conformance.judge.agreement import Recorder, first_difference
 from kvcanon.conformance.judge.by_states.guard import GuardedCache
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.judges import (
     ALL_JUDGES,
@@ -45,13 +39,62 @@ from kvcanon.conformance.judge.judges import (
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
+    RequestSubject,
+    Subject,
     Unoffered,
 )
 from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import Component
+from kvcanon.spec.types import DEFAULT_NAMESPACE, Component, Namespace
 from kvcanon.spec.views import PageNumbers
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.cases.request_client import RequestClient
+    from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+
+# Clients.
+
+
+class ClientFactory:
+    """Makes the client of each cache of a case. A subclass can observe every call of a client."""
+
+    def tree_client(
+        self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
+    ) -> Client:
+        """Make a client that calls `cache`, which judges or records the calls of a subject."""
+        return Client(cache, subject.can, subject.copies, stamps, namespaces)
+
+    def request_client(
+        self,
+        cache: RequestBlackboxGuard,
+        subject: RequestSubject,
+        stamps: Stamps,
+        namespaces: tuple[Namespace, ...],
+    ) -> RequestClient:
+        """Make a client of requests, as `tree_client` makes one of a tree."""
+        from kvcanon.conformance.cases.request_client import RequestClient  # noqa: PLC0415  # As above.
+
+        return RequestClient(cache, subject.can, stamps, namespaces)
+
+
+def namespaces_of(adapter: Adapter) -> tuple[Namespace, ...]:
+    """The namespaces of the keys that a client uses."""
+    return NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+
+
+# A case on one cache.
+
+
+@frozen
+class KeptAnswers:
+    """How the answers of a run are kept, to compare them with those of another."""
+
+    folded: bool
+    """Whether only what the events of an answer come to is kept, and no transfers."""
+    is_model: bool = False
+    """Whether the cache is the one that the others must agree with."""
 
 
 class CaseRun:
@@ -61,20 +104,16 @@ class CaseRun:
         self,
         adapter: Adapter,
         config: CacheConfig,
-        stamps: Stamps,
         judges: JudgeConfig,
         *,
-        compared: bool = False,
-        is_model: bool = False,
-        folded: bool = False,
-        ends_at_should: bool = False,
+        stamps: Stamps | None = None,
+        kept: KeptAnswers | None = None,
         clients: ClientFactory | None = None,
     ) -> None:
         """Make the cache, its judge and its client. Raises: as `make_subject`.
 
-        `compared` keeps the answers for `compare_with`, `folded` keeps only what they come to, and
-        `is_model` says that it is the other cache there. A broken SHOULD law ends the run only with
-        `ends_at_should`. `clients` makes the client, and so may observe its calls.
+        Clients whose caches are compared share their `stamps`. `clients` makes the client, and so
+        may observe its calls.
         """
         self.name = adapter.name
         self.finding: Finding | None = None
@@ -86,35 +125,39 @@ class CaseRun:
         self.recorder: Recorder | None = None
         self._judge: GuardedCache | BlackboxGuard | RequestBlackboxGuard
         self.client: Client | RequestClient
-        self._is_model = is_model
+        self._is_model = kept is not None and kept.is_model
         self._actions = 0
         self._at = 0
         """Index of the current or last action."""
         factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
-        on_should = None if ends_at_should else OnExcused(self._note_excused, judges.known)
-        NOTE.step(0, 0, compared=is_model)
+        stamps = stamps or Stamps(config.slot_bytes)
+        on_should = None
+        if not judges.ends_at_should:
+            on_should = OnExcused(self._note_excused, judges.known)
+        NOTE.step(0, 0, compared=self._is_model)
         if adapter.kind is CacheKind.REQUEST:
+            from kvcanon.conformance.cases.request_client import (  # noqa: PLC0415  # As above.
+                act_by_requests,
+            )
+
             request_subject, judge = made_in_time(
                 lambda: make_judged_requests(adapter, config, judges, on_should)
             )
             self._judge, self._service = judge, judge.service
-            self.client = factory.request_client(judge, request_subject, stamps, namespaces)
-        else:
-            subject, self._judge = made_in_time(
-                lambda: make_judged(adapter, config, judges, on_should)
-            )
-            self.recorder = Recorder(self._judge, recording=compared, folding=folded)
-            self._service = self.recorder.service
-            self.client = factory.tree_client(self.recorder, subject, stamps, namespaces)
+            request_client = factory.request_client(judge, request_subject, stamps, namespaces)
+            self.client, self._do = request_client, partial(act_by_requests, request_client)
+            return
+        subject, self._judge = made_in_time(lambda: make_judged(adapter, config, judges, on_should))
+        folded = kept is not None and kept.folded
+        self.recorder = Recorder(self._judge, recording=kept is not None, folding=folded)
+        self._service = self.recorder.service
+        client = factory.tree_client(self.recorder, subject, stamps, namespaces)
+        self.client, self._do = client, partial(act, client)
 
     def act(self, action: Action) -> None:
         """Do an action of the case. A fault becomes the finding, and ends the run."""
-        client = self.client
         self._at = self._actions
-        if isinstance(client, RequestClient):
-            self._try(lambda: act_by_requests(client, *action))
-        else:
-            self._try(lambda: act(client, *action))
+        self._try(lambda: self._do(*action))
         self._actions += 1
 
     def drain(self, order: Sequence[Component]) -> None:
@@ -140,12 +183,8 @@ class CaseRun:
         ours, theirs = model.recorder, self.recorder
         if ours is not None and theirs is not None and not (self.finding or model.finding):
             NOTE.step(self._at, self._judge.steps, compared=self._is_model)
-            differences: list[AnswerDifference | None] = []
             try:
-                within(
-                    LIMIT.seconds,
-                    lambda: differences.append(first_difference(ours, theirs, numbers)),
-                )
+                difference = within(LIMIT.seconds, lambda: first_difference(ours, theirs, numbers))
             except CacheSilent as silence:
                 self._crashed(silence, f"{silence}, where it shows its state")
                 return
@@ -156,7 +195,6 @@ class CaseRun:
                 words = f"{text}\n{explain_exception(error)}"
                 self._found(Grounds.AGREEMENT, "state", text, words)
                 return
-            (difference,) = differences
             if difference is not None:
                 self._found(Grounds.AGREEMENT, difference.what, difference.text, difference.words)
                 if difference.index is not None and self.finding is not None:
@@ -244,18 +282,18 @@ class SideBySide:
         judges: JudgeConfig = ALL_JUDGES,
         against: Adapter | None = None,
     ) -> None:
-        self._stamps = Stamps(config.slot_bytes)
         everyone = [*adapters, against] if against is not None else adapters
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
             raise UsageError("request caches cannot be compared; leave `against` out")
+        self._config, self._judges = config, judges
+        self._stamps = Stamps(config.slot_bytes)
         self._absent: list[str] = []
-        self._compared = against is not None
-        self._folded = against is not None and against.compared_folded
-        made = [self._run(each, config, judges) for each in adapters]
+        side = None if against is None else KeptAnswers(against.compared_folded)
+        made = [self._run(each, side) for each in adapters]
         self._runs = [run for run in made if run is not None]
         self._model = None
         if against is not None:
-            self._model = self._run(against, config, judges, is_model=True)
+            self._model = self._run(against, KeptAnswers(against.compared_folded, is_model=True))
         self._everyone = [self._model, *self._runs] if self._model else self._runs
         if self._model is not None:
             # All clients use only what all caches have; otherwise their calls would differ at once.
@@ -294,25 +332,10 @@ class SideBySide:
         played = {run.name: run.tally() for run in self._everyone}
         return played | {name: Tally(unoffered=1) for name in self._absent}
 
-    def _run(
-        self,
-        adapter: Adapter,
-        config: CacheConfig,
-        judges: JudgeConfig,
-        *,
-        is_model: bool = False,
-    ) -> CaseRun | None:
+    def _run(self, adapter: Adapter, kept: KeptAnswers | None) -> CaseRun | None:
         """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
-            return CaseRun(
-                adapter,
-                config,
-                self._stamps,
-                judges,
-                compared=self._compared,
-                is_model=is_model,
-                folded=self._folded,
-            )
+            return CaseRun(adapter, self._config, self._judges, stamps=self._stamps, kept=kept)
         except Unoffered:
             self._absent.append(adapter.name)
             return None

@@ -1,25 +1,36 @@
-"""Reduces a case: the same fault with fewer actions, smaller picks and a plainer configuration.
+"""Reduces findings: the same fault with fewer actions, smaller picks and a plainer configuration.
 
-It leaves actions out as long as the fault shows, then makes the rest plainer, and repeats both
-until nothing helps. The reduced case breaks the law of the original, and may break others; the
-finding is that of the reduced case, named after the law of the original.
+A case is reduced as long as the fault shows: parts of it are left out (*delta debugging*), the rest
+is made plainer, and both are repeated until nothing helps. The reduced case breaks the law of the
+original, and may break others; the finding is that of the reduced case, named after the law of the
+original. The order of the plays is fixed, so that the clock decides nothing unless the time runs
+out.
 
-The order of the plays is fixed, so that the clock decides nothing unless the time runs out.
+The findings of many cases are reduced once for each fingerprint, from the first case that shows it,
+and once more for each law that no reduced case breaks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import combinations, permutations
 from math import inf
 from time import monotonic
+from typing import Any
 
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.trial import Trial, is_silence, same_fault
+from kvcanon.conformance.check.blocks import BlocksReport, FindingGroup, cases_of
+from kvcanon.conformance.check.plan import CachePlan, CheckStage
+from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.triage import distinct
+from kvcanon.conformance.check.trial import Trial, apart, short_limit
 from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.conformance.workers.workers import Workers
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.shortest import shortest
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
@@ -28,6 +39,8 @@ PLAYS = 1500
 """The most plays to reduce a case."""
 PLAYS_IF_SILENT = 12
 """The most plays if the cache gives no answer, so that each play takes long."""
+PLAYS_IN_COPIES = 300
+"""The most plays if the case ends its process: a copy of a process takes long to make."""
 
 SMALL = 42
 """Picks below this are tried one by one: namespaces times lengths of a prompt."""
@@ -49,23 +62,14 @@ class Reduction:
 
 
 def reduce_case(
-    case: Case, finding: Finding, trial: Trial, plays: int | None = None
-) -> tuple[Case, Finding] | None:
-    """As `reduce_until`, in any time."""
-    reduction = reduce_until(case, finding, trial, inf, plays)
-    return None if reduction is None else (reduction.case, reduction.finding)
-
-
-def reduce_until(
-    case: Case, finding: Finding, trial: Trial, deadline: float, plays: int | None = None
+    case: Case, finding: Finding, trial: Trial, deadline: float = inf
 ) -> Reduction | None:
     """The smallest case that is found until the deadline, a moment of `monotonic`.
 
     If the time is enough, the same arguments give the same case. None if the case does not show the
     fault.
     """
-    usual = PLAYS_IF_SILENT if is_silence(finding) else PLAYS
-    reducer = _Reducer(case, finding, trial, usual if plays is None else plays, deadline)
+    reducer = _Reducer(case, finding, trial, deadline)
     if not reducer.tries(case):
         return Reduction(case, finding, done=False) if reducer.cut else None
     # Actions after the fault are of no use.
@@ -81,14 +85,19 @@ def reduce_until(
 class _Reducer:
     """The best case so far, and the remaining plays."""
 
-    def __init__(
-        self, case: Case, finding: Finding, trial: Trial, plays: int, deadline: float
-    ) -> None:
+    def __init__(self, case: Case, finding: Finding, trial: Trial, deadline: float) -> None:
         self.best, self.finding = case, finding
         self.offer: Offer = trial.adapter.offer
         self.cut = False
         """Whether a case was not tried because the time or the plays were over."""
-        self._first, self._trial, self._plays, self._deadline = finding, trial, plays, deadline
+        self._first, self._trial, self._deadline = finding, trial, deadline
+        self._plays = (
+            PLAYS_IN_COPIES
+            if finding.is_death
+            else PLAYS_IF_SILENT
+            if finding.is_silence
+            else PLAYS
+        )
         self._tried: set[Case] = set()
 
     def tries(self, case: Case) -> bool:
@@ -101,7 +110,7 @@ class _Reducer:
         self._tried.add(case)
         self._plays -= 1
         found, _ = self._trial.play(case)
-        if found is None or not same_fault(self._first, found):
+        if found is None or not self._first.is_same(found):
             return False
         if found.is_unlawful_call and not self._first.is_unlawful_call:
             return False  # That is shorter, and tells less.
@@ -129,10 +138,11 @@ def _drain(reducer: _Reducer) -> None:
 
 def _actions(reducer: _Reducer) -> None:
     """Leave out as many actions as possible."""
-    shortest(
-        reducer.best.actions,
-        lambda actions: reducer.tries(evolve(reducer.best, actions=tuple(actions))),
-    )
+
+    def shows(actions: Sequence[Action]) -> bool:
+        return reducer.tries(evolve(reducer.best, actions=tuple(actions)))
+
+    shortest(reducer.best.actions, shows)
 
 
 def _pairs(reducer: _Reducer) -> None:
@@ -188,30 +198,18 @@ def _replaced(case: Case, at: int, action: Action) -> Case:
 Plainer = Callable[[CacheConfig, Offer], Iterator[CacheConfig]]
 
 
-def _no_mamba(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    if config.mamba and False in offer.mamba:
-        yield evolve(config, mamba=False)
+def _plainer(
+    name: str, offered: Callable[[Offer], Iterable[Any]], plainness: Callable[[Any], int]
+) -> Plainer:
+    """Takes offered values of a field that are plainer than its own, the plainest first."""
 
+    def plainer(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
+        value = getattr(config, name)
+        for other in sorted(set(offered(offer)), key=plainness):
+            if plainness(other) < plainness(value):
+                yield evolve(config, **{name: other})
 
-def _no_bigram(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    if config.bigram and False in offer.bigram:
-        yield evolve(config, bigram=False)
-
-
-def _smaller_window(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    if config.window_tokens is not None:
-        if None in offer.windows_tokens:
-            yield evolve(config, window_tokens=None)
-        offered = sorted({each for each in offer.windows_tokens if each is not None})
-        for tokens in offered:
-            if tokens < config.window_tokens:
-                yield evolve(config, window_tokens=tokens)
-
-
-def _smaller_pages(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    for size in sorted(set(offer.page_sizes)):
-        if size < config.page_size:
-            yield evolve(config, page_size=size)
+    return plainer
 
 
 def _no_host(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
@@ -219,31 +217,9 @@ def _no_host(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
         yield evolve(config, write_policy=WritePolicy.NONE, host_slots=Counts())
 
 
-def _earlier_write_policy(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    for policy in WritePolicy:
-        if policy is config.write_policy:
-            return
-        if policy is not WritePolicy.NONE and policy in offer.write_policies:
-            yield evolve(config, write_policy=policy)
-
-
-def _earlier_eviction_policy(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    for policy in EvictionPolicy:
-        if policy is config.eviction_policy:
-            return
-        if policy in offer.eviction_policies:
-            yield evolve(config, eviction_policy=policy)
-
-
-def _lower_threshold(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    for pages in sorted(set(offer.load_back_thresholds_pages)):
-        if pages < config.load_back_threshold_pages:
-            yield evolve(config, load_back_threshold_pages=pages)
-
-
-def _with_events(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
-    if not config.events and True in offer.events:
-        yield evolve(config, events=True)
+def _with_host(offer: Offer) -> set[WritePolicy]:
+    """The write policies of a host tier; without one there is no pool either."""
+    return set(offer.write_policies) - {WritePolicy.NONE}
 
 
 def _smaller_device_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
@@ -268,14 +244,116 @@ def _smaller(slots: Counts, config: CacheConfig, offer: Offer) -> Iterator[Count
 
 PLAINER: tuple[Plainer, ...] = (
     _no_host,
-    _no_mamba,
-    _smaller_window,
-    _no_bigram,
-    _smaller_pages,
-    _earlier_write_policy,
-    _earlier_eviction_policy,
-    _lower_threshold,
-    _with_events,
+    _plainer("mamba", lambda offer: offer.mamba, int),
+    _plainer("window_tokens", lambda offer: offer.windows_tokens, lambda tokens: tokens or 0),
+    _plainer("bigram", lambda offer: offer.bigram, int),
+    _plainer("page_size", lambda offer: offer.page_sizes, int),
+    _plainer("write_policy", _with_host, [*WritePolicy].index),
+    _plainer("eviction_policy", lambda offer: offer.eviction_policies, [*EvictionPolicy].index),
+    _plainer("load_back_threshold_pages", lambda offer: offer.load_back_thresholds_pages, int),
+    _plainer("events", lambda offer: offer.events, lambda enabled: not enabled),
     *[_smaller_device_pools] * len(Component),
     *[_smaller_host_pools] * len(Component),
 )
+
+
+# The findings of many cases.
+
+
+def reduced(
+    cache: CachePlan,
+    found: FindingGroup,
+    deadline: float = inf,
+    *,
+    in_copies: bool = False,
+) -> Failure | None:
+    """Reduce findings to the smallest case, judged from outside if that shows the fault.
+
+    `in_copies` plays each case in a copy of this process. None if an earlier run found it, and the
+    cache does not show it any more.
+    """
+    trial = cases_of(cache).trial(found.number)
+    if in_copies:
+        trial = apart(trial)
+    stage = CheckStage.WALKER if trial.judges.ranks == 1 else CheckStage.RANKS
+    origin = f"{stage}, seed {cache.plan.seed}, case {found.number}"
+    case, finding = found.case, found.finding
+    smallest = reduce_case(case, finding, trial, deadline)
+    if smallest is not None:
+        case, finding = smallest.case, smallest.finding
+        outside = trial.from_outside()
+        seen = None if monotonic() > deadline else outside.play(case)[0]
+        if seen is not None and finding.is_same(seen):
+            trial, finding = outside, seen.of_law(finding.name) if finding.broken else seen
+    elif found.earlier:
+        return None
+    else:
+        origin += ", which does not show it every time"
+    # States tell nothing of a process that ended, and take long where there is no answer.
+    unseen = monotonic() > deadline or finding.is_death or finding.is_silence
+    return evolve(
+        trial.failure(finding, case, origin, found.times),
+        inside=frozenset() if unseen else trial.laws_inside(case, finding),
+        reduced=smallest is not None and smallest.done,
+    )
+
+
+def reduce_all(
+    cache: CachePlan, report: BlocksReport, by: Workers, deadline: float = inf
+) -> tuple[Failure, ...]:
+    """Reduce all findings until a deadline, in the order of their first cases.
+
+    So every law that was broken is shown by a case: after the first findings of each fingerprint,
+    those of laws that none of the reduced cases breaks.
+    """
+
+    def reduce(findings: Iterable[FindingGroup], later: int) -> Iterator[Failure]:
+        firsts = sorted(findings, key=lambda found: found.number)
+        shares = [Share(deadline, by.jobs, left + later) for left in range(len(firsts), 0, -1)]
+        futures = [
+            by.executor.submit(_reduce, cache, found, share)
+            for found, share in zip(firsts, shares, strict=True)
+        ]
+        for found, share, future in zip(firsts, shares, futures, strict=True):
+            try:
+                failure = future.result()
+            except ProcessDied:
+                # A part of the case ends the process, though the whole case does not.
+                failure = by.executor.submit(_reduce_in_copies, cache, found, share).result()
+            if failure is not None:
+                yield failure
+
+    beside = {key: found for key, found in report.beside.items() if key not in report.found}
+    failures = [*reduce(report.found.values(), len(beside))]
+    shown = {law_id for failure in failures for law_id in failure.laws}
+    failures += reduce((each for each in beside.values() if each.finding.name not in shown), 0)
+    return distinct(failures)
+
+
+@frozen
+class Share:
+    """The share of one reduction in the remaining time."""
+
+    deadline: float
+    jobs: int
+    left: int
+    """How many reductions are not done when this one begins."""
+
+    def ends(self) -> float:
+        """The moment of `monotonic` at which the reduction ends, if it begins now."""
+        if self.deadline == inf:
+            return inf
+        now = monotonic()
+        return now + max(0.0, self.deadline - now) * min(1.0, self.jobs / self.left)
+
+
+def _reduce(cache: CachePlan, found: FindingGroup, share: Share) -> Failure | None:
+    """Reduce a finding, in any process."""
+    if found.finding.is_death or (found.finding.takes_its_process and NOTE.shared):
+        return _reduce_in_copies(cache, found, share)
+    return reduced(cache, found, share.ends())
+
+
+def _reduce_in_copies(cache: CachePlan, found: FindingGroup, share: Share) -> Failure | None:
+    with short_limit() if found.finding.is_silence else nullcontext():
+        return reduced(cache, found, share.ends(), in_copies=True)

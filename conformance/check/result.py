@@ -1,19 +1,157 @@
-"""The result of a check: failures with their reduced cases, and the standing of every law.
+"""What a check comes to: findings in cases, failures with reduced cases, the standing of each law.
 
-A law is held only if it was exercised, in a situation where a faulty cache could break it.
+One fault may break many laws in many cases. Findings are counted and reduced by the law that was
+broken first; `triage` then folds those that one fault most likely causes. A law is held only if it
+was exercised, in a situation where a faulty cache could break it.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
-from attrs import field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.finding import Finding, Tally
+from kvcanon.conformance.check.plan import CheckPlan, CheckStage
+from kvcanon.conformance.errors import CacheSilent, ChildSilent
 from kvcanon.conformance.protocol.adapter import CacheKind, Offer
 from kvcanon.spec.config import Profile
+from kvcanon.spec.law import LAWS, Level
+
+UNLAWFUL_CALL = "REFUSE-3"
+"""The law that is broken if a call is served that must be refused."""
+SILENT = frozenset({ChildSilent.__name__, CacheSilent.__name__})
+"""Exceptions for a cache that gave no answer in time."""
+_DEATH = re.compile(r"SIG[A-Z0-9+]+|signal \d+|exit code \d+")
+"""The names of findings that are the end of a process."""
+
+
+class Grounds(StrEnum):
+    """The kind of a finding."""
+
+    LAW = "law"
+    """A law is broken."""
+    AGREEMENT = "agreement"
+    """The cache differs from the one that it must agree with."""
+    CRASH = "crash"
+    """The cache raised an exception that is no refusal, or gave no answer in time."""
+
+
+@frozen
+class Finding:
+    """What is wrong, and where."""
+
+    cache: str
+    grounds: Grounds
+    name: str
+    """The id of the law that is broken, what differs, or the class of the exception. If several
+    laws are broken, it is the first, or the one that the case was reduced for."""
+    broken: tuple[str, ...]
+    """The ids of all laws that are broken after the operation."""
+    text: str
+    """One sentence on what is wrong."""
+    words: str
+    """The whole explanation: the operation, its answer, and each law that is broken."""
+    action: int
+    """Index of the action in the case; the number of actions for the drain."""
+    operation: int
+    """The number of the cache's operation, from 1; 0 if there was none."""
+    texts: tuple[str, ...] = ()
+    """A sentence for each law in `broken`."""
+    after: str = ""
+    """The operation and its outcome, as "Insert" or "Insert, refused"; empty if it is of no law."""
+
+    @property
+    def only_should(self) -> bool:
+        """Whether only SHOULD laws are broken."""
+        should = (LAWS[law_id].level is Level.SHOULD for law_id in self.broken)
+        return self.grounds is Grounds.LAW and all(should)
+
+    @property
+    def headline(self) -> str:
+        """It in one line: the law's id and name, or what else is wrong."""
+        match self.grounds:
+            case Grounds.LAW:
+                return f"{self.name} {LAWS[self.name].name}"
+            case Grounds.AGREEMENT:
+                return f"no agreement: {self.name}"
+            case Grounds.CRASH:
+                return f"crash: {self.name}"
+
+    @property
+    def is_unlawful_call(self) -> bool:
+        """Whether a call was served that must be refused; few clients make such calls."""
+        return UNLAWFUL_CALL in self.broken
+
+    @property
+    def is_death(self) -> bool:
+        """Whether it is the end of the process that played the case."""
+        return self.grounds is Grounds.CRASH and _DEATH.fullmatch(self.name) is not None
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether the cache gave no answer, so that each further case may take long."""
+        return self.grounds is Grounds.CRASH and self.name in SILENT
+
+    @property
+    def takes_its_process(self) -> bool:
+        """Whether its case ends or blocks the process that plays it."""
+        return self.is_death or self.name == CacheSilent.__name__
+
+    @property
+    def fingerprint(self) -> tuple[str, Grounds, str]:
+        """Findings with the same fingerprint count as the same fault."""
+        return self.cache, self.grounds, self.name
+
+    @property
+    def evidence(self) -> dict[str, str]:
+        """A sentence for each broken law, by its id."""
+        texts = self.texts or (self.text,) * len(self.broken)
+        return dict(zip(self.broken, texts, strict=True))
+
+    def is_same(self, other: Finding | None) -> bool:
+        """Whether another finding counts as the same fault."""
+        if other is None or (self.cache, self.grounds) != (other.cache, other.grounds):
+            return False
+        return self.name == other.name or self.name in other.broken
+
+    def of_law(self, law_id: str) -> Finding:
+        """The same finding, named after one of its broken laws."""
+        return evolve(self, name=law_id, text=self.evidence.get(law_id, self.text))
+
+
+@define
+class Tally:
+    """Counts of cases, operations and law checks."""
+
+    cases: int = 0
+    actions: int = 0
+    steps: int = 0
+    """Operations of the cache."""
+    laws: Counter[str] = Factory(Counter)
+    """How often each law was exercised, by id."""
+    served: Counter[str] = Factory(Counter)
+    """How often each operation was served, by name."""
+    refused: Counter[str] = Factory(Counter)
+    """How often each operation was refused, by name."""
+    unoffered: int = 0
+    """Cases that were not played, because the cache does not offer their configuration."""
+    known: Counter[str] = Factory(Counter)
+    """In how many cases each law that is known to be broken was broken, by id."""
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of other cases."""
+        self.cases += other.cases
+        self.actions += other.actions
+        self.steps += other.steps
+        self.laws.update(other.laws)
+        self.served.update(other.served)
+        self.refused.update(other.refused)
+        self.unoffered += other.unoffered
+        self.known.update(other.known)
 
 
 class Standing(StrEnum):
@@ -27,6 +165,10 @@ class Standing(StrEnum):
     KNOWN = "known"
     """The law is broken, as the file of known differences says."""
     NOT_EXERCISED = "not exercised"
+
+
+AFTER_SAME_CALL = "after the same call"
+"""Why laws that break together are most likely broken by one fault."""
 
 
 @frozen
@@ -68,8 +210,7 @@ class Failure:
 class StageResult:
     """One part of a check."""
 
-    name: str
-    """"vectors", "walker", "machine" or "ranks"."""
+    name: CheckStage
     cases: int
     steps: int
     seconds: float
@@ -87,8 +228,8 @@ class CacheResult:
     profile: Profile
     lacks: tuple[str, ...]
     """Operations that the cache lacks, and needs of laws that it does not show."""
-    tallies: Mapping[str, Tally]
-    """The counts of each stage, by its name."""
+    tallies: Mapping[CheckStage, Tally]
+    """The counts of each stage."""
     standings: Mapping[str, Standing]
     """The standing of every law, by its id."""
     failures: tuple[Failure, ...]
@@ -114,13 +255,9 @@ class CacheResult:
 class CheckResult:
     """A whole check."""
 
+    plan: CheckPlan
     caches: tuple[CacheResult, ...]
-    effort: str
-    seed: int
     stages: tuple[StageResult, ...]
-    against: str | None = None
-    strict: bool = False
-    """Whether laws that should be kept must be."""
 
     @property
     def failures(self) -> tuple[Failure, ...]:

@@ -1,4 +1,4 @@
-"""The store: the finished blocks of a campaign, for several machines and for later runs.
+"""The store: the finished blocks of a cache's cases, for several machines and for later runs.
 
 A store is a directory or a Redis. Each process claims a block, plays it, and stores its report. A
 claim expires after a while, so that a machine may fail at any time. If a claim expires too early, a
@@ -22,16 +22,9 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_from_json, case_to_json
-from kvcanon.conformance.check.campaign import (
-    AnySearch,
-    CampaignReport,
-    CaseBlocks,
-    FindingGroup,
-    OnBlock,
-    SearchSpec,
-    search_blocks,
-)
-from kvcanon.conformance.check.finding import Finding, Grounds, Tally
+from kvcanon.conformance.check.blocks import BlocksReport, FindingGroup, OnBlock, play_blocks
+from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.workers import Workers
 
@@ -39,13 +32,13 @@ if TYPE_CHECKING:
     from redis import Redis
 
 FORMAT = 3
-"""The version of stored reports; another version is another campaign."""
+"""The version of stored reports; another version has other names."""
 CLAIM_SECONDS = 1800
 """A claim expires after this time; no block should take so long."""
 
 
 class Store(ABC):
-    """The blocks of one campaign: claims and reports."""
+    """The blocks of one cache: claims and reports."""
 
     def __init__(self) -> None:
         self._first_open = 0
@@ -64,7 +57,7 @@ class Store(ABC):
             block += 1
 
     @abstractmethod
-    def complete(self, block: int, report: CampaignReport) -> None:
+    def complete(self, block: int, report: BlocksReport) -> None:
         """Store the report of a claimed block."""
 
     @abstractmethod
@@ -72,7 +65,7 @@ class Store(ABC):
         """Release a claim."""
 
     @abstractmethod
-    def reports(self) -> Iterator[CampaignReport]:
+    def reports(self) -> Iterator[BlocksReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
 
     @abstractmethod
@@ -92,7 +85,7 @@ class DirectoryStore(Store):
         for each in (self._claims, self._done):
             each.mkdir(parents=True, exist_ok=True)
 
-    def complete(self, block: int, report: CampaignReport) -> None:
+    def complete(self, block: int, report: BlocksReport) -> None:
         """Store the report of a claimed block."""
         with NamedTemporaryFile("w", dir=self._claims, suffix=".part", delete=False) as part:
             part.write(report_to_json(report))
@@ -103,7 +96,7 @@ class DirectoryStore(Store):
         """Release a claim."""
         self._claim(block).unlink(missing_ok=True)
 
-    def reports(self) -> Iterator[CampaignReport]:
+    def reports(self) -> Iterator[BlocksReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
         for path in sorted(self._done.glob("*.json")):
             yield report_from_json(path.read_text())
@@ -134,13 +127,13 @@ class DirectoryStore(Store):
 class RedisStore(Store):
     """A store in a Redis that all machines can reach."""
 
-    def __init__(self, client: Redis, campaign: str) -> None:
+    def __init__(self, client: Redis, folder: str) -> None:
         super().__init__()
         self._client = client
-        self._done = f"kvcanon:{campaign}:done"
-        self._claims = f"kvcanon:{campaign}:claim"
+        self._done = f"kvcanon:{folder}:done"
+        self._claims = f"kvcanon:{folder}:claim"
 
-    def complete(self, block: int, report: CampaignReport) -> None:
+    def complete(self, block: int, report: BlocksReport) -> None:
         """Store the report of a claimed block."""
         self._client.hset(self._done, str(block), report_to_json(report))
         self.release(block)
@@ -149,7 +142,7 @@ class RedisStore(Store):
         """Release a claim."""
         self._client.delete(f"{self._claims}:{block}")
 
-    def reports(self) -> Iterator[CampaignReport]:
+    def reports(self) -> Iterator[BlocksReport]:
         """The reports of all blocks that are done, in the order of the blocks."""
         done = cast("dict[bytes, bytes]", self._client.hgetall(self._done))
         for block in sorted(done, key=int):
@@ -181,31 +174,46 @@ def require_store(location: str) -> None:
         ) from error
 
 
-def open_store(location: str, spec: SearchSpec, cases_each: int) -> Store:
-    """Open the store of a campaign in a directory or a Redis. Raises: UsageError."""
-    campaign = campaign_name(spec, cases_each)
+def open_store(cache: CachePlan) -> Store:
+    """Open the store of a cache in a directory or a Redis. Raises: UsageError."""
+    location, folder = str(cache.plan.store), stored_as(cache, cache.plan.effort.block)
     if _is_redis(location):
-        return RedisStore(_redis(location), campaign)
-    return DirectoryStore(Path(location) / campaign)
+        return RedisStore(_redis(location), folder)
+    return DirectoryStore(Path(location) / folder)
 
 
-def open_examples(location: str, spec: SearchSpec) -> ExampleDatabase:
+def open_examples(cache: CachePlan) -> ExampleDatabase:
     """Open the database of Hypothesis at the same location. Raises: UsageError."""
-    campaign = campaign_name(spec, 0)
+    location, folder = str(cache.plan.store), stored_as(cache, 0)
     if _is_redis(location):
         client = _redis(location)
         from hypothesis.extra.redis import RedisExampleDatabase  # noqa: PLC0415  # It needs redis.
 
-        return RedisExampleDatabase(client, key_prefix=f"kvcanon:{campaign}:".encode())
-    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / campaign)
+        return RedisExampleDatabase(client, key_prefix=f"kvcanon:{folder}:".encode())
+    return DirectoryBasedExampleDatabase(Path(location) / "hypothesis" / folder)
 
 
-def campaign_name(spec: SearchSpec, cases_each: int) -> str:
-    """The name of a campaign: a readable part, and a digest of everything that defines it."""
-    facts = [__version__, FORMAT, *asdict(spec).values(), cases_each]
+def stored_as(cache: CachePlan, cases_each: int) -> str:
+    """The name in a store: a readable part, and a digest of all that defines the cases.
+
+    How much of them is played may differ, as may the number of processes.
+    """
+    plan, judges = cache.plan, cache.plan.judges
+    facts = [
+        __version__,
+        FORMAT,
+        cache.name,
+        plan.seed,
+        cache.model,
+        judges.laws,
+        judges.black_box,
+        sorted(judges.known),
+        judges.ranks,
+        cases_each,
+    ]
     digest = sha256(json.dumps(facts).encode()).hexdigest()[:12]
-    readable = "".join(each if each.isalnum() else "-" for each in spec.cache)
-    return f"{readable}-seed-{spec.seed}-{digest}"
+    readable = "".join(each if each.isalnum() else "-" for each in cache.name)
+    return f"{readable}-seed-{plan.seed}-{digest}"
 
 
 def _is_redis(location: str) -> bool:
@@ -228,15 +236,15 @@ def _redis(url: str) -> Redis:
 
 
 def share_blocks(
-    search: AnySearch, store: Store, cases_each: int, by: Workers, *, deadline: float, done: OnBlock
-) -> tuple[CampaignReport, str]:
+    cache: CachePlan, store: Store, by: Workers, deadline: float, done: OnBlock
+) -> tuple[BlocksReport, str]:
     """Play unclaimed blocks until the time is over or enough was found.
 
     Returns the report of all blocks in the store, also of other processes and earlier runs, and why
-    the search ended.
+    it ended.
     """
     claimed: set[int] = set()
-    unfinished = CampaignReport()
+    unfinished = BlocksReport()
 
     def claims() -> Iterator[int]:
         while True:
@@ -244,7 +252,7 @@ def share_blocks(
             claimed.add(block)
             yield block
 
-    def keep(block: int, report: CampaignReport) -> None:
+    def keep(block: int, report: BlocksReport) -> None:
         if report.cut:
             unfinished.add(report)
         else:
@@ -253,11 +261,11 @@ def share_blocks(
         done(block, report)
 
     try:
-        ours, why = search_blocks(search, CaseBlocks(claims(), cases_each, keep), by, deadline)
+        ours, why = play_blocks(cache, claims(), by, deadline, keep)
     finally:
         for block in claimed:
             store.release(block)
-    total = CampaignReport()
+    total = BlocksReport()
     for report in store.reports():
         total.add(report)
     total.add(unfinished)
@@ -270,7 +278,7 @@ def share_blocks(
 # Reports as JSON.
 
 
-def report_to_json(report: CampaignReport) -> str:
+def report_to_json(report: BlocksReport) -> str:
     """A report as a line of JSON."""
     found, beside = (
         [{**asdict(each), "case": case_to_json(each.case)} for each in groups.values()]
@@ -279,12 +287,12 @@ def report_to_json(report: CampaignReport) -> str:
     return json.dumps({"tally": asdict(report.tally), "found": found, "beside": beside})
 
 
-def report_from_json(text: str | bytes) -> CampaignReport:
+def report_from_json(text: str | bytes) -> BlocksReport:
     """The report of an earlier run or another machine."""
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
     counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused", "known")}
-    report = CampaignReport(Tally(**{**tally, **counters}))
+    report = BlocksReport(Tally(**{**tally, **counters}))
     for each in value["found"]:
         report.take(_group_from_json(each))
     for each in value["beside"]:

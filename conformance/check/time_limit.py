@@ -3,6 +3,8 @@
 The limit does not measure speed. Python code is interrupted, here. Native code is not, nor what
 catches every exception: a process of the judge ends such a process (`workers/`). A cache behind
 `pipe:` has limits of its own, in `protocol/pipe.py`: an answer may take 10 seconds, the hello 20.
+
+To load a cache and to make one has the same limit, whatever their code does.
 """
 
 from __future__ import annotations
@@ -13,9 +15,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.errors import CacheSilent, UsageError, describe_exception
+from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.cache_names import PIPE, load_adapter
 from kvcanon.conformance.workers.notes import NOTE
+
+Made = TypeVar("Made")
 
 ACTION_SECONDS = 20.0
 """An action with all law checks takes about a thousandth of this on a small cache."""
@@ -23,10 +30,8 @@ VARIABLE = "KVCANON_ACTION_SECONDS"
 """The variable of the environment that sets another limit, for slow caches."""
 AGAIN_SECONDS = 1.0
 """The time to the next interruption, if Python lost the first."""
-
-
-class CacheSilent(BaseException):
-    """An action did not end in time. It is no `Exception`, so that a cache does not catch it."""
+SHORT_SECONDS = 2.0
+"""The limit in plays of a case that is known to hang."""
 
 
 class TimeLimit:
@@ -68,7 +73,7 @@ class TimeLimit:
 LIMIT = TimeLimit()
 
 
-def within(seconds: float, do: Callable[[], object]) -> None:
+def within(seconds: float, do: Callable[[], Made]) -> Made:
     """Call `do`, and raise CacheSilent if it takes longer; the import of a module renews the limit.
 
     Outside the main thread, inside native code, and if another timer is set, the process that
@@ -77,17 +82,16 @@ def within(seconds: float, do: Callable[[], object]) -> None:
     NOTE.end_copy()
     NOTE.limit(seconds)
     try:
-        _interrupted(seconds, do)
+        return _interrupted(seconds, do)
     finally:
         NOTE.limit(None)
 
 
-def _interrupted(seconds: float, do: Callable[[], object]) -> None:
+def _interrupted(seconds: float, do: Callable[[], Made]) -> Made:
     """Call `do` under a timer."""
     free = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if not free or signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
-        do()
-        return
+        return do()
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         if NOTE.late:
@@ -97,7 +101,66 @@ def _interrupted(seconds: float, do: Callable[[], object]) -> None:
     # The timer repeats: Python drops an exception that is raised in a callback, as in a finalizer.
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
-        do()
+        return do()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, earlier)
+
+
+# Caches within the limit.
+
+LOADING = b"loading"
+"""The place of a process that imports a cache."""
+
+
+class NotMade(UsageError):
+    """A factory gave no answer, or raised what is no `Exception`."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+        """The class of what was raised."""
+
+    def __reduce__(self) -> tuple[type[NotMade], tuple[str, str]]:
+        return NotMade, (self.name, str(self))
+
+
+def adapter_in_time(name: str) -> Adapter:
+    """Load an adapter. Raises: UsageError, also if its module ends or blocks its process.
+
+    Only a process that is watched has a limit; a child behind `pipe:` has a limit of its own.
+    """
+    if name.startswith(PIPE) or not NOTE.shared:
+        return _loaded(name)
+    NOTE.place(LOADING)
+    return within(LIMIT.seconds, lambda: _loaded(name))
+
+
+def _loaded(name: str) -> Adapter:
+    try:
+        return load_adapter(name)
+    except BaseException as error:
+        if isinstance(error, Exception) or is_users_interrupt(error):
+            raise
+        words = str(error) if isinstance(error, CacheSilent) else describe_exception(error)
+        raise UsageError(f"{name} cannot be imported: {words}") from error
+
+
+def made_in_time(make: Callable[[], Made]) -> Made:
+    """Make a cache. Raises: as `make`, and NotMade, so that nothing but an `Exception` leaves."""
+    NOTE.making()
+    try:
+        return within(LIMIT.seconds, make)
+    except CacheSilent as silence:
+        raise NotMade(CacheSilent.__name__, f"{silence}, while it was made") from silence
+    except BaseException as error:
+        if isinstance(error, Exception) or is_users_interrupt(error):
+            raise
+        name, words = type(error).__name__, describe_exception(error)
+        raise NotMade(name, f"its factory raised {words}") from error
+
+
+def is_users_interrupt(error: BaseException) -> bool:
+    """Whether the user interrupted. A worker ignores that, so that there it is the cache's own."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return isinstance(error, KeyboardInterrupt) and not ignored

@@ -1,5 +1,7 @@
 """Triage: failures that one fault most likely causes become one, and the shortest comes first.
 
+Failures with one fingerprint, or of one call, are the same failure. Of others it is a guess.
+
 A fault is often broken law after broken law: it corrupts a state, which the laws of states show at
 once, and answers and events only later. So a failure that was seen from outside also has the laws
 that its case breaks by then when it is judged by the cache's states (`Failure.inside`). Two
@@ -19,14 +21,56 @@ from collections.abc import Iterable, Iterator
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.reductions import length_of
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import AFTER_SAME_CALL, Failure
 from kvcanon.spec.law import LAWS
-
-AFTER_SAME_CALL = "after the same call"
 
 RARE = 4
 """How many times more often a failure has to be found to explain one with a longer case."""
+
+
+def length_of(failure: Failure) -> tuple[bool, int, int]:
+    """How long a failure is to read: the number of its operations, and of its actions.
+
+    A failure of a call that must be refused counts as longer: it tells less.
+    """
+    finding = failure.finding
+    return finding.is_unlawful_call, finding.operation, len(failure.case.actions)
+
+
+def distinct(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Keep the shortest failure of each fingerprint and of each case, the shortest first.
+
+    A case is named after the law for which it was found most often. A longer one is also kept if it
+    alone breaks some law, and is named after that law.
+    """
+    kept: list[Failure] = []
+    for failure in sorted(failures, key=length_of):
+        same = [each for each in kept if each.finding.fingerprint == failure.finding.fingerprint]
+        same += [each for each in kept if _is_same_call(each, failure)]
+        if not same:
+            kept.append(failure)
+            continue
+        kept[kept.index(same[0])] = _merged(same[0], failure)
+        cache = failure.finding.cache
+        shown = {law_id for each in kept if each.finding.cache == cache for law_id in each.laws}
+        only_here = [law_id for law_id in failure.finding.broken if law_id not in shown]
+        if only_here:
+            kept.append(evolve(failure, finding=failure.finding.of_law(only_here[0])))
+    return tuple(kept)
+
+
+def _merged(kept: Failure, other: Failure) -> Failure:
+    """The failure that is kept of two that show the same."""
+    more_often = kept.case == other.case and other.times > kept.times
+    return evolve(other if more_often else kept, times=kept.times + other.times)
+
+
+def _is_same_call(one: Failure, other: Failure) -> bool:
+    """Whether two failures break the same laws at the same call of the same case."""
+    ours, theirs = one.finding, other.finding
+    same_laws = bool(ours.broken) and set(ours.broken) == set(theirs.broken)
+    same_place = one.case == other.case and ours.operation == theirs.operation
+    return same_laws and same_place and ours.cache == theirs.cache
 
 
 def folded(failures: Iterable[Failure]) -> tuple[Failure, ...]:

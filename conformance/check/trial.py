@@ -1,23 +1,59 @@
-"""A trial: plays cases on one judged cache.
+"""A trial: plays cases on one judged cache, in this process or in copies of it.
 
 If the cache does not offer a configuration, the case is not played. Any other exception of its
-factory is a finding.
+factory is a finding. So is what ends the process in which a cache is played: the process leaves a
+note of the case and the operation (`workers/notes.py`).
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import AbstractContextManager
+
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.finding import Finding, Grounds, Tally
-from kvcanon.conformance.check.making import NotMade, made_in_time
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.time_limit import CacheSilent
+from kvcanon.conformance.check.result import Failure, Finding, Grounds, Tally
+from kvcanon.conformance.check.time_limit import (
+    LIMIT,
+    SHORT_SECONDS,
+    NotMade,
+    adapter_in_time,
+    made_in_time,
+)
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
-from kvcanon.conformance.protocol.pipe import ChildSilent
+from kvcanon.conformance.protocol.adapter import (
+    INSIDE,
+    Adapter,
+    CacheKind,
+    Unoffered,
+    make_subject,
+)
+from kvcanon.conformance.workers.ending import Ending, ProcessDied
+from kvcanon.conformance.workers.notes import MAKING
 from kvcanon.spec.law import Need
+
+_FRAME = re.compile(r'  File ".*", line \d+ in ')
+_OF_JUDGE = re.compile(
+    r'  File "(<string>|.*kvcanon.conformance.(cases|check|judge|report|workers).*)", line '
+)
+
+
+def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
+    """Load an adapter, and give it the name from the command line, for reports.
+
+    As a black box it shows answers, events and bytes only. Raises: UsageError, also if its module
+    ends or blocks its process.
+    """
+    adapter = evolve(adapter_in_time(name), name=name)
+    return evolve(adapter, hides=adapter.hides | INSIDE) if black_box else adapter
+
+
+def short_limit() -> AbstractContextManager[None]:
+    """A shorter time limit inside, for plays of a case that is known to hang."""
+    return LIMIT.at_most(SHORT_SECONDS)
 
 
 @frozen
@@ -33,10 +69,16 @@ class Trial:
         """Play a case. Returns the finding, of the cache or else of `against`, and the counts."""
         try:
             found, tallies = play(case, [self.adapter], self.judges, self.against)
-        except UsageError as fault:
-            return self._not_made(fault), Tally(cases=1)
+        except UsageError as error:
+            return self._not_made(error), Tally(cases=1)
         ours = [finding for finding in found if finding.cache == self.adapter.name]
         return next(iter(ours or found), None), tallies[self.adapter.name]
+
+    def failure(self, finding: Finding, case: Case, origin: str, times: int = 1) -> Failure:
+        """The failure of a finding of this trial."""
+        against = None if self.against is None else self.against.name
+        black_box = self.judges.black_box
+        return Failure(finding, case, origin, times, black_box=black_box, against=against)
 
     def from_outside(self) -> Trial:
         """The same trial, judged by answers and events only."""
@@ -67,23 +109,66 @@ class Trial:
             return False
         return Need.SNAPSHOT in made.shows
 
-    def _not_made(self, fault: UsageError) -> Finding:
-        text = f"no cache of this configuration could be made: {fault}"
-        cache, name = self.adapter.name, fault.name if isinstance(fault, NotMade) else "not made"
+    def _not_made(self, error: UsageError) -> Finding:
+        text = f"no cache of this configuration could be made: {error}"
+        cache, name = self.adapter.name, error.name if isinstance(error, NotMade) else "not made"
         return Finding(cache, Grounds.CRASH, name, (), text, text, action=0, operation=0)
 
 
-SILENT = frozenset({ChildSilent.__name__, CacheSilent.__name__})
-"""Exceptions for a cache that gave no answer in time."""
+# Cases that end their process.
 
 
-def is_silence(finding: Finding) -> bool:
-    """Whether a cache gave no answer, so that each further case may take long."""
-    return finding.grounds is Grounds.CRASH and finding.name in SILENT
+@frozen
+class TrialApart(Trial):
+    """A trial in which each case is played in a copy of this process."""
+
+    def play(self, case: Case) -> tuple[Finding | None, Tally]:
+        """Play a case, as `Trial` does; the end of the copy is a finding."""
+        # Most checks see no process end, and do not wait for this import.
+        from kvcanon.conformance.workers.fork import in_fork  # noqa: PLC0415
+
+        played = Trial(self.adapter, self.judges, self.against)
+        try:
+            return in_fork(lambda _: played.play(case))
+        except ProcessDied as died:
+            other = self.against.name if self.against is not None else None
+            return finding_of(died.ending, self.adapter.name, other), Tally(cases=1)
 
 
-def same_fault(one: Finding, other: Finding | None) -> bool:
-    """Whether two findings count as the same fault."""
-    if other is None or (one.cache, one.grounds) != (other.cache, other.grounds):
-        return False
-    return one.name == other.name or one.name in other.broken
+def apart(trial: Trial) -> TrialApart:
+    """The same trial, in copies of this process."""
+    return TrialApart(trial.adapter, trial.judges, trial.against)
+
+
+def finding_of(ending: Ending, cache: str, against: str | None = None) -> Finding:
+    """The finding of a process that ended in a case of a cache, or of the one to agree with."""
+    noted = ending.noted
+    where = f", in {noted.name}" if noted.name else ""
+    if noted.name == MAKING:
+        where = ", while it was made"
+    text = f"{ending.text}{where}"
+    return Finding(
+        cache=against if noted.compared and against is not None else cache,
+        grounds=Grounds.CRASH,
+        name=ending.name,
+        broken=(),
+        text=text,
+        words=f"{text}\n\n{without_judge(ending.words)}".strip(),
+        action=noted.action,
+        operation=noted.operation,
+    )
+
+
+def without_judge(words: str) -> str:
+    """The stacks of a process, each without the frames of the judge that called the cache."""
+    kept: list[str] = []
+    frames: list[str] = []
+    for line in [*words.splitlines(), ""]:
+        if _FRAME.match(line):
+            frames.append(line)
+            continue
+        while len(frames) > 1 and _OF_JUDGE.match(frames[-1]):
+            frames.pop()
+        kept += [*frames, line]
+        frames = []
+    return "\n".join(kept).strip()

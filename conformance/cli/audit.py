@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,
     HashChoice,

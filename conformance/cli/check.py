@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.progress import TimeElapsedColumn
 
-from kvcanon.conformance.check.check import STAGES, check
-from kvcanon.conformance.check.effort import EFFORTS
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.plan import (
+    EFFORTS,
+    CheckPlan,
+    CheckStage,
+    Shard,
+    effort_named,
+    stages_and_laws,
+)
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.files import require_files, require_folder, write_file
-from kvcanon.conformance.cli.github import annotates_errors, write_for_github
 from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
@@ -27,18 +33,16 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.law_lookup import find_law
-from kvcanon.conformance.report.html_page import Drawings, check_html
-from kvcanon.conformance.report.json_report import check_json, json_text
-from kvcanon.conformance.report.junit import check_junit
-from kvcanon.conformance.report.known_differences import read_known
-from kvcanon.conformance.report.known_shown import line_on_stale
-from kvcanon.conformance.report.replay_apart import replay_apart
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
-from kvcanon.conformance.report.script import file_name
 from kvcanon.conformance.report.text import text_report
-from kvcanon.conformance.show.failure_run import drawn_failures
-from kvcanon.conformance.show.page import show_script, show_style
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.report.html_page import Drawings
+    from kvcanon.conformance.report.known_differences import KnownDifference
+
+# What only some options need is imported where they are given.
+# ruff: noqa: PLC0415
 
 Caches: TypeAlias = Annotated[
     list[str],
@@ -58,7 +62,7 @@ Only: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ID,...",
-        help=f"Check these laws only, or run these stages only: {', '.join(STAGES)}.",
+        help=f"Check these laws only, or run these stages only: {', '.join(CheckStage)}.",
     ),
 ]
 KnownFile: TypeAlias = Annotated[
@@ -109,11 +113,7 @@ ShardOption: TypeAlias = Annotated[
     ),
 ]
 
-Writers: TypeAlias = Mapping[Path, Callable[[CheckReport], str]]
-"""How each file of a report is written."""
 
-
-@annotates_errors
 def check_command(
     caches: Caches,
     *,
@@ -135,65 +135,103 @@ def check_command(
     shard: ShardOption = "1/1",
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised."""
-    require_files({"--json": json, "--junit": junit, "--html": html})
-    require_folder(scripts)
-    writers = _writers(json, junit, html)
-    chosen = _chosen(only)
-    differences = read_known(known) if known is not None else ()
-    with _stage_bars() as progress:
-        result = check(
+    with _annotated_errors(github=github):
+        require_files({"--json": json, "--junit": junit, "--html": html})
+        require_folder(scripts)
+        stages, laws = _chosen(only)
+        differences = _known(known)
+        plan = CheckPlan(
             caches,
-            against=against,
-            effort=effort,
-            seed=seed,
-            only=chosen,
-            known=[each.law for each in differences],
-            black_box=black_box,
-            strict=strict,
-            jobs=jobs,
-            minutes=minutes,
-            store=store,
-            shard=shard,
-            progress=progress,
+            JudgeConfig(black_box, laws, known=[each.law for each in differences]),
+            effort_named(effort, minutes),
+            seed,
+            against,
+            stages,
+            strict,
+            store,
+            Shard.parse(shard),
+            jobs,
         )
-        report = report_of(result, chosen, differences, replay_apart(seed))
-    files = _write_scripts(report, scripts) if scripts is not None else {}
-    print_parts(ReportConsole(), text_report(report, files))
-    for path, write in writers.items():
-        write_file(path, write(report))
-    if github:
-        write_for_github(report, files)
-    if known is not None and (stale := line_on_stale(known, report)):
-        typer.echo(f"Warning: {stale}", err=True)
-    _exit(report.verdict)
+        with _stage_bars() as progress:
+            report = report_of(check(plan, progress=progress), differences, apart=True)
+        files = _write_scripts(report, scripts)
+        print_parts(ReportConsole(), text_report(report, files))
+        _write_files(report, json, junit, html)
+        if github:
+            from kvcanon.conformance.cli.github import write_for_github
+
+            write_for_github(report, files)
+        if stale := _stale(known, report):
+            typer.echo(f"Warning: {stale}", err=True)
+        _exit(report.verdict)
 
 
-def _writers(json: Path | None, junit: Path | None, html: Path | None) -> Writers:
-    """The files to write, and how."""
-    writers: dict[Path, Callable[[CheckReport], str]] = {}
-    if json is not None:
-        writers[json] = lambda report: json_text(check_json(report))
-    if junit is not None:
-        writers[junit] = check_junit
-    if html is not None:
-        writers[html] = _html_with_runs
-    return writers
+@contextmanager
+def _annotated_errors(*, github: bool) -> Iterator[None]:
+    """Annotate the error of a call that is wrong, with `--github`."""
+    try:
+        yield
+    except (UsageError, OSError) as error:
+        if github:
+            from kvcanon.conformance.cli.github import annotate_error
+
+            annotate_error(error)
+        raise
 
 
-def _html_with_runs(report: CheckReport) -> str:
-    """The page of a report, with the run of each failure to step through."""
-    if not report.numbered:
-        return check_html(report)
-    drawn = drawn_failures(report, report.result.seed)
-    return check_html(report, Drawings(drawn, show_style(), show_script()))
+def _known(file: Path | None) -> tuple[KnownDifference, ...]:
+    """The known differences of `--known`. Raises: UsageError."""
+    if file is None:
+        return ()
+    from kvcanon.conformance.report.known_differences import read_known
+
+    return read_known(file)
 
 
-def _chosen(only: str | None) -> tuple[str, ...]:
-    """The laws and stages that `--only` names. Raises: UsageError."""
+def _stale(file: Path | None, report: CheckReport) -> str:
+    """A line on known differences that nothing shows. Raises: UsageError: the check is strict."""
+    if file is None:
+        return ""
+    from kvcanon.conformance.report.known_differences import line_on_stale
+
+    return line_on_stale(file, report)
+
+
+def _chosen(only: str | None) -> tuple[tuple[CheckStage, ...], tuple[str, ...] | None]:
+    """The stages and laws that `--only` names. Raises: UsageError."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     if only is not None and not names:
         raise UsageError("--only names no law; give law ids or stages, separated by commas")
-    return tuple(name if name in STAGES else find_law(name).law_id for name in names)
+    return stages_and_laws(names)
+
+
+def _write_files(
+    report: CheckReport, json: Path | None, junit: Path | None, html: Path | None
+) -> None:
+    """Write the report to the files of `--json`, `--junit` and `--html`."""
+    if json is not None:
+        from kvcanon.conformance.report.json_report import check_json, json_text
+
+        write_file(json, json_text(check_json(report)))
+    if junit is not None:
+        from kvcanon.conformance.report.junit import check_junit
+
+        write_file(junit, check_junit(report))
+    if html is not None:
+        from kvcanon.conformance.report.html_page import check_html
+
+        write_file(html, check_html(report, *_drawings(report)))
+
+
+def _drawings(report: CheckReport) -> Iterator[Drawings]:
+    """The run of each failure, to step through; nothing if there is none."""
+    if report.numbered:
+        from kvcanon.conformance.report.html_page import Drawings
+        from kvcanon.conformance.show.failure_run import drawn_failures
+        from kvcanon.conformance.show.page import show_script, show_style
+
+        drawn = drawn_failures(report, report.result.plan.seed)
+        yield Drawings(drawn, show_style(), show_script())
 
 
 @contextmanager
@@ -214,8 +252,12 @@ def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
         yield show
 
 
-def _write_scripts(report: CheckReport, folder: Path) -> Mapping[str, str]:
+def _write_scripts(report: CheckReport, folder: Path | None) -> Mapping[str, str]:
     """Write a script for each failure; return the files by the number of the failure."""
+    if folder is None or not report.numbered:
+        return {}
+    from kvcanon.conformance.report.script import file_name
+
     files: dict[str, str] = {}
     for each in report.numbered:
         path = folder / file_name(each.cache, each.replay.failure.finding)

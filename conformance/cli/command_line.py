@@ -5,27 +5,52 @@ The product has one (`kvcanon`), and the lab has one (`kvcanon lab`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated
 
 import typer
 from attrs import frozen
+from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.exit_codes import INTERRUPTED, USAGE_ERROR
 from kvcanon.conformance.cli.lasting_stdout import lasting_stdout
-from kvcanon.conformance.cli.once import OnceCommand
-from kvcanon.conformance.cli.supervised import supervised
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.replay.workloads.mooncake import TraceError
+
+BROKEN = 1
+"""A law is broken, or too little was exercised to say that the cache holds."""
+USAGE_ERROR = 2
+"""The call is wrong, or the cache that it names cannot be judged."""
+INTERRUPTED = 130
+"""The user pressed Ctrl-C."""
 
 Loaded = Callable[..., object] | typer.Typer
 
 # Depending on its version, Typer brings its own Click or uses the installed one. Both export
 # BadParameter; its base class is the base of all errors in a command line.
 _ClickError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+class OnceCommand(TyperCommand):
+    """A command whose options with one value are given once at most.
+
+    A parser would keep the last, and drop the first without a word.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse as Typer does. Raises: UsageError, if an option is given twice."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            if not isinstance(option, TyperOption) or option.multiple or option.is_flag:
+                continue
+            if times > 1:
+                raise UsageError(
+                    f"{option.opts[0]} is given {times} times; give it once"
+                    + (", with commas" if (option.metavar or "").endswith(",...") else "")
+                )
+        return super().parse_args(ctx, args)
 
 
 @frozen
@@ -71,6 +96,9 @@ class CommandLine:
     def run(self, arguments: Sequence[str], *, copied: bool) -> int:
         """Run a command and return the exit code; `copied` allows a copy of this process for it."""
         if copied and arguments[:1] and arguments[0] in self.supervised:
+            # Most commands end by themselves, and do not wait for this import.
+            from kvcanon.conformance.cli.supervised import supervised  # noqa: PLC0415
+
             try:
                 return supervised(lambda: self._run(arguments))
             except UsageError as error:
@@ -89,7 +117,7 @@ class CommandLine:
             return usage_error(getattr(error, "format_message", error.__str__)())
         except SystemExit as ended:
             return usage_error(f"something called sys.exit({ended.code!r}); a cache must not")
-        except (UsageError, TraceError, OSError) as error:
+        except (UsageError, OSError) as error:
             return usage_error(str(error))
         except (typer.Abort, KeyboardInterrupt):
             return INTERRUPTED

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 from rich.progress import TimeElapsedColumn
 
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.check.trial import adapter_as
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.files import require_folder, write_file
 from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
@@ -41,7 +41,7 @@ from kvcanon.conformance.explore.report import (
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.explore.scopes.naming import GROUPS, SCOPES, scopes_named
 from kvcanon.conformance.judge.law_lookup import find_law
-from kvcanon.conformance.report.report import replayed
+from kvcanon.conformance.report.failure_replay import replayed
 from kvcanon.conformance.report.script import file_name
 
 

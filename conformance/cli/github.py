@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
-from typing import ParamSpec
 
 import typer
 
 from kvcanon.conformance.cli.terminal import ReportConsole, print_parts
-from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.github import error_line, error_lines, step_summary
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.report.text import text_report
-
-Takes = ParamSpec("Takes")
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of the summary; it is set in each step of a workflow."""
@@ -32,21 +27,11 @@ def write_for_github(report: CheckReport, scripts: Mapping[str, str]) -> None:
         typer.echo(line)
 
 
-def annotates_errors(command: Callable[Takes, None]) -> Callable[Takes, None]:
-    """Let a command with the option `--github` annotate the error of a call that is wrong."""
-
-    @wraps(command)
-    def run(*args: Takes.args, **options: Takes.kwargs) -> None:
-        try:
-            command(*args, **options)
-        except (UsageError, OSError) as error:
-            if options.get("github"):
-                line = " ".join(str(error).split())
-                _append_summary(f"## kvcanon: nothing was judged\n\n    {line}\n")
-                typer.echo(error_line("kvcanon", line))
-            raise
-
-    return run
+def annotate_error(error: Exception) -> None:
+    """Annotate the error of a call that is wrong, and write it into the summary."""
+    line = " ".join(str(error).split())
+    _append_summary(f"## kvcanon: nothing was judged\n\n    {line}\n")
+    typer.echo(error_line("kvcanon", line))
 
 
 def _append_summary(text: str) -> None:

@@ -21,10 +21,11 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.law_lookup import find_law
 from kvcanon.conformance.laws.law_search import Found, search_laws
 from kvcanon.conformance.laws.laws_json import law_json, laws_json, witnesses_of
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls
-from kvcanon.conformance.vectors.vector import PLAIN, Vector
+from kvcanon.conformance.vectors.vector import Vector
 from kvcanon.spec.law import LAWS, SITE, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
@@ -163,7 +164,7 @@ def _print_witness(witness: Vector) -> None:
     fault = f"A cache with this fault breaks it: {witness.reason}"
     out.print(Padding(Text(fault), (0, 0, 1, 2)))
     out.print(Padding(Text(f"in {literal(witness.case.config)}"), (0, 0, 1, 2)))
-    lines = code_lines(calls_of(witness.case, PLAIN))
+    lines = code_lines(calls_of(witness.case, REFERENCE))
     out.print(Padding(calls(lines, witness.case.actions, None), (0, 0, 1, 2)))
     out.print(Padding(Text("The answers are those of the plain cache."), (0, 0, 0, 2)))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from attrs import asdict, evolve
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.files import require_files, write_file
 from kvcanon.conformance.cli.live_options import IgnoreOption, ignored_laws, require_live
 from kvcanon.conformance.cli.terminal import (

@@ -12,12 +12,13 @@ from typing import Annotated, TypeAlias
 import typer
 from attrs import evolve
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.files import require_files, write_file
-from kvcanon.conformance.cli.options import (
+from kvcanon.conformance.cli.options import AsJson, CacheName
+from kvcanon.conformance.cli.replay_report import print_replay, replay_json
+from kvcanon.conformance.cli.terminal import print_json, progress
+from kvcanon.conformance.cli.workload_options import (
     SIZE,
-    AsJson,
-    CacheName,
     Conversations,
     Limit,
     PoolTokens,
@@ -26,8 +27,6 @@ from kvcanon.conformance.cli.options import (
     Trace,
     usual,
 )
-from kvcanon.conformance.cli.replay_report import print_replay, replay_json
-from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.replay.fitted_cache import Fit, make_cache

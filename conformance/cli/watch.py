@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.files import require_files, require_no_file
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,

@@ -19,7 +19,7 @@ from time import monotonic
 from attrs import frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.campaign import adapter_as
+from kvcanon.conformance.check.trial import adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore import frontier
 from kvcanon.conformance.explore.expansion import Broken, Expander, Expansion

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import Failure, Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.explore.expansion import Broken
 from kvcanon.conformance.explore.scope import Scope
-from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 
 UNSEEN = "The guard, under which the path was played once more, sees nothing of it."
@@ -23,7 +22,7 @@ UNSEEN = "The guard, under which the path was played once more, sees nothing of 
 def failure_of(adapter: Adapter, scope: Scope, broken: Broken, law_ids: Sequence[str]) -> Failure:
     """The failure at the end of a path, as the guard reports it, or else as the explorer did."""
     case = Case(scope.config, broken.path, drain=())
-    finding, _ = Trial(adapter, JudgeConfig(laws=laws_of(law_ids or None))).play(case)
+    finding, _ = Trial(adapter, JudgeConfig(laws=law_ids or None)).play(case)
     if finding is None:
         finding = Finding(
             adapter.name,

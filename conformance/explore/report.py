@@ -16,8 +16,7 @@ from rich.text import Text
 
 from kvcanon.conformance.explore.expansion import Broken
 from kvcanon.conformance.explore.exploration import Exploration
-from kvcanon.conformance.report.report import ReplayedFailure
-from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.report.failure_replay import ReplayedFailure
 from kvcanon.conformance.report.text import calls
 from kvcanon.spec.law import LAWS
 
@@ -33,7 +32,7 @@ def text_of(found: Exploration, *, premises: bool = False) -> Iterator[Renderabl
 def failure_text(replayed: ReplayedFailure, script: str | None) -> Iterator[RenderableType]:
     """A failure: in words, call by call, and as a script unless that was written to a file."""
     finding, actions = replayed.failure.finding, replayed.failure.case.actions
-    yield Text(f"{headline(finding)}, after {len(actions)} actions, and no fewer", "bold red")
+    yield Text(f"{finding.headline}, after {len(actions)} actions, and no fewer", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
     yield Padding(calls(replayed.lines, actions, replayed.last_number), (0, 0, 1, 2))
     if not replayed.again:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
 from kvcanon.conformance.judge.by_states.capture import no_ranks
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.law_lookup import find_law
-from kvcanon.conformance.judge.ranks import make_ranks
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     RequestSubject,
@@ -26,15 +25,29 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Law, Need
 
+if TYPE_CHECKING:
+    from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+
+
+def _law_ids(law_ids: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if law_ids is None else tuple(find_law(law_id).law_id for law_id in law_ids)
+
+
+def _known(law_ids: Collection[str]) -> frozenset[str]:
+    unknown = sorted(set(law_ids) - LAWS.keys())
+    if unknown:
+        raise UsageError(f"no law {unknown[0]}, which is given as known to be broken")
+    return frozenset(law_ids)
+
 
 @frozen
 class JudgeConfig:
-    """How a cache is judged."""
+    """How a cache is judged. Raises: UsageError: there is no such law."""
 
     black_box: bool = False
     """Whether to judge by answers and events only, even if the cache shows its state."""
-    laws: tuple[Law, ...] | None = None
-    """The laws to check; None for all, an empty tuple for none."""
+    laws: tuple[str, ...] | None = field(default=None, converter=_law_ids)
+    """The ids of the laws to check; None for all, an empty tuple for none."""
     thorough: bool = False
     """Whether to check every law on everything, instead of on what a step touched."""
     events_late: bool = False
@@ -42,8 +55,11 @@ class JudgeConfig:
     ranks: int = 1
     """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
     checked."""
-    known: frozenset[str] = frozenset()
-    """The ids of laws that are known to be broken; like SHOULD laws, they end no case."""
+    known: frozenset[str] = field(default=frozenset(), converter=_known)
+    """The ids of laws that are known to be broken; like SHOULD laws, they end no case, so that
+    they hide no other fault."""
+    ends_at_should: bool = False
+    """Whether a broken SHOULD law ends a case, as every other law does."""
 
     def of_case(self, case: Case) -> JudgeConfig:
         """The same, with `events_late` and `ranks` as in a case."""
@@ -52,21 +68,16 @@ class JudgeConfig:
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
         of_ranks = self.ranks > 1
-        chosen = [each for each in self.every_law if each.needs <= set(shows)]
-        return [each for each in chosen if (Need.RANKS in each.needs) is of_ranks]
+        possible = [each for each in self.every_law if each.needs <= set(shows)]
+        return [each for each in possible if (Need.RANKS in each.needs) is of_ranks]
 
     @property
     def every_law(self) -> tuple[Law, ...]:
         """The laws to check, whatever a cache shows."""
-        return tuple(LAWS.values()) if self.laws is None else self.laws
+        return tuple(LAWS[law_id] for law_id in (LAWS if self.laws is None else self.laws))
 
 
 ALL_JUDGES = JudgeConfig()
-
-
-def laws_of(law_ids: Collection[str] | None) -> tuple[Law, ...] | None:
-    """The laws with these ids; None for None, which means all laws. Raises: UsageError."""
-    return None if law_ids is None else tuple(find_law(law_id) for law_id in law_ids)
 
 
 def make_judged(
@@ -84,10 +95,7 @@ def make_judged(
     """
     if judges.ranks > 1 and judges.black_box:
         raise Unoffered("ranks are compared by their states")
-    several = judges.ranks > 1
-    subject = (
-        make_ranks(adapter, config, judges.ranks) if several else make_subject(adapter, config)
-    )
+    subject = _made(adapter, config, judges.ranks)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         try:
             return subject, guard_states(
@@ -108,6 +116,15 @@ def make_judged(
     return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
 
 
+def _made(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:
+    if ranks == 1:
+        return make_subject(adapter, config)
+    # Most cases are of one cache, and do not wait for this import.
+    from kvcanon.conformance.judge.ranks import make_ranks  # noqa: PLC0415
+
+    return make_ranks(adapter, config, ranks)
+
+
 def make_judged_requests(
     adapter: Adapter,
     config: CacheConfig,
@@ -117,6 +134,11 @@ def make_judged_requests(
     """As `make_judged`, for a request cache. Raises: as `make_request_subject`."""
     if judges.ranks > 1:
         raise Unoffered("request caches are not compared as ranks")
+    # Most checks are of trees, and do not wait for this import.
+    from kvcanon.conformance.judge.from_outside.request.guard import (  # noqa: PLC0415
+        RequestBlackboxGuard,
+    )
+
     subject = make_request_subject(adapter, config)
     laws, black_box = judges.every_law, judges.black_box
     return subject, RequestBlackboxGuard(

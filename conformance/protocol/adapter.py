@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
@@ -27,20 +27,23 @@ from kvcanon.conformance.protocol.declared import (
     instance_of,
     member,
     members,
+    require_object,
+    require_profile,
     set_of,
     whole_number,
     whole_numbers,
 )
-from kvcanon.conformance.protocol.made import require_object, require_profile
 from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
 from kvcanon.conformance.protocol.tree import TreeCache
-from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
+
+if TYPE_CHECKING:
+    from kvcanon.reference.engine import ManualEngine
 
 
 class Capability(StrEnum):
@@ -282,7 +285,12 @@ def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = Fa
     With `own_copies` its factory gets no engine, so that it decides itself when copies end.
     """
     _require_kind(adapter, CacheKind.TREE)
-    engine = ManualEngine() if _takes(adapter.make, "engine") and not own_copies else None
+    engine = None
+    if _takes(adapter.make, "engine") and not own_copies:
+        # What makes no such cache does not wait for this import.
+        from kvcanon.reference.engine import ManualEngine  # noqa: PLC0415
+
+        engine = ManualEngine()
     made, copies = _make(adapter, config, engine)
     _require_methods(adapter, made, config, tree.ESSENTIAL)
     if Capability.SNAPSHOT in methods_of(made):

@@ -17,10 +17,24 @@ from typing import cast
 
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
-from kvcanon.conformance.protocol.pipe import PREFIX, pipe_adapter
-from kvcanon.reference import ReferenceCache
+from kvcanon.conformance.protocol.tree import TreeCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.transfer import Agree, TransferEngine
 
-REFERENCE = Adapter("reference", ReferenceCache)
+
+def _reference(
+    config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+) -> TreeCache:
+    # Who names another cache does not wait for this import.
+    from kvcanon.reference import ReferenceCache  # noqa: PLC0415
+
+    return ReferenceCache(config, engine, agree)
+
+
+REFERENCE = Adapter("reference", _reference)
+"""The plain cache, whose answers the vectors have."""
+PIPE = "pipe:"
+"""The beginning of the name of a cache in a child process; its command follows."""
 
 SHORT = {
     "variant": "kvcanon.lab.variants.variant:VARIANT",
@@ -54,12 +68,15 @@ def load_adapter(name: str) -> Adapter:
     """Return the adapter of this name. Raises: UsageError."""
     if name in LOADED:
         return LOADED[name]
-    if name.startswith(PREFIX):
-        return pipe_adapter(name.removeprefix(PREFIX))
+    if name.startswith(PIPE):
+        # Other caches do not wait for this import.
+        from kvcanon.conformance.protocol.pipe import pipe_adapter  # noqa: PLC0415
+
+        return pipe_adapter(name.removeprefix(PIPE))
     module_name, colon, attribute = SHORT.get(name, name).partition(":")
     if not (module_name and colon and attribute):
         known = ", ".join([REFERENCE.name, *SHORT])
-        ways = f"one as package.module:factory, or a child process as {PREFIX}COMMAND"
+        ways = f"one as package.module:factory, or a child process as {PIPE}COMMAND"
         raise UsageError(f"no cache {name!r}; name {known}, {ways}")
     module_name = module_name.removesuffix(".py")
     found = _attribute_of(_imported(module_name), attribute, name)

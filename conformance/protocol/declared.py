@@ -1,4 +1,4 @@
-"""Validators for what an adapter declares: each problem is a `UsageError` in one line.
+"""What an adapter declares and what its factory makes: each problem is a `UsageError` in one line.
 
 The line names the field, the value and the mend: "Offer.page_sizes has 0; give whole numbers of at
 least 1". Values are checked by their exact types: `True` is no page size, and the string "none" is
@@ -7,15 +7,17 @@ no `WritePolicy`, though it is equal to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from attrs import Attribute, fields
+from attrs import Attribute, asdict, fields
 
-from kvcanon.conformance.errors import UsageError, shown
+from kvcanon.conformance.errors import UsageError, describe_exception, shown
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import Profile
+from kvcanon.spec.snapshot import Snapshot
 
 Validator: TypeAlias = Callable[[object, "Attribute[Any]", object], None]
 """As attrs calls it: with the object, the field and the value. Raises: UsageError."""
@@ -185,3 +187,44 @@ def _member_mend(kind: type[StrEnum], value: object) -> str:
 
 def _name(value: StrEnum) -> str:
     return f"{type(value).__name__}.{value.name}"
+
+
+# What a factory made.
+
+
+def require_object(name: str, made: object) -> None:
+    """Refuse what a factory returns by mistake. Raises: UsageError."""
+    returned = f"the factory of {name} returned"
+    if made is None:
+        raise UsageError(f"{returned} None; return the cache")
+    if isinstance(made, type):
+        raise UsageError(f"{returned} the class {made.__name__}; return an object of it")
+    if isinstance(made, Coroutine):
+        made.close()  # A coroutine that nobody awaits warns on stderr.
+        raise UsageError(f"{returned} a coroutine; it must not be async")
+    if isinstance(made, Awaitable | Iterator):
+        raise UsageError(f"{returned} a {type(made).__name__}; return the cache itself")
+
+
+def require_profile(name: str, profile: Profile, made: object) -> None:
+    """Refuse snapshots whose profile is not the adapter's. Raises: UsageError."""
+    asked = f"{name}: snapshot of a new cache"
+    try:
+        state: object = cast("Cache", made).snapshot()
+    except Exception as error:
+        raise UsageError(f"{asked} raised {describe_exception(error)}") from error
+    if not isinstance(state, Snapshot):
+        kind = "" if state is None else f", a {type(state).__name__}"
+        raise UsageError(
+            f"{asked} answered {shown(state)}{kind}; it must be a Snapshot (kvcanon.spec.snapshot)"
+        )
+    differing = [
+        f"{field} is {getattr(state.profile, field, None)}, not {value}"
+        for field, value in asdict(profile, recurse=False).items()
+        if getattr(state.profile, field, None) != value
+    ]
+    if differing:
+        raise UsageError(
+            f"{name} declares one profile and its snapshots another: in them "
+            f"{', '.join(differing)}; give `Adapter(profile=...)` and `Snapshot` the same"
+        )

@@ -24,8 +24,9 @@ from typing import IO, cast
 
 from attrs import field, frozen
 
-from kvcanon.conformance.errors import UsageError, shown
+from kvcanon.conformance.errors import ChildSilent, UsageError, shown
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
+from kvcanon.conformance.protocol.cache_names import PIPE
 from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.conformance.protocol.wire import (
@@ -42,7 +43,6 @@ from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import TransferId
 
-PREFIX = "pipe:"
 HELLO_SECONDS = 20.0
 """The child may import a library before its hello, and load no model."""
 ANSWER_SECONDS = 10.0
@@ -53,10 +53,6 @@ CHUNK_BYTES = 1 << 16
 
 class ChildDied(UsageError):
     """The child ended."""
-
-
-class ChildSilent(UsageError):
-    """The child did not answer in time, and was killed."""
 
 
 class ChildUnclear(UsageError):
@@ -100,7 +96,7 @@ class Child:
             )
         except (OSError, ValueError) as error:
             self._words.close()
-            raise UsageError(f"{PREFIX}{command} cannot be started: {error}") from error
+            raise UsageError(f"{PIPE}{command} cannot be started: {error}") from error
         self._end = weakref.finalize(self, _end, self._process, self._words, self.owner)
         self._to, self._from = (
             cast("IO[bytes]", each).fileno() for each in (self._process.stdin, self._process.stdout)
@@ -324,9 +320,9 @@ def _split(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"{PREFIX}{command} cannot be started: {error}") from None
+        raise UsageError(f"{PIPE}{command} cannot be started: {error}") from None
     if not words:
-        raise UsageError(f"{PREFIX} names no command; give the one to start, as {PREFIX}COMMAND")
+        raise UsageError(f"{PIPE} names no command; give the one to start, as {PIPE}COMMAND")
     return words
 
 

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Collection
 
 from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.check.blocks import local_caches
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.local_caches import local_caches
+from kvcanon.conformance.check.plan import CheckPlan, effort_named
 from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
-from kvcanon.conformance.report.script import headline
 
 UNKEPT = "SHOULD, not kept"
 
@@ -38,17 +39,16 @@ def check_cache(
     adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
     others = () if against is None else (against,)
     with local_caches(adapter, *others):
-        result = check(
+        plan = CheckPlan(
             [adapter.name],
-            against=None if against is None else against.name,
-            effort=effort,
-            seed=seed,
-            known=known,
-            black_box=black_box,
+            JudgeConfig(black_box, known=known),
+            effort_named(effort),
+            seed,
+            None if against is None else against.name,
             strict=strict,
             jobs=1,
-            apart=False,
         )
+        result = check(plan, apart=False)
     missing = [
         f"NOT EXERCISED: {'; '.join(each.missing)}" for each in result.caches if each.missing
     ]
@@ -63,6 +63,6 @@ def _in_words(failure: Failure) -> str:
     """A failure: the law and what is wrong in the first line; at the end its case in JSON."""
     finding, case = failure.finding, json.dumps(case_to_json(failure.case))
     return (
-        f"{headline(finding)}: {finding.text}\n\n{finding.words}\n\n"
+        f"{finding.headline}: {finding.text}\n\n{finding.words}\n\n"
         f"found by: {failure.origin}\nthe case: {case}"
     )

@@ -14,10 +14,11 @@ from typing import Protocol
 
 import pytest
 
+from kvcanon.conformance.check.plan import CheckPlan, effort_named
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.pytest_plugin.session_check import (
     SessionCheck,
-    SessionOptions,
     from_json,
     session_check,
     to_json,
@@ -40,16 +41,14 @@ class WorkerNode(Protocol):
     config: pytest.Config
 
 
-def options_of(config: pytest.Config) -> SessionOptions:
-    """The options of a session."""
-    known = config.getoption("kvcanon_known")
-    return SessionOptions(
-        cache=config.getoption("kvcanon_cache"),
-        against=config.getoption("kvcanon_against"),
-        effort=config.getoption("kvcanon_effort"),
-        seed=config.getoption("kvcanon_seed"),
-        known=None if known is None else config.invocation_params.dir / known,
-        black_box=config.getoption("kvcanon_black_box"),
+def plan_of(config: pytest.Config) -> CheckPlan:
+    """The check of a session, but for laws that are known to be broken. Raises: UsageError."""
+    return CheckPlan(
+        [config.getoption("kvcanon_cache")],
+        JudgeConfig(config.getoption("kvcanon_black_box")),
+        effort_named(config.getoption("kvcanon_effort")),
+        config.getoption("kvcanon_seed"),
+        config.getoption("kvcanon_against"),
         strict=config.getoption("kvcanon_strict"),
         jobs=config.getoption("kvcanon_jobs"),
     )
@@ -75,7 +74,9 @@ def _check_once(config: pytest.Config, node_ids: Iterable[str]) -> None:
         return
     _say(config, "kvcanon: the check runs; the tests show its result")
     try:
-        checked = session_check(options_of(config))
+        known = config.getoption("kvcanon_known")
+        file = None if known is None else config.invocation_params.dir / known
+        checked = session_check(plan_of(config), file)
     except (UsageError, OSError) as fault:
         raise pytest.UsageError(f"kvcanon: {' '.join(str(fault).split())}") from fault
     config.stash[CHECKED] = checked

@@ -11,34 +11,17 @@ from pathlib import Path
 from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.report.known_differences import read_known
-from kvcanon.conformance.report.known_shown import line_on_stale
+from kvcanon.conformance.report.known_differences import line_on_stale, read_known
 from kvcanon.conformance.report.named_tests import (
     AGREEMENT,
     NamedOutcome,
     NamedTest,
     named_tests,
 )
-from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.text import verdict
-
-
-@frozen
-class SessionOptions:
-    """The cache of a session, and how it is checked: the options of `kvcanon check`."""
-
-    cache: str
-    against: str | None = None
-    effort: str = "quick"
-    seed: int = 0
-    known: Path | None = None
-    """A file of known differences."""
-    black_box: bool = False
-    strict: bool = False
-    jobs: int | None = None
-    """Worker processes; None for one for each core."""
 
 
 @frozen
@@ -56,21 +39,13 @@ class SessionCheck:
         return {each.key: each for each in self.tests}[key]
 
 
-def session_check(options: SessionOptions) -> SessionCheck:
-    """Check the cache of a session. Raises: UsageError, OSError."""
-    differences = read_known(options.known) if options.known is not None else ()
-    result = check(
-        [options.cache],
-        against=options.against,
-        effort=options.effort,
-        seed=options.seed,
-        known=[each.law for each in differences],
-        black_box=options.black_box,
-        strict=options.strict,
-        jobs=options.jobs,
-    )
-    report = report_of(result, known=differences, replay=replay_apart(options.seed))
-    stale = line_on_stale(options.known, report) if options.known is not None else ""
+def session_check(plan: CheckPlan, known: Path | None) -> SessionCheck:
+    """Check the cache of a session; `known` is a file. Raises: UsageError, OSError."""
+    differences = read_known(known) if known is not None else ()
+    judges = evolve(plan.judges, known=[each.law for each in differences])
+    result = check(evolve(plan, judges=judges))
+    report = report_of(result, differences, apart=True)
+    stale = line_on_stale(known, report) if known is not None else ""
     if report.verdict is CheckVerdict.NOT_JUDGED:
         raise UsageError("nothing was judged")
     return SessionCheck(verdict(report).plain, tuple(_tests(report)), stale)

@@ -1,27 +1,56 @@
-"""Replays a failure: plays its reduced case once more, and records every call and answer."""
+"""Replays failures: plays each reduced case once more, and records every call and answer.
+
+For a report that is done in a worker, or even in a copy of it, so that a cache cannot end the
+report.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.cases.client import Stamps
-from kvcanon.conformance.check.deaths import REDUCED_SECONDS, finding_of
-from kvcanon.conformance.check.finding import Finding, Grounds
 from kvcanon.conformance.check.play import CaseRun
-from kvcanon.conformance.check.result import Failure
-from kvcanon.conformance.check.time_limit import LIMIT
+from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
+from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.report.call_code import CodeLine, code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
+from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork
+from kvcanon.conformance.workers.workers import workers
 from kvcanon.spec.law import Level
+from kvcanon.spec.types import Key
+
+
+@frozen
+class ReplayedFailure:
+    """A failure, and the calls of its replay. Its sentences call keys as the calls do."""
+
+    failure: Failure
+    lines: tuple[CodeLine, ...]
+    again: bool
+    """Whether the replay for the report showed the fault again."""
+    script: str
+    folded: tuple[ReplayedFailure, ...] = ()
+    """The failures that most likely have the same cause."""
+
+    @property
+    def every(self) -> tuple[ReplayedFailure, ...]:
+        """The failure, and those that are folded into it."""
+        return self, *self.folded
+
+    @property
+    def last_number(self) -> int:
+        """The number of the operation at which the fault shows."""
+        return self.failure.finding.operation
 
 
 @frozen
@@ -39,10 +68,9 @@ def judges_of(failure: Failure, law_ids: Collection[str]) -> JudgeConfig:
     Only the broken laws are checked, or else `law_ids`. SHOULD laws are left out unless the failure
     is of SHOULD laws: they may break before the others, and a replay ends there.
     """
-    laws = laws_of(failure.finding.broken or law_ids)
-    if laws and not failure.finding.only_should:
-        laws = tuple(law for law in laws if law.level is Level.MUST) or laws
-    return JudgeConfig(failure.black_box, laws)
+    judges = JudgeConfig(failure.black_box, failure.finding.broken or law_ids)
+    must = tuple(law.law_id for law in judges.every_law if law.level is Level.MUST)
+    return evolve(judges, laws=must) if must and not failure.finding.only_should else judges
 
 
 def replay_failure(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> FailureReplay:
@@ -88,7 +116,7 @@ def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
         return found, recorder.calls
 
     try:
-        with LIMIT.at_most(REDUCED_SECONDS):
+        with short_limit():
             found, rest = in_fork(play, heard)
     except ProcessDied as died:
         end = CacheEnded(str(died))
@@ -121,14 +149,8 @@ def play_recorded(
     case: Case, adapter: Adapter, judges: JudgeConfig, recorder: CallRecorder
 ) -> Finding | None:
     """Play a case up to the first finding, of SHOULD laws too. Raises: as `make_subject`."""
-    run = CaseRun(
-        adapter,
-        case.config,
-        Stamps(case.config.slot_bytes),
-        judges.of_case(case),
-        ends_at_should=True,
-        clients=recorder,
-    )
+    judges = evolve(judges.of_case(case), ends_at_should=True)
+    run = CaseRun(adapter, case.config, judges, clients=recorder)
     for action in case.actions:
         run.act(action)
         recorder.action += 1
@@ -154,3 +176,65 @@ def _is_again(found: Finding | None, first: Finding) -> bool:
     if found is None or found.grounds is not first.grounds:
         return False
     return first.name in found.broken if first.grounds is Grounds.LAW else found.name == first.name
+
+
+# For a report.
+
+
+def replay_all(
+    name: str, failures: Sequence[Failure], law_ids: Sequence[str], seed: int, *, apart: bool
+) -> tuple[ReplayedFailure, ...]:
+    """Replay the failures of a cache by its name, here or in a worker with the seed of the check.
+
+    `law_ids` are the laws to check where no law is broken.
+    """
+    if not apart:
+        adapter = adapter_as(name)
+        return tuple(replayed(failure, adapter, law_ids) for failure in failures)
+    with workers(1, apart=True, seed=seed) as by:
+        shown = []
+        for failure in failures:
+            job = by.executor.submit(replay_one, name, failure, law_ids, False)
+            try:
+                shown.append(job.result())
+            except ProcessDied:
+                again = by.executor.submit(replay_one, name, failure, law_ids, True)
+                shown.append(again.result())
+        return tuple(shown)
+
+
+def replay_one(
+    name: str,
+    failure: Failure,
+    law_ids: Sequence[str],
+    in_copy: bool,  # Of a job.
+) -> ReplayedFailure:
+    """Replay a failure; one that ends or blocks its process in a copy of this one."""
+    in_copy = in_copy or failure.finding.takes_its_process
+    return replayed(failure, adapter_as(name), law_ids, in_copy=in_copy)
+
+
+def replayed(
+    failure: Failure, adapter: Adapter, law_ids: Collection[str], *, in_copy: bool = False
+) -> ReplayedFailure:
+    """Replay a failure; `law_ids` are the laws to check if the failure is of no law.
+
+    `in_copy` plays in a copy of this process.
+    """
+    judges = judges_of(failure, law_ids)
+    replay = (replay_in_copy if in_copy else replay_failure)(failure, adapter, judges)
+    lines = code_lines(replay.calls)
+    named = evolve(failure, finding=_with_names(failure.finding, named_keys(replay.calls)))
+    script = script_of(adapter.name, named, judges, lines)
+    folded = tuple(replayed(each, adapter, law_ids, in_copy=in_copy) for each in failure.folded)
+    return ReplayedFailure(named, lines, replay.again, script, folded)
+
+
+def _with_names(finding: Finding, keys: Mapping[str, Key]) -> Finding:
+    """A finding whose sentences give each key the name that it has in the calls."""
+    return evolve(
+        finding,
+        text=with_names(finding.text, keys),
+        words=with_names(finding.words, keys),
+        texts=tuple(with_names(text, keys) for text in finding.texts),
+    )

@@ -12,19 +12,17 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.check.result import Grounds, Standing
 from kvcanon.conformance.judge.explain import sentence
 from kvcanon.conformance.report.call_code import CodeLine, shortened
+from kvcanon.conformance.report.failure_replay import ReplayedFailure
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
     CheckVerdict,
     Judged,
-    ReplayedFailure,
 )
-from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.report.text import (
     action_name,
     also_broken,
@@ -73,12 +71,12 @@ def check_html(report: CheckReport, drawings: Drawings = NO_DRAWINGS) -> str:
 
 
 def _opening(report: CheckReport) -> tuple[Markup, ...]:
-    result = report.result
-    against = f", against {result.against}" if result.against else ""
+    plan = report.result.plan
+    against = f", against {plan.against}" if plan.against else ""
     return (
         tag(
             "p",
-            f"kvcanon check, {result.effort} effort, seed {result.seed}{against}",
+            f"kvcanon check, {plan.effort.name} effort, seed {plan.seed}{against}",
             class_="kicker",
         ),
         tag("h1", _standing(report.verdict.value, _verdict(report))),
@@ -173,7 +171,7 @@ def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     name = _name_of(replay)
     return tag(
         "article",
-        tag("h3", headline(finding)),
+        tag("h3", finding.headline),
         _of_law(law) if law else joined(),
         tag("p", finding.text, class_="said"),
         *(tag("p", words) for words in also_broken(replay)),
@@ -202,12 +200,12 @@ def _of_law(law: Law) -> Markup:
 def _name_of(replay: ReplayedFailure) -> str:
     """A name of a failure that no other failure of the page has."""
     finding = replay.failure.finding
-    return f"{headline(finding)}, {finding.cache}"
+    return f"{finding.headline}, {finding.cache}"
 
 
 def _same_cause(replay: ReplayedFailure, drawings: Drawings) -> Markup:
     """A failure that is folded into another one."""
-    summary = f"{headline(replay.failure.finding)}, {replay.failure.why_folded}"
+    summary = f"{replay.failure.finding.headline}, {replay.failure.why_folded}"
     return _folded(summary, _failure(replay, drawings))
 
 

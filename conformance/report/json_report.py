@@ -14,7 +14,8 @@ from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.call_code import CodeLine
-from kvcanon.conformance.report.report import CacheReport, CheckReport, ReplayedFailure
+from kvcanon.conformance.report.failure_replay import ReplayedFailure
+from kvcanon.conformance.report.report import CacheReport, CheckReport
 
 FORMAT = "kvcanon-check/4"
 
@@ -24,16 +25,16 @@ SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 
 def check_json(report: CheckReport) -> dict[str, object]:
     """The report of a check as a value for JSON."""
-    result = report.result
+    plan = report.result.plan
     return {
         "format": FORMAT,
         "kvcanon": __version__,
         "verdict": report.verdict.value,
-        "effort": result.effort,
-        "seed": result.seed,
-        "against": result.against,
-        "strict": result.strict,
-        "stages": [asdict(stage) for stage in result.stages],
+        "effort": plan.effort.name,
+        "seed": plan.seed,
+        "against": plan.against,
+        "strict": plan.strict,
+        "stages": [asdict(stage) for stage in report.result.stages],
         "known": [asdict(known) for known in report.known],
         "caches": [_cache(cache) for cache in report.caches],
     }

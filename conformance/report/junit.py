@@ -26,12 +26,12 @@ _TAGS = {
 
 def check_junit(report: CheckReport) -> str:
     """The report of a check."""
-    result = report.result
+    plan = report.result.plan
     root = Element("testsuites", name="kvcanon check", time=f"{report.seconds:.3f}")
     for cache in report.caches:
         suite = SubElement(root, "testsuite", name=_text(cache.name))
         properties = SubElement(suite, "properties")
-        for name, value in (("effort", result.effort), ("seed", str(result.seed))):
+        for name, value in (("effort", plan.effort.name), ("seed", str(plan.seed))):
             SubElement(properties, "property", name=name, value=value)
         for test in named_tests(report, cache):
             _test(suite, cache.name, test)

@@ -20,8 +20,11 @@ from pathlib import Path
 
 from attrs import fields, frozen
 
+from kvcanon.conformance.check.plan import CheckStage
+from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.report.report import CheckReport, CheckVerdict
 
 
 @frozen
@@ -62,6 +65,24 @@ def not_shown(path: Path, known: Collection[KnownDifference], shown: Collection[
     entries = "entries" if stale[1:] else "an entry"
     which = f"{entries} that nothing in this check shows: {', '.join(stale)}"
     return f"{path} has {which}; remove what is fixed, or check with more effort"
+
+
+def line_on_stale(file: Path, report: CheckReport) -> str:
+    """A line on the entries of the file that nothing shows; empty if there are none.
+
+    A check that failed, or that did not play all cases, cannot tell. Raises: UsageError: there are
+    some, and the check is strict.
+    """
+    result = report.result
+    played = {stage.name for stage in result.stages if not stage.cut_short} == set(CheckStage)
+    if not played or report.verdict is not CheckVerdict.HOLDS:
+        return ""
+    standing = [cache.result.standings for cache in report.caches]
+    shown = {law for each in standing for law in each if each[law] is Standing.KNOWN}
+    stale = not_shown(file, report.known, shown)
+    if stale and result.plan.strict:
+        raise UsageError(stale)
+    return stale
 
 
 def _known(path: Path, number: int, entry: object) -> KnownDifference:

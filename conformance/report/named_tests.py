@@ -11,16 +11,14 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.check.result import Grounds, Standing
+from kvcanon.conformance.report.failure_replay import ReplayedFailure
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
     CheckVerdict,
     Judged,
-    ReplayedFailure,
 )
-from kvcanon.conformance.report.script import headline
 
 
 class NamedOutcome(StrEnum):
@@ -68,7 +66,7 @@ def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
     """The tests of one cache of a report: the laws in their order, then the others."""
     for judged in cache.laws:
         yield evolve(_law(cache, judged), address=judged.law.address)
-    if (against := report.result.against) is not None:
+    if (against := report.result.plan.against) is not None:
         yield _other(cache, AGREEMENT, f"agreement with {against}", Grounds.AGREEMENT)
     yield _other(cache, CRASH, "no crash", Grounds.CRASH)
     missing = "; ".join(cache.result.missing)
@@ -109,7 +107,7 @@ def _cause(cache: CacheReport, failure: ReplayedFailure) -> str:
     """The failure that most likely explains one that is folded into it; empty for others."""
     for first in (*cache.failures, *cache.unkept):
         if failure in first.folded:
-            return f" (most likely caused by {headline(first.failure.finding)})"
+            return f" (most likely caused by {first.failure.finding.headline})"
     return ""
 
 

@@ -7,25 +7,22 @@ the last case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from attrs import evolve, fields, frozen
+from attrs import fields, frozen
 
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.finding import Finding
-from kvcanon.conformance.check.result import CacheResult, CheckResult, Failure, Standing
+from kvcanon.conformance.check.plan import CheckPlan
+from kvcanon.conformance.check.result import CacheResult, CheckResult, Standing
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
-from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.judge.key_text import with_names
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.report.call_code import CodeLine, code_lines, literal, named_keys
-from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
-from kvcanon.conformance.report.known_differences import KnownDifference
-from kvcanon.conformance.report.script import script_of
+from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
 from kvcanon.spec.law import LAWS, Law
-from kvcanon.spec.types import Key
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.report.failure_replay import ReplayedFailure
+    from kvcanon.conformance.report.known_differences import KnownDifference
 
 
 class CheckVerdict(StrEnum):
@@ -53,29 +50,6 @@ class Departure:
     value: str
     canon: str
     meaning: str
-
-
-@frozen
-class ReplayedFailure:
-    """A failure, and the calls of its replay. Its sentences call keys as the calls do."""
-
-    failure: Failure
-    lines: tuple[CodeLine, ...]
-    again: bool
-    """Whether the replay for the report showed the fault again."""
-    script: str
-    folded: tuple[ReplayedFailure, ...] = ()
-    """The failures that most likely have the same cause."""
-
-    @property
-    def every(self) -> tuple[ReplayedFailure, ...]:
-        """The failure, and those that are folded into it."""
-        return self, *self.folded
-
-    @property
-    def last_number(self) -> int:
-        """The number of the operation at which the fault shows."""
-        return self.failure.finding.operation
 
 
 @frozen
@@ -212,41 +186,26 @@ class CheckReport:
         return sum(stage.seconds for stage in self.result.stages)
 
 
-Replay = Callable[[str, Sequence[Failure], Sequence[str]], "list[ReplayedFailure]"]
-"""Replays failures of a cache by its name; the laws are those to check where no law is broken."""
-
-
-def replay_here(
-    name: str, failures: Sequence[Failure], law_ids: Sequence[str]
-) -> list[ReplayedFailure]:
-    """Replay failures in this process."""
-    adapter = adapter_as(name)
-    return [replayed(failure, adapter, law_ids) for failure in failures]
-
-
 def report_of(
-    result: CheckResult,
-    only: Collection[str] = (),
-    known: Sequence[KnownDifference] = (),
-    replay: Replay = replay_here,
+    result: CheckResult, known: Sequence[KnownDifference] = (), *, apart: bool = False
 ) -> CheckReport:
-    """Make the report of a check, given the laws of `--only` and the known differences.
+    """Make the report of a check. Every failure is replayed once, to record its calls.
 
-    Every failure is replayed once, to record its calls.
+    `apart` replays in a worker, so that a cache cannot end the report.
     """
-    caches = tuple(_of_cache(cache, only, known, replay) for cache in result.caches)
+    caches = tuple(_of_cache(cache, result.plan, known, apart=apart) for cache in result.caches)
     return CheckReport(result, caches, tuple(known))
 
 
 def _of_cache(
-    cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference], replay: Replay
+    cache: CacheResult, plan: CheckPlan, known: Sequence[KnownDifference], *, apart: bool
 ) -> CacheReport:
     laws = tuple(
         Judged(
             law,
             cache.standings[law.law_id],
             {stage: tally.laws[law.law_id] for stage, tally in cache.tallies.items()},
-            _remark(law, cache, only, known),
+            _remark(law, cache, plan, known),
         )
         for law in LAWS.values()
     )
@@ -254,40 +213,17 @@ def _of_cache(
         each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)
     ]
     everything = (*cache.failures, *cache.unkept)
-    replays = tuple(replay(cache.name, everything, checked)) if everything else ()
+    replays: tuple[ReplayedFailure, ...] = ()
+    if everything:
+        # A check without failures does not wait for this import.
+        from kvcanon.conformance.report.failure_replay import replay_all  # noqa: PLC0415
+
+        replays = replay_all(cache.name, everything, checked, plan.seed, apart=apart)
     failures, unkept = replays[: len(cache.failures)], replays[len(cache.failures) :]
     return CacheReport(cache.name, cache, laws, failures, unkept)
 
 
-def replayed(
-    failure: Failure,
-    adapter: Adapter,
-    law_ids: Collection[str],
-    again: Callable[[Failure, Adapter, JudgeConfig], FailureReplay] = replay_failure,
-) -> ReplayedFailure:
-    """Replay a failure; `law_ids` are the laws to check if the failure is of no law."""
-    judges = judges_of(failure, law_ids)
-    replay = again(failure, adapter, judges)
-    lines = code_lines(replay.calls)
-    named = evolve(failure, finding=_with_names(failure.finding, named_keys(replay.calls)))
-    script = script_of(adapter.name, named, judges, lines)
-    folded = tuple(replayed(each, adapter, law_ids, again) for each in failure.folded)
-    return ReplayedFailure(named, lines, replay.again, script, folded)
-
-
-def _with_names(finding: Finding, keys: Mapping[str, Key]) -> Finding:
-    """A finding whose sentences give each key the name that it has in the calls."""
-    return evolve(
-        finding,
-        text=with_names(finding.text, keys),
-        words=with_names(finding.words, keys),
-        texts=tuple(with_names(text, keys) for text in finding.texts),
-    )
-
-
-def _remark(
-    law: Law, cache: CacheResult, only: Collection[str], known: Sequence[KnownDifference]
-) -> str:
+def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[KnownDifference]) -> str:
     standing = cache.standings[law.law_id]
     excuse = next((f"{each.reason} ({each.link})" for each in known if each.law == law.law_id), "")
     if excuse and standing is Standing.KNOWN:
@@ -296,7 +232,7 @@ def _remark(
         return f"known to be broken, but nothing in this check shows it: {excuse}"
     if standing is not Standing.NOT_EXERCISED:
         return ""
-    if LAWS.keys() & only and law.law_id not in only:
+    if law not in plan.judges.every_law:
         return LEFT_OUT
     return why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
 
@@ -312,6 +248,9 @@ def _offered(offer: Offer) -> Iterator[str]:
 
 def _listed(value: object) -> str:
     """A value of a profile; the members of a set one by one."""
+    # Most caches are the canon's, and do not wait for this import.
+    from kvcanon.conformance.report.call_code import literal  # noqa: PLC0415
+
     if isinstance(value, frozenset):
         return ", ".join(sorted(literal(each) for each in value)) or "none"
     return literal(value)

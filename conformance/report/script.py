@@ -15,13 +15,9 @@ from textwrap import indent, wrap
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.check.deaths import is_death
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.result import Failure
-from kvcanon.conformance.check.trial import is_silence
+from kvcanon.conformance.check.result import Failure, Finding, Grounds
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.report.call_code import CodeLine
-from kvcanon.spec.law import LAWS
 
 WIDTH = 100
 
@@ -49,17 +45,6 @@ def file_name(cache: str, finding: Finding) -> str:
     )
 
 
-def headline(finding: Finding) -> str:
-    """The finding in one line: the law's id and name, or what else is wrong."""
-    match finding.grounds:
-        case Grounds.LAW:
-            return f"{finding.name} {LAWS[finding.name].name}"
-        case Grounds.AGREEMENT:
-            return f"no agreement: {finding.name}"
-        case Grounds.CRASH:
-            return f"crash: {finding.name}"
-
-
 def _what(finding: Finding) -> str:
     return (
         finding.name.replace("-", "_")
@@ -73,16 +58,16 @@ def _docstring(cache: str, finding: Finding) -> str:
     exit_codes = (
         "it does not end while the cache gives no answer; interrupt it to see where the cache "
         "hangs. It ends with exit code 0"
-        if is_silence(finding)
+        if finding.is_silence
         else "its process ends at the last call, as the check saw it. It says so and ends with exit"
         " code 0"
-        if is_death(finding)
+        if finding.is_death
         else "it ends with exit code 1 and an explanation of the fault, or with exit code 0"
     )
     run = f"Run it where the cache can be imported: {exit_codes} once the fault is fixed."
     ending = wrap(run, WIDTH)
     lines = [
-        f"{headline(finding)}, shown by {cache}.",
+        f"{finding.headline}, shown by {cache}.",
         "",
         *text,
         "",
@@ -106,7 +91,7 @@ def _imports(code: str) -> str:
 def _arguments(cache: str, failure: Failure, judges: JudgeConfig) -> str:
     parts = [json.dumps(cache), "CASE"]
     if judges.laws is not None:
-        parts.append(f"laws={json.dumps([law.law_id for law in judges.laws])}")
+        parts.append(f"laws={json.dumps(list(judges.laws))}")
     if judges.black_box:
         parts.append("black_box=True")
     if failure.against is not None:

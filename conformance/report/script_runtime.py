@@ -18,12 +18,7 @@ from kvcanon.conformance.cases import stamps
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
-from kvcanon.conformance.judge.judges import (
-    JudgeConfig,
-    laws_of,
-    make_judged,
-    make_judged_requests,
-)
+from kvcanon.conformance.judge.judges import JudgeConfig, make_judged, make_judged_requests
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache
@@ -52,7 +47,7 @@ def judged(
     played = case_from_json(case)
     trial = Trial(
         load_adapter(name),
-        JudgeConfig(black_box, laws_of(laws)).of_case(played),
+        JudgeConfig(black_box, laws).of_case(played),
         None if against is None else load_adapter(against),
     )
     cache, copies = _made(trial, played.config)

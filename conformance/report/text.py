@@ -7,6 +7,7 @@ verdict, what is wrong, and the calls that lead to it. What was played comes aft
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -14,19 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import CheckResult, Standing
-from kvcanon.conformance.check.triage import AFTER_SAME_CALL
-from kvcanon.conformance.report.call_code import CodeLine, shortened
+from kvcanon.conformance.check.result import AFTER_SAME_CALL, CheckResult, Grounds, Standing
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
     CheckVerdict,
     NumberedFailure,
-    ReplayedFailure,
 )
-from kvcanon.conformance.report.script import headline
 from kvcanon.spec.law import LAWS
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.report.call_code import CodeLine
+    from kvcanon.conformance.report.failure_replay import ReplayedFailure
 
 
 def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -56,10 +56,10 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
 
 
 def _title(report: CheckReport) -> Text:
-    result = report.result
-    against = f", against {result.against}" if result.against else ""
+    plan = report.result.plan
+    against = f", against {plan.against}" if plan.against else ""
     names = " ".join(cache.name for cache in report.caches)
-    how = f"  {result.effort} effort, seed {result.seed}{against}"
+    how = f"  {plan.effort.name} effort, seed {plan.seed}{against}"
     return Text.assemble((f"check {names}", "bold cyan"), how)
 
 
@@ -139,7 +139,7 @@ def _failure(
 ) -> Iterator[RenderableType]:
     replay, finding = each.replay, each.replay.failure.finding
     of_cache = f" of {each.cache}" if len(report.caches) > 1 else ""
-    heading = f"{each.number}{of_cache}: {headline(finding)}"
+    heading = f"{each.number}{of_cache}: {finding.headline}"
     if unkept:
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
@@ -167,10 +167,10 @@ def _folded(each: NumberedFailure, scripts: Mapping[str, str]) -> Iterator[Rende
     shown = set(each.replay.failure.finding.broken)
     for at, replay in enumerate(each.replay.folded, 1):
         failure, number = replay.failure, f"{each.number}.{at}"
-        evidence = failure.finding.evidence or {headline(failure.finding): failure.finding.text}
+        evidence = failure.finding.evidence or {failure.finding.headline: failure.finding.text}
         lines = [f"{what}: {text}" for what, text in evidence.items() if what not in shown]
         shown |= evidence.keys()
-        yield Text(f"  {number}: {headline(failure.finding)}, {failure.why_folded}", "bold")
+        yield Text(f"  {number}: {failure.finding.headline}, {failure.why_folded}", "bold")
         yield Padding(Text("\n".join([*lines, *seen(replay)])), (0, 0, 0, 4))
         yield f"    Play it again:  python {scripts[number]}\n" if number in scripts else ""
 
@@ -181,7 +181,7 @@ def also_broken(replay: ReplayedFailure) -> Iterator[str]:
     why: dict[str, list[str]] = {}
     shown = {finding.name}
     for each in replay.every:
-        broken = each.failure.finding.broken or (headline(each.failure.finding),)
+        broken = each.failure.finding.broken or (each.failure.finding.headline,)
         new = [what for what in broken if what not in shown]
         shown.update(new)
         if new:
@@ -234,6 +234,9 @@ def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int
 
     The operation `last_number`, at which the fault shows, is highlighted.
     """
+    # A report without failures does not wait for this import.
+    from kvcanon.conformance.report.call_code import shortened  # noqa: PLC0415
+
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="dim")
     table.add_column()
@@ -286,7 +289,7 @@ def _names(report: CheckReport) -> list[str]:
     laws = _standing_so(report, Standing.BROKEN)
     failures = [each for cache in report.caches for each in cache.failures]
     findings = [each.failure.finding for first in failures for each in first.every]
-    others = [headline(each) for each in findings if each.grounds is not Grounds.LAW]
+    others = [each.headline for each in findings if each.grounds is not Grounds.LAW]
     return list(dict.fromkeys((*laws, *others)))
 
 

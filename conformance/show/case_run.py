@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.deaths import finding_of
-from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.check.result import Finding
+from kvcanon.conformance.check.trial import finding_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.key_text import with_names
@@ -16,7 +16,6 @@ from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.failure_replay import play_recorded
 from kvcanon.conformance.report.recorded_calls import RecordedCall
-from kvcanon.conformance.report.script import headline
 from kvcanon.conformance.show.drawn import DrawnFrom, lacks
 from kvcanon.conformance.show.event_tap import with_event_tap
 from kvcanon.conformance.show.shown_run import (
@@ -67,7 +66,7 @@ class _Heard:
 def expected_of(finding: Finding) -> Expected:
     """What a finding says that breaks."""
     breaches = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
-    return Expected(finding.operation, breaches or (Breach(headline(finding), finding.text),))
+    return Expected(finding.operation, breaches or (Breach(finding.headline, finding.text),))
 
 
 def record_case(
@@ -142,7 +141,7 @@ def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> F
     except ProcessDied as died:
         finding = finding_of(died.ending, adapter.name)
         if heard.last is not None:
-            breach = Breach(headline(finding), finding.text)
+            breach = Breach(finding.headline, finding.text)
             call = evolve(heard.last, answer=None)
             heard.calls.append(ObservedCall(call, finding.text, False, None, (), (breach,)))
         return finding
@@ -162,7 +161,7 @@ def _with_finding(
         shown[-1] = evolve(shown[-1], breaches=expected_of(finding).breaches)
         return shown
     if finding is not None:
-        notes.append(f"{headline(finding)}: {finding.text}")
+        notes.append(f"{finding.headline}: {finding.text}")
     if expected is None:
         return shown
     at = next(

@@ -10,16 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kvcanon.conformance.cases.case import case_from_json
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.deaths import REDUCED_SECONDS
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.result import Failure, Standing
-from kvcanon.conformance.check.time_limit import LIMIT
+from kvcanon.conformance.check.result import Failure, Finding, Grounds, Standing
+from kvcanon.conformance.check.trial import adapter_as, short_limit
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.report.failure_replay import judges_of
+from kvcanon.conformance.report.failure_replay import ReplayedFailure, judges_of
 from kvcanon.conformance.report.markup import Markup, tag
-from kvcanon.conformance.report.report import CheckReport, ReplayedFailure
-from kvcanon.conformance.report.script import headline
+from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.show.case_run import expected_of, record_case
 from kvcanon.conformance.show.page import embedded
 from kvcanon.conformance.show.shown_run import ShownRun
@@ -33,12 +29,12 @@ MOST_SHOWN = 40
 def run_of_failure(cache: str, failure: Failure, law_ids: Collection[str]) -> ShownRun:
     """Record a failure; `law_ids` are the laws to check if it is of no law. Raises: UsageError."""
     finding = failure.finding
-    with LIMIT.at_most(REDUCED_SECONDS):
+    with short_limit():
         return record_case(
             failure.case,
             adapter_as(cache),
             judges_of(failure, law_ids),
-            headline(finding),
+            finding.headline,
             expected_of(finding),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig, laws_of
+from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.json_report import FORMAT as REPORT
 from kvcanon.conformance.show.case_run import record_case
@@ -139,7 +139,7 @@ def _run_of_script(path: Path, text: str, cache: str | None) -> ShownRun:
         call = _call_of("judged", module)
         given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
         name = cache or ast.literal_eval(call.args[0])
-        judges = JudgeConfig(bool(given.get("black_box")), laws_of(given.get("laws")))
+        judges = JudgeConfig(bool(given.get("black_box")), given.get("laws"))
         title = (ast.get_docstring(module) or path.name).splitlines()[0].rstrip(".")
     except (*_BAD, SyntaxError) as error:
         raise UsageError(

@@ -20,9 +20,6 @@ from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import RANKS, Case, case_from_json, case_to_json
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.script import Script, call_to_json, script_from_json
-from kvcanon.reference import ReferenceCache
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, Need
 
@@ -42,8 +39,32 @@ FIELDS = (
 
 FOLDER = Path(__file__).with_name("cases")
 """The folder of vectors, one per file; the file name is the vector's id."""
-PLAIN = Adapter("reference", ReferenceCache)
-"""The plain cache, whose answers the vectors have."""
+
+
+MARK = "may_differ"
+
+Json = dict[str, object]
+
+
+@frozen
+class ScriptCall:
+    """One call, and the plain cache's answer."""
+
+    call: Json
+    """A line of the pipe, with names for numbers: `op`, and the arguments by name."""
+    answer: Json
+    """`{"ok": ...}` without the fields that have their default, or `{"refused": ...}`."""
+    may_differ: tuple[str, ...] = ()
+    """The freedoms with which a lawful cache answers differently."""
+
+
+@frozen
+class Script:
+    """All calls of a case."""
+
+    keys: Mapping[str, object] = field(factory=dict)
+    """Every key in the calls, by its name."""
+    calls: tuple[ScriptCall, ...] = ()
 
 
 class VectorLevel(StrEnum):
@@ -116,6 +137,26 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     level = VectorLevel(value["level"])
     script = script_from_json(value["keys"], value["calls"])
     return Vector(name, law_id, value["mutant"], value["reason"], level, case, script)
+
+
+def script_from_json(keys: object, calls: object) -> Script:
+    """Decode the script of a file. Raises: ValueError."""
+    if not isinstance(keys, dict) or not isinstance(calls, list):
+        raise ValueError("its keys must be an object, and its calls a list")  # noqa: TRY004
+    return Script(keys, tuple(_call_from_json(each) for each in calls))
+
+
+def call_to_json(call: ScriptCall) -> Json:
+    """Encode a call as it stands in a file."""
+    marks = {MARK: list(call.may_differ)} if call.may_differ else {}
+    return {**call.call, "answer": call.answer, **marks}
+
+
+def _call_from_json(value: object) -> ScriptCall:
+    if not isinstance(value, dict) or not {"op", "answer"} <= value.keys():
+        raise ValueError(f"{value!r} is no call: it must be an object with op and answer")
+    call = {name: each for name, each in value.items() if name not in ("answer", MARK)}
+    return ScriptCall(call, value["answer"], tuple(value.get(MARK, ())))
 
 
 def vector_text(vector: Vector) -> str:

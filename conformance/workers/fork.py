@@ -17,7 +17,6 @@ from mmap import mmap
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn, TypeVar
 
-from kvcanon.conformance.workers.answer import answer_of
 from kvcanon.conformance.workers.ending import (
     MOST_OUTPUT,
     ProcessDied,
@@ -30,6 +29,7 @@ from kvcanon.conformance.workers.ending import (
 )
 from kvcanon.conformance.workers.lifetime import end_with
 from kvcanon.conformance.workers.notes import NOTE, SIZE
+from kvcanon.conformance.workers.worker import answer_of
 
 LOOKS_EVERY_SECONDS = 0.05
 

@@ -1,5 +1,7 @@
 """A worker: a fresh interpreter that runs one job after the other until its parent ends it.
 
+Its answer to a job is the result, or what was raised, in bytes for another process.
+
 It imports nothing of the parent's `__main__`. Its stdin is empty, an interrupt goes to the parent
 alone, and faulthandler writes the Python stacks of all threads to stderr when a signal ends it.
 """
@@ -12,12 +14,13 @@ import pickle
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.machinery import ModuleSpec
 from mmap import mmap
 from multiprocessing.connection import Connection
 
-from kvcanon.conformance.workers.answer import answer_of
+from kvcanon.conformance.errors import describe_exception
 from kvcanon.conformance.workers.lifetime import end_with
 from kvcanon.conformance.workers.notes import NOTE, SIZE
 
@@ -68,3 +71,32 @@ def _end_with_parent() -> None:
 def _done(job: bytes) -> object:
     do, args = pickle.loads(job)  # noqa: S301  # Our own parent pickled it.
     return do(*args)
+
+
+# Answers.
+
+OURS = frozenset({"builtins", "kvcanon"})
+"""Packages whose exceptions are passed on as they are."""
+
+
+def answer_of(do: Callable[[], object]) -> bytes:
+    """Do it, and pickle a pair: whether it returned, and its result or what it raised.
+
+    An exception of a class of the cache becomes a RuntimeError with its words: reading it
+    would import the module of the class, and so run code of the cache in the other process.
+    """
+    try:
+        return pickle.dumps((True, do()))
+    except BaseException as error:  # noqa: BLE001  # A cache may raise anything.
+        if type(error).__module__.partition(".")[0] in OURS and isinstance(error, Exception):
+            try:
+                pickled = pickle.dumps((False, error))
+                pickle.loads(pickled)  # noqa: S301  # It may need more arguments than it kept.
+            except Exception:  # noqa: BLE001  # Whatever it raises, it cannot be sent.
+                return _in_words(error)
+            return pickled
+        return _in_words(error)
+
+
+def _in_words(error: BaseException) -> bytes:
+    return pickle.dumps((False, RuntimeError(describe_exception(error))))

@@ -23,8 +23,8 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import PICKS
 from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.judges import JudgeConfig, make_judged

@@ -15,22 +15,22 @@ import typer
 from attrs import asdict, evolve, frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.once import OnceCommand
-from kvcanon.conformance.cli.options import (
-    AsJson,
-    Conversations,
-    Limit,
-    PoolTokens,
-    Seed,
-    SwaTokens,
-    Trace,
-)
+from kvcanon.conformance.cli.command_line import OnceCommand
+from kvcanon.conformance.cli.options import AsJson
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     figures_table,
     print_json,
     print_title,
     progress,
+)
+from kvcanon.conformance.cli.workload_options import (
+    Conversations,
+    Limit,
+    PoolTokens,
+    Seed,
+    SwaTokens,
+    Trace,
 )
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.cache_names import load_adapter

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.options import Seed
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
+from kvcanon.conformance.cli.workload_options import Seed
 from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource

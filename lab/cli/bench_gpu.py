@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
 

@@ -14,8 +14,8 @@ from typing import Annotated, TypeAlias
 import typer
 from attrs import frozen
 
-from kvcanon.conformance.cli.options import Conversations, Limit, Seed, Trace, usual
 from kvcanon.conformance.cli.terminal import ReportConsole, progress
+from kvcanon.conformance.cli.workload_options import Conversations, Limit, Seed, Trace, usual
 from kvcanon.lab.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.lab.bench.contest import ContestPlan, in_a_process, orders, run_contest
 from kvcanon.lab.bench.contestants import CONTESTANTS, field

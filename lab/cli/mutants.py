@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.check.effort import effort_named
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.check.plan import effort_named
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, progress
 from kvcanon.conformance.errors import UsageError

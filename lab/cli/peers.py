@@ -18,8 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
-from kvcanon.conformance.cli.once import OnceCommand
+from kvcanon.conformance.cli.command_line import BROKEN, OnceCommand
 from kvcanon.conformance.cli.options import AsJson, DrawSeed
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kvcanon.conformance.cli.exit_codes import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, Jobs, Markdown
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
 from kvcanon.conformance.errors import UsageError

@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.trial import is_silence
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.lab.mutants.looks import Sighting
 from kvcanon.lab.mutants.place import MutantPlace
 
@@ -53,7 +52,7 @@ def verdict_of(place: MutantPlace, seen: Sighting | None) -> MutantVerdict:
 
 
 def _sight(finding: Finding) -> Sight:
-    if is_silence(finding):
+    if finding.is_silence:
         return Sight.DEAD
     by_grounds = {Grounds.LAW: Sight.LAW, Grounds.CRASH: Sight.CRASH}
     return by_grounds.get(finding.grounds, Sight.AGREEMENT)

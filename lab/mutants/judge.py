@@ -14,7 +14,8 @@ from time import monotonic
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.check.campaign import Search
+from kvcanon.conformance.check.blocks import NumberedCases
+from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import describe_exception
 from kvcanon.lab.mutants.detection import MutantVerdict, Sight, verdict_of
 from kvcanon.lab.mutants.looks import (
@@ -56,8 +57,8 @@ def accused(seed: int, budget: Budget) -> str | None:
 
     A law that it breaks would detect every mutant that reaches that case.
     """
-    search = Search(mutant_of(None), seed)
-    looks = chain(_by_laws(search, budget), by_states(search, range(budget.first, budget.inside)))
+    cases = NumberedCases(Trial(mutant_of(None)), seed)
+    looks = chain(_by_laws(cases, budget), by_states(cases, range(budget.first, budget.inside)))
     seen = first_sight(looks)
     return None if seen is None else f"{seen.how}: {seen.finding.name}"
 
@@ -75,22 +76,22 @@ def _judged(place: MutantPlace, seed: int, budget: Budget) -> MutantVerdict:
         return MutantVerdict(
             place, Sight.CRASH, (type(error).__name__,), "made", describe_exception(error)
         )
-    search = Search(adapter, seed)
-    seen = first_sight(_by_laws(search, budget)) or _by_comparison(search, budget)
+    cases = NumberedCases(Trial(adapter), seed)
+    seen = first_sight(_by_laws(cases, budget)) or _by_comparison(cases, budget)
     return verdict_of(place, seen)
 
 
-def _by_laws(search: Search, budget: Budget) -> Iterator[Look]:
-    yield from by_states(search, range(budget.first))
-    yield from by_vectors(search)
-    yield from as_checked(search, range(budget.checked))
+def _by_laws(cases: NumberedCases, budget: Budget) -> Iterator[Look]:
+    yield from by_states(cases, range(budget.first))
+    yield from by_vectors(cases)
+    yield from as_checked(cases, range(budget.checked))
 
 
-def _by_comparison(search: Search, budget: Budget) -> Sighting | None:
+def _by_comparison(cases: NumberedCases, budget: Budget) -> Sighting | None:
     """A law's finding for a mutant that differs from the plain cache, or else the difference."""
-    different = first_sight(compared(search, range(budget.compared)))
+    different = first_sight(compared(cases, range(budget.compared)))
     if different is None:
         return None
     # The case that showed the difference comes first.
     numbers: Iterable[int] = (different.number, *range(budget.first, budget.inside))
-    return first_sight(by_states(search, numbers)) or different
+    return first_sight(by_states(cases, numbers)) or different

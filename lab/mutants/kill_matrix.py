@@ -18,16 +18,23 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvcanon.conformance.cases.case import RANKS
-from kvcanon.conformance.check.effort import Effort
-from kvcanon.conformance.check.finding import Finding, Tally
-from kvcanon.conformance.check.hypothesis_constants import no_local_constants
-from kvcanon.conformance.check.machine import CI, STEPS, HypothesisFailure, Journal, machine_of
+from kvcanon.conformance.cases.draw import draw_case, scale_of
+from kvcanon.conformance.check.machine import (
+    CI,
+    STEPS,
+    HypothesisFailure,
+    Journal,
+    machine_of,
+    no_local_constants,
+)
+from kvcanon.conformance.check.plan import Effort
+from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case, scale_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.vector import PLAIN, Vector, VectorLevel, read_vectors
+from kvcanon.conformance.protocol.cache_names import REFERENCE
+from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.variants.override import overriding
@@ -116,7 +123,7 @@ def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
 
 def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks no law and compares with the plain cache."""
-    return _walk(Trial(mutated(mutant), NO_LAWS, PLAIN), _few(effort), from_seed)
+    return _walk(Trial(mutated(mutant), NO_LAWS, REFERENCE), _few(effort), from_seed)
 
 
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:

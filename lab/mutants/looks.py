@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.campaign import Search
-from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.cases.draw import draw_case, scale_of
+from kvcanon.conformance.check.blocks import NumberedCases
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case, scale_of
-from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
+from kvcanon.conformance.protocol.cache_names import REFERENCE
+from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS, vector_trials
 
 
@@ -47,34 +48,34 @@ def first_sight(looks: Iterable[Look]) -> Sighting | None:
     return None
 
 
-def by_states(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
-    """Cases judged by the laws on states; also compared, if the search has another cache."""
-    trial = Trial(search.adapter, against=search.against)
-    return (_inside(search, trial, number) for number in numbers)
+def by_states(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases judged by the laws on states; also compared, if there is another cache."""
+    trial = Trial(cases.base.adapter, against=cases.base.against)
+    return (_inside(cases, trial, number) for number in numbers)
 
 
-def by_vectors(search: Search) -> Iterator[Look]:
+def by_vectors(cases: NumberedCases) -> Iterator[Look]:
     """The vectors, each judged in every way."""
     for vector in read_vectors():
-        for trial in vector_trials(vector, search.adapter):
-            against = None if trial.judges.black_box else search.against
+        for trial in vector_trials(vector, cases.base.adapter):
+            against = None if trial.judges.black_box else cases.base.against
             yield Look(f"vector {vector.vector_id}", evolve(trial, against=against), vector.case)
 
 
-def as_checked(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+def as_checked(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
     """Cases as `check` plays them: some judged by states, the others from outside."""
     for number in numbers:
-        yield Look(f"case {number}", search.trial(number), search.case(number))
+        yield Look(f"case {number}", cases.trial(number), cases.case(number))
 
 
-def compared(search: Search, numbers: Iterable[int]) -> Iterator[Look]:
+def compared(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
     """Cases without laws, compared with the plain cache state by state."""
-    trial = Trial(search.adapter, NO_LAWS, PLAIN)
-    return (_inside(search, trial, number) for number in numbers)
+    trial = Trial(cases.base.adapter, NO_LAWS, REFERENCE)
+    return (_inside(cases, trial, number) for number in numbers)
 
 
-def _inside(search: Search, trial: Trial, number: int) -> Look:
+def _inside(cases: NumberedCases, trial: Trial, number: int) -> Look:
     """A case judged by states, so of limited size."""
     scale = scale_of(number, inside=True)
-    case = draw_case((search.seed << 40) + number, search.adapter.offer, scale=scale)
+    case = draw_case((cases.seed << 40) + number, cases.base.adapter.offer, scale=scale)
     return Look(f"case {number}", trial, case)

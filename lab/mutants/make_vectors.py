@@ -20,14 +20,14 @@ from string import ascii_lowercase
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import RANKS, Case
-from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
-    PLAIN,
     Vector,
     VectorLevel,
     read_vectors,
@@ -93,12 +93,12 @@ def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
     mutant = BY_NAME[name]
     for level in levels:
         for number in range(CASES[level]):
-            case = evolve(draw_case(number, PLAIN.offer), ranks=ranks_of(mutant))
+            case = evolve(draw_case(number, REFERENCE.offer), ranks=ranks_of(mutant))
             finding = speaks(mutant, level, case)
             if finding is not None:
                 smallest = reduce_case(case, finding, trial_of(mutant, level))
                 assert smallest is not None, f"{name} does not show its fault every time"
-                return Candidate(name, level, smallest[0])
+                return Candidate(name, level, smallest.case)
     return None
 
 
@@ -119,7 +119,9 @@ def heard_outside() -> frozenset[str]:
     """The laws that can be judged from outside at all."""
     judged: set[str] = set()
     for number in range(CASES[VectorLevel.BLACK_BOX] // 10):
-        _, tally = Trial(PLAIN, JudgeConfig(black_box=True)).play(draw_case(number, PLAIN.offer))
+        _, tally = Trial(REFERENCE, JudgeConfig(black_box=True)).play(
+            draw_case(number, REFERENCE.offer)
+        )
         judged |= tally.laws.keys()
     return frozenset(judged)
 

@@ -20,11 +20,10 @@ from time import monotonic
 from attrs import Factory, asdict, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
-from kvcanon.conformance.check.finding import Finding, Tally
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.reduce import reduce_case
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import Failure, Finding, Tally
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.law_lookup import find_law
@@ -86,7 +85,7 @@ def hunt(wanted: Hunt) -> Hunted:
     adapter = evolve(load_adapter(wanted.cache), name=wanted.cache)
     adapter = evolve(adapter, offer=wanted.drawn.of(adapter.offer))
     law = find_law(wanted.law_id)
-    trial = Trial(adapter, JudgeConfig(laws=(law,)))
+    trial = Trial(adapter, JudgeConfig(laws=(law.law_id,)))
     played, begun = Tally(), monotonic()
     broken: tuple[Case, Finding] | None = None
     cut_short = False
@@ -104,10 +103,11 @@ def hunt(wanted: Hunt) -> Hunted:
     exercised = played.laws[law.law_id]
     if broken is None:
         return Hunted(False, exercised, played.cases, played.steps, seconds, cut_short)
-    case, finding = reduce_case(*broken, trial) or broken
-    if not wanted.is_found_by(finding):
-        # A shorter case may break the same law by another bug.
-        case, finding = broken
+    case, finding = broken
+    smallest = reduce_case(case, finding, trial)
+    # A shorter case may break the same law by another bug.
+    if smallest is not None and wanted.is_found_by(smallest.finding):
+        case, finding = smallest.case, smallest.finding
     failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
     judges = judges_of(failure, (law.law_id,))
     lines = code_lines(replay_failure(failure, adapter, judges).calls)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
-from kvcanon.conformance.vectors.vector import PLAIN
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.lab.site.badges import badges
 from kvcanon.lab.site.map_picture import draw_map
 from kvcanon.lab.site.tree_picture import draw_state
@@ -91,7 +91,7 @@ def _tier_scenes() -> dict[str, tuple[str, Snapshot]]:
 
 
 def _cache(config: CacheConfig) -> tuple[Cache, CopyControl]:
-    subject = make_subject(PLAIN, config)
+    subject = make_subject(REFERENCE, config)
     assert subject.copies is not None  # noqa: S101  # The plain cache takes an engine.
     return subject.cache, subject.copies
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.check.finding import Finding
 from kvcanon.conformance.check.play import CaseRun
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig, laws_of
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
-from kvcanon.conformance.vectors.vector import PLAIN, Vector
+from kvcanon.conformance.vectors.vector import Vector
 from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache
@@ -73,7 +74,7 @@ def play_witness(vector: Vector, mutants: Sequence[Mutant]) -> PlayedWitness:
 
 
 def _witness(vector: Vector, mutant: Mutant) -> PlayedWitness | None:
-    laws, ranks = laws_of([vector.law_id]), judges_by_states(mutant).ranks
+    laws, ranks = (vector.law_id,), judges_by_states(mutant).ranks
     for judges in (JudgeConfig(laws=laws, ranks=ranks), JudgeConfig(black_box=True, laws=laws)):
         scenes, finding = _play(vector, mutated(mutant), judges)
         if finding is not None and vector.law_id in finding.broken:
@@ -82,7 +83,7 @@ def _witness(vector: Vector, mutant: Mutant) -> PlayedWitness | None:
         return None
     text = dict(zip(finding.broken, finding.texts, strict=True))[vector.law_id]
     of_ranks = Need.RANKS in LAWS[vector.law_id].needs
-    plain, _ = _play(vector, PLAIN, JudgeConfig(laws=(), ranks=ranks))
+    plain, _ = _play(vector, REFERENCE, JudgeConfig(laws=(), ranks=ranks))
     number = scenes[-1].call.number
     same = [each for each in plain if each.call.number == number and number is not None]
     correct = same[0] if same and same[0].call.call == scenes[-1].call.call else None
@@ -120,14 +121,8 @@ def _play(
 ) -> tuple[Sequence[CallScene], Finding | None]:
     """Play a vector's case up to the first finding."""
     case, recorder = vector.case, SceneRecorder()
-    run = CaseRun(
-        adapter,
-        case.config,
-        Stamps(case.config.slot_bytes),
-        judges.of_case(case),
-        ends_at_should=True,
-        clients=recorder,
-    )
+    judges = evolve(judges.of_case(case), ends_at_should=True)
+    run = CaseRun(adapter, case.config, judges, clients=recorder)
     for action in case.actions:
         if run.finding is None:
             run.act(action)

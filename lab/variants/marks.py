@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from attrs import asdict
+from attrs import asdict, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.script import Script, marked, play_script
+from kvcanon.conformance.vectors.vector import Script
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.script_recorder import record_script
+from kvcanon.lab.variants.script_runner import play_script
 from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
 from kvcanon.spec.config import CANON, CacheConfig
 
@@ -45,7 +46,11 @@ def script_of(case: Case) -> Script:
     if last is not None and last not in marks:
         # Only several freedoms together answer like this.
         mark(last, _fewest_variations(script, case.config, last))
-    return marked(script, marks)
+    calls = tuple(
+        evolve(each, may_differ=tuple(marks.get(index, ())))
+        for index, each in enumerate(script.calls)
+    )
+    return evolve(script, calls=calls)
 
 
 def _first_difference(script: Script, adapter: Adapter, config: CacheConfig) -> int | None:

@@ -14,10 +14,10 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.vectors.script import Json, Script, ScriptCall
-from kvcanon.conformance.vectors.vector import PLAIN
+from kvcanon.conformance.vectors.vector import Json, Script, ScriptCall
 from kvcanon.lab.variants.script_names import ScriptNames, slot_owners
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
@@ -37,7 +37,7 @@ _BY_KIND_ONLY = (BadArgument, ReceiptSpent, SlotNotHeld, TransferPending)
 
 def record_script(case: Case) -> Script:
     """Record the calls of a case and the plain cache's answers, without marks."""
-    subject = make_subject(PLAIN, case.config)
+    subject = make_subject(REFERENCE, case.config)
     assert subject.copies is not None  # The plain cache takes an engine.
     cache = ScriptRecorder(subject.cache, subject.copies)
     client = Client(cache, subject.can, CopyRecorder(cache), Stamps(case.config.slot_bytes))

@@ -5,7 +5,7 @@ from importlib import import_module
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
-"""As in `kvcanon.conformance.cli.exit_codes`, which may be what cannot be imported."""
+"""As in `kvcanon.conformance.cli.command_line`, which may be what cannot be imported."""
 
 
 def main() -> int:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from adapter_page import PAGE, TABLES
-from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.result import Tally
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability

@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from doc_blocks import Shown, commands, python_blocks
 from kvcanon.conformance import Adapter, GuardedCache, cli, draw_case, guard, play
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.lab import cli as lab_cli
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.reference import ReferenceCache

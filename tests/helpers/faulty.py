@@ -7,8 +7,8 @@ from itertools import count
 
 from attrs import evolve
 
+from kvcanon.conformance.errors import ChildSilent
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.protocol.pipe import ChildSilent
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -48,12 +48,12 @@ class CrashingAtOnce(ReferenceCache):
 class Silent(ReferenceCache):
     """Times out like a child that does not answer, and counts the calls."""
 
-    asked = 0
+    unanswered = 0
 
     def match(self, key: Key) -> Matched:
         """Match, unless the key is long."""
         if len(key) > 3:
-            Silent.asked += 1
+            Silent.unanswered += 1
             raise ChildSilent("was silent at match, and was ended")
         return super().match(key)
 
@@ -106,6 +106,7 @@ SIMPLE = Offer(
     write_policies=(WritePolicy.NONE,),
 )
 NICKNAMED = Adapter("some other name", Leaky, SIMPLE)
+SIMPLY_SHORT = Adapter("short", Short, SIMPLE)
 OPAQUE = Adapter("opaque", ReferenceCache, SIMPLE, hides=frozenset(Need))
 """Shows only its answers."""
 

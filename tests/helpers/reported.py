@@ -12,8 +12,8 @@ from functools import cache
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.finding import Tally
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import (
     CacheResult,
@@ -21,9 +21,10 @@ from kvcanon.conformance.check.result import (
     Failure,
     StageResult,
     Standing,
+    Tally,
 )
-from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.trial import Trial, adapter_as
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.override import Overrides, overriding
@@ -179,7 +180,7 @@ def failure_of(name: str, against: str | None = None) -> Failure:
         finding, _ = trial.play(case)
         if finding is not None:
             smallest = reduce_case(case, finding, trial)
-            return failure_in(name, smallest[0] if smallest else case, against)
+            return failure_in(name, smallest.case if smallest else case, against)
     raise AssertionError(f"nothing was found in {name}")
 
 
@@ -207,8 +208,10 @@ def result_of(
     came = [law for law, how in standings.items() if how is not Standing.NOT_EXERCISED]
     served = Counter(match=40, insert=9)
     tallies = {
-        "vectors": Tally(cases=82, actions=90, steps=410, laws=Counter(dict.fromkeys(came, 2))),
-        "walker": Tally(
+        CheckStage.VECTORS: Tally(
+            cases=82, actions=90, steps=410, laws=Counter(dict.fromkeys(came, 2))
+        ),
+        CheckStage.WALKER: Tally(
             cases=480,
             actions=9_000,
             steps=31_415,
@@ -221,10 +224,14 @@ def result_of(
     return CacheResult(name, profile, lacks, tallies, standings, failures, unkept, missing, offer)
 
 
-def check_of(*caches: CacheResult, against: str | None = None) -> CheckResult:
-    """A check of these."""
+def check_of(
+    *caches: CacheResult, against: str | None = None, laws: tuple[str, ...] | None = None
+) -> CheckResult:
+    """A check of these, for some laws or for all."""
+    names = tuple(cache.name for cache in caches)
+    plan = CheckPlan(names, JudgeConfig(laws=laws), seed=7, against=against)
     stages = (
-        StageResult("vectors", 82, 410, 0.5),
-        StageResult("walker", 480, 31_415, 12.25, "time was over"),
+        StageResult(CheckStage.VECTORS, 82, 410, 0.5),
+        StageResult(CheckStage.WALKER, 480, 31_415, 12.25, "time was over"),
     )
-    return CheckResult(caches, "quick", 7, stages, against)
+    return CheckResult(plan, caches, stages)

@@ -36,7 +36,7 @@ def faulty() -> CheckReport:
     )
     wordy = result_of("reported:Wordy", failure_in("reported:Wordy", ASK_TOO_MUCH, "reference"))
     crashing = result_of("reported:Crashing", failure_of("reported:Crashing"))
-    return report_of(check_of(forgetful, wordy, crashing, against="reference"), (), (KNOWN,))
+    return report_of(check_of(forgetful, wordy, crashing, against="reference"), (KNOWN,))
 
 
 def idle() -> CheckReport:

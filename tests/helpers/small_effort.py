@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 
 SMALL = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, seconds=560)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fast.caches import CALLS, IN_THE_TREE, insert, new_cache, tiered
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.optimized.cache import OptimizedCache

@@ -14,8 +14,8 @@ from attrs import evolve
 
 from fast.caches import counted, insert, new_cache, tiered
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.lab.variants.override import Overrides, overriding

@@ -6,8 +6,8 @@ from itertools import count
 from time import monotonic
 
 from fast.watched import WATCH, WatchedCache
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 

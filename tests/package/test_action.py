@@ -22,7 +22,7 @@ PATHS = f"{HELPERS}:{TESTS}"
 
 FEW = """
 from attrs import evolve
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 from reported import Forgetful, Crashing
 from kvcanon.reference import ReferenceCache as Sound
 

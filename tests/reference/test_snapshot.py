@@ -10,7 +10,7 @@ from attrs import evolve
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import DRAIN, Action
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig

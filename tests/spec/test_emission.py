@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.protocol.adapter import Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache

@@ -21,6 +21,7 @@ from random import Random
 
 from attrs import frozen
 
+from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.oracle.pages import pages_covering
 
@@ -29,7 +30,7 @@ BLOCK_TOKENS = 512
 
 
 @frozen
-class TraceError(ValueError):
+class TraceError(UsageError):
     """A trace cannot be used: a line is not a request, or there is none."""
 
     path: Path

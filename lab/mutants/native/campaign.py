@@ -13,7 +13,7 @@ from time import monotonic
 
 from attrs import frozen
 
-from kvcanon.conformance.check.effort import QUICK_CASES, STANDARD_CASES
+from kvcanon.conformance.check.plan import QUICK_CASES, STANDARD_CASES
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.lifetime import tied
 from kvcanon.lab.mutants.detection import MutantVerdict, Sight

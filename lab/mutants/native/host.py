@@ -19,11 +19,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from kvcanon.conformance.check.campaign import Search
+from kvcanon.conformance.check.blocks import NumberedCases
+from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
+from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
+from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.conformance.workers.lifetime import end_with
 from kvcanon.lab.mutants.detection import verdict_of
 from kvcanon.lab.mutants.looks import (
@@ -112,8 +113,8 @@ def _judge(core: CDLL, adapter: Adapter, job: dict[str, int], writing: int) -> N
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     c_int.in_dll(core, AWAKE).value = job["number"]
-    search = Search(adapter, job["seed"], PLAIN)
-    seen = first_sight(_alive(_looks(search, job), writing))
+    cases = NumberedCases(Trial(adapter, against=REFERENCE), job["seed"])
+    seen = first_sight(_alive(_looks(cases, job), writing))
     verdict = verdict_of(NOWHERE, seen)
     said = {
         "sight": verdict.sight.value,
@@ -124,11 +125,11 @@ def _judge(core: CDLL, adapter: Adapter, job: dict[str, int], writing: int) -> N
     os.write(writing, json.dumps(said).encode())
 
 
-def _looks(search: Search, job: dict[str, int]) -> Iterator[Look]:
+def _looks(cases: NumberedCases, job: dict[str, int]) -> Iterator[Look]:
     """The cases of a check with comparison; costly ones first, as they detect most mutants."""
-    yield from by_states(search, range(job["first"]))
-    yield from by_vectors(search)
-    yield from as_checked(search, range(job["checked"]))
+    yield from by_states(cases, range(job["first"]))
+    yield from by_vectors(cases)
+    yield from as_checked(cases, range(job["checked"]))
 
 
 def _alive(looks: Iterable[Look], writing: int) -> Iterator[Look]:

@@ -11,9 +11,9 @@ from itertools import count
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
 from kvcanon.lab.mutants.kill_matrix import (

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import make_subject
-from kvcanon.conformance.vectors.vector import PLAIN
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.lab.mutants.detection import Sight
 from kvcanon.lab.mutants.finder import all_places
 from kvcanon.lab.mutants.judge import Budget, judge
@@ -25,7 +25,7 @@ def test_a_copy_without_a_change_does_the_same() -> None:
     """An unchanged copy of the plain cache agrees with it in every case."""
     copy = mutant_of(None)
     for number in range(6):
-        finding, _ = Trial(copy, against=PLAIN).play(draw_case(number, copy.offer))
+        finding, _ = Trial(copy, against=REFERENCE).play(draw_case(number, copy.offer))
         assert finding is None
 
 

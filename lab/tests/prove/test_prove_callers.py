@@ -11,8 +11,8 @@ from types import CodeType, FrameType
 
 import pytest
 
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.prove.claim import oracle_functions

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS

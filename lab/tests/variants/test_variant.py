@@ -6,16 +6,15 @@ import pytest
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.finding import Finding
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
 from kvcanon.spec.config import CANON, CacheConfig, Profile, choices
-from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 from paths import DOCS
@@ -68,7 +67,7 @@ def test_variant_is_not_accused() -> None:
 @pytest.mark.parametrize("name", [name for name in VARIATIONS if name not in NAMES + SLOTS])
 def test_variation_makes_a_difference(name: str) -> None:
     """Each variation differs from the plain cache in some case."""
-    one_law = JudgeConfig(laws=(LAWS["TREE-1"],))
+    one_law = JudgeConfig(laws=("TREE-1",))
     alone = varied(name, [name])
     seeds = (SHOWN_IN.get(name, 0), *range(CASES_AT_MOST))
     assert any(findings(seed, alone, one_law, REFERENCE) for seed in seeds)

@@ -13,25 +13,24 @@ import pytest
 from attrs import evolve
 
 import deadly
+from few_cases import FEW, plan_of
 from kvcanon.conformance.cases.client import Client
-from kvcanon.conformance.check import campaign
-from kvcanon.conformance.check.campaign import CaseBlocks, SearchSpec, search_blocks
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check import blocks
+from kvcanon.conformance.check.blocks import DEATHS_ENOUGH, cases_of, play_blocks
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.deaths import DEATHS_ENOUGH, apart, is_death, without_judge
-from kvcanon.conformance.check.effort import EFFORTS
 from kvcanon.conformance.check.facts import facts_of
-from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.check.play import CaseRun
-from kvcanon.conformance.check.reduce import reduce_case
-from kvcanon.conformance.check.reductions import reduce_all
+from kvcanon.conformance.check.reduce import reduce_all, reduce_case
+from kvcanon.conformance.check.result import Finding, Grounds
+from kvcanon.conformance.check.stage import ENOUGH
 from kvcanon.conformance.check.time_limit import LIMIT, VARIABLE
-from kvcanon.conformance.check.trial import Trial, is_silence
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.trial import Trial, apart, without_judge
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.by_states.guard import GuardedCache
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_recorder import CallRecorder
-from kvcanon.conformance.report.replay_apart import replay_apart
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.workers.worker import serve
 from kvcanon.conformance.workers.workers import workers
@@ -59,12 +58,8 @@ SILENT_SECONDS, OTHER_SECONDS = 1.5, 60.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short limits and few cases, also in workers."""
+    """Short limits, also in workers."""
     monkeypatch.setenv(VARIABLE, "1.5")
-    quick = evolve(
-        EFFORTS["quick"], walker_cases=32, machine_cases=8, run=4, ranks_cases=16, seconds=560
-    )
-    monkeypatch.setitem(EFFORTS, "quick", quick)
     monkeypatch.syspath_prepend(HELPERS)
 
 
@@ -88,11 +83,12 @@ def test_a_deadly_operation_is_a_finding(way: str) -> None:
     assert finding.grounds is Grounds.CRASH
     assert finding.name == NAMES[way]
     assert finding.operation > 0
-    died = is_death(finding)
-    assert died is (way in {"abort", "read_at_zero", "kill_itself"} or way.startswith("leave_"))
-    if died or way in {"loop", "hold_the_interpreter"}:
+    assert finding.is_death is (
+        way in {"abort", "read_at_zero", "kill_itself"} or way.startswith("leave_")
+    )
+    if finding.is_death or way in {"loop", "hold_the_interpreter"}:
         assert finding.text.endswith(", in match")
-    assert is_silence(finding) is (NAMES[way] == "CacheSilent")
+    assert finding.is_silence is (NAMES[way] == "CacheSilent")
     if way != "kill_itself" and not way.startswith("leave_"):
         assert f"in {way}" in finding.words
 
@@ -118,35 +114,42 @@ def test_a_deadly_case_is_reduced() -> None:
     case = draw_case(number, trial.adapter.offer)
     smallest = reduce_case(case, finding, trial)
     assert smallest is not None
-    assert smallest[1].name == finding.name
-    assert len(smallest[0].actions) == 1 < len(case.actions)
-    assert smallest[0].config.page_size == 1
+    assert smallest.finding.name == finding.name
+    assert len(smallest.case.actions) == 1 < len(case.actions)
+    assert smallest.case.config.page_size == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_check_goes_on_after_a_death(jobs: int) -> None:
     """A case that ends its worker is a failure; all other cases are played, for any `jobs`."""
-    spec = SearchSpec("deadly:free_leave_with_nine", seed=3)
-    search, cases = spec.search(), 0
+    plan = plan_of("deadly:free_leave_with_nine", seed=3, jobs=jobs)
+    numbered, cases = cases_of(plan.of("deadly:free_leave_with_nine")), 0
     deadly_cases: list[int] = []
     while len(deadly_cases) < DEATHS_ENOUGH:
-        finding, _ = apart(search.trial(cases)).play(search.case(cases))
+        finding, _ = apart(numbered.trial(cases)).play(numbered.case(cases))
         deadly_cases += [cases] if finding is not None else []
         cases += 1
+    one_block = evolve(plan, effort=evolve(FEW, block=2 * cases))
+    cache = one_block.of("deadly:free_leave_with_nine")
     with workers(jobs, apart=True, seed=3) as by:
-        numbers = CaseBlocks(iter([0]), 2 * cases, lambda _block, _report: None)
-        report, why = search_blocks(spec, numbers, by, math.inf)
-        (failure,) = reduce_all(spec, report, by)
-    assert (report.tally.cases, why) == (cases, campaign.ENOUGH)
+        report, why = play_blocks(cache, iter([0]), by, math.inf, lambda _block, _report: None)
+        (failure,) = reduce_all(cache, report, by)
+    assert (report.tally.cases, why) == (cases, ENOUGH)
     (found,) = report.found.values()
     assert (found.number, found.times) == (deadly_cases[0], DEATHS_ENOUGH)
     assert failure.finding.name == "exit code 9"
     assert len(failure.case.actions) == 1
 
 
+def planned(name: str, *stages: str, jobs: int = 1, against: str | None = None) -> CheckPlan:
+    """A check of few cases in some stages."""
+    effort = evolve(FEW, walker_cases=32, machine_cases=8, run=4)
+    return plan_of(name, only=stages, jobs=jobs, against=against, effort=effort)
+
+
 def facts(name: str, jobs: int, *stages: str) -> object:
     """A check, without its times."""
-    result = check([name], only=stages, jobs=jobs)
+    result = check(planned(name, *stages, jobs=jobs))
     return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
 
 
@@ -159,7 +162,7 @@ def test_any_number_of_jobs_gives_the_same_deaths() -> None:
 @pytest.mark.parametrize("stage", ["vectors", "machine"])
 def test_each_stage_finds_a_death(stage: str) -> None:
     """Each stage knows the case of a death, and reports it."""
-    (cache,) = check(["deadly:match_read_at_zero"], only=[stage], jobs=1).caches
+    (cache,) = check(planned("deadly:match_read_at_zero", stage)).caches
     (failure,) = cache.failures
     assert failure.finding.name == "SIGSEGV"
     assert stage.removesuffix("s") in failure.origin
@@ -168,7 +171,7 @@ def test_each_stage_finds_a_death(stage: str) -> None:
 
 def test_the_other_cache_may_die() -> None:
     """The death of the cache to agree with is a finding of that cache."""
-    result = check(["reference"], against="deadly:match_abort", only=["walker"], jobs=1)
+    result = check(planned("reference", "walker", against="deadly:match_abort"))
     assert not result.caches[0].failures
     (failure,) = result.caches[1].failures
     assert (failure.finding.cache, failure.finding.name) == ("deadly:match_abort", "SIGABRT")
@@ -176,8 +179,8 @@ def test_the_other_cache_may_die() -> None:
 
 def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> None:
     """The calls up to the deadly one are shown; the script ends its process in the same way."""
-    result = check(["deadly:match_read_at_zero"], only=["walker"], jobs=1)
-    report = report_of(result, ("walker",), replay=replay_apart(0))
+    result = check(planned("deadly:match_read_at_zero", "walker"))
+    report = report_of(result, apart=True)
     (failure,) = report.caches[0].failures
     assert failure.again
     assert failure.lines[-1].answer == "ended its process with SIGSEGV"
@@ -195,8 +198,8 @@ def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> N
 
 def test_a_script_never_ends_as_if_all_were_well(tmp_path: Path) -> None:
     """The script of a cache that calls sys.exit(0) fails."""
-    result = check(["deadly:match_leave"], only=["walker"], jobs=1)
-    (failure,) = report_of(result, ("walker",), replay=replay_apart(0)).caches[0].failures
+    result = check(planned("deadly:match_leave", "walker"))
+    (failure,) = report_of(result, apart=True).caches[0].failures
     script = tmp_path / "script.py"
     script.write_text(failure.script)
     done = subprocess.run(
@@ -225,15 +228,15 @@ def test_a_deadly_import_or_factory_is_a_usage_error(
     monkeypatch.setenv("DEADLY", way)
     with workers(1, apart=True) as by:
         with pytest.raises(UsageError, match=f"deadly_at_import.* cannot be imported: .*{words}"):
-            facts_of("deadly_at_import:make", by, black_box=False)
+            facts_of(plan_of("x").of("deadly_at_import:make"), by)
         with pytest.raises(UsageError, match=f"deadly:unmade_{way} made no cache: .*{words}"):
-            facts_of(f"deadly:unmade_{way}", by, black_box=False)
+            facts_of(plan_of("x").of(f"deadly:unmade_{way}"), by)
 
 
 def test_a_factory_may_fail_for_some_configurations() -> None:
     """A cache that can be made with some drawn configurations is judged."""
     with workers(1, apart=True) as by:
-        known = facts_of("deadly:made_abort", by, black_box=False)
+        known = facts_of(plan_of("x").of("deadly:made_abort"), by)
     assert "snapshot" not in known.lacks
 
 
@@ -243,7 +246,7 @@ def test_the_limit_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     for wrong in ("", "soon", "0", "-1", "inf", "nan"):
         monkeypatch.setenv(VARIABLE, wrong)
         with pytest.raises(UsageError, match=f"{VARIABLE} is {wrong!r}; give seconds, as 20"):
-            check(["reference"], jobs=1)
+            check(plan_of("reference"))
 
 
 OF_THE_JUDGE = (Client, CaseRun, GuardedCache, CallRecorder, serve)
@@ -263,6 +266,6 @@ def test_stacks_end_where_the_judge_begins(judge: type | Callable[..., object]) 
 
 def test_hashes_come_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache whose behaviour depends on the hash of a string gives one result, for any `jobs`."""
-    monkeypatch.setattr(campaign, "FAULTS_ENOUGH", 1)
+    monkeypatch.setattr(blocks, "KINDS_ENOUGH", 1)
     one, two, three = (facts("deadly:HashedCache", jobs, "walker") for jobs in (1, 2, 1))
     assert one == two == three

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from itertools import count
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import Phase, Verbosity, seed, settings
@@ -14,15 +17,15 @@ from kvcanon.conformance.cases import request_client
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.check import machine
-from kvcanon.conformance.check.finding import Grounds
 from kvcanon.conformance.check.machine import (
     CI,
+    Drawing,
     HypothesisFailure,
     draw_cases,
     machine_of,
-    run_machine,
 )
 from kvcanon.conformance.check.play import play
+from kvcanon.conformance.check.result import Failure, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.lab.variants.override import Overrides, overriding
@@ -56,45 +59,54 @@ SILENT = trial_of(overriding(silent_fetches))
 KEPT = trial_of(overriding(kept_windows), NO_HOST)
 
 
+def first_failure(trial: Trial, drawing: Drawing) -> Failure:
+    """The first failure in the cases that are drawn."""
+    first, *_ = draw_cases(trial, drawing).failures
+    return first
+
+
 @pytest.mark.parametrize(
     ("trial", "law_id", "actions"),
     [(SILENT, "EVENT-10", ["fetch_and_load"]), (KEPT, "LOCK-8", ["lock", "unlock_window"])],
     ids=["silent fetches", "kept windows"],
 )
 def test_fault_is_found_and_reduced(trial: Trial, law_id: str, actions: list[str]) -> None:
-    """A planted fault is found, and its case is reduced to the actions that show it."""
-    failure, tally = run_machine(trial, examples=100)
-    assert failure is not None
+    """A planted fault is found, its case is reduced, and shows it without Hypothesis."""
+    drawn = draw_cases(trial, Drawing(100))
+    failure = drawn.failures[0]
     assert failure.finding.grounds is Grounds.LAW
     assert law_id in failure.finding.broken
     assert len(failure.case.actions) <= len(actions)
-    assert 0 < tally.cases <= 101
+    assert 0 < drawn.tally.cases <= 101
     assert failure.origin == "machine, seed 0"
-
-
-def test_case_replays() -> None:
-    """The case of a failure shows it without Hypothesis."""
-    failure, _ = run_machine(SILENT, examples=50)
-    assert failure is not None
-    found, _ = play(failure.case, [SILENT.adapter])
+    found, _ = play(failure.case, [trial.adapter])
     assert found == [failure.finding]
 
 
 def test_sound_cache_is_not_accused() -> None:
     """The reference breaks no law, and every case is played."""
-    failure, tally = run_machine(Trial(REFERENCE), examples=30)
-    assert failure is None
-    assert tally.cases >= 30
-    assert tally.steps > tally.cases
-    assert {"RES-4", "EVENT-4", "DATA-1"} <= set(+tally.laws)
+    drawn = draw_cases(Trial(REFERENCE), Drawing(30))
+    assert not drawn.failures
+    assert drawn.tally.cases >= 30
+    assert drawn.tally.steps > drawn.tally.cases
+    assert {"RES-4", "EVENT-4", "DATA-1"} <= set(+drawn.tally.laws)
 
 
-def test_seed_decides() -> None:
-    """A seed draws the same cases each time, and another seed draws others."""
-    draws = (run_machine(Trial(REFERENCE), examples=8, from_seed=number) for number in (3, 3, 4))
-    first, again, other = draws
+def test_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed draws the same cases each time, whatever modules are loaded; another draws others."""
+    first, again, other = (
+        draw_cases(Trial(REFERENCE), Drawing(12, from_seed=number)) for number in (3, 3, 4)
+    )
     assert first == again
-    assert first[1] != other[1]
+    assert first.tally != other.tally
+    numbers = "\n".join(f"N{number} = {number}" for number in range(701, 3900, 53))
+    source = tmp_path / "numbers_of_mine.py"
+    source.write_text(numbers, encoding="utf-8")
+    module = ModuleType(source.stem)
+    module.__file__ = str(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, source.stem, module)
+    assert draw_cases(Trial(REFERENCE), Drawing(12, from_seed=3)) == first
 
 
 def test_printed_code_can_be_pasted() -> None:
@@ -122,95 +134,99 @@ def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
         assert bool(rules[name].preconditions) == kind.host
 
 
-def test_fault_that_shows_in_the_drain_is_found() -> None:
-    """A fault that shows in the drain is found, and its case has the drain."""
+class NeverFlushes(ReferenceCache):
+    """Crashes in the drain."""
 
-    class NeverFlushes(ReferenceCache):
-        def flush(self) -> Settled:
-            raise RuntimeError("stuck")
+    def flush(self) -> Settled:
+        """Fail."""
+        raise RuntimeError("stuck")
 
-    failure, _ = run_machine(trial_of(NeverFlushes, NO_HOST), examples=5, steps=5)
-    assert failure is not None
-    assert failure.finding.grounds is Grounds.CRASH
-    assert failure.case.actions == ()
-    assert failure.case.drain
+
+class Generous(ReferenceCache):
+    """Says that it freed a slot more than it did."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        """Evict, and count one slot too many."""
+        freed = super().evict(counts).freed
+        return Evicted(Counts(freed.full + 1, freed.swa, freed.mamba))
+
+
+class Moody(ReferenceCache):
+    """Crashes now and then, whatever the call is."""
+
+    calls = count()
+
+    def match(self, key: Key) -> Matched:
+        """Match, unless it is a bad moment."""
+        if next(Moody.calls) % 37 == 36:
+            raise RuntimeError("not in the mood")
+        return super().match(key)
+
+
+def unmade(config: CacheConfig) -> ReferenceCache:
+    """Cannot be made."""
+    raise ZeroDivisionError("no room")
+
+
+def picky(config: CacheConfig) -> ReferenceCache:
+    """Is made under one eviction policy alone."""
+    if config.eviction_policy is not EvictionPolicy.LRU:
+        raise BadArgument("eviction_policy", "has to be LRU")
+    return ReferenceCache(config)
+
+
+@pytest.mark.parametrize(
+    ("trial", "drawing", "grounds", "text"),
+    [
+        (trial_of(NeverFlushes, NO_HOST), Drawing(5, steps=5), Grounds.CRASH, "stuck"),
+        (trial_of(unmade), Drawing(5), Grounds.CRASH, "no room"),
+        (trial_of(Moody), Drawing(30), Grounds.CRASH, "not in the mood"),
+        (Trial(Adapter("it", Generous), against=REFERENCE), Drawing(40, steps=10), None, ""),
+    ],
+    ids=["in the drain", "not made", "not deterministic", "disagreement"],
+)
+def test_other_faults_are_found(
+    trial: Trial, drawing: Drawing, grounds: Grounds | None, text: str
+) -> None:
+    """What is wrong without a broken law is found, too, wherever it shows."""
+    failure = first_failure(trial, drawing)
+    assert grounds in (None, failure.finding.grounds)
+    assert text in failure.finding.text
+    if text == "stuck":
+        assert failure.case.actions == ()
+        assert failure.case.drain
+
+
+def test_caches_that_agree_are_no_finding() -> None:
+    """Two reference caches agree in every drawn case."""
+    agreeing = Trial(Adapter("it", ReferenceCache), against=REFERENCE)
+    assert not draw_cases(agreeing, Drawing(10)).failures
 
 
 def test_configurations_that_are_not_offered_are_left_out() -> None:
     """Cases that are not offered are counted as such, and are no findings."""
-
-    def picky(config: CacheConfig) -> ReferenceCache:
-        if config.eviction_policy is not EvictionPolicy.LRU:
-            raise BadArgument("eviction_policy", "has to be LRU")
-        return ReferenceCache(config)
-
-    failure, tally = run_machine(trial_of(picky), examples=40)
-    assert failure is None
-    assert tally.unoffered > 0
-    assert tally.cases > 0
-    assert tally.cases + tally.unoffered >= 40
-
-
-def test_cache_that_cannot_be_made_is_found() -> None:
-    """A factory that raises is a finding."""
-
-    def broken(config: CacheConfig) -> ReferenceCache:
-        raise ZeroDivisionError("no room")
-
-    failure, _ = run_machine(trial_of(broken), examples=5)
-    assert failure is not None
-    assert failure.finding.grounds is Grounds.CRASH
-    assert "no room" in failure.finding.text
-
-
-def test_disagreement_is_found() -> None:
-    """A lawful cache that differs from the one to agree with is found."""
-
-    class Generous(ReferenceCache):
-        def evict(self, counts: Counts) -> Evicted:
-            freed = super().evict(counts).freed
-            return Evicted(Counts(freed.full + 1, freed.swa, freed.mamba))
-
-    trial = Trial(Adapter("it", Generous, hides=frozenset()), against=REFERENCE)
-    assert trial.against is not None
-    failure, _ = run_machine(trial, examples=40, steps=10)
-    assert failure is not None
-    agreeing, _ = run_machine(Trial(Adapter("it", ReferenceCache), against=REFERENCE), examples=10)
-    assert agreeing is None
+    drawn = draw_cases(trial_of(picky), Drawing(40))
+    assert not drawn.failures
+    assert drawn.tally.unoffered > 0
+    assert drawn.tally.cases > 0
+    assert drawn.tally.cases + drawn.tally.unoffered >= 40
 
 
 def test_what_was_found_before_is_tried_first() -> None:
     """With a database, the next run tries the earlier failure first."""
     database = InMemoryExampleDatabase()
-    first, _ = run_machine(KEPT, examples=100, database=database)
-    assert first is not None
-    again, tally = run_machine(KEPT, examples=1, from_seed=77, database=database)
-    assert again is not None
-    assert again.case == first.case
-    assert tally.cases == 1
-
-
-def test_cache_that_changes_its_mind_is_found() -> None:
-    """A cache that is not deterministic is a finding."""
-    calls = count()
-
-    class Moody(ReferenceCache):
-        def match(self, key: Key) -> Matched:
-            if next(calls) % 37 == 36:
-                raise RuntimeError("not in the mood")
-            return super().match(key)
-
-    failure, _ = run_machine(trial_of(Moody), examples=30)
-    assert failure is not None
-    assert failure.finding.name == "RuntimeError"
+    first = first_failure(KEPT, Drawing(100, database=database))
+    again = draw_cases(KEPT, Drawing(1, from_seed=77, database=database))
+    assert again.failures[0].case == first.case
+    assert again.tally.cases == 1
 
 
 def test_no_case_begins_after_the_end_and_none_is_reduced_after_the_deadline() -> None:
     """A run ends in time, and says whether cases are missing or a case was not reduced."""
-    none = draw_cases(Trial(REFERENCE), examples=20, ends=0)
+    none = draw_cases(Trial(REFERENCE), Drawing(20), ends=0)
     assert (none.failures, none.tally.cases, none.cut) == ((), 0, True)
-    in_time = draw_cases(SILENT, examples=100)
-    late = draw_cases(SILENT, examples=100, deadline=0)
+    in_time = draw_cases(SILENT, Drawing(100))
+    late = draw_cases(SILENT, Drawing(100), deadline=0)
     assert not in_time.cut
     assert not late.cut
     assert in_time.tally == late.tally

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.reference import ReferenceCache

@@ -6,16 +6,24 @@ import math
 from functools import cache
 from time import monotonic
 
+import pytest
 from attrs import evolve, frozen
 
 from faulty import SIMPLE, Crashing, Leaky, unmade
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.cases.wide_actions import WIDE
-from kvcanon.conformance.check.finding import Finding, Grounds, Tally
-from kvcanon.conformance.check.reduce import Reduction, reduce_case, reduce_until
-from kvcanon.conformance.check.trial import Trial, same_fault
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check import reduce
+from kvcanon.conformance.check.reduce import (
+    PLAYS,
+    PLAYS_IF_SILENT,
+    PLAYS_IN_COPIES,
+    Reduction,
+    reduce_case,
+)
+from kvcanon.conformance.check.result import Finding, Grounds, Tally
+from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -40,11 +48,11 @@ def first_finding(trial: Trial, length: int = 0) -> tuple[Case, Finding]:
     raise AssertionError("nothing was found")
 
 
-def reduced(trial: Trial, case: Case, finding: Finding, plays: int = 1500) -> tuple[Case, Finding]:
-    """The reduced case, which must show the fault."""
-    smallest = reduce_case(case, finding, trial, plays)
+def reduced(trial: Trial, case: Case, finding: Finding) -> tuple[Case, Finding]:
+    """The reduced case, which must show the fault, and the finding in it."""
+    smallest = reduce_case(case, finding, trial)
     assert smallest is not None
-    return smallest
+    return smallest.case, smallest.finding
 
 
 def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
@@ -53,7 +61,7 @@ def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
     smallest, seen = reduced(LEAKY, case, finding)
     again, _ = LEAKY.play(smallest)
     assert again == seen
-    assert same_fault(finding, seen)
+    assert finding.is_same(seen)
     assert len(smallest.actions) <= 4
 
 
@@ -70,7 +78,7 @@ def test_no_part_of_what_is_left_can_be_left_out() -> None:
     for at in range(len(smallest.actions)):
         rest = smallest.actions[:at] + smallest.actions[at + 1 :]
         seen, _ = LEAKY.play(evolve(smallest, actions=rest))
-        assert not same_fault(finding, seen)
+        assert not finding.is_same(seen)
 
 
 class AfterEvenLocks(ReferenceCache):
@@ -195,22 +203,24 @@ class Counting(Trial):
 plays: list[Case] = []
 
 
-def test_plays_are_bounded() -> None:
-    """The number of plays is bounded."""
+def test_plays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of plays is bounded; it is smaller for a cache that ends or blocks its process."""
+    assert PLAYS_IF_SILENT < PLAYS_IN_COPIES < PLAYS
+    monkeypatch.setattr(reduce, "PLAYS", 7)
     trial = Counting(Adapter("leaky", Leaky))
     case, finding = first_finding(trial)
     plays.clear()
-    assert reduced(trial, case, finding, plays=7) != (case, finding)
+    assert reduced(trial, case, finding) != (case, finding)
     assert len(plays) == 7
 
 
 def test_the_time_is_bounded_and_decides_nothing_if_it_is_enough() -> None:
     """A reduction ends at its deadline, and says that it was not done."""
     case, finding = first_finding(LEAKY)
-    late = reduce_until(case, finding, LEAKY, monotonic() - 1)
+    late = reduce_case(case, finding, LEAKY, monotonic() - 1)
     assert late == Reduction(case, finding, done=False)
-    in_time = reduce_until(case, finding, LEAKY, monotonic() + 600)
-    assert in_time == reduce_until(case, finding, LEAKY, math.inf)
+    in_time = reduce_case(case, finding, LEAKY, monotonic() + 600)
+    assert in_time == reduce_case(case, finding, LEAKY, math.inf)
     assert in_time is not None
     assert in_time.done
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 from attrs import evolve
 
+from few_cases import FEW, plan_of
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.campaign import Search, SearchSpec, play_block
+from kvcanon.conformance.check.blocks import play_cases
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.effort import EFFORTS
 from kvcanon.conformance.check.machine_stage import run_once
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Standing
@@ -30,7 +29,7 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.conformance.pytest_plugin.checks import check_cache
 from kvcanon.conformance.replay.replay import replay
 from kvcanon.conformance.replay.workloads.request import Request
-from kvcanon.conformance.report.report import replay_here
+from kvcanon.conformance.report.report import report_of
 from kvcanon.lab.mutants.kill_matrix import hunt_by_machine, hunt_inside
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.variants.override import Overrides
@@ -57,12 +56,7 @@ def _thrift(monkeypatch: pytest.MonkeyPatch) -> None:
 thrift = pytest.mark.usefixtures("_thrift")
 
 
-@pytest.fixture(autouse=True)
-def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = evolve(
-        EFFORTS["quick"], walker_cases=80, machine_cases=5, run=5, ranks_cases=16, seconds=560
-    )
-    monkeypatch.setitem(EFFORTS, "quick", quick)
+SMALL = evolve(FEW, walker_cases=80, machine_cases=5, run=5)
 
 
 def serve(cache: Cache, key: Key) -> None:
@@ -170,10 +164,10 @@ def test_findings_of_must_laws_come_first() -> None:
 
 
 @thrift
-def test_a_campaign_goes_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Findings of SHOULD laws alone do not end a campaign."""
-    monkeypatch.setattr("kvcanon.conformance.check.campaign.FINDINGS_ENOUGH", 3)
-    report = play_block(Search(REFERENCE), range(80), float("inf"))
+def test_cases_go_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings of SHOULD laws alone are never enough."""
+    monkeypatch.setattr("kvcanon.conformance.check.blocks.FINDINGS_ENOUGH", 3)
+    report = play_cases(plan_of("reference").of("reference"), range(80), math.inf)
     assert report.tally.cases == 80
     assert not report.enough
     (found,) = report.found.values()
@@ -184,12 +178,13 @@ def test_a_campaign_goes_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch
 @thrift
 def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
     """The machine reports a SHOULD law if it found nothing else."""
-    drawn = run_once(SearchSpec("reference"), 0, 5, None, math.inf)
+    drawn = run_once(plan_of("reference", effort=SMALL).of("reference"), 0, math.inf)
     (failure,) = drawn.failures
     assert failure.finding.name == SHOULD_ID
     assert len(failure.case.actions) < 4
     assert drawn.tally.cases >= 5
-    failures = run_once(SearchSpec("faulty:Leaky"), 0, 20, None, math.inf).failures
+    more = plan_of("faulty:Leaky", effort=evolve(SMALL, run=20)).of("faulty:Leaky")
+    failures = run_once(more, 0, math.inf).failures
     assert failures
     assert not any(each.finding.only_should for each in failures)
 
@@ -203,7 +198,7 @@ def test_mutants_of_such_laws_are_found() -> None:
 
     mutant = Mutant("sound", SHOULD_ID, sound, "none")
     for hunt in (hunt_inside, hunt_by_machine):
-        kill = hunt(mutant, EFFORTS["quick"], 0)
+        kill = hunt(mutant, SMALL, 0)
         assert kill is not None
         assert kill.seen == (SHOULD_ID,)
 
@@ -215,8 +210,8 @@ def test_mutants_of_such_laws_are_found() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_check_fails_for_it_only_if_it_is_strict(strict: bool) -> None:
     """A broken SHOULD law fails only a strict check."""
-    only = ["walker", "machine"]
-    result = check(["reference"], only=only, strict=strict, jobs=1, apart=False)
+    plan = plan_of("reference", only=["walker", "machine"], strict=strict, effort=SMALL)
+    result = check(plan, apart=False)
     (cache,) = result.caches
     assert not any(stage.cut_short for stage in result.stages)
     assert cache.standings[SHOULD_ID] is (Standing.BROKEN if strict else Standing.NOT_KEPT)
@@ -233,8 +228,9 @@ def test_the_command_ends_with_0_unless_it_is_strict(
 ) -> None:
     """The command reports a broken SHOULD law, and exits with 1 only with --strict."""
     # The law is registered in this process alone.
-    monkeypatch.setattr("kvcanon.conformance.cli.check.check", partial(check, apart=False))
-    monkeypatch.setattr("kvcanon.conformance.cli.check.replay_apart", lambda _seed: replay_here)
+    for name, done in (("check", check), ("report_of", report_of)):
+        here = lambda *given, done=done, **_: done(*given, apart=False)  # noqa: E731
+        monkeypatch.setattr(f"kvcanon.conformance.cli.check.{name}", here)
     options = ("reference", "--only", "walker", "--jobs", "1")
     assert main(["check", *options]) == 0
     printed = capsys.readouterr().out

@@ -13,29 +13,33 @@ from attrs import evolve
 from fakeredis import FakeRedis, FakeServer
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from kvcanon.conformance.check.campaign import OUT_OF_TIME, CampaignReport, SearchSpec, play_block
+from few_cases import plan_of
+from kvcanon.conformance.check.blocks import BlocksReport, play_cases
+from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.check.stage import OUT_OF_TIME
 from kvcanon.conformance.check.store import (
     CLAIM_SECONDS,
     DirectoryStore,
     RedisStore,
     Store,
-    campaign_name,
     open_examples,
     open_store,
     report_from_json,
     report_to_json,
     share_blocks,
+    stored_as,
 )
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.workers import workers
 
-LEAKY = SearchSpec("faulty:Leaky")
+PLAN = plan_of("faulty:Leaky")
+LEAKY = evolve(PLAN, effort=evolve(PLAN.effort, block=8)).of("faulty:Leaky")
 NEVER = float("inf")
 
 
-def played(block: int, cases: int = 8) -> CampaignReport:
+def played(block: int, cases: int = 8) -> BlocksReport:
     """The report of a block."""
-    return play_block(LEAKY.search(), range(block * cases, (block + 1) * cases), NEVER)
+    return play_cases(LEAKY, range(block * cases, (block + 1) * cases), NEVER)
 
 
 @pytest.fixture(params=["directory", "redis"])
@@ -45,8 +49,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store
 
     def open_one() -> Store:
         if request.param == "directory":
-            return DirectoryStore(tmp_path / "campaign")
-        return RedisStore(FakeRedis(server=server), "campaign")
+            return DirectoryStore(tmp_path / "store")
+        return RedisStore(FakeRedis(server=server), "store")
 
     return open_one
 
@@ -73,7 +77,7 @@ def test_what_is_done_is_not_done_again(opened: Callable[[], Store]) -> None:
     """A finished block is not claimed again."""
     first = opened()
     for _ in range(3):
-        first.complete(first.claim(), CampaignReport())
+        first.complete(first.claim(), BlocksReport())
     assert opened().claim() == 3
 
 
@@ -95,7 +99,7 @@ def test_a_claim_that_nobody_completes_is_void_after_a_while(
     assert other.claim() == 1
     if isinstance(one, DirectoryStore):
         long_ago = time.time() - CLAIM_SECONDS - 1
-        os.utime(tmp_path / "campaign" / "claims" / f"{0:09}", (long_ago, long_ago))
+        os.utime(tmp_path / "store" / "claims" / f"{0:09}", (long_ago, long_ago))
     else:
         now = time.time()
         monkeypatch.setattr(time, "time", lambda: now + CLAIM_SECONDS + 1)
@@ -107,22 +111,22 @@ def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) 
     store = opened()
     blocks = list(islice(iter(store.claim, None), 12))
     for block in reversed(blocks):
-        report = CampaignReport()
+        report = BlocksReport()
         report.tally.cases = block
         store.complete(block, report)
     assert [report.tally.cases for report in opened().reports()] == blocks
 
 
-def test_several_who_share_a_campaign_find_what_one_finds(opened: Callable[[], Store]) -> None:
+def test_several_who_share_a_store_find_what_one_finds(opened: Callable[[], Store]) -> None:
     """Several processes with one store find what one process finds."""
-    whole = CampaignReport()
+    whole = BlocksReport()
     for block in range(4):
         whole.add(played(block))
     one, other = opened(), opened()
     for store in (one, other, other, one):
         block = store.claim()
         store.complete(block, played(block))
-    shared = CampaignReport()
+    shared = BlocksReport()
     for report in opened().reports():
         shared.add(report)
     assert shared.tally == whole.tally
@@ -131,22 +135,22 @@ def test_several_who_share_a_campaign_find_what_one_finds(opened: Callable[[], S
     ]
 
 
-def test_a_campaign_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> None:
+def test_a_check_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> None:
     """A second run continues with the next blocks, and includes earlier results."""
-    sound = SearchSpec("reference")
+    sound = evolve(PLAN, effort=evolve(PLAN.effort, block=4)).of("reference")
 
-    def run(blocks: int) -> CampaignReport:
+    def run(blocks: int) -> BlocksReport:
         moment = time.monotonic() + 3600
-        told = []
+        done = []
 
-        def stop(block: int, _report: CampaignReport) -> None:
-            told.append(block)
-            if len(told) == blocks:
+        def stop(block: int, _report: BlocksReport) -> None:
+            done.append(block)
+            if len(done) == blocks:
                 raise KeyboardInterrupt
 
         with workers(1) as by, pytest.raises(KeyboardInterrupt):
-            share_blocks(sound, opened(), 4, by, deadline=moment, done=stop)
-        total = CampaignReport()
+            share_blocks(sound, opened(), by, moment, stop)
+        total = BlocksReport()
         for report in opened().reports():
             total.add(report)
         return total
@@ -159,9 +163,8 @@ def test_a_campaign_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) 
 def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> None:
     """A block that was cut short is not stored as finished."""
     with workers(1) as by:
-        report, why = share_blocks(
-            LEAKY, opened(), 8, by, deadline=time.monotonic() - 1, done=lambda _b, _r: None
-        )
+        late = time.monotonic() - 1
+        report, why = share_blocks(LEAKY, opened(), by, late, lambda _block, _report: None)
     assert why == OUT_OF_TIME
     assert report.tally.cases == 0
     assert not list(opened().reports())
@@ -171,42 +174,58 @@ def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> N
 def test_what_this_run_found_need_not_show_again(opened: Callable[[], Store]) -> None:
     """A finding of this run is kept even if it does not show again."""
     with workers(1) as by:
-        report, _ = share_blocks(
-            LEAKY, opened(), 8, by, deadline=NEVER, done=lambda _block, _report: None
-        )
+        report, _ = share_blocks(LEAKY, opened(), by, NEVER, lambda _block, _report: None)
     assert report.found
     assert not any(found.earlier for found in report.found.values())
 
 
-def test_each_campaign_has_a_place_of_its_own(tmp_path: Path) -> None:
-    """Campaigns with another seed, cache or laws have separate stores."""
-    asked = [
-        LEAKY,
-        evolve(LEAKY, seed=1),
-        evolve(LEAKY, cache="faulty:Short"),
-        evolve(LEAKY, against="reference"),
-        evolve(LEAKY, law_ids=("TREE-1",)),
-        evolve(LEAKY, black_box=True),
+def stored(cache: CachePlan, location: object) -> CachePlan:
+    """The plan of a cache with a store."""
+    return evolve(cache, plan=evolve(cache.plan, store=str(location)))
+
+
+def test_each_check_has_a_place_of_its_own(tmp_path: Path) -> None:
+    """Checks with another seed, cache, laws or way of judging have separate stores."""
+    plan = stored(LEAKY, tmp_path).plan
+    judges = plan.judges
+    others = [
+        evolve(plan, seed=1).of(LEAKY.name),
+        plan.of("faulty:Short"),
+        evolve(plan, against="reference").of(LEAKY.name),
+        *(
+            evolve(plan, judges=each).of(LEAKY.name)
+            for each in (
+                evolve(judges, laws=("TREE-1",)),
+                evolve(judges, black_box=True),
+                evolve(judges, known=("TREE-1",)),
+                evolve(judges, ranks=3),
+            )
+        ),
     ]
-    names = {campaign_name(each, 8) for each in asked} | {campaign_name(LEAKY, 9)}
-    assert len(names) == len(asked) + 1
+    ours = plan.of(LEAKY.name)
+    names = {stored_as(each, 8) for each in (ours, *others)} | {stored_as(ours, 9)}
+    assert len(names) == len(others) + 2
     assert all((tmp_path / name).parent == tmp_path for name in names)
-    store = open_store(str(tmp_path), LEAKY, 8)
-    store.complete(store.claim(), CampaignReport())
-    assert open_store(str(tmp_path), LEAKY, 8).claim() == 1
-    assert open_store(str(tmp_path), evolve(LEAKY, seed=1), 8).claim() == 0
+    store = open_store(ours)
+    store.complete(store.claim(), BlocksReport())
+    # More processes or another time limit are no other check.
+    longer = evolve(plan, jobs=7, effort=evolve(plan.effort, seconds=9.0)).of(LEAKY.name)
+    assert open_store(longer).claim() == 1
+    assert open_store(others[0]).claim() == 0
 
 
 def test_hypothesis_keeps_its_examples_there_too(tmp_path: Path) -> None:
     """The store also keeps the examples of Hypothesis."""
-    database = open_examples(str(tmp_path), LEAKY)
+    ours = stored(LEAKY, tmp_path)
+    database = open_examples(ours)
     assert isinstance(database, DirectoryBasedExampleDatabase)
     database.save(b"key", b"example")
-    assert set(open_examples(str(tmp_path), LEAKY).fetch(b"key")) == {b"example"}
-    assert not set(open_examples(str(tmp_path), evolve(LEAKY, seed=1)).fetch(b"key"))
+    assert set(open_examples(ours).fetch(b"key")) == {b"example"}
+    other = evolve(ours, plan=evolve(ours.plan, seed=1))
+    assert not set(open_examples(other).fetch(b"key"))
 
 
 def test_a_redis_that_does_not_answer_is_a_usage_error() -> None:
     """A Redis that does not answer raises a UsageError."""
     with pytest.raises(UsageError, match=r"no Redis answers at redis://127\.0\.0\.1:1"):
-        open_store("redis://127.0.0.1:1", LEAKY, 8)
+        open_store(stored(LEAKY, "redis://127.0.0.1:1"))

@@ -11,8 +11,8 @@ import pytest
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check import time_limit
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.time_limit import LIMIT, CacheSilent, within
-from kvcanon.conformance.check.trial import is_silence
+from kvcanon.conformance.check.time_limit import LIMIT, within
+from kvcanon.conformance.errors import CacheSilent
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -76,4 +76,4 @@ def test_cache_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LIMIT, "shorter", 0.05)
     found, _ = play(Case(CacheConfig(), (Action("serve"),)), [Adapter("ring", Ring)])
-    assert [is_silence(finding) for finding in found] == [True]
+    assert [finding.is_silence for finding in found] == [True]

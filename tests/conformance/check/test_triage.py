@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from few_cases import FEW, plan_of
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.effort import EFFORTS
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.result import Failure, Standing
-from kvcanon.conformance.check.triage import AFTER_SAME_CALL, RARE, folded
+from kvcanon.conformance.check.result import AFTER_SAME_CALL, Failure, Finding, Grounds, Standing
+from kvcanon.conformance.check.triage import RARE, folded
 from kvcanon.spec.config import CacheConfig
 
 
@@ -122,21 +121,14 @@ BROKEN = [
 """Caches with one fault each, which breaks several laws."""
 
 
-@pytest.fixture
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Play fewer cases than a quick check."""
-    few = evolve(
-        EFFORTS["quick"], walker_cases=96, machine_cases=10, run=10, ranks_cases=16, seconds=560
-    )
-    monkeypatch.setitem(EFFORTS, "quick", few)
+TWICE = evolve(FEW, walker_cases=96)
 
 
-@pytest.mark.usefixtures("_short")
 @pytest.mark.parametrize("black_box", [False, True], ids=["by states", "from outside"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> None:
     """Each law of the verdict has a sentence of its own; states tell that there is one fault."""
-    (cache,) = check([name], jobs=1, only=["walker"], black_box=black_box).caches
+    (cache,) = check(plan_of(name, only=["walker"], black_box=black_box, effort=TWICE)).caches
     broken = {law_id for law_id, each in cache.standings.items() if each is Standing.BROKEN}
     assert broken
     evidence: dict[str, str] = {}
@@ -149,11 +141,10 @@ def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> Non
         assert len(cache.failures) == 1
 
 
-@pytest.mark.usefixtures("_short")
 def test_two_faults_stay_two_failures() -> None:
     """A second, independent fault is not folded away."""
     name = "reported:duplicates_leak__and__deletion_is_silent"
-    (cache,) = check([name], jobs=1, only=["walker"]).caches
+    (cache,) = check(plan_of(name, only=["walker"], effort=TWICE)).caches
     first, second, *_ = names(cache.failures)
     assert any(law_id.startswith("EVENT") for law_id in (*first, *second))
     assert any(law_id.startswith("ALLOC") for law_id in (*first, *second))

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
-from kvcanon.conformance.check.walker import LONG, draw_case
+from kvcanon.conformance.cases.draw import LONG, draw_case
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.spec.types import WritePolicy

@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,13 +19,12 @@ from jsonschema import Draft202012Validator
 
 from command_line import read, usage_error
 from kvcanon.conformance.check import check as check_module
-from kvcanon.conformance.check.effort import EFFORTS
-from kvcanon.conformance.check.finding import Finding, Grounds
-from kvcanon.conformance.check.plan import CheckPlan, StageOutcome
-from kvcanon.conformance.check.result import Failure, StageResult
+from kvcanon.conformance.check.plan import EFFORTS, CheckStage
+from kvcanon.conformance.check.result import Failure, Finding, Grounds, StageResult
+from kvcanon.conformance.check.stage import StageOutcome, StageRun
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli.terminal import signs_of_life
 from kvcanon.conformance.report.json_report import SCHEMA
-from kvcanon.conformance.workers.workers import Workers
 from kvcanon.spec.law import LAWS
 from paths import DOCS, HELPERS
 from reported import SERVE
@@ -35,8 +35,8 @@ SHORT_CHECK = f"""
 import sys
 from attrs import evolve
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.workers.workers import Workers, Workers
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.cli.terminal import signs_of_life
+from kvcanon.conformance.check.plan import EFFORTS
 EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES}, ranks_cases=4)
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))
 """
@@ -50,7 +50,9 @@ KNOWN = '[[known]]\nlaw = "{}"\nreason = "on purpose"\nlink = "https://example.o
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases: these tests are about reports and exit codes."""
-    few = evolve(EFFORTS["quick"], walker_cases=CASES, machine_cases=2, ranks_cases=4)
+    # Even on a busy machine no stage may reach its time limit, and none says that it goes on.
+    monkeypatch.setattr("kvcanon.conformance.cli.check.signs_of_life", partial(signs_of_life, 1e6))
+    few = evolve(EFFORTS["quick"], walker_cases=CASES, machine_cases=2, ranks_cases=4, seconds=560)
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 
@@ -229,11 +231,10 @@ def vectors(monkeypatch: pytest.MonkeyPatch) -> list[Failure]:
     """Replace the vector stage by one with these failures."""
     shown: list[Failure] = []
 
-    def play(plan: CheckPlan, _by: Workers, _deadline: float) -> StageOutcome:
-        return StageOutcome(StageResult("vectors", 1, 5, 0.0), {}, tuple(shown))
+    def play(_run: StageRun) -> StageOutcome:
+        return StageOutcome(StageResult(CheckStage.VECTORS, 1, 5, 0.0), {}, tuple(shown))
 
-    monkeypatch.setitem(check_module.STAGES, "vectors", play)
-    monkeypatch.setitem(check_module.SHARES, "vectors", 1.0)
+    monkeypatch.setitem(check_module.STAGES, CheckStage.VECTORS, play)
     return shown
 
 
@@ -269,16 +270,16 @@ def test_a_known_difference_that_is_not_there_is_a_warning_or_exits_with_2(
         assert told in " ".join(out.split())
 
 
-@pytest.mark.parametrize("stage", ["vectors", "walker"])
+@pytest.mark.parametrize("stage", [CheckStage.VECTORS, CheckStage.WALKER])
 def test_a_stage_that_was_not_played_proves_nothing_fixed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    stage: str,
+    stage: CheckStage,
 ) -> None:
     """A check that did not play all stages to their end says nothing of known differences."""
 
-    def play(plan: CheckPlan, _by: Workers, _deadline: float) -> StageOutcome:
+    def play(_run: StageRun) -> StageOutcome:
         return StageOutcome(StageResult(stage, 0, 0, 0.0, cut_short="the time was over"), {}, ())
 
     monkeypatch.setitem(check_module.STAGES, stage, play)

@@ -13,11 +13,11 @@ from attrs import evolve
 import kvcanon.__main__ as kvcanon_main
 from command_line import KVCANON, read, usage_error
 from descendants import descendants, wait_until_ended
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import check as check_cli
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.cli.exit_codes import INTERRUPTED
+from kvcanon.conformance.cli.command_line import INTERRUPTED
 from kvcanon.conformance.cli.terminal import signs_of_life
 from paths import HELPERS, ROOT
 

@@ -8,8 +8,8 @@ import pytest
 
 import fake_mlx_lm
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.engines.mlx_lm.request_cache import PromptCache
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind

@@ -9,8 +9,8 @@ import pytest
 
 import fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.engines.vllm import prompts
 from kvcanon.conformance.engines.vllm.events import BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.factory import NAMES

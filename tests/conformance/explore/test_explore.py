@@ -44,7 +44,7 @@ from kvcanon.conformance.explore.offered_scopes import why_left_out
 from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.report.report import replayed
+from kvcanon.conformance.report.failure_replay import replayed
 from kvcanon.lab.variants.override import Overrides, Plant, overriding
 from kvcanon.reference import (
     ReferenceCache,

@@ -8,18 +8,18 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import RANKS, Action, Case, case_from_json, case_to_json
-from kvcanon.conformance.check.campaign import Search
-from kvcanon.conformance.check.finding import Finding, Grounds
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.blocks import NumberedCases
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import Failure, Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.lockstep import Lockstep
 from kvcanon.conformance.judge.ranks import RankCopies, make_ranks
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.script import script_of
-from kvcanon.conformance.vectors.vector import PLAIN, read_vectors
+from kvcanon.conformance.vectors.vector import read_vectors
 from kvcanon.lab.mutants.planted.ranks import ranks_settle_what_ended_here
 from kvcanon.lab.variants.override import overriding
 from kvcanon.optimized.cache import OptimizedCache
@@ -90,19 +90,19 @@ def test_case_keeps_its_ranks() -> None:
 
 
 def test_ranks_are_of_the_walkers_cases() -> None:
-    """The search of ranks draws the cases that it draws for one cache."""
-    search = Search(PLAIN, seed=5, ranks=RANKS)
+    """The cases of ranks are those that are drawn for one cache."""
+    cases = NumberedCases(Trial(REFERENCE, JudgeConfig(ranks=RANKS)), seed=5)
     for number in range(4):
         same = draw_case((5 << 40) + number, Offer())
-        assert search.case(number) == evolve(same, ranks=RANKS)
+        assert cases.case(number) == evolve(same, ranks=RANKS)
 
 
 @pytest.mark.parametrize(
     ("adapter", "config", "judges"),
     [
         (Adapter("alone", without_agree), THROUGH, JudgeConfig()),
-        (PLAIN, CacheConfig(device_slots=Counts(8)), JudgeConfig()),
-        (PLAIN, THROUGH, JudgeConfig(black_box=True)),
+        (REFERENCE, CacheConfig(device_slots=Counts(8)), JudgeConfig()),
+        (REFERENCE, THROUGH, JudgeConfig(black_box=True)),
     ],
     ids=["no agree", "no host tier", "from outside"],
 )
@@ -133,7 +133,7 @@ def test_factory_that_offers_ranks_needs_their_methods() -> None:
 
 def test_copies_end_on_each_rank_at_another_time() -> None:
     """One that is acknowledged ends on all ranks, one that fails fails on one of them."""
-    subject = make_ranks(PLAIN, THROUGH, RANKS)
+    subject = make_ranks(REFERENCE, THROUGH, RANKS)
     copies = subject.copies
     assert isinstance(copies, RankCopies)
     for tokens in ([1], [2], [3], [4]):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import (
     Adapter,

@@ -12,21 +12,15 @@ import pytest
 from attrs import astuple
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.finding import Grounds, Tally
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.check.result import Grounds, Tally
+from kvcanon.conformance.errors import ChildSilent, UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.protocol.pipe import (
-    ChildDied,
-    ChildFailed,
-    ChildSilent,
-    ChildUnclear,
-    pipe_adapter,
-)
+from kvcanon.conformance.protocol.pipe import ChildDied, ChildFailed, ChildUnclear, pipe_adapter
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

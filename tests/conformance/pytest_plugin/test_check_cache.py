@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.conformance.pytest_plugin.checks import check_cache
 from kvcanon.lab.variants.override import Overrides, overriding
 from kvcanon.reference import ReferenceCache, host_insert
@@ -69,7 +69,7 @@ def test_check_cache_compares(monkeypatch: pytest.MonkeyPatch) -> None:
         check_cache(Adapter("it", wordy), against=reference)
     with pytest.raises(UsageError, match="two caches are named 'reference'"):
         check_cache(reference, against=reference)
-    assert load_adapter("reference").make is ReferenceCache
+    assert load_adapter("reference") is REFERENCE
 
 
 def test_check_cache_requires_the_essentials() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from kvcanon.conformance.check.effort import EFFORTS
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.cli import main
 from paths import ROOT
 from small_effort import SMALL

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import Failure
-from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.result import Failure, Grounds
+from kvcanon.conformance.check.trial import Trial, adapter_as
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_failure

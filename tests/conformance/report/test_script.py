@@ -10,10 +10,9 @@ import pytest
 
 from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.campaign import adapter_as
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import Failure, Grounds
 from kvcanon.conformance.check.time_limit import LIMIT
+from kvcanon.conformance.check.trial import adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure

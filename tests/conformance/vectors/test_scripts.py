@@ -10,21 +10,22 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.conformance.protocol.calls import CALLS
-from kvcanon.conformance.vectors.script import (
+from kvcanon.conformance.vectors.vector import (
+    FOLDER,
     Script,
     ScriptCall,
-    fits,
-    play_script,
+    Vector,
+    VectorLevel,
+    read_vectors,
     script_from_json,
-    with_numbers,
 )
-from kvcanon.conformance.vectors.vector import FOLDER, PLAIN, Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.kill_matrix import mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of
 from kvcanon.lab.variants.registry import VARIATIONS
+from kvcanon.lab.variants.script_runner import fits, play_script, with_numbers
 from kvcanon.lab.variants.variant import VARIANT
 from kvcanon.spec.config import CANON
 from paths import ROOT
@@ -124,7 +125,7 @@ def test_a_mark_says_what_is_declared() -> None:
     assert "profile.heals_in_place=false" in marks
     assert "profile.load_back_usable=enqueued" in marks
     assert "profile.limits=no_quota" in marks
-    assert freedoms_of(PLAIN) == ["reference"]
+    assert freedoms_of(REFERENCE) == ["reference"]
 
 
 def is_seen(each: Vector) -> bool:
@@ -206,7 +207,7 @@ def test_a_difference_is_where_it_is() -> None:
     """The first call that a cache answers differently is found, with its answer."""
     script = Script({}, (ScriptCall({"op": "take_events"}, {"ok": []}),))
     config = VECTORS[0].case.config
-    difference = play_script(script, Adapter("plain", PLAIN.make), config)
+    difference = play_script(script, Adapter("plain", REFERENCE.make), config)
     assert difference is not None
     assert (difference.index, difference.got) == (0, {"ok": [{"kind": "AllBlocksCleared"}]})
 

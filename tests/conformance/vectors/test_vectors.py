@@ -8,21 +8,20 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from few_cases import plan_of
 from kvcanon.conformance.check import vector_stage
-from kvcanon.conformance.check.campaign import SearchSpec
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.finding import Grounds
-from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.check.result import Grounds, Standing
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.check.vector_stage import play_vector
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import vector
 from kvcanon.conformance.vectors.vector import (
     FOLDER,
-    PLAIN,
     Vector,
     VectorLevel,
     read_vectors,
@@ -52,7 +51,7 @@ def test_a_file_has_one_form(each: Vector) -> None:
 
 
 @each_vector
-@pytest.mark.parametrize("adapter", [PLAIN, VARIANT], ids=["reference", "variant"])
+@pytest.mark.parametrize("adapter", [REFERENCE, VARIANT], ids=["reference", "variant"])
 def test_sound_caches_pass(adapter: Adapter, each: Vector) -> None:
     """A lawful cache has no finding in any vector, judged by states or in black-box mode."""
     # Ranks are judged by their states alone.
@@ -70,7 +69,7 @@ def test_every_file_is_read() -> None:
 
 def test_every_file_is_played_or_counted() -> None:
     """The stage plays every vector."""
-    result = check(["reference"], only=["vectors"], jobs=1)
+    result = check(plan_of("reference", only=["vectors"]))
     (played,) = result.stages
     assert (played.name, played.cases, played.unoffered) == ("vectors", len(IDS), 0)
     assert not played.cut_short
@@ -81,7 +80,9 @@ def test_what_a_cache_does_not_offer_is_counted() -> None:
     """A cache without a window is not judged by vectors with one; they are counted."""
     offer = Offer(windows_tokens=(None,))
     windowed = [each for each in VECTORS if each.case.config.window_tokens is not None]
-    held = [play_vector(each, Trial(Adapter("windowless", PLAIN.make, offer))) for each in VECTORS]
+    held = [
+        play_vector(each, Trial(Adapter("windowless", REFERENCE.make, offer))) for each in VECTORS
+    ]
     assert sum(each.tally.unoffered for each in held) == len(windowed) > 0
     assert sum(each.tally.cases for each in held) == len(VECTORS) - len(windowed) > 0
 
@@ -90,46 +91,47 @@ def test_a_lost_vector_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that plays fewer vectors than there are files fails."""
     monkeypatch.setattr(vector_stage, "read_vectors", lambda: VECTORS[:-1])
     with pytest.raises(UsageError, match=f"{len(IDS) - 1} of {len(IDS)} vectors were read"):
-        check(["reference"], only=["vectors"], jobs=1, apart=False)
+        check(plan_of("reference", only=["vectors"]), apart=False)
 
 
 def test_time_that_is_over_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check without time for its vectors reports this."""
     monkeypatch.setattr(vector_stage, "monotonic", lambda: 1e12)
-    held = vector_stage.play_vectors(SearchSpec("reference"), range(len(IDS)), 0)
+    held = vector_stage.play_vectors(plan_of("x").of("reference"), range(len(IDS)), 0)
     assert held.why_not_all
     assert not held.tally.cases
 
 
 def test_a_faulty_cache_fails_by_name_of_the_vector() -> None:
     """A failure names the vector that shows it."""
-    result = check(["faulty:Leaky"], only=["vectors"], jobs=1)
+    result = check(plan_of("faulty:Leaky", only=["vectors"]))
     assert result.failures
     assert all(each.origin.removeprefix("vector ") in IDS for each in result.failures)
 
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
     """One process and two give the same report."""
-    one, two = (check(["faulty:Leaky"], only=["vectors"], jobs=jobs) for jobs in (1, 2))
+    one, two = (check(plan_of("faulty:Leaky", only=["vectors"], jobs=jobs)) for jobs in (1, 2))
     assert one.caches == two.caches
 
 
 def test_black_box_vectors_are_also_judged_from_outside() -> None:
     """A black-box vector is played twice on a cache with snapshots."""
     some = next(each for each in VECTORS if each.level is VectorLevel.BLACK_BOX)
-    inside = play_vector(evolve(some, level=VectorLevel.SNAPSHOT), Trial(PLAIN)).tally
-    both = play_vector(some, Trial(PLAIN)).tally
+    inside = play_vector(evolve(some, level=VectorLevel.SNAPSHOT), Trial(REFERENCE)).tally
+    both = play_vector(some, Trial(REFERENCE)).tally
     assert both.cases == inside.cases == 1
     assert both.steps == 2 * inside.steps
 
 
 def test_a_known_law_is_shown_and_hides_no_other() -> None:
     """A known law is counted, is no failure, and does not hide other broken laws."""
-    (cache,) = check(["reported:duplicates_leak"], only=["vectors"], jobs=1).caches
+    (cache,) = check(plan_of("reported:duplicates_leak", only=["vectors"])).caches
     broken = {law_id for first in cache.failures for each in first.every for law_id in each.laws}
     known = cache.failures[0].finding.name
     assert len(broken) > 1
-    (again,) = check(["reported:duplicates_leak"], only=["vectors"], jobs=1, known=[known]).caches
+    excused = plan_of("reported:duplicates_leak", only=["vectors"], known=[known])
+    (again,) = check(excused).caches
     assert again.standings[known] is Standing.KNOWN
     assert again.tally.known[known] > 0
     every = {law_id for first in again.failures for each in first.every for law_id in each.laws}
@@ -195,7 +197,7 @@ def test_the_list_names_witnesses(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_silent_cache_gets_no_more_vectors() -> None:
     """A cache that does not answer gets no further vectors, and these are reported."""
-    result = check(["faulty:Silent"], only=["vectors"], jobs=1)
+    result = check(plan_of("faulty:Silent", only=["vectors"]))
     (played,) = result.stages
     assert "faulty:Silent: it gave no answer after" in played.cut_short
     assert 0 < played.cases < len(IDS)
@@ -204,7 +206,7 @@ def test_a_silent_cache_gets_no_more_vectors() -> None:
 
 def test_a_vector_that_ends_the_process_is_a_failure() -> None:
     """A cache that ends its process fails in the vector that ended it."""
-    (cache,) = check(["faulty:Dying"], only=["vectors"], jobs=2).caches
+    (cache,) = check(plan_of("faulty:Dying", only=["vectors"], jobs=2)).caches
     crash = next(each for each in cache.failures if each.finding.grounds is Grounds.CRASH)
     assert crash.finding.name.startswith(("SIG", "exit code"))
     assert crash.origin.removeprefix("vector ") in IDS

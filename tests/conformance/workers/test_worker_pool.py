@@ -10,12 +10,10 @@ import pytest
 
 import worker_jobs
 from descendants import wait_until_ended
-from kvcanon.conformance.check.making import NotMade
+from kvcanon.conformance.check.time_limit import NotMade
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers import pool as pool_module
 from kvcanon.conformance.workers.ending import SILENT, ProcessDied
-from kvcanon.conformance.workers.pool import WorkerPool
-from kvcanon.conformance.workers.workers import workers
+from kvcanon.conformance.workers.workers import WorkerPool, workers
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +122,8 @@ def test_a_copy_of_a_worker_gives_no_answer(pool: WorkerPool) -> None:
 
 def test_a_worker_that_cannot_start_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that ends before it is ready is not started again and again."""
-    monkeypatch.setattr(pool_module, "BOOT", "raise SystemExit('no such module')")
+    boot = "raise SystemExit('no such module')"
+    monkeypatch.setattr("kvcanon.conformance.workers.workers.BOOT", boot)
     with workers(1, apart=True) as by, pytest.raises(UsageError, match="no such module"):
         by.executor.submit(os.getpid).result()
 

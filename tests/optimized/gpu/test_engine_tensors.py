@@ -15,8 +15,8 @@ from fast.caches import hybrid
 from gpu.fake import InterpretedKernel
 from gpu.layouts import BUILDERS, Owned, Shape, sglang_mha, sglang_mla, vllm_kv_first
 from gpu.scene import BACKUP, LOAD_BACK, WAYS, Device, carry_out, slots
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.optimized import OptimizedCache, device_planes
 from kvcanon.optimized.copy_plan import Limits

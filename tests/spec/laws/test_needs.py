@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.law import LAWS, Need

@@ -14,7 +14,7 @@ from corrupting import corrupted
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.judge.by_states.guard import guard_states
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter

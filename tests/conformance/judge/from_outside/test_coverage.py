@@ -9,8 +9,8 @@ from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
 from kvcanon.conformance.judge.from_outside.coverage import (
     SHOWN_BY_REQUESTS,
     can_come_up,

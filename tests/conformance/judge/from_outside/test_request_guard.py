@@ -10,10 +10,10 @@ from hash_blocks import DUPLICATING
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Stamps
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.cases.request_client import RequestClient
-from kvcanon.conformance.check.finding import Finding, Grounds, Tally
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_request_subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId

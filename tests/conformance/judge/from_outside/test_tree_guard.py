@@ -6,10 +6,10 @@ import pytest
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
-from kvcanon.conformance.check.finding import Finding, Grounds
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.walker import draw_case
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter

@@ -7,9 +7,10 @@ import re
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.check.check import STAGES, check
-from kvcanon.conformance.check.effort import EFFORTS
+from few_cases import FEW, plan_of
+from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.essentials import ESSENTIAL_LAWS, OPERATIONS
+from kvcanon.conformance.check.plan import EFFORTS, CheckStage
 from kvcanon.conformance.check.result import CacheResult, Standing
 from kvcanon.conformance.cli import main
 from kvcanon.spec.law import LAWS
@@ -17,17 +18,13 @@ from kvcanon.spec.law import LAWS
 DRAWN = ("walker", "machine")
 
 
-@pytest.fixture(autouse=True)
-def _small_efforts(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = evolve(
-        EFFORTS["quick"], walker_cases=48, machine_cases=5, run=5, ranks_cases=16, seconds=560
-    )
-    monkeypatch.setitem(EFFORTS, "quick", quick)
+SMALL = evolve(FEW, machine_cases=5, run=5)
 
 
 def checked(name: str, *only: str, black_box: bool = True) -> CacheResult:
     """The result of a check with few cases."""
-    return check([name], only=only or DRAWN, black_box=black_box, jobs=1).caches[0]
+    plan = plan_of(name, only=only or DRAWN, black_box=black_box, effort=SMALL)
+    return check(plan).caches[0]
 
 
 def test_every_kind_of_cache_has_its_essentials() -> None:
@@ -38,7 +35,7 @@ def test_every_kind_of_cache_has_its_essentials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "begins"),
     [
         ("lazy:RefusesInserts", "insert was refused each of "),
         ("lazy:RefusesMatches", "match was refused each of "),
@@ -49,11 +46,11 @@ def test_every_kind_of_cache_has_its_essentials() -> None:
         ("lazy:ADMITS_NOBODY", "admit was refused each of "),
     ],
 )
-def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, told: str) -> None:
+def test_a_cache_that_refuses_everything_of_a_kind_has_not_passed(name: str, begins: str) -> None:
     """A cache that always refuses an essential operation does not hold."""
     cache = checked(name)
     assert not cache.failures
-    assert cache.missing[0].startswith(told)
+    assert cache.missing[0].startswith(begins)
     assert cache.missing[0].endswith(" times")
 
 
@@ -81,12 +78,12 @@ def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
 
 def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:
     """A cache that refuses most drawn configurations does not hold."""
-    result = check(["lazy:hardly_any"], only=DRAWN, black_box=True, jobs=1)
-    told = [
+    result = check(plan_of("lazy:hardly_any", only=DRAWN, black_box=True, effort=SMALL))
+    found = [
         re.fullmatch(r"\d+ of \d+ drawn cases were not offered", each)
         for each in result.caches[0].missing
     ]
-    assert sum(each is not None for each in told) == 1
+    assert sum(each is not None for each in found) == 1
     assert all(stage.unoffered for stage in result.stages)
     assert not checked("lazy:FULL_ALONE").missing
 
@@ -121,17 +118,11 @@ def test_an_essential_law_that_is_chosen_must_be_exercised() -> None:
     assert cache.missing == ("MATCH-6 was never exercised, which takes an insert",)
 
 
-def test_a_known_law_is_held_where_nothing_breaks_it() -> None:
-    """A law that is given as known to be broken is checked, and held if nothing breaks it."""
-    cache = check(["reference"], only=["walker"], known=["MATCH-1"], jobs=1).caches[0]
-    assert cache.standings["MATCH-1"] is Standing.HELD
-    assert not cache.missing
-
-
 def test_the_command_says_in_the_second_and_the_last_line_why(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command exits with 1, and says why in the second and the last line."""
+    monkeypatch.setitem(EFFORTS, "quick", SMALL)
     options = ("--only", ",".join(DRAWN), "--black-box", "--jobs", "1")
     assert main(["check", "lazy:RefusesInserts", *options]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -141,10 +132,14 @@ def test_the_command_says_in_the_second_and_the_last_line_why(
 
 def test_laws_are_counted_by_stage() -> None:
     """Exercised laws are counted for each stage."""
-    cache = checked("reference", *STAGES, black_box=False)
-    assert cache.tallies.keys() == STAGES.keys()
+    cache = checked("reference", *CheckStage, black_box=False)
+    assert cache.tallies.keys() == set(CheckStage)
     # On ranks only the law of ranks is checked.
-    by_stage = [tally.laws["MATCH-1"] for stage, tally in cache.tallies.items() if stage != "ranks"]
+    by_stage = [
+        tally.laws["MATCH-1"]
+        for stage, tally in cache.tallies.items()
+        if stage is not CheckStage.RANKS
+    ]
     assert all(by_stage)
-    assert set(cache.tallies["ranks"].laws) == {"ASYNC-11"}
+    assert set(cache.tallies[CheckStage.RANKS].laws) == {"ASYNC-11"}
     assert cache.tally.laws["MATCH-1"] == sum(by_stage)

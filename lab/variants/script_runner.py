@@ -1,4 +1,4 @@
-"""A script: the calls of a case in order, each with its answer, in the JSON of the pipe.
+"""Runs the script of a vector on a cache, as those do who have no kvcanon: call by call, in JSON.
 
 Slots, receipts and transfers are numbers that a cache chooses. So a script has names for them:
 `$full_1` is bound to a number by the answer in which the name appears first, and stands for that
@@ -9,43 +9,20 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from attrs import evolve, field, frozen
+from attrs import frozen
 
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.pipe_server import serve
 from kvcanon.conformance.protocol.wire import to_json
+from kvcanon.conformance.vectors.vector import Json, Script
 from kvcanon.spec.config import CacheConfig
 
 NAME = "$"
 """The first character of a name; no other string of a script begins with it."""
-MARK = "may_differ"
 _EMPTY: tuple[object, ...] = (None, 0, [])
 """The value of a field that an answer leaves out."""
-
-Json = dict[str, object]
-
-
-@frozen
-class ScriptCall:
-    """One call, and the plain cache's answer."""
-
-    call: Json
-    """A line of the pipe, with names for numbers: `op`, and the arguments by name."""
-    answer: Json
-    """`{"ok": ...}` without the fields that have their default, or `{"refused": ...}`."""
-    may_differ: tuple[str, ...] = ()
-    """The freedoms with which a lawful cache answers differently."""
-
-
-@frozen
-class Script:
-    """All calls of a case."""
-
-    keys: Mapping[str, object] = field(factory=dict)
-    """Every key in the calls, by its name."""
-    calls: tuple[ScriptCall, ...] = ()
 
 
 @frozen
@@ -54,19 +31,6 @@ class ScriptDifference:
 
     index: int
     got: Json
-
-
-def script_from_json(keys: object, calls: object) -> Script:
-    """Decode the script of a file. Raises: ValueError."""
-    if not isinstance(keys, dict) or not isinstance(calls, list):
-        raise ValueError("its keys must be an object, and its calls a list")  # noqa: TRY004
-    return Script(keys, tuple(_call_from_json(each) for each in calls))
-
-
-def call_to_json(call: ScriptCall) -> Json:
-    """Encode a call as it stands in a file."""
-    marks = {MARK: list(call.may_differ)} if call.may_differ else {}
-    return {**call.call, "answer": call.answer, **marks}
 
 
 def play_script(script: Script, adapter: Adapter, config: CacheConfig) -> ScriptDifference | None:
@@ -85,15 +49,6 @@ def play_script(script: Script, adapter: Adapter, config: CacheConfig) -> Script
 
     serve(adapter, lines(), answers)
     return found[0] if found else None
-
-
-def marked(script: Script, marks: Mapping[int, Sequence[str]]) -> Script:
-    """Return the same script, with some calls marked."""
-    calls = tuple(
-        evolve(each, may_differ=tuple(marks.get(index, ())))
-        for index, each in enumerate(script.calls)
-    )
-    return evolve(script, calls=calls)
 
 
 def with_numbers(value: object, names: Mapping[str, object]) -> object:
@@ -129,10 +84,3 @@ def _fits(expected: object, got: object, names: dict[str, object]) -> bool:
             _fits(one, other, names) for one, other in zip(expected, got, strict=True)
         )
     return expected == got or (expected in _EMPTY and got in _EMPTY)
-
-
-def _call_from_json(value: object) -> ScriptCall:
-    if not isinstance(value, dict) or not {"op", "answer"} <= value.keys():
-        raise ValueError(f"{value!r} is no call: it must be an object with op and answer")
-    call = {name: each for name, each in value.items() if name not in ("answer", MARK)}
-    return ScriptCall(call, value["answer"], tuple(value.get(MARK, ())))

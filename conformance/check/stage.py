@@ -1,0 +1,101 @@
+"""A stage of a check: what it gets, the time of each cache in it, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from time import monotonic
+
+from attrs import frozen
+
+from kvcanon.conformance.check.plan import CheckPlan, CheckStage
+from kvcanon.conformance.check.result import Failure, StageResult, Tally
+from kvcanon.conformance.check.triage import distinct
+from kvcanon.conformance.workers.workers import Workers
+
+OUT_OF_TIME = "the time was over"
+ENOUGH = "enough was found"
+"""Why a stage ends early."""
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with the name of a stage, its played cases, and their number if it is known."""
+
+
+def no_progress(_stage: str, _done: int, _of: int | None) -> None:
+    """Show no progress."""
+
+
+@frozen
+class StageOutcome:
+    """The result of a stage."""
+
+    stage: StageResult
+    tallies: Mapping[str, Tally]
+    """The counts of each cache."""
+    failures: tuple[Failure, ...]
+
+
+class StageRun:
+    """One stage while it runs: divides its time among the caches, and collects their results."""
+
+    def __init__(
+        self,
+        stage: CheckStage,
+        plan: CheckPlan,
+        by: Workers,
+        deadline: float,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.plan, self.by, self.deadline = plan, by, deadline
+        """`deadline` is the moment of `monotonic` at which the stage must end."""
+        self.ends = deadline
+        """The moment at which the current cache must end."""
+        self._stage, self._progress = stage, progress
+        self._began = monotonic()
+        self._tallies: dict[str, Tally] = {}
+        self._failures: list[Failure] = []
+        self._cut_short: dict[str, str] = {}
+
+    def caches(self) -> Iterator[str]:
+        """The caches in turn; the share of a cache in the time begins when it is taken."""
+        names = self.plan.caches
+        for at, name in enumerate(names):
+            left = self.deadline - monotonic()
+            self.ends = monotonic() + left / (len(names) - at)
+            yield name
+
+    def show(self, cache: str, done: int, of: int | None) -> None:
+        """Show how many cases of a cache are played."""
+        self._progress(f"{self._stage}, {cache}", done, of)
+
+    def add(self, cache: str, tally: Tally, failures: tuple[Failure, ...], why: str) -> None:
+        """Add the results of a cache; `why` says why it was cut short, if it was."""
+        self._tallies[cache] = tally
+        self._failures += failures
+        if why:
+            self._cut_short[cache] = why
+
+    def outcome(self, *, endless: bool, units: str = "cases") -> StageOutcome:
+        """The outcome of the stage; an endless stage is not cut short by its time."""
+        shard = self.plan.shard
+        whys = [f"only shard {shard} was played"] if shard.of > 1 else []
+        whys += [
+            f"{cache}: {why} after {self._tallies[cache].cases:,} {units}"
+            for cache, why in self._cut_short.items()
+            if not (endless and why == OUT_OF_TIME)
+        ]
+        tallies = self._tallies.values()
+        stage = StageResult(
+            self._stage,
+            cases=sum(tally.cases for tally in tallies),
+            steps=sum(tally.steps for tally in tallies),
+            seconds=monotonic() - self._began,
+            cut_short="; ".join(whys),
+            unoffered=sum(tally.unoffered for tally in tallies),
+        )
+        return StageOutcome(stage, self._tallies, distinct(self._failures))
+
+    def parts(self, cases: int | None, each: int) -> Iterator[int]:
+        """The numbers of the parts that its shard has of some cases; endless for None."""
+        numbers = count() if cases is None else iter(range(-(-cases // each)))
+        return self.plan.shard.parts(numbers)
