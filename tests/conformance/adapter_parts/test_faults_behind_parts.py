@@ -31,77 +31,49 @@ Found: TypeAlias = tuple[list[int], Any]
 """What a match of their cache returns: the indices and the node."""
 CASES = 60
 
-RADIX = {
-    "evicts another leaf's slots": (
-        "free(leaf.indices)",
-        "free(next(self._nodes()).indices)",
-        "MATCH-1",
-    ),
-    "frees nothing": ("free(leaf.indices)", "free([])", "EVICT-1"),
-    "frees twice": ("free(leaf.indices)", "free(leaf.indices * 2)", "ALLOC-3"),
-    "evicts what is locked": (
-        "not node.children and not node.lock_ref",
-        "not node.children",
-        "LOCK-4",
-    ),
-    "does not count locks": ("each.lock_ref += 1", "each.lock_ref += 0", "LOCK-4"),
-    "never unlocks": ("each.lock_ref -= 1", "each.lock_ref -= 0", "EVICT-1"),
-    "cuts without the lock": (
-        "upper.lock_ref, upper.last_used = node.lock_ref, node.last_used",
-        "upper.lock_ref, upper.last_used = 0, node.last_used",
-        "EVICT-1",
-    ),
-    "makes nothing recent": ("child.last_used = now", "pass", "REC-3"),
-    "leaks duplicates": ("return present\n", "return 0\n", "MATCH-6"),
-    "keeps a duplicate's slot": (
-        "indices[present:], node)",
-        "indices[: len(tokens) - present], node)",
-        "MATCH-3",
-    ),
-    "counts a token too many": ("return present\n", "return present + 1\n", "NotWholePages"),
-    "ignores the namespace": (
-        "self.roots.setdefault(extra_key,",
-        "self.roots.setdefault(None,",
-        "MATCH-1",
-    ),
-    "forgets what it inserts": (
-        "node.children[self._first_page(leaf.tokens)] = leaf",
-        "pass",
-        "MATCH-1",
-    ),
-    "finds half pages": ("len(other)), self.page_size)", "len(other)))", "NotWholePages"),
-}
-"""Faults of the radix cache: what it does, the text that is replaced and by which, the law."""
 
+def faults(rows: str) -> dict[str, tuple[str, str, str]]:
+    """A table of faults: what a cache does, the law, the text that is replaced, and by which."""
+    found = {}
+    for row in rows.strip().splitlines():
+        name, law_id, good, bad = (each.strip() for each in row.split("|"))
+        found[name] = good.replace("\\n", "\n"), bad.replace("\\n", "\n"), law_id
+    return found
+
+
+RADIX = faults(r"""
+evicts another leaf's slots | MATCH-1 | free(leaf.indices) | free(next(self._nodes()).indices)
+frees nothing | EVICT-1 | free(leaf.indices) | free([])
+frees twice | ALLOC-3 | free(leaf.indices) | free(leaf.indices * 2)
+evicts what is locked | LOCK-4 | not node.children and not node.lock_ref | not node.children
+does not count locks | LOCK-4 | each.lock_ref += 1 | each.lock_ref += 0
+never unlocks | EVICT-1 | each.lock_ref -= 1 | each.lock_ref -= 0
+cuts without the lock | EVICT-1 | = node.lock_ref, node.last_used | = 0, node.last_used
+makes nothing recent | REC-3 | child.last_used = now | pass
+leaks duplicates | MATCH-6 | return present\n | return 0\n
+keeps a duplicate's slot | MATCH-3 | [present:], node) | [: len(tokens) - present], node)
+counts a token too many | NotWholePages | return present\n | return present + 1\n
+ignores the namespace | MATCH-1 | self.roots.setdefault(extra_key, | self.roots.setdefault(None,
+forgets what it inserts | MATCH-1 | node.children[self._first_page(leaf.tokens)] = leaf | pass
+finds half pages | NotWholePages | len(other)), self.page_size) | len(other)))
+""")
+BLOCKS = faults(r"""
+shares without counting | ALLOC-1 | self.ref_counts[block] += 1 | self.ref_counts[block] = 1
+hashes without the prefix | MATCH-1 | text = f"{parent}{ | text = f"{
+finds what it overwrote | EVENT-4 | self._forget(block) | pass
+never frees | REFUSE-1 | if not self.ref_counts[block]: | if self.ref_counts[block] < 0:
+frees what others use | ALLOC-1 | if not self.ref_counts[block]: | if True:
+ignores the salt | MATCH-1 | repr(seq.salt) | ''
+emits no remove | EVENT-4 | self.events.append(BlockEvent(False, block_hash)) | pass
+emits no parent | EVENT-6 | hashes[at], parent, | hashes[at], None,
+shares nothing | MATCH-6 | found.append(self.blocks_of[block_hash][0]) | break
+""")
 LEAK = """\
             self.free_blocks.pop(next(iter(self.free_blocks), None), None)
             return False
         for block in shared:"""
-BLOCKS = {
-    "shares without counting": (
-        "self.ref_counts[block] += 1",
-        "self.ref_counts[block] = 1",
-        "ALLOC-1",
-    ),
-    "hashes without the prefix": ('text = f"{parent}{', 'text = f"{', "MATCH-1"),
-    "finds what it overwrote": ("self._forget(block)", "pass", "EVENT-4"),
-    "never frees": ("if not self.ref_counts[block]:", "if self.ref_counts[block] < 0:", "REFUSE-1"),
-    "frees what others use": ("if not self.ref_counts[block]:", "if True:", "ALLOC-1"),
-    "ignores the salt": ("repr(seq.salt)", "''", "MATCH-1"),
-    "emits no remove": ("self.events.append(BlockEvent(False, block_hash))", "pass", "EVENT-4"),
-    "emits no parent": (
-        "BlockEvent(True, hashes[at], parent,",
-        "BlockEvent(True, hashes[at], None,",
-        "EVENT-6",
-    ),
-    "takes blocks that it refuses": (
-        "            return False\n        for block in shared:",
-        LEAK,
-        "REFUSE-1",
-    ),
-    "shares nothing": ("found.append(self.blocks_of[block_hash][0])", "break", "MATCH-6"),
-}
-"""Faults of the block manager."""
+REFUSED = "            return False\n        for block in shared:"
+BLOCKS["takes blocks that it refuses"] = (REFUSED, LEAK, "REFUSE-1")
 
 ALL = [("their_radix", name) for name in RADIX] + [("their_blocks", name) for name in BLOCKS]
 
@@ -252,5 +224,5 @@ def test_check_finds_a_fault_behind_parts(
     good, bad, law_id = RADIX["frees nothing"]
     command = ("check", "their_radix_adapter:ADAPTER", "--only", "walker", "--jobs", "1")
     with planted(tmp_path, "their_radix", good, bad):
-        told = read(capsys, *command, code=1)
-    assert told.splitlines()[-1] == f"BROKEN: {law_id}"
+        printed = read(capsys, *command, code=1)
+    assert printed.splitlines()[-1] == f"BROKEN: {law_id}"

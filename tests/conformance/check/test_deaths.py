@@ -177,6 +177,15 @@ def test_the_other_cache_may_die() -> None:
     assert (failure.finding.cache, failure.finding.name) == ("deadly:match_abort", "SIGABRT")
 
 
+def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script that was run where the cache can be imported."""
+    file = folder / "script.py"
+    file.write_text(script)
+    return subprocess.run(
+        [sys.executable, file], cwd=HELPERS, capture_output=True, text=True, check=False
+    )
+
+
 def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> None:
     """The calls up to the deadly one are shown; the script ends its process in the same way."""
     result = check(planned("deadly:match_read_at_zero", "walker"))
@@ -187,12 +196,7 @@ def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> N
     assert failure.lines[-1].code.startswith("cache.match(")
     assert failure.lines[-1].number == failure.failure.finding.operation
     assert len(failure.lines) > 1
-    script = tmp_path / "script.py"
-    script.write_text(failure.script)
-    done = subprocess.run(
-        [sys.executable, script], cwd=HELPERS, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -11
+    assert ran(failure.script, tmp_path).returncode == -11
     assert "its process ends at the last call" in failure.script
 
 
@@ -200,11 +204,7 @@ def test_a_script_never_ends_as_if_all_were_well(tmp_path: Path) -> None:
     """The script of a cache that calls sys.exit(0) fails."""
     result = check(planned("deadly:match_leave", "walker"))
     (failure,) = report_of(result, apart=True).caches[0].failures
-    script = tmp_path / "script.py"
-    script.write_text(failure.script)
-    done = subprocess.run(
-        [sys.executable, script], cwd=HELPERS, capture_output=True, text=True, check=False
-    )
+    done = ran(failure.script, tmp_path)
     assert done.returncode == 1
     assert "the cache called sys.exit(0)" in done.stderr
 

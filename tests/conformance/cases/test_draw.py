@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+import pytest
+
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
 from kvcanon.conformance.cases.draw import LONG, draw_case
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.spec.types import WritePolicy
 
@@ -62,3 +67,22 @@ def test_a_given_configuration_is_taken() -> None:
     """A given configuration is used."""
     assert draw_case(3, Offer(), usual_config()).config == usual_config()
     assert draw_case(3, Offer(), usual_config()).actions == CASES[3].actions
+
+
+# Cases on the reference.
+
+
+@pytest.mark.parametrize("black_box", [False, True], ids=["by states", "from outside"])
+@pytest.mark.parametrize("hundred", range(4))
+def test_drawn_cases_keep_every_law(hundred: int, black_box: bool) -> None:
+    """Drawn cases break no law on the reference; each ends with a drain."""
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        found, _ = play(CASES[seed], [REFERENCE], JudgeConfig(black_box))
+        assert not found, f"seed {seed}: {found[0].words}"
+
+
+def test_cache_agrees_with_itself() -> None:
+    """Two reference caches agree in drawn cases."""
+    for seed in range(60):
+        found, _ = play(CASES[seed], [REFERENCE], against=REFERENCE)
+        assert not found, f"seed {seed}: {found[0].words}"
