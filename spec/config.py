@@ -345,17 +345,17 @@ class CacheConfig:
         """Whole pages that cover the window; 0 without a window."""
         return pages_covering(self.window_tokens or 0, self.page_size)
 
-    @property
+    @cached_property
     def host_tier(self) -> bool:
         """Whether the cache has a host tier."""
         return self.write_policy is not WritePolicy.NONE
 
-    @property
+    @cached_property
     def backed_parents(self) -> bool:
         """Whether a node on the host needs its parent on the host too; not under write_back."""
         return self.host_tier and self.write_policy is not WritePolicy.WRITE_BACK
 
-    @property
+    @cached_property
     def backup_hits(self) -> int | None:
         """Hits after which a node is copied to the host; None if hits do not decide."""
         thresholds = {WritePolicy.WRITE_THROUGH: 1, WritePolicy.WRITE_THROUGH_SELECTIVE: 2}

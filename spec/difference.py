@@ -7,11 +7,13 @@ is right there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from operator import attrgetter
+from typing import TypeAlias
 
-from attrs import fields, frozen
+from attrs import fields
 
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot
@@ -19,38 +21,18 @@ from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot
 _FIELDS = tuple(each.name for each in fields(Snapshot) if each.name != "nodes")
 
 
-@frozen(eq=False)
 class Difference:
     """Two states of one cache, and the nodes, fields and slots that differ."""
 
-    before: Snapshot
-    after: Snapshot
-
-    @cached_property
-    def touched(self) -> AbstractSet[NodeId]:
+    def __init__(self, before: Snapshot, after: Snapshot) -> None:
+        self.before = before
+        self.after = after
+        self.touched: AbstractSet[NodeId] = _touched(before, after)
         """The nodes that are in one state only, or differ."""
-        here, there = self.before.nodes, self.after.nodes
-        if here is there:
-            return frozenset()
-        touched = {
-            node_id
-            for node_id, node in here.items()
-            if (other := there.get(node_id)) is not node and other != node
-        }
-        touched.update(there.keys() - here.keys())
-        return touched
-
-    @property
-    def is_none(self) -> bool:
-        """Whether the states are equal."""
-        return self.before is self.after or not (self.touched or self.fields)
-
-    @cached_property
-    def fields(self) -> AbstractSet[str]:
+        self.fields: AbstractSet[str] = _fields(before, after)
         """The names of the fields of the states, other than `nodes`, that differ."""
-        if self.before is self.after:
-            return frozenset()
-        return {name for name in _FIELDS if getattr(self.before, name) != getattr(self.after, name)}
+        self.is_none = not (self.touched or self.fields)
+        """Whether the states are equal."""
 
     def unchanged(self, *fields: str) -> bool:
         """Whether no node was rebuilt, and these fields are equal in both states."""
@@ -89,7 +71,12 @@ class Difference:
         return {
             node_id
             for node_id in self.touched
-            if _build(here.get(node_id)) != _build(there.get(node_id))
+            if (was := here.get(node_id)) is None
+            or (now := there.get(node_id)) is None
+            or was.data != now.data
+            or was.child_ids != now.child_ids
+            or was.pages != now.pages
+            or (was.parent_id, was.namespace) != (now.parent_id, now.namespace)
         }
 
     @cached_property
@@ -135,41 +122,62 @@ class Difference:
                 return False
             lost.extend(was.free_set - now.free_set)
             gained.extend(now.free_set - was.free_set)
-        for node in self.rebuilt_nodes_before():
+        for node in self.rebuilt_nodes_before:
             lost.extend(node[component].slots(medium) or ())
-        for node in self.rebuilt_nodes():
+        for node in self.rebuilt_nodes:
             gained.extend(node[component].slots(medium) or ())
         return was.capacity == now.capacity and sorted(lost) == sorted(gained)
 
     # The nodes that laws of nodes check.
 
+    @cached_property
     def rebuilt_nodes(self) -> Collection[NodeState]:
         """The rebuilt nodes, as they are after the step."""
-        return self._rebuilt_nodes
-
-    def rebuilt_nodes_before(self) -> Collection[NodeState]:
-        """The rebuilt nodes, as they were before the step."""
-        return self._rebuilt_nodes_before
-
-    def rebuilt_and_adjacent(self) -> Collection[NodeState]:
-        """The rebuilt nodes, their parents and their children, as they are after the step."""
-        return self._rebuilt_and_adjacent
-
-    @cached_property
-    def _rebuilt_nodes(self) -> Collection[NodeState]:
         return self.nodes_after(self.rebuilt)
 
     @cached_property
-    def _rebuilt_nodes_before(self) -> Collection[NodeState]:
+    def rebuilt_nodes_before(self) -> Collection[NodeState]:
+        """The rebuilt nodes, as they were before the step."""
         return _below_root(self.before, self.rebuilt)
 
     @cached_property
-    def _rebuilt_and_adjacent(self) -> Collection[NodeState]:
+    def rebuilt_and_adjacent(self) -> Collection[NodeState]:
+        """The rebuilt nodes, their parents and their children, as they are after the step."""
         return self.nodes_after(self.family)
 
     def nodes_after(self, ids: Iterable[NodeId]) -> Collection[NodeState]:
         """The nodes with these ids, as they are after the step."""
         return _below_root(self.after, ids)
+
+
+NodesOf: TypeAlias = Callable[[Difference], Collection[NodeState]]
+"""Which nodes of a state to look at after a step."""
+
+REBUILT: NodesOf = attrgetter("rebuilt_nodes")
+REBUILT_AND_ADJACENT: NodesOf = attrgetter("rebuilt_and_adjacent")
+
+
+def _touched(before: Snapshot, after: Snapshot) -> AbstractSet[NodeId]:
+    here, there = before.nodes, after.nodes
+    if here is there:
+        return frozenset()
+    touched = {
+        node_id
+        for node_id, node in here.items()
+        if (other := there.get(node_id)) is not node and other != node
+    }
+    touched.update(there.keys() - here.keys())
+    return touched
+
+
+def _fields(before: Snapshot, after: Snapshot) -> AbstractSet[str]:
+    if before is after:
+        return frozenset()
+    return {
+        name
+        for name in _FIELDS
+        if (was := getattr(before, name)) is not (now := getattr(after, name)) and was != now
+    }
 
 
 def _below_root(state: Snapshot, ids: Iterable[NodeId]) -> list[NodeState]:
@@ -182,8 +190,3 @@ def _in_order(state: Snapshot, ids: Collection[NodeId]) -> list[NodeState]:
     if not ids:
         return []
     return [node for node in state.below_root() if node.node_id in ids]
-
-
-def _build(node: NodeState | None) -> object:
-    """A node without its ticks, hits, priority and page hashes."""
-    return node and (node.parent_id, node.child_ids, node.namespace, node.pages, node.data)

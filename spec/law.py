@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.difference import Difference
+from kvcanon.spec.difference import Difference, NodesOf
 from kvcanon.spec.events import Ahead, Event, Residency
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.views import Step
@@ -181,6 +181,17 @@ SITE = "https://kvcanon.github.io/kvcanon/"
 
 
 @frozen
+class NodeCheck:
+    """How a law checks nodes of a state one by one, so that after a step few are enough."""
+
+    check: NodeLaw
+    over: NodesOf
+    """The nodes to check after a step: all others are unchanged for the law."""
+    reads: frozenset[str]
+    """The fields of the state that it reads, besides nodes."""
+
+
+@frozen
 class Law:
     """A law and its page in the book."""
 
@@ -200,9 +211,24 @@ class Law:
     """The methods that show the law to an observer who sees answers, events and bytes, no
     snapshots: at least one method of each group. Empty: the methods that every cache has are
     enough. None: it takes a snapshot."""
-    outlasts: Callable[[Difference], bool] = never
+    follows: Callable[[Difference], bool] = never
     """Whether a state law that held before a step is certain to hold after it, judged by what
     the step changed. If not, the whole state has to be checked."""
+    by_node: NodeCheck | None = None
+    """How it checks nodes, in place of `follows`; None for laws of whole states."""
+
+    def outlasts(self, difference: Difference) -> bool:
+        """Whether the law, which held before a step, is certain to hold after it.
+
+        A law that checks nodes skips all of them if none changed but in recency and hashes, nor any
+        field of the state that it reads.
+        """
+        nodes = self.by_node
+        if nodes is None:
+            return self.follows(difference)
+        if not difference.rebuilt and difference.fields.isdisjoint(nodes.reads):
+            return True
+        return next(nodes.check(difference.after, nodes.over(difference)), None) is None
 
     @property
     def area(self) -> str:
@@ -248,7 +274,8 @@ def law(
     *,
     enabled_if: Callable[[Bounds], bool] = always,
     from_outside: tuple[AnyOf, ...] | None = None,
-    outlasts: Callable[[Difference], bool] = never,
+    follows: Callable[[Difference], bool] = never,
+    by_node: NodeCheck | None = None,
 ) -> Callable[[AnyLaw], AnyLaw]:
     """Register a function as a law. Its docstring must be a page as described above.
 
@@ -275,7 +302,8 @@ def law(
             check=check,
             enabled_if=enabled_if,
             from_outside=from_outside,
-            outlasts=outlasts,
+            follows=follows,
+            by_node=by_node,
         )
         return check
 
@@ -298,25 +326,18 @@ def node_law(
     needs: Iterable[Need] = (Need.SNAPSHOT,),
     enabled_if: Callable[[Bounds], bool] = always,
     from_outside: tuple[AnyOf, ...] | None = None,
-    over: Callable[[Difference], Collection[NodeState]],
+    over: NodesOf,
     reads: Iterable[str] = (),
 ) -> Callable[[NodeLaw], NodeLaw]:
     """Register a state law that checks all nodes below the root.
 
-    After a step it checks only the nodes that `over` gives, if it held before: all others are
-    unchanged for it. It skips even those if nothing changed about any node but recency and hashes,
-    nor any field of the state that it `reads`.
+    After a step it checks only the nodes that `over` gives, if it held before (`NodeCheck`).
     """
 
     def register(check: NodeLaw) -> NodeLaw:
         @wraps(check)
         def everywhere(state: Snapshot) -> Iterator[str]:
-            return check(state, tuple(state.below_root()))
-
-        def outlasts(difference: Difference) -> bool:
-            if difference.unchanged(*reads):
-                return True
-            return next(check(difference.after, over(difference)), None) is None
+            return check(state, state.below_root())
 
         law(
             law_id,
@@ -325,7 +346,7 @@ def node_law(
             needs=needs,
             enabled_if=enabled_if,
             from_outside=from_outside,
-            outlasts=outlasts,
+            by_node=NodeCheck(check, over, frozenset(reads)),
         )(everywhere)
         return check
 

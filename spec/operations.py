@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from attrs import frozen
 
@@ -200,7 +200,12 @@ Operation: TypeAlias = (
 
 def method_of(operation: type[Operation]) -> str:
     """The name of the cache method for an operation."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation.__name__).lower()
+    return _METHODS[operation]
+
+
+_METHODS: Mapping[type[Operation], str] = {
+    kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Operation)
+}
 
 
 # Outcomes.

@@ -9,10 +9,11 @@ only to say where to look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.events import Event
@@ -23,6 +24,8 @@ from kvcanon.spec.types import (
     CPU,
     FULL,
     GPU,
+    MAMBA,
+    SWA,
     Component,
     Key,
     Medium,
@@ -71,6 +74,11 @@ class ComponentState:
 NO_DATA = ComponentState()
 
 
+def _of(component: Component) -> Any:  # noqa: ANN401  # It passes for the value that it makes.
+    """The default of a field of a node that is one component's part of `data`."""
+    return Factory(lambda node: node.data.get(component, NO_DATA), takes_self=True)
+
+
 @frozen
 class NodeState:
     """One node of the radix tree: consecutive pages whose data is on the same media."""
@@ -89,6 +97,10 @@ class NodeState:
     """Tick of the last operation that used the node: the recency of its full data."""
     hashes: tuple[bytes, ...] | None = None
     """The hashes of its pages; None if the cache has not computed them yet."""
+    full: ComponentState = field(default=_of(FULL), init=False, eq=False, repr=False)
+    """As `node[FULL]`: laws look at it all the time."""
+    swa: ComponentState = field(default=_of(SWA), init=False, eq=False, repr=False)
+    mamba: ComponentState = field(default=_of(MAMBA), init=False, eq=False, repr=False)
 
     def __getitem__(self, component: Component) -> ComponentState:
         return self.data.get(component, NO_DATA)
@@ -124,16 +136,6 @@ class TransferState:
     targets: Mapping[Component, tuple[Slot, ...]]
     cancelled: bool = False
     """Its nodes no longer wait for it; its target slots are freed when it ends."""
-
-    @property
-    def source_medium(self) -> Medium:
-        """The medium that it reads."""
-        return self.direction.source
-
-    @property
-    def target_medium(self) -> Medium:
-        """The medium that it writes."""
-        return self.direction.target
 
 
 @frozen
@@ -192,13 +194,23 @@ class Snapshot:
     profile: Profile = field(default=CANON)
 
     @cached_property
-    def starts(self) -> Mapping[NodeId, int]:
+    def starts(self) -> Starts:
         """For each node that is reachable from the root, the number of pages before it."""
         return Starts(self)
 
     @cached_property
-    def paths(self) -> dict[Key, tuple[tuple[NodeState, int], ...]]:
+    def paths(self) -> dict[Key, tuple[Any, ...]]:
         """A memo of `views.path_of`: the paths of keys."""
+        return {}
+
+    @cached_property
+    def rows(self) -> dict[NodeId, list[Any]]:
+        """A memo of `views.rows_of`: the rows of the pages of nodes."""
+        return {}
+
+    @cached_property
+    def hashes(self) -> dict[NodeId, tuple[bytes, ...]]:
+        """A memo of `laws.page_hashes`: the page hashes of nodes that do not show them."""
         return {}
 
     @cached_property
@@ -206,14 +218,23 @@ class Snapshot:
         """A memo of `child`: children by namespace and first page."""
         return {}
 
+    @cached_property
+    def upwards(self) -> Upwards:
+        """For each node, the node and its ancestors, without the root."""
+        return Upwards(self.nodes)
+
     @property
     def root(self) -> NodeState:
         """The root: no pages, no data, in no namespace."""
         return self.nodes[self.root_id]
 
-    def below_root(self) -> Iterator[NodeState]:
+    def below_root(self) -> tuple[NodeState, ...]:
         """Every node but the root."""
-        return (node for node in self.nodes.values() if node.node_id != self.root_id)
+        return self._below_root
+
+    @cached_property
+    def _below_root(self) -> tuple[NodeState, ...]:
+        return tuple([node for node in self.nodes.values() if node.node_id != self.root_id])
 
     def end(self, node: NodeState) -> int:
         """Pages from the root to the end of a node."""
@@ -228,9 +249,9 @@ class Snapshot:
         loads = transfer.direction is Direction.LOAD_BACK
         return not loads or self.profile.load_back_usable is StoreMoment.ACKNOWLEDGED
 
-    def children(self, node: NodeState) -> Iterator[NodeState]:
+    def children(self, node: NodeState) -> list[NodeState]:
         """The children of a node."""
-        return (self.nodes[child_id] for child_id in node.child_ids)
+        return [self.nodes[child_id] for child_id in node.child_ids]
 
     def child(self, node_id: NodeId, namespace: Namespace, page: Page) -> NodeState | None:
         """The child of a node that begins with a page, in a namespace."""
@@ -241,40 +262,47 @@ class Snapshot:
             self._found_below[node_id] = found
         return found.get((namespace, page))
 
-    def upwards(self, node: NodeState) -> Iterator[NodeState]:
-        """A node and its ancestors, without the root."""
-        while node.parent_id is not None:
-            yield node
-            node = self.nodes[node.parent_id]
+    def is_reachable(self, node_id: NodeId) -> bool:
+        """Whether a path leads from the root to a node."""
+        try:
+            self.starts[node_id]
+        except KeyError:
+            return False
+        return True
+
+    def reachable(self) -> list[NodeState]:
+        """The nodes that paths from the root lead to, the root first; parents before children."""
+        found, below = list[NodeState](), [self.root_id]
+        while below:
+            node = self.nodes[below.pop()]
+            found.append(node)
+            below.extend(child for child in node.child_ids if self.is_reachable(child))
+        return found
 
     def describe(self, node: NodeState) -> str:
         """A text for a node, such as "node 7 (tokens 4..8)"."""
         if node.node_id == self.root_id:
             return f"the root (node {node.node_id})"
         size = self.config.page_size
-        start = self.starts.get(node.node_id)
-        if start is None:
+        if not self.is_reachable(node.node_id):
             return f"node {node.node_id} (not reachable from the root)"
+        start = self.starts[node.node_id]
         return f"node {node.node_id} (tokens {start * size}..{(start + len(node.pages)) * size})"
 
 
-class Starts(Mapping[NodeId, int]):
-    """The number of pages before each node, counted at the first look-up.
+class Starts(dict[NodeId, int]):
+    """The number of pages before each node that is reachable from the root.
 
-    It contains a node if the node is reachable from the root. Parents come before their children.
+    It is counted at the first look-up by `[]`, which raises KeyError for any other node.
     """
 
     def __init__(self, state: Snapshot) -> None:
-        self._nodes, self._root_id = state.nodes, state.root_id
-        self._known = {state.root_id: 0}
+        super().__init__({state.root_id: 0})
+        self._nodes = state.nodes
 
-    def __getitem__(self, node_id: NodeId) -> int:
-        known = self._known
-        start = known.get(node_id)
-        if start is not None:
-            return start
+    def __missing__(self, node_id: NodeId) -> int:
         path, at = list[NodeId](), node_id
-        while at not in known:
+        while at not in self:
             parent_id = self._nodes[at].parent_id
             parent = None if parent_id is None else self._nodes[parent_id]
             if parent_id is None or parent is None or at not in parent.child_ids:
@@ -284,19 +312,25 @@ class Starts(Mapping[NodeId, int]):
             path.append(at)
             at = parent_id
         for below in reversed(path):
-            known[below] = known[at] + len(self._nodes[at].pages)
+            self[below] = self[at] + len(self._nodes[at].pages)
             at = below
-        return known[node_id]
+        return self[node_id]
 
-    def __iter__(self) -> Iterator[NodeId]:
-        below = [self._root_id]
-        while below:
-            node_id = below.pop()
-            yield node_id
-            below.extend(child for child in self._nodes[node_id].child_ids if child in self)
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+class Upwards(dict[NodeId, tuple[NodeState, ...]]):
+    """The nodes from each node up to below the root, found at the first look-up by `[]`."""
+
+    def __init__(self, nodes: Mapping[NodeId, NodeState]) -> None:
+        super().__init__()
+        self._nodes = nodes
+
+    def __missing__(self, node_id: NodeId) -> tuple[NodeState, ...]:
+        path, node = list[NodeState](), self._nodes[node_id]
+        while node.parent_id is not None:
+            path.append(node)
+            node = self._nodes[node.parent_id]
+        found = self[node_id] = tuple(path)
+        return found
 
 
 def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
@@ -304,23 +338,22 @@ def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
 
     Its full data is on the device, no component is locked, and no child has full data there.
     """
-    return node.node_id != state.root_id and may_leave_device(
-        node[FULL].device is not None,
-        _is_locked(node),
-        any(child[FULL].device is not None for child in state.children(node)),
-    )
+    if node.full.device is None or node.node_id == state.root_id:
+        return False
+    below = [each for each in state.children(node) if each.full.device is not None]
+    return may_leave_device(True, _is_locked(node), bool(below))
 
 
 def is_host_leaf(state: Snapshot, node: NodeState) -> bool:
     """Whether the node may be evicted from the host as a whole: it is only there, and childless."""
-    full = node[FULL]
-    return node.node_id != state.root_id and may_leave_host(
-        full.device is not None, full.host is not None, _is_locked(node), bool(node.child_ids)
-    )
+    full = node.full
+    if full.host is None or node.node_id == state.root_id:
+        return False
+    return may_leave_host(full.device is not None, True, _is_locked(node), bool(node.child_ids))
 
 
 def _is_locked(node: NodeState) -> bool:
-    return any(data.lock_refs for data in node.data.values())
+    return bool(node.full.lock_refs or node.swa.lock_refs or node.mamba.lock_refs)
 
 
 @frozen(eq=False)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from attrs import frozen
 
@@ -32,20 +32,22 @@ from kvcanon.spec.types import CPU, GPU, Component, Medium, Slot, TransferId
 class Direction(StrEnum):
     """The direction of a copy. Each direction is a queue of its own."""
 
-    BACKUP = "backup"
+    source: Medium
+    """The medium that its copies read."""
+    target: Medium
+    """The medium that its copies write."""
+
+    BACKUP = "backup", GPU, CPU
     """Device to host."""
-    LOAD_BACK = "load_back"
+    LOAD_BACK = "load_back", CPU, GPU
     """Host to device."""
 
-    @property
-    def source(self) -> Medium:
-        """The medium that its copies read."""
-        return GPU if self is Direction.BACKUP else CPU
-
-    @property
-    def target(self) -> Medium:
-        """The medium that its copies write."""
-        return CPU if self is Direction.BACKUP else GPU
+    def __new__(cls, name: str, source: Medium, target: Medium) -> Self:
+        """A direction, whose value is its name."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.source, member.target = source, target
+        return member
 
 
 class TransferStatus(StrEnum):

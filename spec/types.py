@@ -92,7 +92,7 @@ class Namespace:
 DEFAULT_NAMESPACE = Namespace()
 
 
-@frozen
+@frozen(cache_hash=True)
 class Key:
     """A prompt, cut into whole pages, in its namespace; most operations take one.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, zip_longest
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from attrs import Factory, field, frozen
 
@@ -79,6 +79,28 @@ class PageRow(NamedTuple):
         return self.slot(component, medium) is not None and pending is None
 
 
+class Change(NamedTuple):
+    """A page of a node that differs between the states; None in a state that lacks the page."""
+
+    number: PageNumber
+    before: PageRow | None
+    after: PageRow | None
+
+
+class LostSlot(NamedTuple):
+    """A slot that a page had before a step and no longer has."""
+
+    number: PageNumber
+    before: PageRow
+    after: PageRow | None
+    """None if the page left the tree."""
+    component: Component
+    medium: Medium
+    slot: Slot
+    now: Slot | None
+    """The slot that has the data now; None if the page has no such data any more."""
+
+
 class Stop(NamedTuple):
     """A node on a key's path, and how many of its pages the key shares."""
 
@@ -91,9 +113,10 @@ def path_of(state: Snapshot, key: Key) -> tuple[Stop, ...]:
 
     Pages are compared by their tokens. The key may share only a part of the last node.
     """
-    if key not in state.paths:
-        state.paths[key] = tuple(_walk(state, key))
-    return cast("tuple[Stop, ...]", state.paths[key])
+    path: tuple[Stop, ...] | None = state.paths.get(key)
+    if path is None:
+        path = state.paths[key] = tuple(_walk(state, key))
+    return path
 
 
 def _walk(state: Snapshot, key: Key) -> list[Stop]:
@@ -223,6 +246,31 @@ class Step:
             page_rows(self.after, self.numbers, after),
         )
 
+    @cached_property
+    def changes(self) -> Sequence[Change]:
+        """The pages that may differ, those of the state before first."""
+        before, after = self.changed
+        kept = [Change(number, row, after.get(number)) for number, row in before.items()]
+        came = [Change(number, None, row) for number, row in after.items() if number not in before]
+        return kept + came
+
+    @cached_property
+    def lost(self) -> Sequence[LostSlot]:
+        """The slots that pages lost: their data left the medium, or is in another slot."""
+        before, after = self.changed
+        lost: list[LostSlot] = []
+        for number, was in before.items():
+            now = after.get(number)
+            device, host = (None, None) if now is None else (now.device, now.host)
+            if was.device == device and was.host == host:
+                continue
+            for component, column in COLUMN.items():
+                for medium, olds, news in ((GPU, was.device, device), (CPU, was.host, host)):
+                    old, new = olds[column], None if news is None else news[column]
+                    if old is not None and old != new:
+                        lost.append(LostSlot(number, was, now, component, medium, old, new))
+        return lost
+
 
 def page_rows(
     state: Snapshot, numbers: PageNumbers, nodes: Iterable[NodeState]
@@ -232,7 +280,7 @@ def page_rows(
 
     def number(node: NodeState) -> list[PageNumber]:
         """The numbers of a node's pages; those of its ancestors are computed once and kept."""
-        unknown = [up for up in state.upwards(node) if up.node_id not in ends]
+        unknown = [up for up in state.upwards[node.node_id] if up.node_id not in ends]
         for up in reversed(unknown or [node]):
             before = ends.get(up.parent_id) if up.parent_id is not None else None
             found = numbers.extend(
@@ -243,42 +291,54 @@ def page_rows(
 
     rows: dict[PageNumber, PageRow] = {}
     for node in nodes:
-        rows.update(zip(number(node), rows_of(node, state.starts[node.node_id]), strict=True))
+        rows.update(zip(number(node), rows_of(state, node), strict=True))
     return rows
 
 
-def rows_of(node: NodeState, start: int) -> Iterator[PageRow]:
-    """The row of each page of a node that begins at page `start`."""
-    full, swa, mamba = node[FULL], node[SWA], node[MAMBA]
-    before_last = (None,) * (len(node.pages) - 1)
+def rows_of(state: Snapshot, node: NodeState) -> list[PageRow]:
+    """The row of each page of a node."""
+    rows: list[PageRow] | None = state.rows.get(node.node_id)
+    if rows is None:
+        rows = state.rows[node.node_id] = _rows(node, state.starts[node.node_id])
+    return rows
 
-    def slots(medium: Medium) -> Iterator[PerComponent]:
-        states = (*before_last, (mamba.slots(medium) or (None,))[0])
-        columns = zip_longest(full.slots(medium) or (), swa.slots(medium) or (), states)
-        return islice(columns, len(node.pages))
 
-    for depth, (device, host) in enumerate(zip(slots(GPU), slots(CPU), strict=True), start):
-        ends = depth - start == len(before_last)
-        yield PageRow(
-            node_id=node.node_id,
-            depth=depth,
-            device=device,
-            host=host,
-            loading=(full.loading, swa.loading, mamba.loading if ends else None),
-            backing=(full.backing, swa.backing, mamba.backing if ends else None),
-            lock_refs=(full.lock_refs, swa.lock_refs, mamba.lock_refs if ends else 0),
-            hit_count=node.hit_count,
-            priority=node.priority,
-            created=node.created,
-            last_access=node.last_access,
-        )
+def _rows(node: NodeState, start: int) -> list[PageRow]:
+    """The rows of a node that begins at page `start`; the mamba state is in the last one."""
+    full, swa, mamba = node.full, node.swa, node.mamba
+    inside = (
+        (full.loading, swa.loading, None),
+        (full.backing, swa.backing, None),
+        (full.lock_refs, swa.lock_refs, 0),
+    )
+    at_end = (
+        (full.loading, swa.loading, mamba.loading),
+        (full.backing, swa.backing, mamba.backing),
+        (full.lock_refs, swa.lock_refs, mamba.lock_refs),
+    )
+    use = node.hit_count, node.priority, node.created, node.last_access
+    end = start + len(node.pages) - 1
+    slots = zip(_slots(node, GPU), _slots(node, CPU), strict=True)
+    return [
+        PageRow(node.node_id, page, device, host, *(at_end if page == end else inside), *use)
+        for page, (device, host) in enumerate(slots, start)
+    ]
+
+
+def _slots(node: NodeState, medium: Medium) -> Iterable[PerComponent]:
+    """The slots of each page of a node on a medium."""
+    pages = len(node.pages)
+    none = (None,) * pages
+    full, swa, mamba = [node[component].slots(medium) for component in COLUMN]
+    states = none[1:] + (mamba or (None,))[:1]
+    return islice(zip_longest(full or none, swa or none, states), pages)
 
 
 def rows_along(state: Snapshot, key: Key) -> list[PageRow]:
     """The row of each page of a key that is in the tree, from the root down."""
     rows: list[PageRow] = []
     for node, shared in path_of(state, key):
-        rows.extend(islice(rows_of(node, len(rows)), shared))
+        rows.extend(rows_of(state, node)[:shared])
     return rows
 
 

@@ -167,7 +167,7 @@ class CaseRun:
 
     def tally(self) -> Tally:
         """The counts so far."""
-        exercised, service = Counter(self._judge.laws_exercised), self._service
+        exercised, service = Counter(self._judge.laws_exercised), self._judge.service
         return Tally(
             1,
             self._actions,

@@ -278,8 +278,8 @@ class _Walk:
             transfer.direction.value,
             transfer.cancelled,
             tuple(parts),
-            self._copied(transfer.sources, transfer.source_medium),
-            self._copied(transfer.targets, transfer.target_medium),
+            self._copied(transfer.sources, transfer.direction.source),
+            self._copied(transfer.targets, transfer.direction.target),
         )
 
     def _copied(self, slots: Mapping[Component, tuple[Slot, ...]], medium: Medium) -> Form:

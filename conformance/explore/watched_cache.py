@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.judge.answers import require_answer
 from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, read_known_slots
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
-from kvcanon.conformance.judge.by_states.law_checker import problems_of, violations_of
-from kvcanon.conformance.judge.by_states.relevance import Relevant
+from kvcanon.conformance.judge.by_states.law_checker import violations_of
+from kvcanon.conformance.judge.by_states.relevance import Relevance
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation
 from kvcanon.spec.laws.expected_events import residency_of
@@ -41,8 +39,7 @@ class LawSet:
         asked = [law for law in laws if law.needs <= shows and law.law_id not in SHAPE]
         self.shape = tuple(LAWS[law_id] for law_id in SHAPE)
         self.states = tuple(law for law in asked if law.kind is Kind.STATE)
-        self.steps = Relevant([law for law in asked if law.kind is Kind.STEP], problems_of)
-        self.streams = Relevant([law for law in asked if law.kind is Kind.STREAM], problems_of)
+        self.relevance = Relevance(asked, asked)
         ids = {law.law_id for law in (*self.shape, *asked)}
         self.law_ids = tuple(law_id for law_id in LAWS if law_id in ids)
         """The ids of all these laws, in the order of `LAWS`."""
@@ -61,23 +58,21 @@ class Witness:
         """How often the premise of each law was met."""
         self._silent: Snapshot | None = None
         """The last state for which the laws of streams were checked with no event."""
-        laws = [LAWS[law_id] for law_id in book.law_ids]
-        self._states = by_premise(laws, Kind.STATE)
-        self._steps = Relevant(by_premise(laws, Kind.STEP), Shared.exercised_by)
-        self._streams = Relevant(by_premise(laws, Kind.STREAM), Shared.exercised_by)
+        self._of_states = by_premise((*book.shape, *book.states), Kind.STATE)
 
     def see_start(self, state: Snapshot) -> None:
         """Check the events of a new cache, before its first operation. Raises: ViolationError."""
         stream = Stream(Residency(), state.events, state, begins=True)
-        _require(violations_of(self.book.streams.of_stream(stream), stream))
-        self._count(self._streams.of_stream(stream), stream)
+        agenda = self.book.relevance.of_stream(stream)
+        _require(violations_of(agenda.laws, stream))
+        self._count(agenda.premises, stream)
 
     def see_state(self, state: Snapshot) -> None:
         """Check the laws of a state. Raises: ViolationError."""
         _require(violations_of(self.book.shape, state))
         _require(violations_of(self.book.states, state))
         self.states += 1
-        self._count(self._states, state)
+        self._count(self._of_states, state)
 
     def see_step(self, step: Step, stream: Stream) -> None:
         """Check the laws of a step and of its events. Raises: ViolationError."""
@@ -85,19 +80,22 @@ class Witness:
         if not still and not _share(step.before, step.after):
             # The tree changed. The shape of the tree before was checked with its state.
             _require(violations_of(self.book.shape, step.after))
-        found = violations_of(self.book.steps.of_step(step), step)
+        of_step = self.book.relevance.of_step(step)
+        of_stream = self.book.relevance.of_stream(stream)
+        found = violations_of(of_step.laws, step)
         if not (still and step.before is self._silent):
             # Nothing to check again where the state is the same and there was no event.
-            found += violations_of(self.book.streams.of_stream(stream), stream)
+            found += violations_of(of_stream.laws, stream)
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
-        self._count(self._steps.of_step(step), step)
-        self._count(self._streams.of_stream(stream), stream)
+        self._count(of_step.premises, step)
+        self._count(of_stream.premises, stream)
 
     def _count(self, premises: Iterable[Shared], subject: Subject) -> None:
         for shared in premises:
-            self.laws_exercised.update(shared.exercised_by(subject))
+            if shared.premise.is_met(subject):
+                self.laws_exercised.update(shared.law_ids)
 
 
 class WatchedCache(WrappedCache):
@@ -119,7 +117,7 @@ class WatchedCache(WrappedCache):
         self._residency = residency
         """Which pages are where by the events so far."""
         self._witness = witness
-        self._capture = StepCapture(cache, copies, _compare, self._read_stamps)
+        self._capture = StepCapture(cache, copies, self._read_stamps)
         self._stamps = stamps
         """None where the bytes behind slots cannot be read."""
 
@@ -130,7 +128,7 @@ class WatchedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        result = call_cache(partial(call, *args, **kwargs))
+        result = call_cache(call, *args, **kwargs)
         if result.refusal is None:
             require_answer(method_of(type(operation)), result.unwrap())
         step = self._capture.step(self.state, operation, result.outcome)
@@ -151,11 +149,6 @@ class WatchedCache(WrappedCache):
             return [(data,) for data in stamps.of_key(component, key)]
 
         return read_known_slots(matched, self.config, self._cache.read, known_bytes)
-
-
-def _compare(before: Snapshot, after: Snapshot) -> Difference:
-    """Compare two states; equal states become one object."""
-    return Difference(before, before if after == before else after)
 
 
 def _share(before: Snapshot, after: Snapshot) -> bool:

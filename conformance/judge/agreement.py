@@ -15,9 +15,7 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.judge.by_states.evidence import Service, method_name
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
     BadArgument,
@@ -61,20 +59,17 @@ class AnswerDifference:
 
 
 class Recorder(WrappedCache):
-    """A cache whose operations are counted and, if `recording`, kept with their answers.
+    """A cache whose operations are kept with their answers.
 
     With `folding`, events are kept as what an answer's come to, and transfers are left out: how
     copies are divided into them, and so their numbers.
     """
 
-    def __init__(self, cache: Cache, *, recording: bool, folding: bool = False) -> None:
+    def __init__(self, cache: Cache, *, folding: bool = False) -> None:
         super().__init__(cache)
         self._folding = folding
-        self.service = Service()
-        """The operations that were served."""
         self.facts: list[tuple[str, Fact, Fact]] = []
         """Operations and answers since the last comparison."""
-        self._recording = recording
         self._ordinals: dict[TransferId, int] = {}
 
     def forget(self) -> None:
@@ -95,17 +90,12 @@ class Recorder(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        NOTE.operation(method_name(type(operation).__name__))
         try:
             answer = call(*args, **kwargs)
         except CacheError as refusal:
-            self.service.note(operation, refused=True)
-            if self._recording:
-                self._note(operation, self._refusal(refusal))
+            self._note(operation, self._refusal(refusal))
             raise
-        self.service.note(operation, refused=False)
-        if self._recording:
-            self._note(operation, self._answer(answer))
+        self._note(operation, self._answer(answer))
         return answer
 
     def _note(self, operation: Operation, answer: Fact) -> None:

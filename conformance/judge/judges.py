@@ -10,7 +10,6 @@ from attrs import evolve, field, frozen
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
-from kvcanon.conformance.judge.by_states.capture import no_ranks
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.law_lookup import find_law
@@ -105,7 +104,7 @@ def make_judged(
                 new=True,
                 on_should=on_should,
                 thorough=judges.thorough,
-                ranks=subject.ranks or no_ranks,
+                ranks=subject.ranks,
             )
         except Exception as error:
             raise UsageError(

@@ -16,7 +16,7 @@ from typing import cast
 
 from attrs import evolve
 
-from kvcanon.conformance.judge.by_states.capture import call_cache
+from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.lockstep import Lockstep
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
@@ -194,7 +194,9 @@ class RankedCache(WrappedCache):
                 partial(getattr(rank, call.__name__), *self._of_rank(at, args), **kwargs)
                 for at, rank in enumerate(self._ranks)
             ]
-        attempts = [partial(call_cache, each) for each in calls]
+        attempts: list[Callable[[], CallResult[Answer]]] = [
+            partial(call_cache, each) for each in calls
+        ]
         waits = isinstance(operation, self._collective)
         results = self._lockstep.call(attempts) if waits else [each() for each in attempts]
         self._outcomes = [result.outcome for result in results]

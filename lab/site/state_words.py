@@ -51,7 +51,7 @@ def receipts_and_copies(state: Snapshot) -> Iterator[str]:
         yield f"Receipt {hold.receipt_id}{holder} holds {where} and above{from_page}{held}"
     for copy in state.transfers:
         parts = ", ".join(f"{COMPONENTS[part]} of node {node}" for node, part in copy.parts)
-        way = f"{MEDIA[copy.source_medium]} → {MEDIA[copy.target_medium]}"
+        way = f"{MEDIA[copy.direction.source]} → {MEDIA[copy.direction.target]}"
         ended = ", cancelled" if copy.cancelled else ""
         yield f"Copy {copy.transfer_id} in flight, {way}: {parts or 'of nodes that left'}{ended}"
     for (component, medium), order in state.recency.items():
@@ -61,8 +61,8 @@ def receipts_and_copies(state: Snapshot) -> Iterator[str]:
 
 
 def _node_in_words(state: Snapshot, node: NodeState) -> str:
-    start = state.starts.get(node.node_id)
-    if start is None:
+    start = state.starts[node.node_id] if state.is_reachable(node.node_id) else 0
+    if not state.is_reachable(node.node_id):
         where = "which no path leads to"
     elif len(node.pages) == 1:
         where = f"page {start}"

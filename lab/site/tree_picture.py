@@ -230,7 +230,7 @@ def _pool(
     copying = {
         slot
         for copy in state.transfers
-        if copy.target_medium is medium
+        if copy.direction.target is medium
         for slot in copy.targets.get(component, ())
     }
     host = " kv-host" if medium is CPU else ""

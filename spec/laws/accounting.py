@@ -39,8 +39,8 @@ def counts_follow(difference: Difference) -> bool:
         return False
     for component in now:
         old, new = (
-            _usage(difference.rebuilt_nodes_before(), component),
-            _usage(difference.rebuilt_nodes(), component),
+            _usage(difference.rebuilt_nodes_before, component),
+            _usage(difference.rebuilt_nodes, component),
         )
         if (
             now[component].evictable - was[component].evictable != new.evictable - old.evictable
@@ -58,7 +58,7 @@ def counts_follow(difference: Difference) -> bool:
         lambda state: any(usage.evictable and usage.protected for usage in state.usage.values()),
     ),
     enabled_if=bounds.has_locks,
-    outlasts=counts_follow,
+    follows=counts_follow,
 )
 def accounting(state: Snapshot) -> Iterator[str]:
     """The counts of evictable and protected slots that a cache reports are right.

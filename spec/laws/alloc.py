@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
@@ -30,7 +31,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.oracle.ownership import owned_once
 from kvcanon.spec.snapshot import NO_POOL, NodeState, PoolState, Snapshot
-from kvcanon.spec.types import FULL, GPU, SWA, Component, Slot, Slots
+from kvcanon.spec.types import GPU, SWA, Component, Slot, Slots
 from kvcanon.spec.views import Step
 
 
@@ -39,7 +40,7 @@ from kvcanon.spec.views import Step
     Kind.STATE,
     premise=premises.ANY_NODE,
     from_outside=visibility.ANSWERS,
-    outlasts=lambda step: step.balanced,
+    follows=attrgetter("balanced"),
 )
 def one_owner(state: Snapshot) -> Iterator[str]:
     """No slot has two owners: each is in the free list, or of one node, or held by requests.
@@ -72,10 +73,10 @@ def one_owner(state: Snapshot) -> Iterator[str]:
 def remapped(difference: Difference) -> Collection[NodeState]:
     """The rebuilt nodes, and those whose full slots are mapped to other window slots."""
     moved = difference.remapped
-    ids = {node.node_id for node in difference.rebuilt_nodes()}
+    ids = {node.node_id for node in difference.rebuilt_nodes}
     if moved:
         nodes = difference.after.below_root()
-        ids.update(node.node_id for node in nodes if not moved.isdisjoint(node[FULL].device or ()))
+        ids.update(node.node_id for node in nodes if not moved.isdisjoint(node.full.device or ()))
     return difference.nodes_after(ids)
 
 
@@ -83,7 +84,7 @@ def remapped(difference: Difference) -> Collection[NodeState]:
     "ALLOC-4",
     premise=nodes_premise(
         "a page with window data on the device",
-        lambda _, node: node[SWA].device is not None and situations.below_root(node),
+        lambda _, node: node.swa.device is not None and situations.below_root(node),
     ),
     enabled_if=bounds.has_windows,
     over=remapped,
@@ -102,7 +103,7 @@ def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
     if SWA not in state.config.components:
         return
     for node in nodes:
-        full, swa = node[FULL].device, node[SWA].device
+        full, swa = node.full.device, node.swa.device
         if full is None or swa is None:
             continue
         if any(map(_differs, map(state.swa_of_full.get, full), swa)):

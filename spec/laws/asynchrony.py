@@ -54,8 +54,10 @@ def settles_in_order(step: Step) -> Iterator[str]:
 
     Seen broken: not seen
     """
-    flying = {transfer.transfer_id for transfer in step.after.transfers}
     settled = step.outcome.transfers if isinstance(step.outcome, Settled) else ()
+    if not settled and "transfers" not in step.difference.fields:
+        return
+    flying = {transfer.transfer_id for transfer in step.after.transfers}
     order, ends = [each for each, _ in settled], dict(settled)
     for direction in Direction:
         queue = [each for each in step.before.transfers if each.direction is direction]
@@ -111,7 +113,7 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
             node = state.nodes.get(node_id)
             if node is None:
                 continue
-            if node[component].pending(transfer.target_medium) == transfer.transfer_id:
+            if node[component].pending(transfer.direction.target) == transfer.transfer_id:
                 yield (
                     f"transfer {transfer.transfer_id} has settled, and {state.describe(node)} "
                     f"still waits for its {component} data"
@@ -120,7 +122,7 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
 
 def named(difference: Difference) -> Collection[NodeState]:
     """The nodes that may wait for no copy: rebuilt nodes, and those that copies named before."""
-    ids = {node.node_id for node in difference.rebuilt_nodes()}
+    ids = {node.node_id for node in difference.rebuilt_nodes}
     ids.update(node_id for each in difference.before.transfers for node_id, _ in each.parts)
     return difference.nodes_after(ids)
 
@@ -161,7 +163,7 @@ def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Itera
                 if pending is None:
                     continue
                 waits = f"{state.describe(node)} waits for transfer {pending} on {medium}"
-                if pending not in live or live[pending].target_medium is not medium:
+                if pending not in live or live[pending].direction.target is not medium:
                     yield f"{waits}, and no such copy is in flight"
                 elif (node.node_id, component) not in parts[pending]:
                     yield f"{waits}, which does not name its {component} data"
@@ -194,7 +196,7 @@ def done_copies_emit_stores(step: Step) -> Iterator[str]:
     for transfer, status in settled_transfers(step):
         if status is not TransferStatus.DONE:
             continue
-        medium, pages = transfer.target_medium, list[bytes]()
+        medium, pages = transfer.direction.target, list[bytes]()
         for node_id, component in transfer.parts:
             node = step.before.nodes.get(node_id)
             if component is FULL and node is not None:
@@ -240,7 +242,7 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/30986,
     https://github.com/ai-dynamo/dynamo/issues/15079
     """
-    settled = list(settled_transfers(step))
+    settled = settled_transfers(step)
     statuses = {transfer.transfer_id: status for transfer, status in settled}
     for transfer, status in settled:
         if transfer.cancelled and status is not TransferStatus.CANCELLED:
@@ -306,7 +308,7 @@ def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
         if node is None:
             yield f"transfer {transfer.transfer_id} names node {node_id}, which is not in the tree"
             continue
-        data, medium = node[component], transfer.target_medium
+        data, medium = node[component], transfer.direction.target
         if state.nodes_wait_for(transfer) and data.pending(medium) != transfer.transfer_id:
             yield (
                 f"transfer {transfer.transfer_id} names the {component} data of "
@@ -327,7 +329,7 @@ def _misnamed(state: Snapshot, transfer: TransferState) -> Iterator[str]:
 
 def _left_behind(step: Step, transfer: TransferState, status: TransferStatus) -> Iterator[str]:
     """What is left of a transfer that did not succeed."""
-    state, medium = step.after, transfer.target_medium
+    state, medium = step.after, transfer.direction.target
     ended = f"transfer {transfer.transfer_id} {'failed' if status == 'failed' else 'was cancelled'}"
     for component, targets in transfer.targets.items():
         lost = sorted(set(targets).difference(state.pools.get((component, medium), NO_POOL).free))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import situations
-from kvcanon.spec.laws.comparison import changes, page_in_words, slot_of
+from kvcanon.spec.laws.comparison import page_in_words
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import (
     Insert,
@@ -58,7 +58,7 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     was_cut = not step.after.nodes.keys() <= step.before.nodes.keys()
     asks_order = step.before.profile.split_keeps_recency or not was_cut
     always = ("priority", "created")
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None or now is None or was[-3:] == now[-3:]:
             continue
@@ -111,15 +111,13 @@ def _is_own_order_of_host(step: Step, component: Component, medium: Medium) -> b
     return medium is CPU and component is not FULL and not step.before.profile.host_order_by_use
 
 
-def _replaced(step: Step, component: Component, medium: Medium) -> Iterator[PageNumber]:
+def _replaced(step: Step, component: Component, medium: Medium) -> list[PageNumber]:
     """Pages with other slots than before: they left a medium and came again."""
-    for change in changes(step):
-        was, now = (
-            slot_of(change.before, component, medium),
-            slot_of(change.after, component, medium),
-        )
-        if was is not None and now is not None and was != now:
-            yield change.number
+    return [
+        each.number
+        for each in step.lost
+        if each.component is component and each.medium is medium and each.now is not None
+    ]
 
 
 def _reordered(step: Step) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from kvcanon.spec.law import Kind, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
-    changes,
     in_words,
     losses,
     page_in_words,
@@ -58,7 +57,7 @@ def cascade(step: Step) -> Iterator[str]:
         return
     asked = step.operation.counts
     is_leaf = is_device_leaf if medium is GPU else is_host_leaf
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None or now is None:
             continue
@@ -113,7 +112,7 @@ def no_orphan(step: Step) -> Iterator[str]:
     medium = situations.eviction_medium(step)
     if medium is None:
         return
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None and now is not None:
             yield (
@@ -160,7 +159,7 @@ def demote_keeps_backup(step: Step) -> Iterator[str]:
         return
     if writes_back(step.before) and _had_to_copy(step):
         return
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None or not _lost(was, now, FULL, GPU) or was.backing[COLUMN[FULL]] is not None:
             continue

@@ -7,7 +7,6 @@ slot that moves from one page to another in a step counts as lost by the first.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from attrs import frozen
 
@@ -31,25 +30,7 @@ from kvcanon.spec.types import (
     Slot,
     WritePolicy,
 )
-from kvcanon.spec.views import COLUMN, PageNumber, PageRow, Step
-
-
-class Change(NamedTuple):
-    """A page of a node that differs between the states; None in a state that lacks the page."""
-
-    number: PageNumber
-    before: PageRow | None
-    after: PageRow | None
-
-
-def changes(step: Step) -> Iterator[Change]:
-    """The pages that may differ, those of the state before first."""
-    before, after = step.changed
-    for number, row in before.items():
-        yield Change(number, row, after.get(number))
-    for number, row in after.items():
-        if number not in before:
-            yield Change(number, None, row)
+from kvcanon.spec.views import COLUMN, Change, PageRow, Step
 
 
 def page_in_words(state: Snapshot, row: PageRow) -> str:
@@ -111,7 +92,7 @@ def _fields_changed(step: Step, was: PageRow, now: PageRow, but: Collection[str]
 
 def pages_changed(step: Step, but: Collection[str] = ()) -> Iterator[str]:
     """The fields of all pages that changed, except those in `but`."""
-    for change in changes(step):
+    for change in step.changes:
         yield from differences(step, change, but)
 
 
@@ -163,13 +144,9 @@ class Loss:
 def losses(step: Step, medium: Medium) -> list[Loss]:
     """What each node lost on a medium: the victims of an eviction."""
     counted: dict[int, list[int]] = {}
-    for change in changes(step):
-        if change.before is None:
-            continue
-        for component in step.before.config.components:
-            had = slot_of(change.before, component, medium)
-            if had is not None and slot_of(change.after, component, medium) != had:
-                counted.setdefault(change.before.node_id, [0, 0, 0])[COLUMN[component]] += 1
+    for each in step.lost:
+        if each.medium is medium:
+            counted.setdefault(each.before.node_id, [0, 0, 0])[COLUMN[each.component]] += 1
     return [Loss(step.before.nodes[node_id], *lost) for node_id, lost in counted.items()]
 
 
@@ -191,7 +168,7 @@ def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> lis
     return [
         slot
         for each in state.transfers
-        if each.cancelled and each.target_medium is medium
+        if each.cancelled and each.direction.target is medium
         for slot in each.targets.get(component, ())
     ]
 
@@ -262,7 +239,7 @@ def is_duplicate(state: Snapshot, node: NodeState) -> bool:
     data = [node[component] for component in state.config.components]
     return (
         writes_back(state)
-        and node[FULL].host is not None
+        and node.full.host is not None
         and not any(each.lock_refs or each.loading or each.backing for each in data)
         and all(each.device is not None for each in data if each.host is not None)
     )

@@ -5,8 +5,6 @@ A copy builds on full data at or above its own nodes. It does not build on windo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.operations import Settled
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
@@ -15,13 +13,12 @@ from kvcanon.spec.types import FULL, GPU, Component, NodeId
 from kvcanon.spec.views import PageRow, Step
 
 
-def settled_transfers(step: Step) -> Iterator[tuple[TransferState, TransferStatus]]:
+def settled_transfers(step: Step) -> list[tuple[TransferState, TransferStatus]]:
     """The transfers that a step settled, as they were before it, with their statuses."""
+    if not isinstance(step.outcome, Settled):
+        return []
     flying = {transfer.transfer_id: transfer for transfer in step.before.transfers}
-    if isinstance(step.outcome, Settled):
-        for transfer_id, status in step.outcome.transfers:
-            if transfer_id in flying:
-                yield flying[transfer_id], status
+    return [(flying[each], status) for each, status in step.outcome.transfers if each in flying]
 
 
 def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> bool:
@@ -35,7 +32,7 @@ def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> 
 
 def _is_below(state: Snapshot, node: NodeState, tops: set[NodeId]) -> bool:
     """Whether a node is one of `tops` or below one of them."""
-    return any(up.node_id in tops for up in state.upwards(node))
+    return any(up.node_id in tops for up in state.upwards[node.node_id])
 
 
 def may_be_given_up(step: Step, was: PageRow, now: PageRow | None, component: Component) -> bool:

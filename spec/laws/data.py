@@ -56,16 +56,13 @@ def bytes_are_the_pages(step: Step) -> Iterator[str]:
 def copies_go_on(difference: Difference) -> bool:
     """Whether the same copies of the same nodes are in flight, and their slots are not reused."""
     state = difference.after
-    copied = (node_id for each in state.transfers for node_id, _ in each.parts)
-    if "transfers" in difference.fields or not difference.rebuilt.isdisjoint(copied):
+    if "transfers" in difference.fields:
         return False
-    pools = [
-        (state.pools.get(pool, NO_POOL), slots)
-        for each in state.transfers
-        for _, pool, slots in _uses(each)
-    ]
-    return "pools" not in difference.fields or all(
-        pool.free_set.isdisjoint(slots) and pool.held.isdisjoint(slots) for pool, slots in pools
+    if difference.unchanged("pools"):
+        return True
+    copied = [node_id for each in state.transfers for node_id, _ in each.parts]
+    return difference.rebuilt.isdisjoint(copied) and not any(
+        _is_taken(state, pool, slots) for each in state.transfers for _, pool, slots in _uses(each)
     )
 
 
@@ -78,7 +75,7 @@ def copies_go_on(difference: Difference) -> bool:
     ),
     needs=(Need.SNAPSHOT, Need.TRANSFERS),
     enabled_if=bounds.has_host_tier,
-    outlasts=copies_go_on,
+    follows=copies_go_on,
 )
 def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
     """The slots that a copy in flight reads and writes are neither free nor held by a request.
@@ -96,6 +93,8 @@ def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
         if not transfer.cancelled:
             yield from _foreign_sources(state, transfer)
         for verb, pool, slots in _uses(transfer):
+            if not _is_taken(state, pool, slots):
+                continue
             owned = state.pools.get(pool, NO_POOL)
             for owner, taken in (
                 ("is in the free list", owned.free_set.intersection(slots)),
@@ -123,13 +122,23 @@ def copy_slots_untouched(state: Snapshot) -> Iterator[str]:
 WRITES, READS = "writes to", "reads from"
 
 
-def _uses(transfer: TransferState) -> Iterator[tuple[str, Pool, tuple[Slot, ...]]]:
+def _uses(transfer: TransferState) -> list[tuple[str, Pool, tuple[Slot, ...]]]:
     """The slots that a copy in flight must have to itself."""
-    for component, slots in transfer.targets.items():
-        yield WRITES, (component, transfer.target_medium), slots
-    for component, slots in transfer.sources.items():
-        if not transfer.cancelled:
-            yield READS, (component, transfer.source_medium), slots
+    source, target = transfer.direction.source, transfer.direction.target
+    written = [
+        (WRITES, (component, target), slots) for component, slots in transfer.targets.items()
+    ]
+    if transfer.cancelled:
+        return written
+    return written + [
+        (READS, (component, source), slots) for component, slots in transfer.sources.items()
+    ]
+
+
+def _is_taken(state: Snapshot, pool: Pool, slots: tuple[Slot, ...]) -> bool:
+    """Whether some of these slots are free, or held by a request."""
+    owned = state.pools.get(pool, NO_POOL)
+    return not (owned.free_set.isdisjoint(slots) and owned.held.isdisjoint(slots))
 
 
 def _foreign_sources(state: Snapshot, transfer: TransferState) -> Iterator[str]:
@@ -137,11 +146,11 @@ def _foreign_sources(state: Snapshot, transfer: TransferState) -> Iterator[str]:
     owned: dict[Component, list[Slot]] = {}
     for node_id, component in transfer.parts:
         node = state.nodes.get(node_id)
-        slots = node[component].slots(transfer.source_medium) if node is not None else None
+        slots = node[component].slots(transfer.direction.source) if node is not None else None
         owned.setdefault(component, []).extend(slots or ())
     for component, sources in transfer.sources.items():
         if tuple(owned.get(component, ())) != sources:
-            side = "device" if transfer.source_medium is GPU else "host"
+            side = "device" if transfer.direction.source is GPU else "host"
             yield (
                 f"transfer {transfer.transfer_id} reads {component} slots {list(sources)}, but the "
                 f"nodes that it copies have {side} slots {owned.get(component, [])}"

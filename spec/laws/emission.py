@@ -26,8 +26,9 @@ are emitted when the copy is acknowledged, unless `Profile.load_back_announced` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from typing import get_args
 
 from attrs import frozen
 
@@ -196,6 +197,10 @@ _FIELDS: dict[type[Event], tuple[str, str, str]] = {
 """The name of each event, and what it carries as hash and parent."""
 
 
+def _concerns(row: Emission, operation: type[Operation] | None) -> bool:
+    return operation in row.operations if operation is not None else not row.operations
+
+
 def emissions(
     operation: type[Operation] | None,
     component: Component,
@@ -203,11 +208,14 @@ def emissions(
     profile: Profile,
 ) -> tuple[Emission, ...]:
     """The rows of an operation (None: the making of a cache) for data of one component."""
-    return tuple(
-        row
-        for row in EMISSIONS
-        if component is FULL and _concerns(row, operation) and row.condition.holds(config, profile)
-    )
+    rows = _BY_OPERATION[operation] if component is FULL else ()
+    return tuple([row for row in rows if row.condition.holds(config, profile)])
+
+
+_BY_OPERATION: Mapping[type[Operation] | None, tuple[Emission, ...]] = {
+    operation: tuple(row for row in EMISSIONS if _concerns(row, operation))
+    for operation in (None, *get_args(Operation))
+}
 
 
 def cells(row: Emission) -> tuple[str, ...]:
@@ -227,10 +235,6 @@ def table() -> list[str]:
     silent = ("(any)", "all", "none", "window data and states alone", "", "")
     events = [("event", "hash", "parent"), *_FIELDS.values()]
     return [*_aligned([HEADS, *map(cells, EMISSIONS), silent]), "", *_aligned(events)]
-
-
-def _concerns(row: Emission, operation: type[Operation] | None) -> bool:
-    return operation in row.operations if operation is not None else not row.operations
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -60,7 +60,7 @@ from kvcanon.spec.laws.expected_events import (
 from kvcanon.spec.laws.page_hashes import everywhere, short
 from kvcanon.spec.operations import Refused, Reset
 from kvcanon.spec.oracle.folding import is_alternating
-from kvcanon.spec.types import FULL, Medium
+from kvcanon.spec.types import Medium
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.EVENTS)
@@ -283,6 +283,6 @@ def _in_words(step: Step, medium: Medium, page: bytes) -> str:
     place = everywhere(step.after).get(page)
     if place is None:
         return f"page {short(page)}, which is not in the tree,"
-    pending = place.node[FULL].pending(medium)
+    pending = place.node.full.pending(medium)
     waits = f", whose slots transfer {pending} has yet to fill," if pending is not None else ""
     return f"{place.describe(step.after)}{waits}"

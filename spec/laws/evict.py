@@ -17,7 +17,6 @@ from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import (
     Loss,
     candidates,
-    changes,
     differences,
     in_words,
     is_duplicate,
@@ -150,7 +149,7 @@ def duplicates_leave_first(step: Step) -> Iterator[str]:
         return
     if call.counts.swa or call.counts.mamba:
         return
-    gone = [loss.node for loss in losses(step, CPU) if loss.node[FULL].device is None]
+    gone = [loss.node for loss in losses(step, CPU) if loss.node.full.device is None]
     stayed = [node for node in step.after.below_root() if is_duplicate(step.after, node)]
     if gone and stayed:
         yield (
@@ -167,7 +166,7 @@ def others_untouched(step: Step, medium: Medium, spared: Collection[PageNumber])
     copies = medium is GPU and writes_back(step.before)
     victims = {each.node.node_id for each in losses(step, medium)}
     before_victims = _ancestors(step.before, victims) if parts_on_host(step.before) else set()
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None or change.number in spared:
             continue
@@ -262,4 +261,4 @@ def _needed_last(freed: int, asked: int, component: Component, lost: list[Loss])
 def _was_no_duplicate(step: Step, node: NodeState) -> bool:
     """Whether a node became a duplicate only by later evictions of the same step."""
     old = step.before.nodes.get(node.node_id)
-    return node[FULL].device is not None and (old is None or not is_duplicate(step.before, old))
+    return node.full.device is not None and (old is None or not is_duplicate(step.before, old))

@@ -31,11 +31,10 @@ from kvcanon.spec.views import PageRow, Step
 
 def residency_of(state: Snapshot) -> set[Resident]:
     """Every page of a state on each medium where it is resident, as (medium, page hash)."""
-    hashes, there = PageHashes(state), set[Resident]()
+    hashes, there, at_enqueue = PageHashes(state), set[Resident](), emits_at_enqueue(state)
     for node in state.below_root():
-        for medium in MEDIA:
-            if is_stored(state, node, medium):
-                there.update(zip(repeat(medium), hashes.of(node), strict=False))
+        for medium in _media_of(node, at_enqueue=at_enqueue):
+            there.update(zip(repeat(medium), hashes.of(node), strict=False))
     return there
 
 
@@ -45,14 +44,13 @@ def is_truth(residency: Iterable[Resident], state: Snapshot) -> bool:
     The same as a comparison with `residency_of`, but it builds no set of all pages.
     """
     said = set(residency)
-    hashes, count = PageHashes(state), 0
+    hashes, count, at_enqueue = PageHashes(state), 0, emits_at_enqueue(state)
     for node in state.below_root():
-        for medium in MEDIA:
-            if is_stored(state, node, medium):
-                held = hashes.of(node)
-                count += len(held)
-                if not said.issuperset(zip(repeat(medium), held, strict=False)):
-                    return False
+        for medium in _media_of(node, at_enqueue=at_enqueue):
+            held = hashes.of(node)
+            count += len(held)
+            if not said.issuperset(zip(repeat(medium), held, strict=False)):
+                return False
     return count == len(said)
 
 
@@ -63,12 +61,14 @@ def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
     """
     if not difference.touched:
         return residency.ahead()
-    hashes_before, hashes_after = PageHashes(difference.before), PageHashes(difference.after)
+    before, after = difference.before, difference.after
+    hashes_before, hashes_after = PageHashes(before), PageHashes(after)
+    at_enqueue = emits_at_enqueue(after)
     left, came = list[Resident](), list[Resident]()
     for node_id in difference.touched:
-        was, now = difference.before.nodes.get(node_id), difference.after.nodes.get(node_id)
-        media_before = _stored_on(difference.before, was)
-        media_after = _stored_on(difference.after, now)
+        was, now = before.nodes.get(node_id), after.nodes.get(node_id)
+        media_before = _media_of(was, at_enqueue=at_enqueue)
+        media_after = _media_of(now, at_enqueue=at_enqueue)
         if was is not None and now is not None:
             same_hashes = (was.parent_id, was.pages, was.hashes) == (
                 now.parent_id,
@@ -80,31 +80,28 @@ def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
             if hashes_before.of(was)[-1:] != hashes_after.of(now)[-1:]:
                 return None
         if was is not None:
-            left.extend((m, page_hash) for m in media_before for page_hash in hashes_before.of(was))
+            left += [(m, page_hash) for m in media_before for page_hash in hashes_before.of(was)]
         if now is not None:
-            came.extend((m, page_hash) for m in media_after for page_hash in hashes_after.of(now))
+            came += [(m, page_hash) for m in media_after for page_hash in hashes_after.of(now)]
     gone, arrived = set(left).difference(came), set(came).difference(left)
     if len(came) != len(set(came)) or any(item in residency for item in arrived):
         return None
     return Ahead(residency, {**dict.fromkeys(gone, False), **dict.fromkeys(arrived, True)})
 
 
-def _stored_on(state: Snapshot, node: NodeState | None) -> list[Medium]:
-    """The media on which stores of a node's pages must have been emitted; none for the root."""
-    if node is None or node.node_id == state.root_id:
-        return []
-    return [medium for medium in MEDIA if is_stored(state, node, medium)]
-
-
-def is_stored(state: Snapshot, node: NodeState, medium: Medium) -> bool:
-    """Whether a node's full data is resident, so that its store must have been emitted.
+def _media_of(node: NodeState | None, *, at_enqueue: bool) -> list[Medium]:
+    """The media on which a node's full data is resident, so that a store must have been emitted.
 
     A profile may emit the store of a load-back at its enqueue; then a slot is enough.
     """
-    full = node[FULL]
-    if medium is GPU and emits_at_enqueue(state):
-        return full.device is not None
-    return full.resident(medium)
+    if node is None:
+        return []
+    full, media = node.full, list[Medium]()
+    if full.device is not None and (at_enqueue or full.loading is None):
+        media.append(GPU)
+    if full.host is not None and full.backing is None:
+        media.append(CPU)
+    return media
 
 
 def emits_at_enqueue(state: Snapshot) -> bool:
@@ -143,11 +140,15 @@ def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
     def note(place: Place, state: Snapshot, medium: Medium, *, came: bool) -> None:
         moves[medium, place.page_hash] = (came, place.describe(state))
 
+    at_enqueue = emits_at_enqueue(step.after)
     for number in before.keys() | after.keys():
         was, now = before.get(number), after.get(number)
-        for medium in MEDIA:
-            came = now is not None and _row_stored(step.after, now, medium)
-            if came is (was is not None and _row_stored(step.before, was, medium)):
+        there_before = _row_stored(was, at_enqueue=at_enqueue)
+        there_after = _row_stored(now, at_enqueue=at_enqueue)
+        if there_before == there_after:
+            continue
+        for medium, there, came in zip(MEDIA, there_before, there_after, strict=True):
+            if came is there:
                 continue
             if now is not None:
                 note(hashes_after.row_place(now), step.after, medium, came=came)
@@ -210,9 +211,9 @@ def listed(events: Sequence[Event]) -> str:
     return ", ".join(words) + more or "nothing"
 
 
-def _row_stored(state: Snapshot, row: PageRow, medium: Medium) -> bool:
-    """As `is_stored`, for one page."""
-    if row.slot(FULL, medium) is None:
-        return False
-    pending = row.loading[0] if medium is GPU else row.backing[0]
-    return pending is None or (medium is GPU and emits_at_enqueue(state))
+def _row_stored(row: PageRow | None, *, at_enqueue: bool) -> tuple[bool, bool]:
+    """Whether a page's full data is resident on the device, and on the host, as `_media_of`."""
+    if row is None:
+        return False, False
+    on_device = row.device[0] is not None and (at_enqueue or row.loading[0] is None)
+    return on_device, row.host[0] is not None and row.backing[0] is None

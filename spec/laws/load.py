@@ -19,7 +19,6 @@ from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import (
     MEDIA,
     Loss,
-    changes,
     differences,
     in_words,
     is_loose_copy,
@@ -218,7 +217,7 @@ def host_copy_stays(step: Step) -> Iterator[str]:
     enqueued = load is not None and load.outcome.decision is LoadDecision.ENQUEUED
     if not enqueued and not isinstance(step.operation, (Settle, Poll, Flush)):
         return
-    for change in changes(step):
+    for change in step.changes:
         was, now = change.before, change.after
         if was is None:
             continue
@@ -314,7 +313,7 @@ def others_left_alone(step: Step) -> Iterator[str]:
         return
     own = set(step.numbers.of_key(load.key))
     yield from others_untouched(step, GPU, spared=own)
-    for change in changes(step):
+    for change in step.changes:
         if change.number in own and change.before is not None:
             yield from differences(step, change, but=("device", "host", "loading", "lock_refs"))
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from kvcanon.spec.difference import Difference
+from kvcanon.spec.difference import REBUILT, REBUILT_AND_ADJACENT, Difference
 from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
-    MEDIA,
-    changes,
     is_loose_copy,
     page_in_words,
     refs_of,
@@ -48,10 +46,10 @@ Refs = dict[NodeId, list[int]]
     "LOCK-1",
     premise=nodes_premise(
         "a locked node",
-        lambda _, node: node[FULL].lock_refs != 0 and situations.below_root(node),
+        lambda _, node: node.full.lock_refs != 0 and situations.below_root(node),
     ),
     enabled_if=bounds.has_locks,
-    over=Difference.rebuilt_nodes,
+    over=REBUILT,
 )
 def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """No lock ref count is below zero.
@@ -73,11 +71,11 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
     premise=nodes_premise(
         "locked window data, or a locked mamba state",
         lambda _, node: (
-            (node[SWA].lock_refs != 0 or node[MAMBA].lock_refs != 0) and situations.below_root(node)
+            (node.swa.lock_refs != 0 or node.mamba.lock_refs != 0) and situations.below_root(node)
         ),
     ),
     enabled_if=bounds.has_windows_or_states,
-    over=Difference.rebuilt_nodes,
+    over=REBUILT,
 )
 def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """On every node, full lock refs >= swa lock refs >= mamba lock refs.
@@ -100,10 +98,11 @@ def component_order(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
 
 def covered(difference: Difference) -> Collection[NodeState]:
     """The nodes whose lock refs may be wrong now: rebuilt nodes, and all that receipts cover."""
-    ids = {node.node_id for node in difference.rebuilt_nodes()}
+    ids = set(difference.rebuilt)
     for state in (difference.before, difference.after):
-        ends = (state.nodes.get(hold.node_id) for hold in state.holds)
-        ids.update(up.node_id for end in ends if end for up in state.upwards(end))
+        for hold in state.holds:
+            if hold.node_id in state.nodes:
+                ids.update([up.node_id for up in state.upwards[hold.node_id]])
     return difference.nodes_after(ids)
 
 
@@ -191,36 +190,32 @@ def locked_stays(step: Step) -> Iterator[str]:
     if isinstance(step.outcome, Refused) or isinstance(step.operation, (Unlock, UnlockWindow)):
         return
     settles = isinstance(step.outcome, Settled)
-    for change in changes(step):
-        was = change.before
-        if was is None or not any(was.lock_refs):
+    for _, was, now, component, medium, old, new in step.lost:
+        refs = refs_of(was, component)
+        if refs <= 0:
             continue
-        for component in step.before.config.components:
-            refs = refs_of(was, component)
-            for medium in MEDIA if refs > 0 else ():
-                old, new = slot_of(was, component, medium), slot_of(change.after, component, medium)
-                waited = was.backing if medium is CPU else was.loading
-                never_there = settles and new is None and waited[COLUMN[component]] is not None
-                again = new is None or slot_of(change.after, component, GPU) is not None
-                loose = again and is_loose_copy(step.before, was, component, medium)
-                loaded = medium is CPU and new is None
-                loose |= loaded and may_be_given_up(step, was, change.after, component)
-                if old not in (None, new) and not never_there and not loose:
-                    yield (
-                        f"{page_in_words(step.before, was)} was in {component} slot {old} on "
-                        f"{medium}, with lock_refs {refs}, and is now in "
-                        f"{'no slot' if new is None else f'slot {new}'}"
-                    )
+        waited = was.backing if medium is CPU else was.loading
+        never_there = settles and new is None and waited[COLUMN[component]] is not None
+        again = new is None or slot_of(now, component, GPU) is not None
+        loose = again and is_loose_copy(step.before, was, component, medium)
+        loaded = medium is CPU and new is None
+        loose |= loaded and may_be_given_up(step, was, now, component)
+        if not never_there and not loose:
+            yield (
+                f"{page_in_words(step.before, was)} was in {component} slot {old} on "
+                f"{medium}, with lock_refs {refs}, and is now in "
+                f"{'no slot' if new is None else f'slot {new}'}"
+            )
 
 
 @node_law(
     "LOCK-5",
     premise=nodes_premise(
         "a locked node below another",
-        lambda state, node: node[FULL].lock_refs != 0 and situations.is_below_node(state, node),
+        lambda state, node: node.full.lock_refs != 0 and situations.is_below_node(state, node),
     ),
     enabled_if=bounds.has_locks,
-    over=Difference.rebuilt_and_adjacent,
+    over=REBUILT_AND_ADJACENT,
 )
 def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node's full data has at least as many lock refs as that of each of its children.
@@ -234,10 +229,10 @@ def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
-        if not lock_has_ground(node[FULL].lock_refs, parent[FULL].lock_refs):
+        if not lock_has_ground(node.full.lock_refs, parent.full.lock_refs):
             yield (
-                f"{state.describe(node)} has {node[FULL].lock_refs} full lock_refs and its parent "
-                f"{state.describe(parent)} only {parent[FULL].lock_refs}"
+                f"{state.describe(node)} has {node.full.lock_refs} full lock_refs and its parent "
+                f"{state.describe(parent)} only {parent.full.lock_refs}"
             )
 
 
@@ -291,17 +286,15 @@ def covered_refs(state: Snapshot, holds: Iterable[HoldState]) -> Refs:
         end = state.nodes.get(hold.node_id)
         if end is None or end.parent_id is None:
             continue
+        for node in state.upwards[end.node_id]:
+            refs.setdefault(node.node_id, [0, 0, 0])[0] += 1
         window_from = hold.window_from_pages if has_swa else None
-        for node in state.upwards(end):
-            counted = refs.setdefault(node.node_id, [0, 0, 0])
-            counted[0] += 1
+        for node in state.upwards[end.node_id] if window_from is not None else ():
             start = state.starts[node.node_id]
-            if (
-                window_from is not None
-                and in_window(start, window_from)
-                and not _in_gap(hold, start)
-            ):
-                counted[1] += 1
+            if window_from is None or not in_window(start, window_from):
+                break
+            if not _in_gap(hold, start):
+                refs[node.node_id][1] += 1
         if has_mamba and hold.state_held:
             refs[end.node_id][2] += 1
     return refs
@@ -341,7 +334,7 @@ def _crossed(state: Snapshot, hold: HoldState) -> NodeState | None:
     """The node inside which a receipt's window begins, where no node begins there."""
     if hold.window_from_pages is None or SWA not in state.config.components:
         return None
-    for node in state.upwards(state.nodes[hold.node_id]):
+    for node in state.upwards[hold.node_id]:
         start = state.starts[node.node_id]
         if start <= hold.window_from_pages:
             return node if start < hold.window_from_pages < state.end(node) else None

@@ -39,7 +39,7 @@ def orders_follow(difference: Difference) -> bool:
     Kind.STATE,
     premise=nodes_premise("two leaves on one medium", is_device_leaf, is_host_leaf, enough=2),
     needs=NEEDS,
-    outlasts=orders_follow,
+    follows=orders_follow,
 )
 def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     """There is always exactly one next victim.
@@ -122,8 +122,8 @@ def _order_follows(difference: Difference, component: Component, medium: Medium)
     """Whether an order gained and lost exactly the nodes whose data came and left, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
-    lost = _owners(before, difference.rebuilt_nodes_before(), component, medium)
-    gained = _owners(after, difference.rebuilt_nodes(), component, medium)
+    lost = _owners(before, difference.rebuilt_nodes_before, component, medium)
+    gained = _owners(after, difference.rebuilt_nodes, component, medium)
     if lost == gained and was == now:
         return True
     named = set(now)
@@ -138,6 +138,7 @@ def _owners(
     return {
         node.node_id
         for node in nodes
-        if node[component].slots(medium) is not None
-        and not (on_host_alone and node[component].device is not None)
+        if (data := node.data.get(component)) is not None
+        and (data.device if medium is GPU else data.host) is not None
+        and not (on_host_alone and data.device is not None)
     }

@@ -35,7 +35,7 @@ def owners_follow(difference: Difference) -> bool:
     )
 
 
-@law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, outlasts=owners_follow)
+@law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, follows=owners_follow)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
     """Every slot has an owner: the free list, a node, a request, or a cancelled copy.
 
@@ -80,11 +80,11 @@ def mapping_follows(difference: Difference) -> bool:
         if not windows <= windows_now:
             gone = windows - windows_now
             suspects.update(full for full, swa in after.swa_of_full.items() if swa in gone)
-    for node in difference.rebuilt_nodes_before():
-        suspects.update(node[FULL].device or ())
-    for node in difference.rebuilt_nodes():
-        if node[SWA].device is not None:
-            suspects.difference_update(node[FULL].device or ())
+    for node in difference.rebuilt_nodes_before:
+        suspects.update(node.full.device or ())
+    for node in difference.rebuilt_nodes:
+        if node.swa.device is not None:
+            suspects.difference_update(node.full.device or ())
     suspects.intersection_update(after.swa_of_full)
     return next(_strays(after, suspects), None) is None
 
@@ -98,7 +98,7 @@ def mapping_follows(difference: Difference) -> bool:
     ),
     needs=NEEDS,
     enabled_if=bounds.has_windows,
-    outlasts=mapping_follows,
+    follows=mapping_follows,
 )
 def no_stale_mapping(state: Snapshot) -> Iterator[str]:
     """The mapping has entries only for full slots of pages that have window data.
@@ -116,8 +116,8 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
         return
     others = set(state.swa_of_full)
     for node in state.below_root():
-        if node[FULL].device is not None and node[SWA].device is not None:
-            others.difference_update(node[FULL].device or ())
+        if node.full.device is not None and node.swa.device is not None:
+            others.difference_update(node.full.device or ())
     yield from _strays(state, others)
 
 

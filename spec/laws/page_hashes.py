@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import NodeId
 from kvcanon.spec.views import PageNumber, PageRow, Step
 
 
@@ -32,24 +31,26 @@ class Place(NamedTuple):
 
 
 class PageHashes:
-    """The hashes of a state's pages, computed at most once for each node."""
+    """The hashes of a state's pages, computed at most once for each node of the state."""
 
     def __init__(self, state: Snapshot) -> None:
         self._state = state
-        self._hashes: dict[NodeId, tuple[bytes, ...]] = {}
 
     def of(self, node: NodeState) -> tuple[bytes, ...]:
         """The hash of each page of a node."""
+        shown = self._known(node)
+        if shown is not None:
+            return shown
         unhashed: list[NodeState] = []
         hashes: tuple[bytes, ...] | None = None
-        for up in self._state.upwards(node):
+        for up in self._state.upwards[node.node_id]:
             hashes = self._known(up)
             if hashes is not None:
                 break
             unhashed.append(up)
         for down in reversed(unhashed):
             before = hashes[-1] if hashes else namespace_seed(down.namespace)
-            hashes = self._hashes[down.node_id] = page_hashes(before, down.pages)
+            hashes = self._state.hashes[down.node_id] = page_hashes(before, down.pages)
         return hashes or ()
 
     def before(self, node: NodeState) -> bytes | None:
@@ -71,7 +72,7 @@ class PageHashes:
     def _known(self, node: NodeState) -> tuple[bytes, ...] | None:
         if node.hashes is not None and len(node.hashes) == len(node.pages):
             return node.hashes
-        return self._hashes.get(node.node_id)
+        return self._state.hashes.get(node.node_id)
 
 
 class PagesByHash:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
-    changes,
     in_words,
     page_in_words,
     pages_changed,
@@ -69,7 +68,7 @@ def release_mirrors(step: Step) -> Iterator[str]:
                 f"{step.before.describe(step.before.nodes[node_id])} was covered by receipt "
                 f"{receipt_id}, and its lock_refs did not change"
             )
-    for change in changes(step):
+    for change in step.changes:
         if change.before is None or change.after is None:
             continue
         was, now = change.before, change.after

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.difference import Difference
+from kvcanon.spec.difference import REBUILT, REBUILT_AND_ADJACENT
 from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import parts_on_host
@@ -22,12 +22,12 @@ from kvcanon.spec.oracle.grounds import has_ground
 from kvcanon.spec.replay.backup import due_backups
 from kvcanon.spec.replay.board import board_of
 from kvcanon.spec.replay.evictable import could_be_free
-from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
+from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
+from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Slot
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premise=premises.ANY_NODE, over=Difference.rebuilt_nodes)
+@node_law("RES-1", premise=premises.ANY_NODE, over=REBUILT)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node below the root has full data, on the device or on the host.
 
@@ -36,7 +36,7 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
     Seen broken: not seen
     """
     for node in nodes:
-        if not node[FULL].anywhere:
+        if not node.full.anywhere:
             yield f"{state.describe(node)} has full data neither on {GPU} nor on {CPU}"
 
 
@@ -44,12 +44,10 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
     "RES-2",
     premise=nodes_premise(
         "window data, or a mamba state",
-        lambda _, node: (
-            situations.below_root(node) and (node[SWA].anywhere or node[MAMBA].anywhere)
-        ),
+        lambda _, node: situations.below_root(node) and (node.swa.anywhere or node.mamba.anywhere),
     ),
     enabled_if=bounds.has_windows_or_states,
-    over=Difference.rebuilt_nodes,
+    over=REBUILT,
 )
 def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Window data and mamba states are only where their node's full data is.
@@ -61,13 +59,15 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
 
     Seen broken: https://github.com/sgl-project/sglang/issues/25068
     """
+    alone = parts_on_host(state)
     for node in nodes:
-        for component in (SWA, MAMBA):
-            for medium in (GPU, CPU):
-                has_full = node[FULL].slots(medium) is not None or (
-                    medium is CPU and parts_on_host(state) and node[FULL].device is not None
-                )
-                if not has_ground(node[component].slots(medium) is not None, has_full):
+        full, on_device = node.full, node.full.device is not None
+        for component, data in ((SWA, node.swa), (MAMBA, node.mamba)):
+            for medium, slots, has_full in (
+                (GPU, data.device, on_device),
+                (CPU, data.host, full.host is not None or (alone and on_device)),
+            ):
+                if slots is not None and not has_ground(True, has_full):
                     yield (
                         f"{state.describe(node)} has {component} data on {medium} "
                         "and no full data there"
@@ -78,10 +78,10 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
     "RES-3",
     premise=nodes_premise(
         "full data on the device, below another node",
-        lambda state, node: node[FULL].device is not None and situations.is_below_node(state, node),
+        lambda state, node: node.full.device is not None and situations.is_below_node(state, node),
     ),
     from_outside=(visibility.DEVICE_EVICTIONS,),
-    over=Difference.rebuilt_and_adjacent,
+    over=REBUILT_AND_ADJACENT,
 )
 def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Where a node's full data is on the device, its parent's is too, and does not arrive later.
@@ -99,7 +99,7 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
-        own, above = node[FULL], parent[FULL]
+        own, above = node.full, parent.full
         on_device = own.device is not None
         if not has_ground(on_device, above.device is not None):
             yield (
@@ -120,12 +120,12 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
         "a host copy below another node, where parents need one",
         lambda state, node: (
             state.config.backed_parents
-            and node[FULL].host is not None
+            and node.full.host is not None
             and situations.is_below_node(state, node)
         ),
     ),
     enabled_if=lambda run: run.config.backed_parents,
-    over=Difference.rebuilt_and_adjacent,
+    over=REBUILT_AND_ADJACENT,
 )
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node with a host copy has a parent with a host copy, unless the policy is write_back.
@@ -142,7 +142,7 @@ def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
         parent = state.parent(node)
         if parent is None or parent.node_id == state.root_id:
             continue
-        if not has_ground(node[FULL].host is not None, parent[FULL].host is not None):
+        if not has_ground(node.full.host is not None, parent.full.host is not None):
             yield (
                 f"{state.describe(node)} is on the host but its parent "
                 f"{state.describe(parent)} is not"
@@ -186,18 +186,18 @@ def write_through_completes(step: Step) -> Iterator[str]:
     due = [
         (position, stop)
         for position, stop in enumerate(path)
-        if stop.node.hit_count >= threshold and stop.node[FULL].device is not None
+        if stop.node.hit_count >= threshold and stop.node.full.device is not None
     ]
     for position, stop in due:
-        if stop.node[FULL].host is None:
+        if stop.node.full.host is None:
             continue
-        backed = tuple(above.node[FULL].host is not None for above in path[: position + 1])
+        backed = tuple(above.node.full.host is not None for above in path[: position + 1])
         for gap in backup_chain(backed, needs_backed_parents=True):
             yield (
                 f"{state.describe(stop.node)} has a host copy but {state.describe(path[gap].node)} "
                 "above it has none"
             )
-    left = [stop for _, stop in due if stop.node[FULL].host is None]
+    left = [stop for _, stop in due if stop.node.full.host is None]
     left_pages = sum(stop.shared_pages for stop in left)
     if left_pages != outcome.backup_declined_pages:
         names = (
@@ -216,7 +216,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premise=premises.ANY_NODE, over=Difference.rebuilt_nodes)
+@node_law("RES-6", premise=premises.ANY_NODE, over=REBUILT)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, or one slot for a mamba state, in range of its pool.
 
@@ -229,12 +229,20 @@ def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
     Seen broken: https://github.com/sgl-project/sglang/issues/25991,
     https://github.com/sgl-project/sglang/issues/29350
     """
+    capacities = {
+        (component, medium): state.config.capacity(component, medium)
+        for component in state.config.components
+        for medium in (GPU, CPU)
+    }
     for node in nodes:
         for component, data in node.data.items():
-            for medium in (GPU, CPU):
-                slots, pending = data.slots(medium), data.pending(medium)
+            for medium, slots, pending in (
+                (GPU, data.device, data.loading),
+                (CPU, data.host, data.backing),
+            ):
                 if slots is not None:
-                    yield from _misfits(state, node, component, medium, slots)
+                    pool = component, medium
+                    yield from _misfits(state, node, pool, slots, capacities.get(pool, 0))
                 elif pending is not None:
                     yield (
                         f"{state.describe(node)} waits for transfer {pending} to fill its "
@@ -292,15 +300,15 @@ def _counts_hit(step: Step, start: int, end: int) -> bool:
 
 
 def _misfits(
-    state: Snapshot, node: NodeState, component: Component, medium: Medium, slots: tuple[int, ...]
+    state: Snapshot, node: NodeState, pool: Pool, slots: tuple[Slot, ...], capacity: int
 ) -> Iterator[str]:
+    component, medium = pool
     wanted = 1 if component is MAMBA else len(node.pages)
     if len(slots) != wanted:
         yield (
             f"{state.describe(node)} has {len(slots)} {component} slots on {medium}; "
             f"its {len(node.pages)} pages need {wanted}"
         )
-    capacity = state.config.capacity(component, medium)
     if slots and (min(slots) < 0 or max(slots) >= capacity):
         outside = [slot for slot in slots if not 0 <= slot < capacity]
         yield (

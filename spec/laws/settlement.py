@@ -17,8 +17,6 @@ from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import (
-    Change,
-    changes,
     differences,
     in_words,
     page_in_words,
@@ -41,7 +39,7 @@ from kvcanon.spec.operations import (
 from kvcanon.spec.snapshot import NO_POOL, Pool, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, MAMBA, Slot, TransferId
-from kvcanon.spec.views import COLUMN, Step, pages_by_node
+from kvcanon.spec.views import COLUMN, Change, Step, pages_by_node
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 
@@ -68,7 +66,10 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/vllm-project/vllm/issues/49829
     """
-    name, outcome = type(step.operation).__name__, step.outcome
+    outcome = step.outcome
+    if not isinstance(outcome, Inserted | LoadedBack) and "transfers" not in step.difference.fields:
+        return
+    name = type(step.operation).__name__
     before = {each.transfer_id: each for each in step.before.transfers}
     after = {each.transfer_id: each for each in step.after.transfers}
     reported: tuple[TransferId, ...] = ()
@@ -76,8 +77,6 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
         reported = outcome.backups
     elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
         reported = (outcome.transfer_id,)
-    if step.before is step.after and not reported:
-        return
     new = [transfer_id for transfer_id in after if transfer_id not in before]
     if new != list(reported):
         yield f"{name} reported transfers {list(reported)}, and enqueued {new}"
@@ -91,7 +90,7 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
         if now is None:
             if not settles and not (waits and was.direction is Direction.BACKUP):
                 yield f"transfer {transfer_id} was in flight, and is not after {name}"
-        elif evolve(was, parts=(), cancelled=False) != evolve(now, parts=(), cancelled=False):
+        elif was != now and _without_parts(was) != _without_parts(now):
             yield f"{name} changed transfer {transfer_id}: {now}"
 
 
@@ -116,6 +115,8 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
     """
+    if not isinstance(step.outcome, Settled) and "transfers" not in step.difference.fields:
+        return
     statuses = {each.transfer_id: status for each, status in settled_transfers(step)}
     after = {each.transfer_id: each for each in step.after.transfers}
     failed = [each for each, status in settled_transfers(step) if status is TransferStatus.FAILED]
@@ -178,7 +179,7 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
                 f"{step.before.describe(node)} was held by transfers that ended, and its lock_refs "
                 "did not change"
             )
-    for change in changes(step):
+    for change in step.changes:
         but = ("device", "host", "loading", "backing", "lock_refs")
         yield from differences(step, change, but=but)
         yield from _moved(step, change, gave_up=gave_up, done=done)
@@ -270,7 +271,7 @@ def _not_as_named(
 
 def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
     """Data that a done transfer should have copied, on whichever node it is now."""
-    carried, medium = pages_by_node(step.changed[0]), transfer.target_medium
+    carried, medium = pages_by_node(step.changed[0]), transfer.direction.target
     for node_id, component in transfer.parts:
         numbers = carried.get(node_id, [])
         rows = [step.changed[1].get(number) for number in numbers]
@@ -282,6 +283,10 @@ def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:
                 f"transfer {transfer.transfer_id} is done, and the {component} data of {words} is "
                 f"not on {medium}"
             )
+
+
+def _without_parts(transfer: TransferState) -> TransferState:
+    return evolve(transfer, parts=(), cancelled=False)
 
 
 def _given_up(step: Step) -> set[TransferId]:
@@ -324,8 +329,8 @@ def _freed_besides(step: Step) -> Iterator[str]:
     targets: dict[Pool, set[Slot]] = {}
     for transfer, _ in settled_transfers(step):
         for component, slots in transfer.targets.items():
-            targets.setdefault((component, transfer.target_medium), set()).update(slots)
-    for _, row, left in changes(step):
+            targets.setdefault((component, transfer.direction.target), set()).update(slots)
+    for _, row, left in step.changes:
         for component in step.before.config.components if row is not None else ():
             slot = slot_of(row, component, CPU)
             if row is not None and slot is not None and may_be_given_up(step, row, left, component):

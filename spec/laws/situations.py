@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
-from kvcanon.spec.laws.comparison import candidates, losses, slot_of
+from kvcanon.spec.laws.comparison import candidates, losses
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -130,7 +130,7 @@ def window_left_behind(step: Step) -> bool:
         return False
     reach = config.window_tokens + config.page_size
     return any(
-        node[SWA].anywhere and (len(used) - step.after.end(node)) * config.page_size >= reach
+        node.swa.anywhere and (len(used) - step.after.end(node)) * config.page_size >= reach
         for node, _ in path_of(step.after, used)
     )
 
@@ -167,13 +167,9 @@ def chose_a_victim(step: Step) -> bool:
 
 def lost_from(step: Step, medium: Medium) -> Iterator[tuple[PageRow, PageRow | None]]:
     """The rows, before and after, of pages that lost full data on a medium in an eviction."""
-    if evicts_from(step) is not medium:
-        return
-    before, after = step.changed
-    for number, row in before.items():
-        now = after.get(number)
-        if row.slot(FULL, medium) is not None and slot_of(now, FULL, medium) is None:
-            yield row, now
+    for each in step.lost if evicts_from(step) is medium else ():
+        if each.component is FULL and each.medium is medium and each.now is None:
+            yield each.before, each.after
 
 
 def had_to_copy(step: Step) -> bool:

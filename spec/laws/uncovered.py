@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kvcanon.spec.laws.comparison import Loss, losses
 from kvcanon.spec.snapshot import NodeState
-from kvcanon.spec.types import FULL, GPU, SWA, Medium, NodeId
+from kvcanon.spec.types import GPU, SWA, Medium, NodeId
 from kvcanon.spec.views import Step
 
 
@@ -24,8 +24,8 @@ def uncovered(step: Step, medium: Medium) -> dict[NodeId, NodeState]:
         loss.node.node_id: loss.node
         for loss in losses(step, GPU)
         if loss.full
-        and loss.node[SWA].device is None
-        and any(child[FULL].device is not None for child in state.children(loss.node))
+        and loss.node.swa.device is None
+        and any(child.full.device is not None for child in state.children(loss.node))
     }
 
 

@@ -14,9 +14,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import Kind, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
-    Change,
     Loss,
-    changes,
     is_duplicate,
     losses,
     page_in_words,
@@ -26,8 +24,8 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.operations import Evict, Evicted, LoadedBack
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
-from kvcanon.spec.views import COLUMN, Step
+from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Component, Counts, NodeId
+from kvcanon.spec.views import COLUMN, Change, Step
 
 
 @law(
@@ -63,7 +61,7 @@ def write_back_copies(step: Step) -> Iterator[str]:
         return
     lost = [
         (change, component)
-        for change in changes(step)
+        for change in step.changes
         for component in step.before.config.components
         if _is_lost(change, component)
     ]
@@ -136,10 +134,10 @@ def _free_or_evictable(state: Snapshot) -> Counts:
     """Host slots that are free or can be freed, for each pool separately."""
     free, may_go = _free(state), dict[NodeId, bool]()
     for node in sorted(state.below_root(), key=state.end, reverse=True):
-        only_here = node[FULL].device is None and not any(d.lock_refs for d in node.data.values())
+        only_here = node.full.device is None and not any(d.lock_refs for d in node.data.values())
         may_go[node.node_id] = only_here and all(may_go[child] for child in node.child_ids)
     full = sum(
-        len(node[FULL].host or ())
+        len(node.full.host or ())
         for node in state.below_root()
         if may_go[node.node_id] or is_duplicate(state, node)
     )

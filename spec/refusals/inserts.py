@@ -58,7 +58,7 @@ def not_on_device(state: Snapshot, call: Insert) -> str | None:
     """Pages before `start_pages` without full data on the device."""
     pages = 0
     for node, shared in path_of(state, call.key):
-        if not node[FULL].resident(GPU):
+        if not node.full.resident(GPU):
             break
         pages += shared
     if pages >= call.start_pages:

@@ -229,10 +229,8 @@ def board_of(state: Snapshot) -> Board:
     board = Board(state.config, state.profile, root, {})
     policy = state.config.eviction_policy
     pieces: dict[NodeId, Piece] = {state.root_id: root}
-    for node_id, start in state.starts.items():
-        if node_id == state.root_id:
-            continue
-        node = state.nodes[node_id]
+    for node in state.reachable()[1:]:
+        node_id, start = node.node_id, state.starts[node.node_id]
         parent = pieces[node.parent_id if node.parent_id is not None else state.root_id]
         rank = policy_key(policy, node.hit_count, node.last_access, node.created, node.priority)
         piece = Piece(node_id, start, start + len(node.pages), parent, rank)

@@ -71,13 +71,13 @@ def missing_of(state: Snapshot, key: Key) -> Missing:
     start = 0
     for node, shared in path_of(state, key):
         end = start + shared
-        if node[FULL].device is None:
+        if node.full.device is None:
             full.extend(range(start, end))
-        if node[SWA].device is None and node[SWA].host is not None and end > window:
+        if node.swa.device is None and node.swa.host is not None and end > window:
             exact = state.profile.window_lock_exact
             swa.extend(range(max(start, window) if exact else start, end))
         at_end = end == len(key) and shared == len(node.pages)
-        if at_end and node[MAMBA].device is None and node[MAMBA].host is not None:
+        if at_end and node.mamba.device is None and node.mamba.host is not None:
             mamba.append(end - 1)
         start = end
     return Missing(tuple(full), tuple(swa), tuple(mamba))

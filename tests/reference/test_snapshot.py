@@ -128,5 +128,5 @@ def test_snapshot_names_pages_by_their_chain() -> None:
         key = s.key(tokens)
         names = page_hashes(namespace_seed(key.namespace), key.pages)
         node = next(n for n in state.below_root() if n.pages[-1] == key.pages[-1])
-        path = [name for up in reversed([*state.upwards(node)]) for name in up.hashes or ()]
+        path = [name for up in reversed(state.upwards[node.node_id]) for name in up.hashes or ()]
         assert tuple(path) == names

@@ -12,12 +12,11 @@ from attrs import frozen
 
 from kvcanon.conformance.judge.answers import Read, require_answer
 from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
-from kvcanon.conformance.protocol.wrapped_cache import Answer
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId
@@ -33,22 +32,26 @@ class CallResult(Generic[Answer]):
 
     outcome: Outcome
     refusal: CacheError | None
-    _answer: Answer | None
+    answer: Answer | None
+    """None if it was refused."""
 
     def unwrap(self) -> Answer:
         """Return what the call returned, or raise the refusal that it raised."""
         if self.refusal is not None:
             raise self.refusal
-        return cast("Answer", self._answer)
+        return cast("Answer", self.answer)
 
 
-def call_cache(call: Callable[[], Answer]) -> CallResult[Answer]:
+def call_cache(
+    call: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> CallResult[Answer]:
     """Make a call. A `CacheError` is a result; every other exception is raised."""
     try:
-        answer = call()
+        answer = call(*args, **kwargs)
     except CacheError as error:
         return CallResult(Refused(error), error, None)
-    return CallResult(_outcome_of(answer), None, answer)
+    outcome = Done() if answer is None else Taken(answer) if isinstance(answer, tuple) else answer
+    return CallResult(outcome, None, answer)
 
 
 class StampReader(Protocol):
@@ -58,11 +61,6 @@ class StampReader(Protocol):
         """Return the bytes, slot by slot, of those slots whose right bytes are known."""
 
 
-def no_ranks() -> tuple[RankView, ...]:
-    """The views of a cache that is no rank."""
-    return ()
-
-
 @frozen
 class StepCapture:
     """Captures the operations of one cache as steps."""
@@ -70,11 +68,11 @@ class StepCapture:
     cache: Cache
     copies: WatchedCopies | None
     """Says how copies ended; None if unknown."""
-    compare: Callable[[Snapshot, Snapshot], Difference]
-    """Compares the states around an operation; may use one object for both if they are equal."""
     read_stamps: StampReader
-    ranks: Callable[[], tuple[RankView, ...]] = no_ranks
-    """Shows the last operation on each rank."""
+    ranks: Callable[[], tuple[RankView, ...]] | None = None
+    """Shows the last operation on each rank; None for a cache that is no rank."""
+    thorough: bool = False
+    """Whether a state that equals the one before stays another object, and is judged anew."""
 
     def step(
         self,
@@ -86,7 +84,9 @@ class StepCapture:
         """Capture the operation that was called last. `given` are the receipts returned before."""
         state = self.cache.snapshot()
         require_answer("snapshot", state)
-        difference = self.compare(before, state)
+        difference = Difference(before, state)
+        if difference.is_none and not self.thorough:
+            difference = Difference(before, before)
         after = difference.after
         events = after.events
         if not isinstance(outcome, Taken) and events[: len(before.events)] == before.events:
@@ -102,8 +102,8 @@ class StepCapture:
             events,
             stamps,
             given=given,
-            ended=ends_known(self.copies, before),
-            ranks=self.ranks(),
+            ended=ends_known(self.copies, before) if before.transfers else {},
+            ranks=self.ranks() if self.ranks is not None else (),
             difference=difference,
         )
 
@@ -128,10 +128,3 @@ def read_known_slots(
                 expected = data if data in known[page] else known[page][-1]
                 found.append(Stamp(component, page, slot, expected, data))
     return tuple(found)
-
-
-def _outcome_of(answer: Outcome | tuple[Event, ...] | None) -> Outcome:
-    """Return the outcome of an operation from what its method returned."""
-    if answer is None:
-        return Done()
-    return Taken(answer) if isinstance(answer, tuple) else answer

@@ -1,59 +1,29 @@
-"""Evidence: how often each law was exercised, and how often each operation was served.
+"""Evidence: how often each law was exercised.
 
 A law can be checked a thousand times and never be exercised: it says something about a cache only
-where its premise is met (`spec.law`), so that a faulty cache could have broken it. Such situations
-need operations that are served; a cache that refuses all of them breaks few laws.
+where its premise is met (`spec.law`), so that a faulty cache could have broken it.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from attrs import Factory, define, frozen
+from attrs import frozen
 
-from kvcanon.conformance.judge.by_states.census import Census
-from kvcanon.conformance.judge.by_states.relevance import Relevant
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import (
-    Kind,
-    Law,
-    NodePremise,
-    Premise,
-    Stream,
-    Subject,
-)
-from kvcanon.spec.operations import (
-    Allocate,
-    Evict,
-    EvictHost,
-    Free,
-    Insert,
-    InsertHost,
-    LoadBack,
-    Lock,
-    Match,
-    Operation,
-    Unlock,
-    UnlockWindow,
-)
+from kvcanon.spec.law import Kind, Law, NodeKind, NodePremise, Premise, Subject
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.views import Step
+from kvcanon.spec.types import NodeId
 
 
-@frozen
+@frozen(eq=False)
 class Shared:
     """A premise with all its laws, so that it is evaluated once for all of them."""
 
     premise: Premise[Any]
     law_ids: tuple[str, ...]
-
-    def exercised_by(self, subject: Subject) -> tuple[str, ...]:
-        """Return the laws that a state, a step or a stream exercises."""
-        return self.law_ids if self.premise.is_met(subject) else ()
 
 
 def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
@@ -68,106 +38,106 @@ def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
 
 
 class Evidence:
-    """Counts, for each law, the states, steps and streams that met its premise.
+    """Counts, for each law, the states, steps and streams that met its premise."""
 
-    The nodes of a state are counted once, then updated by what each step touched. A thorough count
-    evaluates every premise on every subject.
-    """
-
-    def __init__(self, laws: Collection[Law], *, thorough: bool = False) -> None:
+    def __init__(self, laws: Collection[Law]) -> None:
         self._law_ids = tuple(law.law_id for law in laws)
-        self._times_met: Counter[tuple[str, ...]] = Counter()
-        """How often each set of laws was exercised: those of a premise, or of a state."""
-        self._thorough = thorough
-        self._of_states = by_premise(laws, Kind.STATE)
-        self._of_steps = by_premise(laws, Kind.STEP)
-        self._of_streams = by_premise(laws, Kind.STREAM)
-        self._relevant_steps = Relevant(self._of_steps, Shared.exercised_by)
-        self._relevant_streams = Relevant(self._of_streams, Shared.exercised_by)
-        premises = [each.premise for each in self._of_states]
-        self._census = Census(
-            kind for each in premises if isinstance(each, NodePremise) for kind in each.kinds
-        )
-        self._last: Snapshot | None = None
-        """The last state."""
-        self._met: tuple[str, ...] = ()
-        """The laws of states that `_last` exercises."""
+        self._times_met: Counter[Shared] = Counter()
+        self._times_of_states: Counter[tuple[Shared, ...]] = Counter()
+        """How often each set of premises was met by a state."""
+        self._states = MetByStates(by_premise(laws, Kind.STATE))
 
     @property
     def laws_exercised(self) -> dict[str, int]:
         """How often the premise of each law was met."""
         exercised = dict.fromkeys(self._law_ids, 0)
-        for law_ids, times in self._times_met.items():
-            for law_id in law_ids:
+        times_met = self._times_met.copy()
+        for several, times in self._times_of_states.items():
+            times_met.update(dict.fromkeys(several, times))
+        for shared, times in times_met.items():
+            for law_id in shared.law_ids:
                 exercised[law_id] += times
         return exercised
 
-    def see(self, step: Step, stream: Stream) -> None:
-        """Count the laws whose premises are met by a step, its state after and its stream."""
-        if self._thorough:
-            self._count(self._of_states, step.after)
-            self._count(self._of_steps, step)
-            self._count(self._of_streams, stream)
-        else:
-            self._times_met[self._of_state(step.difference)] += 1
-            self._count(self._relevant_steps.of_step(step), step)
-            self._count(self._relevant_streams.of_stream(stream), stream)
-
-    def _count(self, premises: Iterable[Shared], subject: Subject) -> None:
+    def see(self, premises: Iterable[Shared], subject: Subject) -> None:
+        """Count the laws whose premises are met by a subject."""
         for shared in premises:
             if shared.premise.is_met(subject):
-                self._times_met[shared.law_ids] += 1
+                self._times_met[shared] += 1
 
-    def _of_state(self, difference: Difference) -> tuple[str, ...]:
-        """Return the laws that the state after a step exercises."""
+    def see_state(self, difference: Difference) -> None:
+        """Count the laws whose premises are met by the state after a step."""
+        self._times_of_states[self._states.after(difference)] += 1
+
+
+class MetByStates:
+    """Which premises a state meets, kept up to date from step to step."""
+
+    def __init__(self, premises: Iterable[Shared]) -> None:
+        self._premises = tuple((shared, _finders(shared.premise)) for shared in premises)
+        self._last: Snapshot | None = None
+        self._met: tuple[Shared, ...] = ()
+        """The premises that `_last` meets."""
+
+    def after(self, difference: Difference) -> tuple[Shared, ...]:
+        """The premises that the state after a step meets."""
         before, after = difference.before, difference.after
-        if after is not self._last:
-            if before is self._last:
-                self._census.update(difference)
-            else:
-                self._census.take(after)
-            self._last = after
-            self._met = tuple(
-                law_id
-                for each in self._of_states
-                if self._is_met(each.premise, after)
-                for law_id in each.law_ids
-            )
+        if after is self._last:
+            return self._met
+        goes_on = before is self._last
+        met: list[Shared] = []
+        for shared, finders in self._premises:
+            is_met = False if finders else shared.premise.is_met(after)
+            for found in finders:
+                if goes_on:
+                    found.update(difference)
+                else:
+                    found.take(after)
+                is_met |= found.are_enough
+            if is_met:
+                met.append(shared)
+        self._last, self._met = after, tuple(met)
         return self._met
 
-    def _is_met(self, premise: Premise[Snapshot], state: Snapshot) -> bool:
-        if isinstance(premise, NodePremise):
-            return any(self._census.counts[kind] >= premise.enough for kind in premise.kinds)
-        return premise.is_met(state)
+
+def _finders(premise: Premise[Snapshot]) -> tuple[_NodesFound, ...]:
+    """What finds the nodes of each kind that a premise is about; nothing if it is of no nodes."""
+    if not isinstance(premise, NodePremise):
+        return ()
+    return tuple(_NodesFound(kind, premise.enough) for kind in premise.kinds)
 
 
-@define
-class Service:
-    """How often each operation of a cache was served and refused, by method."""
+class _NodesFound:
+    """Nodes of one kind in a state: as many as are enough, or else all that there are."""
 
-    served: Counter[str] = Factory(Counter)
-    refused: Counter[str] = Factory(Counter)
+    def __init__(self, kind: NodeKind, enough: int) -> None:
+        self._kind, self._enough = kind, enough
+        self._ids: set[NodeId] = set()
+        self.are_enough = False
 
-    def note(self, operation: Operation, *, refused: bool) -> None:
-        """Count a call, unless its arguments are empty: no page, no slot."""
-        asks_for = _ASKS_FOR.get(type(operation))
-        if asks_for is None or asks_for(operation):
-            counts = self.refused if refused else self.served
-            counts[method_name(type(operation).__name__)] += 1
+    def take(self, state: Snapshot) -> None:
+        """Look at a whole state."""
+        self._ids.clear()
+        self._look(state, state.nodes)
 
+    def update(self, difference: Difference) -> None:
+        """Look at what a step changed, from the last state that was looked at."""
+        family, after = difference.family, difference.after
+        if self.are_enough and self._ids.isdisjoint(family):
+            return
+        nodes, kind = after.nodes, self._kind
+        for node_id in self._ids.intersection(family):
+            if node_id not in nodes or not kind(after, nodes[node_id]):
+                self._ids.remove(node_id)
+        if len(self._ids) < self._enough:
+            self._look(after, nodes if self.are_enough else family)
 
-_ASKS_FOR: Mapping[type[Operation], Callable[[Any], object]] = {
-    **dict.fromkeys((Match, Lock, InsertHost), lambda asked: asked.key),
-    # Every cache refuses a quota below zero.
-    LoadBack: lambda asked: asked.key and (asked.quota_pages or 0) >= 0,
-    **dict.fromkeys((Unlock, UnlockWindow), lambda asked: asked.receipt.key),
-    **dict.fromkeys((Allocate, Evict, EvictHost), lambda asked: asked.counts),
-    **dict.fromkeys((Free, Insert), lambda asked: asked.slots.counts()),
-}
-"""The arguments of operations that may be empty; a cache serves an empty call by doing nothing."""
-
-
-@cache
-def method_name(operation: str) -> str:
-    """Return the method name of an operation."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower()
+    def _look(self, state: Snapshot, at: Iterable[NodeId]) -> None:
+        """Look for more nodes; there are no others than at these."""
+        nodes, ids = state.nodes, self._ids
+        for node_id in at:
+            if len(ids) >= self._enough:
+                break
+            if node_id in nodes and node_id not in ids and self._kind(state, nodes[node_id]):
+                ids.add(node_id)
+        self.are_enough = len(ids) >= self._enough

@@ -11,20 +11,19 @@ events there, causes false violations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
 from kvcanon.conformance.judge.answers import LAW_ID, answer_violation, require_answer
-from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, no_ranks
-from kvcanon.conformance.judge.by_states.evidence import Evidence
+from kvcanon.conformance.judge.by_states.capture import CallResult, StepCapture, call_cache
 from kvcanon.conformance.judge.by_states.law_checker import LawChecker, breaks_shape
 from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
 from kvcanon.conformance.judge.explain import explain, in_words
+from kvcanon.conformance.judge.judged_cache import JudgedCache
 from kvcanon.conformance.protocol.adapter import WatchedCopies
-from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.events import AllBlocksCleared, Event, Residency
@@ -72,7 +71,7 @@ def guard_states(
     new: bool = False,
     on_should: OnShould | None = None,
     thorough: bool = False,
-    ranks: Callable[[], tuple[RankView, ...]] = no_ranks,
+    ranks: Callable[[], tuple[RankView, ...]] | None = None,
 ) -> GuardedCache:
     """Wrap a cache so that a share `rate` of its operations is judged; `seed` decides which.
 
@@ -86,7 +85,7 @@ def guard_states(
     chosen = LAWS.values() if laws is None else laws
     if copies is None:
         chosen = [law for law in chosen if Need.ENDS not in law.needs]
-    if ranks is no_ranks:
+    if ranks is None:
         chosen = [law for law in chosen if Need.RANKS not in law.needs]
     return GuardedCache(
         cache,
@@ -102,8 +101,8 @@ def guard_states(
     )
 
 
-class GuardedCache(WrappedCache):
-    """A cache that is judged while it works. `Cache` documents its methods."""
+class GuardedCache(JudgedCache):
+    """A cache that is judged by its states. `Cache` documents its methods."""
 
     def __init__(
         self,
@@ -117,25 +116,20 @@ class GuardedCache(WrappedCache):
         new: bool,
         on_should: OnShould | None,
         thorough: bool,
-        ranks: Callable[[], tuple[RankView, ...]],
+        ranks: Callable[[], tuple[RankView, ...]] | None,
     ) -> None:
         super().__init__(cache)
         if not 0 <= rate <= 1:
             raise BadArgument("rate", f"is {rate}; it is a share of the steps, 0 .. 1")
-        self.steps = 0
-        """How many operations were called."""
         self.judged = 0
         """How many operations were judged."""
         self._rate = rate
         self._random = Random(seed)
-        events = cache.config.events
-        exercisable = [law for law in laws if events or Need.EVENTS not in law.needs]
-        self._evidence = Evidence(exercisable, thorough=thorough)
-        self._checker = LawChecker(laws, thorough=thorough)
+        self._checker = LawChecker(laws, events=cache.config.events, thorough=thorough)
         self._checks_answers = any(law.law_id == LAW_ID for law in laws)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
-        self._capture = StepCapture(cache, copies, self._checker.compare, self._read_stamps, ranks)
+        self._capture = StepCapture(cache, copies, self._read_stamps, ranks, thorough)
         self._on_violation = on_violation
         self._begins = new
         self._on_should = on_should
@@ -159,7 +153,7 @@ class GuardedCache(WrappedCache):
     @property
     def laws_exercised(self) -> dict[str, int]:
         """How often each law was exercised: its premise met in a step without violation."""
-        return self._evidence.laws_exercised
+        return self._checker.laws_exercised
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
         """Return the bytes of a slot."""
@@ -199,7 +193,7 @@ class GuardedCache(WrappedCache):
             words = "" if self._on_violation is not None else explain(found, step, self.steps)
             self._report(found, step, words, refusal)
 
-    def _around(
+    def _judge_call(
         self,
         operation: Operation,
         call: Callable[Arguments, Answer],
@@ -207,13 +201,21 @@ class GuardedCache(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         """Call, and judge the operation if it is in the sample."""
-        self.steps += 1
         if self._rate < 1.0 and self._random.random() >= self._rate:
             self._last = None
-            answer = call(*args, **kwargs)
-            self._follow(operation, answer)
-            return answer
-        return self._judge(operation, partial(call, *args, **kwargs))
+            result = call_cache(call, *args, **kwargs)
+            if result.refusal is None:
+                self._follow(operation, result.answer)
+        else:
+            before = self._last
+            if before is None:
+                before = self._cache.snapshot()
+                require_answer("snapshot", before)
+            watched = self._text_of(before, operation)
+            was_judged, self._last = self._last is not None, None
+            result = call_cache(call, *args, **kwargs)
+            self._judge(before, operation, result, watched, was_judged=was_judged)
+        return result.unwrap()
 
     def _follow(self, operation: Operation, answer: object) -> None:
         """Record the bytes and events of a served operation, judged or not."""
@@ -231,42 +233,50 @@ class GuardedCache(WrappedCache):
             self._taken.extend(self._unfolded(answer))
             self._folded = ()
 
-    def _judge(self, operation: Operation, call: Callable[[], Answer]) -> Answer:
-        """Call, check the laws of the step, and return or raise as the cache did."""
-        before_was_judged = self._last is not None
-        before = self._last or self._snapshot()
+    def _judge(
+        self,
+        before: Snapshot,
+        operation: Operation,
+        result: CallResult[Answer],
+        watched: str | None,
+        *,
+        was_judged: bool,
+    ) -> None:
+        """Check the laws of the step, in which a call had this result. Raises: StepViolation.
+
+        `watched` is the state before as text, and `was_judged` says whether the operation before
+        was judged, too.
+        """
         earlier = (*self._taken, *self._unfolded(before.events))
-        self._last = None
-        watched = self._text_of(before, operation)
-        result = call_cache(call)
         try:
             if result.refusal is None:
-                require_answer(method_of(type(operation)), result.unwrap())
-                self._follow(operation, result.unwrap())
+                require_answer(method_of(type(operation)), result.answer)
+                self._follow(operation, result.answer)
             step = self._capture.step(before, operation, result.outcome, self._given)
-            _require_unchanged(before, watched, operation)
+            if watched is not None:
+                _require_unchanged(before, watched, operation)
         except AnswerError as wrong:
             self._report_answer(wrong, before, operation)
-            return result.unwrap()
-        events = (*earlier, *step.events)
-        stream = Stream(self._residency, events, step.after, self._begins)
+            return
+        stream = Stream(self._residency, (*earlier, *step.events), step.after, self._begins)
         self._begins = False
-        found = self._check(step, stream)
+        self.judged += 1
+        found = self._checker.check(step, stream)
         words = ""
         if found and self._on_violation is None:
-            broken_before: set[str] = set()
-            if not before_was_judged:
-                stream_before = Stream(self._residency, earlier, before)
-                broken_before = _broken_in(found, before, stream_before)
-            words = explain(found, step, self.steps, broken_before)
-        self._fold(events, step.after)
+            unjudged = () if was_judged else (before, Stream(self._residency, earlier, before))
+            words = explain(found, step, self.steps, _broken_in(found, *unjudged))
+        if stream.events:
+            stream.folded.settle()
+        self._taken.clear()
+        self._folded = step.after.events
         if isinstance(result.outcome, Receipt):
             self._given.add(result.outcome.receipt_id)
-        if not breaks_shape(found):
+        if not found or not breaks_shape(found):
             self._written.forget(step)
             self._last = step.after
-        self._report(found, step, words, result.refusal)
-        return result.unwrap()
+        if found:
+            self._report(found, step, words, result.refusal)
 
     def _text_of(self, before: Snapshot, operation: Operation) -> str | None:
         """Return a state as text, before the first inserts; they change most of it."""
@@ -274,12 +284,6 @@ class GuardedCache(WrappedCache):
             return None
         self._inserts_watched += 1
         return repr(before)
-
-    def _snapshot(self) -> Snapshot:
-        """Return the state. Raises: AnswerError."""
-        state = self._cache.snapshot()
-        require_answer("snapshot", state)
-        return state
 
     def _start_from(self, state: Snapshot) -> None:
         """Take the pages of a state as what the events said, where earlier events are lost."""
@@ -297,7 +301,9 @@ class GuardedCache(WrappedCache):
         found = answer_violation(wrong, self.steps, in_words(operation))
         step = Step(before, operation, Done(), before, ())
         self._report(found.violations, step, str(found), None)
-        self._start_from(self._snapshot())
+        state = self._cache.snapshot()
+        require_answer("snapshot", state)
+        self._start_from(state)
 
     def _report(
         self, found: Sequence[Violation], step: Step, words: str, refusal: CacheError | None
@@ -314,21 +320,6 @@ class GuardedCache(WrappedCache):
         if not self._reads:
             return ()
         return self._written.stamps(key, matched, self._cache.config, self._cache.read)
-
-    def _check(self, step: Step, stream: Stream) -> list[Violation]:
-        """Check all laws; count those that a step without violation exercises."""
-        self.judged += 1
-        found = self._checker.check(step, stream)
-        if not found:
-            self._evidence.see(step, stream)
-        return found
-
-    def _fold(self, events: Iterable[Event], after: Snapshot) -> None:
-        """Fold events into the residency, including those that still wait in the cache."""
-        for event in events:
-            self._residency.fold(event)
-        self._taken.clear()
-        self._folded = after.events
 
     def _unfolded(self, waiting: tuple[Event, ...]) -> tuple[Event, ...]:
         """Return the events that wait and are not folded: all, where they replace earlier ones."""

@@ -1,4 +1,4 @@
-"""The law checker: checks the laws of one step after another.
+"""The law checker: checks the laws of one step after another, and counts which were exercised.
 
 A step changes few nodes, and is one kind of operation. So if the laws of states held before the
 step, they are checked only on the nodes that it touched, as far as that is enough. Of the other
@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 
 from attrs import evolve
 
-from kvcanon.conformance.judge.by_states.relevance import Relevant
-from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import SHAPE, Kind, Law, Stream, Subject, Violation, judge, judge_next
+from kvcanon.conformance.judge.by_states.evidence import Evidence
+from kvcanon.conformance.judge.by_states.relevance import Agenda, Relevance
+from kvcanon.spec.law import SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge, judge_next
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
@@ -23,13 +23,14 @@ from kvcanon.spec.views import Step
 class LawChecker:
     """Checks laws of steps, and remembers which laws held in the state after the last step."""
 
-    def __init__(self, laws: Collection[Law], *, thorough: bool = False) -> None:
-        of_kind = {kind: tuple(law for law in laws if law.kind is kind) for kind in Kind}
-        self._states = tuple(law for law in of_kind[Kind.STATE] if law.law_id not in SHAPE)
+    def __init__(self, laws: Collection[Law], *, events: bool, thorough: bool = False) -> None:
+        """Without `events` no law of events counts as exercised."""
+        of_states = [law for law in laws if law.kind is Kind.STATE and law.law_id not in SHAPE]
+        self._states = tuple(of_states)
         """Laws of states without those of the tree's shape, which `judge` checks first."""
-        self._steps, self._streams = of_kind[Kind.STEP], of_kind[Kind.STREAM]
-        self._relevant_steps = Relevant(self._steps, problems_of)
-        self._relevant_streams = Relevant(self._streams, problems_of)
+        exercisable = [law for law in laws if events or Need.EVENTS not in law.needs]
+        self._relevance = Relevance(laws, exercisable)
+        self._evidence = Evidence(exercisable)
         self._thorough = thorough
         self._last: Snapshot | None = None
         """The last state in which the laws of the tree's shape held; None before the first."""
@@ -38,45 +39,55 @@ class LawChecker:
         self._settled = False
         """Whether the events up to `_last` added up to exactly its pages, each page once."""
 
-    def compare(self, before: Snapshot, after: Snapshot) -> Difference:
-        """Compare two states; equal states become one object, so that results can be reused."""
-        difference = Difference(before, after)
-        if self._thorough or not difference.is_none:
-            return difference
-        return Difference(before, before)
+    @property
+    def laws_exercised(self) -> dict[str, int]:
+        """How often each law was exercised: its premise met in a step without violation."""
+        return self._evidence.laws_exercised
 
     def check(self, step: Step, stream: Stream) -> list[Violation]:
         """Check a step and its events. If the tree's shape is broken, only that is returned."""
-        seen = step.before is self._last
-        if seen and self._sound:
-            found = judge_next(step.difference, self._states)
-        else:
-            found = judge(step.after, self._states)
-        self._last, self._sound = None, not (found or self._thorough)
-        if not seen and not breaks_shape(found):
-            # The shape of a state that was seen before was checked then.
-            found += judge(step.before, ())
-        if breaks_shape(found):
+        found, seen = self._of_states(step), step.before is self._last
+        self._last = None if breaks_shape(found) else step.after
+        self._sound = not (found or self._thorough)
+        if self._last is None:
             return found
-        self._last = step.after
-        if self._thorough:
-            return [
-                *found,
-                *violations_of(self._steps, step),
-                *violations_of(self._streams, stream),
-            ]
-        found += violations_of(self._relevant_steps.of_step(step), step)
-        return found + self._of_stream(step, stream, seen=seen)
+        of_step, of_stream = self._agendas(step, stream)
+        found += violations_of(of_step.laws, step)
+        found += self._of_stream(of_stream, step, stream, seen=seen)
+        if not found:
+            self._evidence.see_state(step.difference)
+            self._evidence.see(of_step.premises, step)
+            self._evidence.see(of_stream.premises, stream)
+        return found
 
     def check_access(self, step: Step) -> list[Violation]:
         """Check a read or a write of a slot's bytes, which changes no state."""
-        laws = self._steps if self._thorough else self._relevant_steps.of_step(step)
-        return violations_of(laws, step)
+        asked = self._relevance.steps if self._thorough else self._relevance.of_step(step)
+        return violations_of(asked.laws, step)
 
-    def _of_stream(self, step: Step, stream: Stream, *, seen: bool) -> list[Violation]:
-        laws = self._relevant_streams.of_stream(stream)
+    def _agendas(self, step: Step, stream: Stream) -> tuple[Agenda, Agenda]:
+        known = self._relevance
+        if self._thorough:
+            return known.steps, known.streams
+        return known.of_step(step), known.of_stream(stream)
+
+    def _of_states(self, step: Step) -> list[Violation]:
+        seen = step.before is self._last
+        if seen and self._sound:
+            return judge_next(step.difference, self._states)
+        found = judge(step.after, self._states)
+        if not seen and not breaks_shape(found):
+            # The shape of a state that was seen before was checked then.
+            found += judge(step.before, ())
+        return found
+
+    def _of_stream(
+        self, agenda: Agenda, step: Step, stream: Stream, *, seen: bool
+    ) -> list[Violation]:
+        if self._thorough:
+            return violations_of(agenda.laws, stream)
         settled = seen and self._settled
-        if not laws or (settled and step.before is step.after and not stream.events):
+        if not agenda.laws or (settled and step.before is step.after and not stream.events):
             return []  # The same state without new events was checked before.
         there = moved_on(stream.start, step.difference) if settled else None
         stream = evolve(stream, there=there)
@@ -84,7 +95,7 @@ class LawChecker:
             self._settled = stream.folded.agrees_with(there)
         else:
             self._settled = is_truth(stream.folded, stream.state)
-        return violations_of(laws, stream)
+        return violations_of(agenda.laws, stream)
 
 
 def breaks_shape(found: Collection[Violation]) -> bool:
@@ -95,8 +106,3 @@ def breaks_shape(found: Collection[Violation]) -> bool:
 def violations_of(laws: Iterable[Law], subject: Subject) -> list[Violation]:
     """Check laws of a state, a step or a stream; all laws are of that kind."""
     return [Violation(law, text) for law in laws for text in law.check(subject)]
-
-
-def problems_of(law: Law, subject: Subject) -> list[str]:
-    """Check one law, and return the text of each violation."""
-    return list(law.check(subject))

@@ -6,26 +6,31 @@ So each law is first checked on a sealed step: operation and outcome have their 
 and the states have only the components and the write policy, and sometimes that no copy is in
 flight, that no receipt is open, or that nothing changed. A law that returns without reading any
 other field cannot be broken by any step like this, since it is a function of what it reads; it is
-skipped from then on. A law that reads more is checked every time.
+skipped from then on. A law that reads more is checked every time. The same holds for premises.
 
 No law declares its relevance, so no declaration can be wrong; a changed law is tried anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
-from attrs import Factory, frozen
-
+from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.spec.config import CacheConfig, Profile
-from kvcanon.spec.law import Stream
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import SWA
+from kvcanon.spec.law import Kind, Law, Stream
+from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.types import SWA, NodeId
 from kvcanon.spec.views import Step
 
-Question = TypeVar("Question")
+
+class Agenda(NamedTuple):
+    """What is to be asked of a step or a stream."""
+
+    laws: tuple[Law, ...]
+    premises: tuple[Shared, ...]
 
 
 class LookedError(BaseException):
@@ -80,6 +85,22 @@ class _SealedState(_Sealed):
             self.holds = ()
 
 
+class _SealedDifference(_Sealed):
+    """A difference of two states whose nodes are the same."""
+
+    __slots__ = ()
+    touched: AbstractSet[NodeId] = frozenset()
+    rebuilt: AbstractSet[NodeId] = frozenset()
+    changed: tuple[tuple[NodeState, ...], tuple[NodeState, ...]] = ((), ())
+
+
+class _NoDifference(_SealedDifference):
+    """A difference of a state and itself."""
+
+    __slots__ = ()
+    fields: AbstractSet[str] = frozenset()
+
+
 class _StandsIn(type):
     """A class that is found in tables in place of the class that it stands for."""
 
@@ -98,81 +119,56 @@ def _sealed(kind: type) -> Any:  # noqa: ANN401  # It passes for whatever it sta
     return object.__new__(stand_in)
 
 
-@frozen(eq=False)
-class _Known(Generic[Question]):
-    """What was found out about some questions so far."""
+class Relevance:
+    """Selects the laws and the premises that can have a result for a step or a stream.
 
-    of_steps: dict[tuple[object, ...], tuple[Question, ...]] = Factory(dict)
-    of_streams: dict[tuple[object, ...], tuple[Question, ...]] = Factory(dict)
-
-
-class Relevant(Generic[Question]):
-    """Selects the questions (laws or premises) that can have a result for a subject.
-
-    `ask` evaluates a question. Results are shared by all users of the same questions, for each kind
-    of cache: by its components, write policy and profile.
+    What was found out is kept for each kind of cache: by its components, write policy and profile.
     """
 
-    def __init__(
-        self, questions: Sequence[Question], ask: Callable[[Question, Any], object]
-    ) -> None:
-        self._questions = tuple(questions)
-        self._ask = ask
+    def __init__(self, laws: Collection[Law], exercisable: Collection[Law] = ()) -> None:
+        """`exercisable` are the laws whose premises are asked for."""
+        self.steps = _agenda_of(Kind.STEP, laws, exercisable)
+        """All laws of steps, and their premises."""
+        self.streams = _agenda_of(Kind.STREAM, laws, exercisable)
+        """All laws of streams, and their premises."""
         self._kind: tuple[CacheConfig, Profile] | None = None
         """The kind of the last subject's cache."""
-        self._known: _Known[Question] = _Known()
+        self._known: dict[object, Agenda] = {}
         """What is known for that kind."""
 
-    def of_step(self, step: Step) -> tuple[Question, ...]:
-        """Return the questions that look at a step with this operation and outcome."""
+    def of_step(self, step: Step) -> Agenda:
+        """What is to be asked of a step with this operation and outcome."""
         before, after = step.before, step.after
-        asked, answered = type(step.operation), type(step.outcome)
-        idle = not before.transfers and not after.transfers
-        unheld = not before.holds and not after.holds
         still = before is after
-        same_tree = still or not any(step.difference.changed)
-        shown = (
-            bool(step.events),
-            bool(step.stamps),
-            bool(step.given),
-            bool(step.ended),
-            bool(step.ranks),
+        key = (
+            type(step.operation),
+            type(step.outcome),
+            not before.transfers and not after.transfers,
+            not before.holds and not after.holds,
+            still,
+            still or not step.difference.touched,
+            not step.events,
+            not step.stamps,
+            not step.given,
+            not step.ended,
+            not step.ranks,
         )
-        key = asked, answered, *shown, idle, unheld, still, same_tree
         self._meet(before)
-        found = self._known.of_steps.get(key)
+        found = self._known.get(key)
         if found is None:
-            was = _like(before, idle=idle, unheld=unheld)
-            sealed = Step(
-                was,
-                _sealed(asked),
-                _sealed(answered),
-                was if still else _like(after, idle=idle, unheld=unheld),
-                _some(step.events),
-                _some(step.stamps),
-                given=_some(step.given),
-                ended=_some(step.ended),
-                ranks=_some(step.ranks),
-            )
-            if same_tree:
-                object.__setattr__(sealed, "changed", ({}, {}))
-            found = self._known.of_steps[key] = self._looking(sealed)
+            found = self._known[key] = _looking(self.steps, _sealed_step(step, *key[2:6]))
         return found
 
-    def of_stream(self, stream: Stream) -> tuple[Question, ...]:
-        """Return the questions that look at a stream with events, or without."""
+    def of_stream(self, stream: Stream) -> Agenda:
+        """What is to be asked of a stream with events, or without."""
         key = bool(stream.events), stream.begins
         self._meet(stream.state)
-        found = self._known.of_streams.get(key)
+        found = self._known.get(key)
         if found is None:
             start: Any = _Sealed()
             sealed = Stream(start, _some(stream.events), _like(stream.state), stream.begins)
-            found = self._known.of_streams[key] = self._looking(sealed)
+            found = self._known[key] = _looking(self.streams, sealed)
         return found
-
-    def of_state(self, state: Snapshot) -> tuple[Question, ...]:
-        """Return the questions that look at states of this configuration."""
-        return self._looking(_like(state))
 
     def _meet(self, state: Snapshot) -> None:
         """Switch to what is known for the kind of cache that this state is of."""
@@ -185,26 +181,73 @@ class Relevant(Generic[Question]):
                 write_policy=state.config.write_policy,
                 events=state.config.events,
             )
-            self._known = _known(self._questions, self._ask, config, state.profile)
+            self._known = _known(self.steps, self.streams, config, state.profile)
 
-    def _looking(self, sealed: object) -> tuple[Question, ...]:
-        return tuple(each for each in self._questions if self._looks(each, sealed))
 
-    def _looks(self, question: Question, sealed: object) -> bool:
-        try:
-            return bool(self._ask(question, sealed))
-        except (Exception, LookedError):  # noqa: BLE001  # It came as far as to trip over it.
-            return True
+def _agenda_of(kind: Kind, laws: Collection[Law], exercisable: Collection[Law]) -> Agenda:
+    premises = _shared(tuple(law for law in exercisable if law.kind is kind), kind)
+    return Agenda(tuple(law for law in laws if law.kind is kind), premises)
 
 
 @lru_cache(maxsize=256)
-def _known(*_: object) -> _Known[Any]:
-    """Return what is known of some questions for one kind of cache."""
-    return _Known()
+def _shared(laws: tuple[Law, ...], kind: Kind) -> tuple[Shared, ...]:
+    """The premises of some laws; the same objects each time, so that results are known by them."""
+    return by_premise(laws, kind)
+
+
+@lru_cache(maxsize=256)
+def _known(*_: object) -> dict[object, Agenda]:
+    """What is known of some laws and premises for one kind of cache."""
+    return {}
+
+
+def _looking(agenda: Agenda, sealed: Step | Stream) -> Agenda:
+    """The laws and premises that look at a sealed subject."""
+    laws, premises = list[Law](), list[Shared]()
+    for law in agenda.laws:
+        try:
+            looks = any(law.check(sealed))
+        except (Exception, LookedError):  # noqa: BLE001  # It came as far as to trip over it.
+            looks = True
+        if looks:
+            laws.append(law)
+    for shared in agenda.premises:
+        try:
+            looks = shared.premise.is_met(sealed)
+        except (Exception, LookedError):  # noqa: BLE001  # As above.
+            looks = True
+        if looks:
+            premises.append(shared)
+    return Agenda(tuple(laws), tuple(premises))
+
+
+def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: bool) -> Step:
+    """A step of this kind without what would tell it from others."""
+    was = _like(step.before, idle=idle, unheld=unheld)
+    sealed = Step(
+        was,
+        _sealed(type(step.operation)),
+        _sealed(type(step.outcome)),
+        was if still else _like(step.after, idle=idle, unheld=unheld),
+        _some(step.events),
+        _some(step.stamps),
+        given=_some(step.given),
+        ended=_some(step.ended),
+        ranks=_some(step.ranks),
+        difference=_NO_DIFFERENCE if still else _SAME_TREE if same_tree else _ANY_DIFFERENCE,
+    )
+    if same_tree:
+        object.__setattr__(sealed, "changed", ({}, {}))
+    return sealed
 
 
 def _like(state: Snapshot, *, idle: bool = False, unheld: bool = False) -> Any:  # noqa: ANN401  # It passes for a snapshot.
     return _SealedState(state, idle=idle, unheld=unheld)
+
+
+_NO_DIFFERENCE: Any = _NoDifference()
+_SAME_TREE: Any = _SealedDifference()
+_ANY_DIFFERENCE: Any = _Sealed()
 
 
 def _some(values: Collection[Any]) -> Any:  # noqa: ANN401  # It passes for a collection.

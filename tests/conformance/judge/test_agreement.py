@@ -57,7 +57,7 @@ def differs(ours: Answers, theirs: Answers, *, folding: bool) -> str | None:
     """What differs first, of the answers to the same calls."""
 
     def played(answering: Any) -> Recorder:  # noqa: ANN401 # It has no more than the answers.
-        recorder = Recorder(answering, recording=True, folding=folding)
+        recorder = Recorder(answering, folding=folding)
         recorder.take_events()
         recorder.insert(KEY, 0, Slots(full=(0, 1)))
         recorder.poll()

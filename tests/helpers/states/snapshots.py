@@ -139,7 +139,7 @@ def state_of(
             in_flight = {
                 slot
                 for t in transfers
-                for m, by in ((t.source_medium, t.sources), (t.target_medium, t.targets))
+                for m, by in ((t.direction.source, t.sources), (t.direction.target, t.targets))
                 if m is medium
                 for slot in by.get(component, ())
             }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Any
 
 from kvcanon.conformance.errors import (
@@ -52,8 +51,9 @@ from kvcanon.conformance.judge.from_outside.tree.refusal import after_refusal
 from kvcanon.conformance.judge.from_outside.tree.reset import after_reset
 from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
+from kvcanon.conformance.judge.judged_cache import JudgedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
-from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.config import Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
@@ -104,7 +104,7 @@ CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
 """A check of an operation and its answer against the observed state."""
 
 
-class BlackboxGuard(WrappedCache):
+class BlackboxGuard(JudgedCache):
     """A cache that is judged by its answers and events. `Cache` documents its methods."""
 
     def __init__(
@@ -122,8 +122,6 @@ class BlackboxGuard(WrappedCache):
         self._on_violation = on_violation
         """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
-        self.steps = 0
-        """How many operations were called."""
         sent = Need.EVENTS in subject.shows and config.events
         takes_events, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
@@ -170,7 +168,7 @@ class BlackboxGuard(WrappedCache):
             state.check("REFUSE-3", False, text)
             self._raise_violations(operation, Done())
 
-    def _around(
+    def _judge_call(
         self,
         operation: Operation,
         call: Callable[Arguments, Answer],
@@ -178,12 +176,11 @@ class BlackboxGuard(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         if self._state.checks.lost:
-            self.steps += 1
             return self._add_untaken(call(*args, **kwargs))
         self._note_before(operation)
         try:
             self._begin()
-            result = call_cache(partial(call, *args, **kwargs))
+            result = call_cache(call, *args, **kwargs)
         except AnswerError as wrong:
             raise self._finding_of(wrong, operation) from None
         try:
@@ -236,7 +233,6 @@ class BlackboxGuard(WrappedCache):
 
     def _note_before(self, operation: Operation) -> None:
         """Note the state before the operation that the checks after it need."""
-        self.steps += 1
         state = self._state
         state.now += 1
         state.stored_on_host = 0

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvcanon.conformance.judge.by_states.evidence import Evidence, Service, by_premise
+from kvcanon.conformance.judge.by_states.evidence import Evidence, by_premise
+from kvcanon.conformance.judge.judged_cache import Service
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.events import Residency
-from kvcanon.spec.law import Kind, Law, Level, Need, Premise, Stream
+from kvcanon.spec.difference import Difference
+from kvcanon.spec.law import Kind, Law, Level, Need, Premise
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
@@ -25,13 +26,11 @@ from kvcanon.spec.operations import (
     Poll,
     Receipt,
     Reset,
-    Settled,
     Unlock,
     UnlockWindow,
 )
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Counts, Key, Slots, make_key
-from kvcanon.spec.views import Step
 
 STATE = ReferenceCache(CacheConfig(device_slots=Counts(full=2))).snapshot()
 KEY, NOTHING = make_key([1, 2], 1), Key(())
@@ -59,7 +58,7 @@ def test_a_premise_that_laws_share_is_asked_once() -> None:
     shared = Premise("always", is_met)
     laws = [law("A-1", shared), law("A-2", never), law("A-3", shared)]
     evidence = Evidence(laws)
-    evidence.see(Step(STATE, Poll(), Settled(()), STATE), Stream(Residency(), (), STATE))
+    evidence.see_state(Difference(STATE, STATE))
     assert evidence.laws_exercised == {"A-1": 1, "A-2": 0, "A-3": 1}
     assert asked == [STATE]
     assert [each.law_ids for each in by_premise(laws, Kind.STATE)] == [("A-1", "A-3"), ("A-2",)]

@@ -153,7 +153,7 @@ def test_guard_with_known_bytes_reports_a_broken_shape(monkeypatch: pytest.Monke
 
     def orphaned(self: ReferenceCache) -> Snapshot:
         state = snapshot(self)
-        lost = next(state.below_root())
+        lost = state.below_root()[0]
         nodes = {**state.nodes, lost.node_id: evolve(lost, parent_id=-1)}
         return evolve(state, nodes=nodes)
 
