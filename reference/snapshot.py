@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from kvcanon.reference.events import pending_events
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
-from kvcanon.reference.victims import least_recent_first
+from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,
     HoldState,
@@ -29,10 +29,7 @@ def take_snapshot(state: State) -> Snapshot:
         config=state.config,
         root_id=state.root.node_id,
         nodes={node_id: _node_state(node) for node_id, node in state.nodes.items()},
-        recency={
-            name: tuple([node.node_id for node in least_recent_first(state, *name)])
-            for name in state.pools
-        },
+        recency=recency_orders(state),
         pools={
             name: PoolState(
                 pool.capacity,

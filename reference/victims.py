@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcanon.reference.state import Node, State
+from kvcanon.reference.state import Node, PoolName, State
 from kvcanon.spec.oracle.eviction import (
     may_leave_device,
     may_leave_host,
@@ -17,7 +17,7 @@ from kvcanon.spec.oracle.eviction import (
     pre_evict_need,
     victim_order,
 )
-from kvcanon.spec.types import CPU, FULL, Component, Medium
+from kvcanon.spec.types import CPU, FULL, Component, Medium, NodeId
 
 
 def is_device_leaf(node: Node) -> bool:
@@ -73,8 +73,18 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
     Of nodes that were used by one operation the upper one comes first.
     """
     owners = list(state.owners[component, medium])
+    if len(owners) < 2:
+        return owners
     if component is FULL:
         keys = tuple([(node.last_access, node.start) for node in owners])
     else:
         keys = tuple([(node.data[component].used, node.start) for node in owners])
     return [owners[at] for at in victim_order(keys)]
+
+
+def recency_orders(state: State) -> dict[PoolName, tuple[NodeId, ...]]:
+    """The LRU order of every pool, by the ids of nodes."""
+    return {
+        name: tuple([node.node_id for node in least_recent_first(state, *name)])
+        for name in state.pools
+    }

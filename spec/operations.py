@@ -200,12 +200,13 @@ Operation: TypeAlias = (
 
 def method_of(operation: type[Operation]) -> str:
     """The name of the cache method for an operation."""
-    return _METHODS[operation]
+    return METHODS[operation]
 
 
-_METHODS: Mapping[type[Operation], str] = {
+METHODS: Mapping[type[Operation], str] = {
     kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Operation)
 }
+"""The name of the cache method for each operation."""
 
 
 # Outcomes.

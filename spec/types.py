@@ -158,6 +158,9 @@ class Counts:
     def __getitem__(self, component: Component) -> int:
         return int(getattr(self, component))  # A component is the name of its field.
 
+    def __iter__(self) -> Iterator[tuple[Component, int]]:
+        return iter(((FULL, self.full), (SWA, self.swa), (MAMBA, self.mamba)))
+
     def __bool__(self) -> bool:
         return any((self.full, self.swa, self.mamba))
 

@@ -220,7 +220,6 @@ class Step:
     """The events that the operation emitted."""
     stamps: tuple[Stamp, ...] = ()
     """What was read behind the slots that a match returned; empty if nothing was read."""
-    numbers: PageNumbers = Factory(PageNumbers)
     given: Collection[ReceiptId] = frozenset()
     """The ids of receipts that the cache issued before, as far as they were observed."""
     ended: Mapping[TransferId, bool] = Factory(dict)
@@ -232,6 +231,11 @@ class Step:
         default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
     )
     """The difference of the two states."""
+
+    @cached_property
+    def numbers(self) -> PageNumbers:
+        """The numbers of pages, in both states."""
+        return PageNumbers()
 
     @cached_property
     def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:

@@ -24,7 +24,7 @@ from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import Residency, Resident
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Subject, Violation
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation
 from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import Matched, Operation, method_of
 from kvcanon.spec.snapshot import Snapshot
@@ -65,14 +65,14 @@ class Witness:
         stream = Stream(Residency(), state.events, state, begins=True)
         agenda = self.book.relevance.of_stream(stream)
         _require(violations_of(agenda.laws, stream))
-        self._count(agenda.premises, stream)
+        self._count(agenda.met_by(stream))
 
     def see_state(self, state: Snapshot) -> None:
         """Check the laws of a state. Raises: ViolationError."""
         _require(violations_of(self.book.shape, state))
         _require(violations_of(self.book.states, state))
         self.states += 1
-        self._count(self._of_states, state)
+        self._count(each for each in self._of_states if each.premise.is_met(state))
 
     def see_step(self, step: Step, stream: Stream) -> None:
         """Check the laws of a step and of its events. Raises: ViolationError."""
@@ -89,13 +89,12 @@ class Witness:
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
-        self._count(of_step.premises, step)
-        self._count(of_stream.premises, stream)
+        self._count(of_step.met_by(step))
+        self._count(of_stream.met_by(stream))
 
-    def _count(self, premises: Iterable[Shared], subject: Subject) -> None:
-        for shared in premises:
-            if shared.premise.is_met(subject):
-                self.laws_exercised.update(shared.law_ids)
+    def _count(self, met: Iterable[Shared]) -> None:
+        for shared in met:
+            self.laws_exercised.update(shared.law_ids)
 
 
 class WatchedCache(WrappedCache):

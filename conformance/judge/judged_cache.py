@@ -17,6 +17,7 @@ from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import (
+    METHODS,
     Allocate,
     Evict,
     EvictHost,
@@ -29,7 +30,6 @@ from kvcanon.spec.operations import (
     Operation,
     Unlock,
     UnlockWindow,
-    method_of,
 )
 
 
@@ -45,7 +45,7 @@ class Service:
         asks_for = _ASKS_FOR.get(type(operation))
         if asks_for is None or asks_for(operation):
             counts = self.refused if refused else self.served
-            counts[method_of(type(operation))] += 1
+            counts[METHODS[type(operation)]] += 1
 
 
 _ASKS_FOR: Mapping[type[Operation], Callable[[Any], object]] = {
@@ -87,7 +87,7 @@ class JudgedCache(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         self.steps += 1
-        NOTE.operation(method_of(type(operation)))
+        NOTE.operation(METHODS[type(operation)])
         try:
             answer = self._judge_call(operation, call, *args, **kwargs)
         except CacheError:

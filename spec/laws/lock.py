@@ -161,9 +161,9 @@ def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
     premise=Premise[Step](
         "a change while a node is locked",
         lambda step: (
-            situations.locked(step.before, FULL)
+            not isinstance(step.operation, Unlock | UnlockWindow)
             and situations.changed(step)
-            and not isinstance(step.operation, Unlock | UnlockWindow)
+            and situations.locked(step.before, FULL)
         ),
     ),
     enabled_if=bounds.has_locks,

@@ -123,7 +123,7 @@ def lock_only_counts(step: Step) -> Iterator[str]:
     Kind.STEP,
     premise=Premise[Step](
         "a change while a request has a receipt",
-        lambda step: situations.of_requests(step.before) and situations.changed(step),
+        lambda step: situations.changed(step) and situations.of_requests(step.before),
     ),
     needs=(Need.SNAPSHOT, Need.HOLDS),
     enabled_if=bounds.has_receipts,

@@ -49,7 +49,8 @@ def is_below_node(state: Snapshot, node: NodeState) -> bool:
 
 def locked(state: Snapshot, component: Component) -> bool:
     """Whether any node has lock refs of a component."""
-    return any(node[component].lock_refs for node in state.below_root())
+    data = [node.data.get(component) for node in state.below_root()]
+    return bool([each for each in data if each is not None and each.lock_refs])
 
 
 def held_slots(state: Snapshot, component: Component) -> frozenset[Slot]:
@@ -59,7 +60,7 @@ def held_slots(state: Snapshot, component: Component) -> frozenset[Slot]:
 
 def of_requests(state: Snapshot) -> bool:
     """Whether a request has an open receipt."""
-    return any(hold.transfer_id is None for hold in state.holds)
+    return None in [hold.transfer_id for hold in state.holds]
 
 
 # Steps.

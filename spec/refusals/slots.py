@@ -13,14 +13,14 @@ from kvcanon.spec.operations import (
     Write,
 )
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
-from kvcanon.spec.types import GPU, Component, Counts, Slots
+from kvcanon.spec.types import GPU, Counts, Slots
 
 
 def bad_allocate(state: Snapshot, call: Allocate) -> str | None:
     """A component that the cache lacks, more window slots than pages, or a negative count."""
     counts = call.counts
-    for component in Component:
-        if counts[component] and component not in state.config.components:
+    for component, count in counts:
+        if count and component not in state.config.components:
             return f"the cache has no {component} component"
     if counts.swa > counts.full:
         return f"{counts.swa} window slots are asked for {counts.full} pages"
@@ -30,14 +30,14 @@ def bad_allocate(state: Snapshot, call: Allocate) -> str | None:
 def negative(_: Snapshot, call: Allocate | Evict | EvictHost) -> str | None:
     """A negative count."""
     counts: Counts = call.counts
-    return "a count is negative" if any(counts[each] < 0 for each in Component) else None
+    return "a count is negative" if min(counts.full, counts.swa, counts.mamba) < 0 else None
 
 
 def no_room(state: Snapshot, call: Allocate) -> str | None:
     """A pool with fewer free slots than the call asks for."""
-    for component in state.config.components:
+    for component, count in call.counts:
         free = len(state.pools.get((component, GPU), NO_POOL).free)
-        if call.counts[component] > free:
+        if component in state.config.components and count > free:
             return f"{component} on {GPU} has {free} free slots"
     return None
 

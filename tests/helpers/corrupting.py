@@ -34,7 +34,9 @@ def corrupted(state: Snapshot, random: Random) -> Snapshot:
 def _in_node(state: Snapshot, random: Random) -> Snapshot:
     """Change a node's field to another node's value, or to a value that no node should have."""
     node, other = _any(state, random), _any(state, random)
-    name = random.choice([field.name for field in fields(NodeState) if field.name != "node_id"])
+    name = random.choice(
+        [each.name for each in fields(NodeState) if each.init and each.name != "node_id"]
+    )
     strange: dict[str, list[Any]] = {
         "parent_id": [None, ABSENT, node.node_id],
         "child_ids": [(*node.child_ids, other.node_id), node.child_ids[1:], node.child_ids * 2],

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Law, NodeKind, NodePremise, Premise, Subject
+from kvcanon.spec.law import Kind, Law, NodeKind, NodePremise, Premise
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import NodeId
 
@@ -43,31 +43,24 @@ class Evidence:
     def __init__(self, laws: Collection[Law]) -> None:
         self._law_ids = tuple(law.law_id for law in laws)
         self._times_met: Counter[Shared] = Counter()
-        self._times_of_states: Counter[tuple[Shared, ...]] = Counter()
-        """How often each set of premises was met by a state."""
         self._states = MetByStates(by_premise(laws, Kind.STATE))
 
     @property
     def laws_exercised(self) -> dict[str, int]:
         """How often the premise of each law was met."""
         exercised = dict.fromkeys(self._law_ids, 0)
-        times_met = self._times_met.copy()
-        for several, times in self._times_of_states.items():
-            times_met.update(dict.fromkeys(several, times))
-        for shared, times in times_met.items():
+        for shared, times in self._times_met.items():
             for law_id in shared.law_ids:
                 exercised[law_id] += times
         return exercised
 
-    def see(self, premises: Iterable[Shared], subject: Subject) -> None:
-        """Count the laws whose premises are met by a subject."""
-        for shared in premises:
-            if shared.premise.is_met(subject):
-                self._times_met[shared] += 1
+    def see(self, met: Iterable[Shared]) -> None:
+        """Count premises that a step or a stream met."""
+        self._times_met.update(met)
 
     def see_state(self, difference: Difference) -> None:
-        """Count the laws whose premises are met by the state after a step."""
-        self._times_of_states[self._states.after(difference)] += 1
+        """Count the premises that the state after a step meets."""
+        self._times_met.update(self._states.after(difference))
 
 
 class MetByStates:

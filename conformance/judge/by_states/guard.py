@@ -30,6 +30,7 @@ from kvcanon.spec.events import AllBlocksCleared, Event, Residency
 from kvcanon.spec.law import LAWS, Law, Need, Stream, Subject, Violation, judge
 from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import (
+    METHODS,
     BytesRead,
     Done,
     Free,
@@ -45,7 +46,6 @@ from kvcanon.spec.operations import (
     Reset,
     TakeEvents,
     Write,
-    method_of,
 )
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
@@ -250,7 +250,7 @@ class GuardedCache(JudgedCache):
         earlier = (*self._taken, *self._unfolded(before.events))
         try:
             if result.refusal is None:
-                require_answer(method_of(type(operation)), result.answer)
+                require_answer(METHODS[type(operation)], result.answer)
                 self._follow(operation, result.answer)
             step = self._capture.step(before, operation, result.outcome, self._given)
             if watched is not None:
@@ -342,7 +342,7 @@ def _require_unchanged(before: Snapshot, text: str | None, operation: Operation)
     if text is not None and repr(before) != text:
         raise AnswerError(
             "snapshot answered a Snapshot that shares data with the cache: "
-            f"{method_of(type(operation))} changed one that was taken before it; it must be a copy"
+            f"{METHODS[type(operation)]} changed one that was taken before it; it must be a copy"
         )
 
 

@@ -47,7 +47,7 @@ class LawChecker:
     def check(self, step: Step, stream: Stream) -> list[Violation]:
         """Check a step and its events. If the tree's shape is broken, only that is returned."""
         found, seen = self._of_states(step), step.before is self._last
-        self._last = None if breaks_shape(found) else step.after
+        self._last = None if found and breaks_shape(found) else step.after
         self._sound = not (found or self._thorough)
         if self._last is None:
             return found
@@ -56,8 +56,7 @@ class LawChecker:
         found += self._of_stream(of_stream, step, stream, seen=seen)
         if not found:
             self._evidence.see_state(step.difference)
-            self._evidence.see(of_step.premises, step)
-            self._evidence.see(of_stream.premises, stream)
+            self._evidence.see([*of_step.met_by(step), *of_stream.met_by(stream)])
         return found
 
     def check_access(self, step: Step) -> list[Violation]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.spec.config import CacheConfig, Profile
-from kvcanon.spec.law import Kind, Law, Stream
+from kvcanon.spec.law import Kind, Law, Stream, Subject
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import SWA, NodeId
 from kvcanon.spec.views import Step
@@ -31,6 +31,12 @@ class Agenda(NamedTuple):
 
     laws: tuple[Law, ...]
     premises: tuple[Shared, ...]
+    met: tuple[Shared, ...] = ()
+    """Premises that every step or stream of the kind meets."""
+
+    def met_by(self, subject: Subject) -> list[Shared]:
+        """The premises that a subject meets."""
+        return [*self.met, *[each for each in self.premises if each.premise.is_met(subject)]]
 
 
 class LookedError(BaseException):
@@ -203,7 +209,7 @@ def _known(*_: object) -> dict[object, Agenda]:
 
 def _looking(agenda: Agenda, sealed: Step | Stream) -> Agenda:
     """The laws and premises that look at a sealed subject."""
-    laws, premises = list[Law](), list[Shared]()
+    laws, premises, met = list[Law](), list[Shared](), list[Shared]()
     for law in agenda.laws:
         try:
             looks = any(law.check(sealed))
@@ -213,12 +219,11 @@ def _looking(agenda: Agenda, sealed: Step | Stream) -> Agenda:
             laws.append(law)
     for shared in agenda.premises:
         try:
-            looks = shared.premise.is_met(sealed)
+            if shared.premise.is_met(sealed):
+                met.append(shared)
         except (Exception, LookedError):  # noqa: BLE001  # As above.
-            looks = True
-        if looks:
             premises.append(shared)
-    return Agenda(tuple(laws), tuple(premises))
+    return Agenda(tuple(laws), tuple(premises), tuple(met))
 
 
 def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: bool) -> Step:

@@ -176,7 +176,7 @@ def test_whoever_looks_at_types_alone_is_not(glance: Callable[[Any], object]) ->
 
 def test_premises_that_cannot_come_up_are_left_out() -> None:
     """A premise is evaluated only after steps that can meet it."""
-    asked = Relevance((), LAWS.values()).of_step(step()).premises
-    waiting = {law_id for shared in asked for law_id in shared.law_ids}
+    asked = Relevance((), LAWS.values()).of_step(step())
+    waiting = {law_id for shared in (*asked.premises, *asked.met) for law_id in shared.law_ids}
     assert "MATCH-1" in waiting
     assert "EVICT-1" not in waiting
