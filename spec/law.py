@@ -217,19 +217,6 @@ class Law:
     by_node: NodeCheck | None = None
     """How it checks nodes, in place of `follows`; None for laws of whole states."""
 
-    def outlasts(self, difference: Difference) -> bool:
-        """Whether the law, which held before a step, is certain to hold after it.
-
-        A law that checks nodes skips all of them if none changed but in recency and hashes, nor any
-        field of the state that it reads.
-        """
-        nodes = self.by_node
-        if nodes is None:
-            return self.follows(difference)
-        if not difference.rebuilt and difference.fields.isdisjoint(nodes.reads):
-            return True
-        return next(nodes.check(difference.after, nodes.over(difference)), None) is None
-
     @property
     def area(self) -> str:
         """The part of the id before the number."""
@@ -377,11 +364,32 @@ def judge_next(difference: Difference, laws: Collection[Law]) -> list[Violation]
         return []
     if not difference.fields.isdisjoint(("config", "profile", "root_id")):
         return judge(after, laws)
-    if not all(LAWS[law_id].outlasts(difference) for law_id in SHAPE):
-        broken = judge(after, ())
-        if broken:
-            return broken
-    return [v for each in laws if not each.outlasts(difference) for v in _check(each, after)]
+    doubtful = in_doubt(difference, [LAWS[law_id] for law_id in SHAPE])
+    broken = judge(after, ()) if doubtful else []
+    if broken:
+        return broken
+    return [v for each in in_doubt(difference, laws) for v in _check(each, after)]
+
+
+def in_doubt(difference: Difference, laws: Iterable[Law]) -> list[Law]:
+    """The laws of states that may be broken after a step, if they held before it.
+
+    A law that checks nodes skips all of them if none changed but in recency and hashes, nor any
+    field of the state that it reads.
+    """
+    doubtful: list[Law] = []
+    still = not difference.rebuilt
+    for each in laws:
+        nodes = each.by_node
+        if nodes is None:
+            holds = each.follows(difference)
+        elif still and difference.fields.isdisjoint(nodes.reads):
+            holds = True
+        else:
+            holds = next(nodes.check(difference.after, nodes.over(difference)), None) is None
+        if not holds:
+            doubtful.append(each)
+    return doubtful
 
 
 SHAPE = ("TREE-1", "TREE-2", "TREE-3", "RES-6")

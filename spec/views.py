@@ -227,10 +227,13 @@ class Step:
     the copy was performed. A copy that is not in it had not ended when the step was over."""
     ranks: tuple[RankView, ...] = ()
     """The same operation on each rank, if there are several; this step is that of the first."""
-    difference: Difference = field(
-        default=Factory(lambda step: Difference(step.before, step.after), takes_self=True)
-    )
-    """The difference of the two states."""
+    _difference: Difference | None = field(default=None, alias="difference")
+    """The difference of the two states, if it is known."""
+
+    @cached_property
+    def difference(self) -> Difference:
+        """The difference of the two states."""
+        return self._difference or Difference(self.before, self.after)
 
     @cached_property
     def numbers(self) -> PageNumbers:

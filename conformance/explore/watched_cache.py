@@ -18,7 +18,7 @@ from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.judge.answers import require_answer
 from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, read_known_slots
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
-from kvcanon.conformance.judge.by_states.law_checker import violations_of
+from kvcanon.conformance.judge.by_states.law_checker import met_by, violations_of
 from kvcanon.conformance.judge.by_states.relevance import Relevance
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
@@ -65,7 +65,7 @@ class Witness:
         stream = Stream(Residency(), state.events, state, begins=True)
         agenda = self.book.relevance.of_stream(stream)
         _require(violations_of(agenda.laws, stream))
-        self._count(agenda.met_by(stream))
+        self._count(met_by(agenda, stream))
 
     def see_state(self, state: Snapshot) -> None:
         """Check the laws of a state. Raises: ViolationError."""
@@ -89,8 +89,8 @@ class Witness:
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
-        self._count(of_step.met_by(step))
-        self._count(of_stream.met_by(stream))
+        self._count(met_by(of_step, step))
+        self._count(met_by(of_stream, stream))
 
     def _count(self, met: Iterable[Shared]) -> None:
         for shared in met:

@@ -84,7 +84,7 @@ def remapped(difference: Difference) -> Collection[NodeState]:
     "ALLOC-4",
     premise=nodes_premise(
         "a page with window data on the device",
-        lambda _, node: node.swa.device is not None and situations.below_root(node),
+        lambda _, node: node.swa.device is not None and node.parent_id is not None,
     ),
     enabled_if=bounds.has_windows,
     over=remapped,

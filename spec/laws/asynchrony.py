@@ -18,7 +18,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.law import Kind, Need, Premise, law, node_law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.copies import builds_on, settled_transfers
+from kvcanon.spec.laws.copies import builds_on, copies_changed, settled_transfers
 from kvcanon.spec.laws.expected_events import emits_at_enqueue
 from kvcanon.spec.laws.page_hashes import PageHashes, short
 from kvcanon.spec.operations import Flush, Settled
@@ -55,7 +55,7 @@ def settles_in_order(step: Step) -> Iterator[str]:
     Seen broken: not seen
     """
     settled = step.outcome.transfers if isinstance(step.outcome, Settled) else ()
-    if not settled and "transfers" not in step.difference.fields:
+    if not settled and not copies_changed(step):
         return
     flying = {transfer.transfer_id for transfer in step.after.transfers}
     order, ends = [each for each, _ in settled], dict(settled)

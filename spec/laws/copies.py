@@ -21,6 +21,12 @@ def settled_transfers(step: Step) -> list[tuple[TransferState, TransferStatus]]:
     return [(flying[each], status) for each, status in step.outcome.transfers if each in flying]
 
 
+def copies_changed(step: Step) -> bool:
+    """Whether other copies are in flight than before, or others of their nodes wait for them."""
+    flying = step.before.transfers or step.after.transfers
+    return bool(flying) and "transfers" in step.difference.fields
+
+
 def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> bool:
     """Whether a transfer copies data at or below full data that another of its direction copies."""
     if later.direction is not earlier.direction:

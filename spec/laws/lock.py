@@ -46,7 +46,7 @@ Refs = dict[NodeId, list[int]]
     "LOCK-1",
     premise=nodes_premise(
         "a locked node",
-        lambda _, node: node.full.lock_refs != 0 and situations.below_root(node),
+        lambda _, node: node.full.lock_refs != 0 and node.parent_id is not None,
     ),
     enabled_if=bounds.has_locks,
     over=REBUILT,
@@ -71,7 +71,7 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
     premise=nodes_premise(
         "locked window data, or a locked mamba state",
         lambda _, node: (
-            (node.swa.lock_refs != 0 or node.mamba.lock_refs != 0) and situations.below_root(node)
+            (node.swa.lock_refs != 0 or node.mamba.lock_refs != 0) and node.parent_id is not None
         ),
     ),
     enabled_if=bounds.has_windows_or_states,

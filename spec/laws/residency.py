@@ -44,7 +44,7 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
     "RES-2",
     premise=nodes_premise(
         "window data, or a mamba state",
-        lambda _, node: situations.below_root(node) and (node.swa.anywhere or node.mamba.anywhere),
+        lambda _, node: node.parent_id is not None and _has_auxiliary(node),
     ),
     enabled_if=bounds.has_windows_or_states,
     over=REBUILT,
@@ -297,6 +297,11 @@ def _counts_hit(step: Step, start: int, end: int) -> bool:
     if profile.hits_counted_at_match or not isinstance(call, Insert):
         return False
     return end > (call.counted_pages if profile.hits_once_a_request else 0)
+
+
+def _has_auxiliary(node: NodeState) -> bool:
+    slots = node.swa.device, node.swa.host, node.mamba.device, node.mamba.host
+    return slots != (None, None, None, None)
 
 
 def _misfits(

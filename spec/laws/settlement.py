@@ -25,7 +25,7 @@ from kvcanon.spec.laws.comparison import (
     slot_of,
     writes_back,
 )
-from kvcanon.spec.laws.copies import builds_on, may_be_given_up, settled_transfers
+from kvcanon.spec.laws.copies import builds_on, copies_changed, may_be_given_up, settled_transfers
 from kvcanon.spec.laws.lock import NO_REFS, covered_refs
 from kvcanon.spec.operations import (
     Evict,
@@ -67,7 +67,7 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/vllm-project/vllm/issues/49829
     """
     outcome = step.outcome
-    if not isinstance(outcome, Inserted | LoadedBack) and "transfers" not in step.difference.fields:
+    if not isinstance(outcome, Inserted | LoadedBack) and not copies_changed(step):
         return
     name = type(step.operation).__name__
     before = {each.transfer_id: each for each in step.before.transfers}
@@ -115,7 +115,7 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/ai-dynamo/dynamo/issues/15079
     """
-    if not isinstance(step.outcome, Settled) and "transfers" not in step.difference.fields:
+    if not isinstance(step.outcome, Settled) and not copies_changed(step):
         return
     statuses = {each.transfer_id: status for each, status in settled_transfers(step)}
     after = {each.transfer_id: each for each in step.after.transfers}

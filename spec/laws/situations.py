@@ -37,11 +37,6 @@ def nodes(state: Snapshot) -> int:
     return len(state.nodes) - 1
 
 
-def below_root(node: NodeState) -> bool:
-    """Whether a node is not the root."""
-    return node.parent_id is not None
-
-
 def is_below_node(state: Snapshot, node: NodeState) -> bool:
     """Whether a node's parent has pages, that is, is not the root."""
     return node.parent_id is not None and node.parent_id != state.root_id

@@ -159,7 +159,7 @@ class GuardedCache(JudgedCache):
         """Return the bytes of a slot."""
         operation = Read(component, medium, slot)
         try:
-            data = super().read(component, medium, slot)
+            data = self._cache.read(component, medium, slot)
         except CacheError as error:
             self._judge_access(operation, Refused(error))
             raise
@@ -171,7 +171,7 @@ class GuardedCache(JudgedCache):
         """Set the bytes of a device slot that a request holds."""
         operation = Write(component, slot, data)
         try:
-            super().write(component, slot, data)
+            self._cache.write(component, slot, data)
         except CacheError as error:
             self._judge_access(operation, Refused(error))
             raise
@@ -215,7 +215,9 @@ class GuardedCache(JudgedCache):
             was_judged, self._last = self._last is not None, None
             result = call_cache(call, *args, **kwargs)
             self._judge(before, operation, result, watched, was_judged=was_judged)
-        return result.unwrap()
+        if result.refusal is not None:
+            raise result.refusal
+        return result.answer  # type: ignore[return-value]  # It was not refused.
 
     def _follow(self, operation: Operation, answer: object) -> None:
         """Record the bytes and events of a served operation, judged or not."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from attrs import evolve
 
-from kvcanon.conformance.judge.by_states.evidence import Evidence
+from kvcanon.conformance.judge.by_states.evidence import Evidence, Shared
 from kvcanon.conformance.judge.by_states.relevance import Agenda, Relevance
 from kvcanon.spec.law import SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge, judge_next
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
@@ -56,7 +56,7 @@ class LawChecker:
         found += self._of_stream(of_stream, step, stream, seen=seen)
         if not found:
             self._evidence.see_state(step.difference)
-            self._evidence.see([*of_step.met_by(step), *of_stream.met_by(stream)])
+            self._evidence.see([*met_by(of_step, step), *met_by(of_stream, stream)])
         return found
 
     def check_access(self, step: Step) -> list[Violation]:
@@ -105,3 +105,8 @@ def breaks_shape(found: Collection[Violation]) -> bool:
 def violations_of(laws: Iterable[Law], subject: Subject) -> list[Violation]:
     """Check laws of a state, a step or a stream; all laws are of that kind."""
     return [Violation(law, text) for law in laws for text in law.check(subject)]
+
+
+def met_by(agenda: Agenda, subject: Step | Stream) -> list[Shared]:
+    """The premises that a subject meets."""
+    return [*agenda.met, *[each for each in agenda.premises if each.premise.is_met(subject)]]

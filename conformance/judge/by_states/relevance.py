@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.spec.config import CacheConfig, Profile
-from kvcanon.spec.law import Kind, Law, Stream, Subject
+from kvcanon.spec.law import Kind, Law, Stream
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import SWA, NodeId
 from kvcanon.spec.views import Step
@@ -33,10 +33,6 @@ class Agenda(NamedTuple):
     premises: tuple[Shared, ...]
     met: tuple[Shared, ...] = ()
     """Premises that every step or stream of the kind meets."""
-
-    def met_by(self, subject: Subject) -> list[Shared]:
-        """The premises that a subject meets."""
-        return [*self.met, *[each for each in self.premises if each.premise.is_met(subject)]]
 
 
 class LookedError(BaseException):
