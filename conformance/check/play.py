@@ -143,15 +143,15 @@ class CaseRun:
             request_subject, judge = made_in_time(
                 lambda: make_judged_requests(adapter, config, judges, on_should)
             )
-            self._judge, self._service = judge, judge.service
+            self._judge = judge
             request_client = factory.request_client(judge, request_subject, stamps, namespaces)
             self.client, self._do = request_client, partial(act_by_requests, request_client)
             return
         subject, self._judge = made_in_time(lambda: make_judged(adapter, config, judges, on_should))
-        folded = kept is not None and kept.folded
-        self.recorder = Recorder(self._judge, recording=kept is not None, folding=folded)
-        self._service = self.recorder.service
-        client = factory.tree_client(self.recorder, subject, stamps, namespaces)
+        cache: Cache = self._judge
+        if kept is not None:
+            cache = self.recorder = Recorder(cache, folding=kept.folded)
+        client = factory.tree_client(cache, subject, stamps, namespaces)
         self.client, self._do = client, partial(act, client)
 
     def act(self, action: Action) -> None:
