@@ -309,7 +309,7 @@ INSERTS: Table = {
         inserted(STEM, HALF, BROUGHT, 2),
         inserted(STEM, evolve(TOMBSTONED, profile=DROPPING), BROUGHT, 2),
     ],
-    ("MATCH-6: swa data of page 0 ...it was there before", ...): [
+    "MATCH-6: swa data of page 0 ...it was there before": [
         inserted(STEM, BARE, BROUGHT, 2),
         inserted(STEM, evolve(BARE, profile=DROPPING), BROUGHT, 2),
     ],
