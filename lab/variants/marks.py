@@ -47,7 +47,7 @@ def script_of(case: Case) -> Script:
         # Only several freedoms together answer like this.
         mark(last, _fewest_variations(script, case.config, last))
     calls = tuple(
-        evolve(each, may_differ=tuple(marks.get(index, ())))
+        evolve(each, may_differ=tuple(sorted(marks.get(index, ()))))
         for index, each in enumerate(script.calls)
     )
     return evolve(script, calls=calls)
