@@ -126,7 +126,7 @@ def test_wheel_leaves_native_sources_out(release: Release) -> None:
         assert not [
             name
             for name in wheel.namelist()
-            if name.startswith(("kvcanon/optimized/native", "kvcanon/live/native"))
+            if name.startswith(("kvcanon/optimized/native/", "kvcanon/live/native/"))
         ]
 
 
