@@ -49,7 +49,7 @@ def calling_module(frame: FrameType) -> str:
     """Return the calling module: the first up the stack that is not a chapter of laws."""
     caller = frame.f_back
     while caller is not None:
-        module: str = caller.f_globals["__name__"]
+        module: str = caller.f_globals.get("__name__", "")
         if module.startswith(COUNT) or not module.startswith("kvcanon.spec."):
             return module
         caller = caller.f_back
