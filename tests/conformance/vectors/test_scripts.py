@@ -72,6 +72,7 @@ def test_the_schema_is_a_schema() -> None:
         (("calls", 1, "answer"), {"error": "lost"}),
         (("calls", 1, "key"), {"pages": []}),
         (("calls", 1, "quota_pages"), None),
+        (("calls", 1, "answer"), {"ok": None}),
         (("calls", 0, "may_differ"), []),
         (("case", "actions", 0), ["serve"]),
     ],
