@@ -1,4 +1,4 @@
-"""The record of confirmed contract lines: a line that is not confirmed any more is noticed.
+"""The record of confirmed contract lines, one a line: one not confirmed any more is noticed.
 
 A claim whose bounds were narrowed is another claim. The record holds the bounds, and a line counts
 as lost until it is recorded again with the new ones.
@@ -14,7 +14,7 @@ from attrs import asdict, frozen
 
 from kvcanon.lab.prove.verdict import Proof, ProofVerdict, Solver
 
-RECORD = Path(__file__).with_name("confirmed.json")
+RECORD = Path(__file__).with_name("confirmed.jsonl")
 
 
 @frozen(order=True)
@@ -38,16 +38,17 @@ def confirmed(proofs: Iterable[Proof]) -> list[Confirmed]:
 
 def read_record(path: Path = RECORD) -> list[Confirmed]:
     """The lines that the last `kvcanon lab prove --record` confirmed."""
+    rows = map(json.loads, path.read_text("utf-8").splitlines())
     return [
         Confirmed(each["claim"], each["post"], Solver(each["solver"]), tuple(each["bounds"]))
-        for each in json.loads(path.read_text("utf-8"))
+        for each in rows
     ]
 
 
 def write_record(proofs: Iterable[Proof], path: Path = RECORD) -> None:
     """Write the confirmed lines to the record, in the order of the table."""
-    text = json.dumps([asdict(each) for each in confirmed(proofs)], indent=1)
-    path.write_text(f"{text}\n", "utf-8")
+    rows = [json.dumps(asdict(each)) for each in confirmed(proofs)]
+    path.write_text("".join(f"{row}\n" for row in rows), "utf-8")
 
 
 def lost(

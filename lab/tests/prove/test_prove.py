@@ -133,7 +133,7 @@ def test_the_record_keeps_bounds() -> None:
 def test_what_is_no_longer_confirmed_is_lost(tmp_path: Path) -> None:
     """A recorded line counts as lost when it is gone, unconfirmed, or confirmed in other bounds."""
     proofs = proofs_of(claimed.doubled)
-    path = tmp_path / "confirmed.json"
+    path = tmp_path / "confirmed.jsonl"
     write_record(proofs, path)
     recorded = read_record(path)
     assert recorded == confirmed(proofs)
