@@ -80,8 +80,13 @@ class Release:
 
     @property
     def folder(self) -> str:
-        """The name of its environment's folder, and of its file in `pins`."""
+        """The name of its environment's folder, and of its own file in `pins`."""
         return f"{self.peer}-{self.version}"
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The names of its files in `pins`: what it shares with others comes first."""
+        return ("kvcanon", *(("sglang",) if self.peer == "sglang" else ()), self.folder)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}

@@ -101,14 +101,14 @@ def peers_in(folder: Path) -> dict[str, Peer]:
 def commands(release: Release, folder: Path) -> list[list[str]]:
     """The commands that fill an environment, in order."""
     python = str(_python(folder))
-    pins = _RESOURCES / "pins" / f"{release.folder}.txt"
+    pins = [str(_RESOURCES / "pins" / f"{name}.txt") for name in release.pins]
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     made = [[sys.executable, "-m", "venv", str(folder)]]
     if "torch" in pinned_names(release):
         # Only torch is installed with dependencies; a CPU build, if the index has one, needs none.
-        made.append([*install, "--constraint", str(pins), "torch"])
+        made.append([*install, *(f"--constraint={each}" for each in pins), "torch"])
     # The pins are complete: every other requirement of a release needs a GPU or a server.
-    made.append([*install, "--no-deps", "--requirement", str(pins)])
+    made.append([*install, "--no-deps", *(f"--requirement={each}" for each in pins)])
     if release.hashed:
         hashed = _RESOURCES / "pins" / f"{release.folder}.sha256"
         made.append([*install, "--no-deps", "--require-hashes", "--requirement", str(hashed)])
@@ -119,9 +119,9 @@ def commands(release: Release, folder: Path) -> list[list[str]]:
 
 def pinned_names(release: Release) -> set[str]:
     """The packages that are pinned for a release, in lower case."""
-    text = (_RESOURCES / "pins" / f"{release.folder}.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    return {line.partition("==")[0].lower() for line in lines}
+    files = [_RESOURCES / "pins" / f"{name}.txt" for name in release.pins]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return {line.partition("==")[0].lower() for line in lines if not line.startswith("#")}
 
 
 def make(release: Release, into: Path, run: Run, source: Path | None = None) -> Peer:
