@@ -1,7 +1,8 @@
 """`python -m kvcanon.lab.site FOLDER`: write the pages of the site for mkdocs.
 
 With `--findings`, `--freedoms` or `--rooms` it writes tables of a page of docs/ anew; with
-`--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md.
+`--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md. `--issue PAGE` prints
+the page of a finding with its script, for an issue tracker.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.mutants.kill_matrix import find_checkout
 from kvcanon.lab.site.figures import write_figures
+from kvcanon.lab.site.issue import with_script
 from kvcanon.lab.site.site import write_site
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
 from kvcanon.lab.site.tables import TABLES, page_with_tables
 
-USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or --figures, --symptoms, {', '.join(TABLES)}"
+OTHERS = ", ".join(("--issue PAGE", "--figures", "--symptoms", *TABLES))
+USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or {OTHERS}"
 
 
 def main(arguments: list[str]) -> int:
     """Do as asked, and return the exit code."""
-    if len(arguments) != 1:
+    page = Path(arguments[1]) if len(arguments) == 2 and arguments[0] == "--issue" else None
+    if len(arguments) != 1 and page is None:
         sys.stderr.write(f"{USAGE}\n")
         return 2
     try:
         checkout = find_checkout(Path.cwd())
-        if arguments[0] in TABLES:
+        if page is not None:
+            sys.stdout.write(with_script(page))
+        elif arguments[0] in TABLES:
             page, text = page_with_tables(arguments[0], checkout)
             page.write_text(text, "utf-8")
         elif arguments[0] == "--figures":
@@ -35,7 +41,7 @@ def main(arguments: list[str]) -> int:
             (checkout / PAGE).write_text(symptoms_page(), "utf-8")
         else:
             write_site(Path(arguments[0]), checkout)
-    except UsageError as wrong:
+    except (UsageError, OSError) as wrong:
         sys.stderr.write(f"kvcanon.lab.site: {wrong}\n")
         return 2
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from kvcanon.lab.site.evidence import read_evidence
 from kvcanon.lab.site.faults import FILE, read_faults
 from kvcanon.lab.site.freshness import SOURCES, sources_digest
 from kvcanon.lab.site.indexes import all_indexes, areas, sentence_of
+from kvcanon.lab.site.issue import with_script
 from kvcanon.lab.site.law_page import Book, law_page
 from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.steps import Pictures
@@ -66,7 +68,8 @@ def write_site(out: Path, start: Path) -> None:
         writer.write_page(page, law_page(law, book, pictures), page)
         writer.want(source_of(law)[0])
     for mutant in book.mutants:
-        writer.want(str(Path(mutant.plant.__code__.co_filename).resolve().relative_to(checkout)))
+        file = inspect.getsourcefile(inspect.unwrap(mutant.plant))
+        writer.want(str(Path(file or "").resolve().relative_to(checkout)))
     for name, text in all_indexes(book).items():
         writer.write_page("", text, f"laws/{name}")
     writer.want(str(FILE))
@@ -130,7 +133,7 @@ def _pages(checkout: Path) -> list[Path]:
 
 
 def _with_drawn_pictures(path: Path, pictures: Pictures) -> str:
-    """A page in which drawn pictures stand in the page itself, so that they follow its colours."""
+    """A page with its script, and with drawn pictures in it, which so follow its colours."""
 
     def drawn(match: re.Match[str]) -> str:
         file = path.parent / match["file"]
@@ -140,7 +143,7 @@ def _with_drawn_pictures(path: Path, pictures: Pictures) -> str:
         text = re.sub(r"<style>.*?</style>", "", text, count=1, flags=re.DOTALL)
         return f'<figure class="kv-figure">{pictures.add(file.stem, text)}</figure>'
 
-    return _PICTURE.sub(drawn, path.read_text("utf-8"))
+    return _PICTURE.sub(drawn, with_script(path))
 
 
 def _nav_of_laws() -> list[object]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvcanon.lab.site.issue import with_script
 from paths import DOCS
 
 INDEX = DOCS / "findings.md"
@@ -60,9 +61,10 @@ def test_page_has_its_sections_in_order(page: Path) -> None:
 
 @each_page
 def test_page_has_its_script(page: Path) -> None:
-    """The Python code of a page is the file of the same name beside it."""
-    (code,) = CODE.findall(page.read_text(encoding="utf-8"))
+    """An issue has one piece of Python: the file beside the page that the page links."""
+    (code,) = CODE.findall(with_script(page))
     assert code == page.with_suffix(".py").read_text(encoding="utf-8")
+    assert not CODE.findall(page.read_text(encoding="utf-8"))
 
 
 @each_page
