@@ -7,13 +7,13 @@ that does not cut a node that is used in part makes the whole node recent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 from kvcanon.lab.variants.joining import join, join_all, may_join
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import lone_variation, variation
-from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.lab.variants.wrapped_rules import Original, around, wrap
 from kvcanon.reference import (
     cache,
     evict,
@@ -31,43 +31,30 @@ from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.types import FULL, Key, Medium
 
-Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
 @variation
-def uncut_matches(overrides: Overrides) -> None:
+@around(matching.match, cache)
+def uncut_matches(match: Original[Matched], state: State, key: Key) -> Matched:
     """A match that ends inside a node does not cut it, and makes all of it recent."""
-
-    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
-        def match_without_cut(state: State, key: Key) -> Matched:
-            before = set(state.nodes.values())
-            matched = match(state, key)
-            for node in set(state.nodes.values()) - before:
-                join(state, node)
-            return matched
-
-        return match_without_cut
-
-    wrap(overrides, cache, matching.match, wrapper)
+    before = set(state.nodes.values())
+    matched = match(state, key)
+    for node in set(state.nodes.values()) - before:
+        join(state, node)
+    return matched
 
 
 @variation
-def whole_leaves(overrides: Overrides) -> None:
+@around(insert._fill_leaf)
+def whole_leaves(fill: Original[Node], state: State, *args: object, **kwargs: object) -> Node:
     """A new leaf is not cut where its window begins, and is evicted whole."""
-
-    def wrapper(fill: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
-        def fill_whole(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
-            before = set(state.nodes.values())
-            end = fill(state, *args, **kwargs)
-            above = end.parent
-            if above is not None and above not in before and may_join(state, above):
-                join(state, above)
-            return end
-
-        return fill_whole
-
-    wrap(overrides, insert, insert._fill_leaf, wrapper)
+    before = set(state.nodes.values())
+    end = fill(state, *args, **kwargs)
+    above = end.parent
+    if above is not None and above not in before and may_join(state, above):
+        join(state, above)
+    return end
 
 
 @variation
@@ -93,79 +80,55 @@ def joined_chains(overrides: Overrides) -> None:
 def page_nodes(overrides: Overrides) -> None:
     """Every node has one page, as in a pool of hashed blocks."""
 
-    def wrapper(make: Callable[Concatenate[State, Given], Node]) -> Callable[..., Node]:
-        def make_in_pages(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Node:
-            end = make(state, *args, **kwargs)
-            for node in tree.path_to(end):
-                while len(node.pages) > 1:
-                    tree.cut(state, node, 1)
-            return end
-
-        return make_in_pages
+    def wrapper(make: Original[Node], state: State, *args: object, **kwargs: object) -> Node:
+        end = make(state, *args, **kwargs)
+        for node in tree.path_to(end):
+            while len(node.pages) > 1:
+                tree.cut(state, node, 1)
+        return end
 
     wrap(overrides, insert, insert._fill_leaf, wrapper)
     wrap(overrides, host_insert, host_insert._new_host_leaf, wrapper)
 
 
 @lone_variation
-def cuts_where_walks_end(overrides: Overrides) -> None:
+@around(matching.match, cache)
+def cuts_where_walks_end(match: Original[Matched], state: State, key: Key) -> Matched:
     """A match cuts where the walk ended, though the usable prefix may end before."""
-
-    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
-        def match_and_cut(state: State, key: Key) -> Matched:
-            stops = tree.walk(state, key)
-            tree.node_ending_at(state, stops, tree.walked_pages(stops))
-            return match(state, key)
-
-        return match_and_cut
-
-    wrap(overrides, cache, matching.match, wrapper)
+    stops = tree.walk(state, key)
+    tree.node_ending_at(state, stops, tree.walked_pages(stops))
+    return match(state, key)
 
 
 @lone_variation
 def halved_nodes(overrides: Overrides) -> None:
     """Before a match, and before copies settle, the longest node is cut in two, wherever it is."""
 
-    def wrapper(rule: Callable[Concatenate[State, Given], Answer]) -> Callable[..., Answer]:
-        def halve_first(state: State, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-            longest = max(state.nodes.values(), key=lambda node: len(node.pages))
-            if len(longest.pages) > 1:
-                tree.cut(state, longest, len(longest.pages) // 2)
-            return rule(state, *args, **kwargs)
-
-        return halve_first
+    def wrapper(rule: Original[Answer], state: State, *args: object, **kwargs: object) -> Answer:
+        longest = max(state.nodes.values(), key=lambda node: len(node.pages))
+        if len(longest.pages) > 1:
+            tree.cut(state, longest, len(longest.pages) // 2)
+        return rule(state, *args, **kwargs)
 
     for rule in (matching.match, transfer.settle, transfer.flush):
         wrap(overrides, cache, rule, wrapper)
 
 
 @lone_variation
-def leaving_tails(overrides: Overrides) -> None:
+@around(victims.leaves_in_turn, evict)
+def leaving_tails(
+    leaves_in_turn: Original[Iterator[Node]], state: State, medium: Medium, enough: int
+) -> Iterator[Node]:
     """Of the last victim, only as many pages as are still needed are evicted, from its end."""
-
-    def wrapper(
-        leaves_in_turn: Callable[[State, Medium, int], Iterator[Node]],
-    ) -> Callable[[State, Medium, int], Iterator[Node]]:
-        def tails_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-            for leaf in leaves_in_turn(state, medium, enough):
-                kept = len(leaf.pages) - (enough - state.pools[FULL, medium].free_slots)
-                if kept > 0:
-                    tree.cut(state, leaf, kept)
-                yield leaf
-
-        return tails_in_turn
-
-    wrap(overrides, evict, victims.leaves_in_turn, wrapper)
+    for leaf in leaves_in_turn(state, medium, enough):
+        kept = len(leaf.pages) - (enough - state.pools[FULL, medium].free_slots)
+        if kept > 0:
+            tree.cut(state, leaf, kept)
+        yield leaf
 
 
-def _joining(
-    rule: Callable[Concatenate[State, Given], Answer],
-) -> Callable[Concatenate[State, Given], Answer]:
+def _joining(rule: Original[Answer], state: State, /, *args: object, **kwargs: object) -> Answer:
     """Wrap a rule: after it, join all nodes that may be joined."""
-
-    def rule_and_join(state: State, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
-        answer = rule(state, *args, **kwargs)
-        join_all(state)
-        return answer
-
-    return rule_and_join
+    answer = rule(state, *args, **kwargs)
+    join_all(state)
+    return answer

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
-from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.reference import backup, cache, evict, host, insert, load
 from kvcanon.reference.state import State
 from kvcanon.spec.errors import SlotNotHeld
@@ -22,38 +21,26 @@ MakeRoom = Callable[[State, Counts], bool]
 
 
 @variation
-def impossible_loads_declined_first(overrides: Overrides) -> None:
+@around(evict.evict, load)
+def impossible_loads_declined_first(usual: Evict, state: State, short: Counts) -> Counts:
     """A load that would not fit even if everything unlocked were evicted evicts nothing."""
-
-    def wrapper(usual: Evict) -> Evict:
-        def evict_what_helps(state: State, short: Counts) -> Counts:
-            components = state.config.components
-            helps = all(short[each] <= _unlocked_slots(state, each) for each in components)
-            return usual(state, short) if helps else Counts()
-
-        return evict_what_helps
-
-    wrap(overrides, load, evict.evict, wrapper)
+    components = state.config.components
+    helps = all(short[each] <= _unlocked_slots(state, each) for each in components)
+    return usual(state, short) if helps else Counts()
 
 
 @variation
-def slots_are_checked_first(overrides: Overrides) -> None:
+@around(insert.insert, cache)
+def slots_are_checked_first(
+    usual: Original[Inserted], state: State, key: Key, start_pages: int, given: Slots, **others: int
+) -> Inserted:
     """If an insert has several faults, a slot that is not held is reported first."""
-
-    def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
-        def check_and_insert(
-            state: State, key: Key, start_pages: int, given: Slots, **others: int
-        ) -> Inserted:
-            for component, some in given:
-                pool = state.pools.get((component, GPU))
-                for slot in some:
-                    if pool is not None and slot not in pool.held:
-                        raise SlotNotHeld(f"{component} on GPU", slot)
-            return usual(state, key, start_pages, given, **others)
-
-        return check_and_insert
-
-    wrap(overrides, cache, insert.insert, wrapper)
+    for component, some in given:
+        pool = state.pools.get((component, GPU))
+        for slot in some:
+            if pool is not None and slot not in pool.held:
+                raise SlotNotHeld(f"{component} on GPU", slot)
+    return usual(state, key, start_pages, given, **others)
 
 
 def _unlocked_slots(state: State, component: Component) -> int:
@@ -67,15 +54,9 @@ def _unlocked_slots(state: State, component: Component) -> int:
 
 
 @variation
-def impossible_backups_declined_first(overrides: Overrides) -> None:
+@around(host.ensure_host_slots, backup)
+def impossible_backups_declined_first(usual: MakeRoom, state: State, needed: Counts) -> bool:
     """A backup that is larger than the whole host pool evicts nothing from it."""
-
-    def wrapper(usual: MakeRoom) -> MakeRoom:
-        def make_room_that_can_be(state: State, needed: Counts) -> bool:
-            config = state.config
-            fits = all(needed[each] <= config.capacity(each, CPU) for each in config.components)
-            return fits and usual(state, needed)
-
-        return make_room_that_can_be
-
-    wrap(overrides, backup, host.ensure_host_slots, wrapper)
+    config = state.config
+    fits = all(needed[each] <= config.capacity(each, CPU) for each in config.components)
+    return fits and usual(state, needed)

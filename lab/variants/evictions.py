@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
-from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.lab.variants.wrapped_rules import Original, wrap
 from kvcanon.reference import evict, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import SWA, Medium
@@ -21,23 +21,19 @@ Leaves = Callable[[State, Medium, int], Iterator[Node]]
 def uncovered_tombstones_leave(overrides: Overrides) -> None:
     """Evicting a leaf evicts tombstones that become leaves, too."""
 
-    def evict_wrapper(evict_leaf: Callable[[State, Node], None]) -> Callable[[State, Node], None]:
-        def evict_upwards(state: State, leaf: Node) -> None:
-            above = leaf.parent
+    def evict_wrapper(evict_leaf: Original[None], state: State, leaf: Node) -> None:
+        above = leaf.parent
+        evict_leaf(state, leaf)
+        while above is not None and _is_bare_leaf(above):
+            leaf, above = above, above.parent
             evict_leaf(state, leaf)
-            while above is not None and _is_bare_leaf(above):
-                leaf, above = above, above.parent
-                evict_leaf(state, leaf)
 
-        return evict_upwards
-
-    def turns_wrapper(leaves_in_turn: Leaves) -> Leaves:
-        def one_after_another(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-            # After several evictions in a row the leaves have changed.
-            while (leaf := next(leaves_in_turn(state, medium, enough), None)) is not None:
-                yield leaf
-
-        return one_after_another
+    def turns_wrapper(
+        leaves_in_turn: Leaves, state: State, medium: Medium, enough: int
+    ) -> Iterator[Node]:
+        # After several evictions in a row the leaves have changed.
+        while (leaf := next(leaves_in_turn(state, medium, enough), None)) is not None:
+            yield leaf
 
     wrap(overrides, evict, evict._evict_leaf, evict_wrapper)
     wrap(overrides, evict, victims.leaves_in_turn, turns_wrapper)

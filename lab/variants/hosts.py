@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
-from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
+from kvcanon.lab.variants.wrapped_rules import Original, around, wrap, wrap_everywhere
 from kvcanon.reference import backup, cache, evict, host, transfer
 from kvcanon.reference.departures import delete, depart, vacate
 from kvcanon.reference.events import emit_removed
@@ -56,45 +56,35 @@ def locks_of_the_device(overrides: Overrides) -> None:
     Except during a host insert, which holds the host pages that it builds on.
     """
 
-    def evict_wrapper(evict_host: EvictHost) -> EvictHost:
-        def evict_locked_too(state: State, counts: Counts) -> Counts:
-            freed = evict_host(state, counts)
-            more = _evict_locked(state, counts.full - freed.full)
-            return Counts(freed.full + more.full, freed.swa + more.swa, freed.mamba + more.mamba)
+    def evict_wrapper(evict_host: EvictHost, state: State, counts: Counts) -> Counts:
+        freed = evict_host(state, counts)
+        more = _evict_locked(state, counts.full - freed.full)
+        return Counts(freed.full + more.full, freed.swa + more.swa, freed.mamba + more.mamba)
 
-        return evict_locked_too
-
-    def room_wrapper(make_room: MakeRoom) -> MakeRoom:
-        def make_room_of_locked_too(state: State, needed: Counts) -> bool:
-            if not make_room(state, needed):
-                _evict_locked(state, shortage(needed, free_slot_counts(state, CPU)).full)
-            return make_room(state, needed)
-
-        return make_room_of_locked_too
+    def room_wrapper(make_room: MakeRoom, state: State, needed: Counts) -> bool:
+        if not make_room(state, needed):
+            _evict_locked(state, shortage(needed, free_slot_counts(state, CPU)).full)
+        return make_room(state, needed)
 
     wrap(overrides, cache, host.evict_host, evict_wrapper)
     wrap(overrides, backup, host.ensure_host_slots, room_wrapper)
 
 
 @variation
-def exclusive_host(overrides: Overrides) -> None:
+@around(transfer._settle_one)
+def exclusive_host(
+    settle_one: SettleOne, state: State, ended: Transfer, *, ok: bool
+) -> TransferStatus:
     """Under write_back, a node's host copies are freed after its load (`loads_keep_host_copies`).
 
     All of them or none: if the device lacks one, or another load still reads one, all stay.
     """
-
-    def wrapper(settle_one: SettleOne) -> SettleOne:
-        def settle_and_give_up(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
-            status = settle_one(state, ended, ok=ok)
-            if status is TransferStatus.DONE and ended.direction is Direction.LOAD_BACK:
-                for node in dict.fromkeys(node for node, _ in reversed(ended.parts)):
-                    if _is_spare(state, node):
-                        vacate(state, node, CPU)
-            return status
-
-        return settle_and_give_up
-
-    wrap(overrides, transfer, transfer._settle_one, wrapper)
+    status = settle_one(state, ended, ok=ok)
+    if status is TransferStatus.DONE and ended.direction is Direction.LOAD_BACK:
+        for node in dict.fromkeys(node for node, _ in reversed(ended.parts)):
+            if _is_spare(state, node):
+                vacate(state, node, CPU)
+    return status
 
 
 def _is_spare(state: State, node: Node) -> bool:
@@ -128,52 +118,36 @@ def _is_all_on_device(node: Node) -> bool:
     return all(data.host is None or on_device(data) for data in node.data.values())
 
 
-def _copying_what_leaves(evict_inside: EvictInside) -> EvictInside:
+def _copying_what_leaves(
+    evict_inside: EvictInside, state: State, node: Node, component: Component
+) -> None:
     """Wrap the eviction of a part of a node: it copies only this part, under write_back."""
-
-    def copy_and_evict(state: State, node: Node, component: Component) -> None:
-        if state.config.write_policy is not WritePolicy.WRITE_BACK:
-            evict_inside(state, node, component)
-            return
-        leaving = (SWA, MAMBA) if component is SWA else (component,)
-        parts = [each for each in leaving if each in node.data]
-        missing = [c for c in parts if on_device(node.data[c]) and node.data[c].host is None]
-        backup.add_victim(state, node, tuple(missing))
-        depart(state, node, tuple(parts), whole=False)
-
-    return copy_and_evict
+    if state.config.write_policy is not WritePolicy.WRITE_BACK:
+        evict_inside(state, node, component)
+        return
+    leaving = (SWA, MAMBA) if component is SWA else (component,)
+    parts = [each for each in leaving if each in node.data]
+    missing = [c for c in parts if on_device(node.data[c]) and node.data[c].host is None]
+    backup.add_victim(state, node, tuple(missing))
+    depart(state, node, tuple(parts), whole=False)
 
 
-def _deleting_what_is_on_the_host(
-    delete_rightly: Callable[[State, Node], None],
-) -> Callable[..., None]:
+def _deleting_what_is_on_the_host(delete_rightly: Original[None], state: State, node: Node) -> None:
     """Wrap the deletion of a node, which may have only some of its data on the host."""
-
-    def delete_all(state: State, node: Node) -> None:
-        for component in reversed(state.config.components):
-            drop(state, node, component, CPU)
-        delete_rightly(state, node)
-
-    return delete_all
+    for component in reversed(state.config.components):
+        drop(state, node, component, CPU)
+    delete_rightly(state, node)
 
 
-def _by_full_data_alone(_: Callable[[Node], bool]) -> Callable[[Node], bool]:
+def _by_full_data_alone(_: Original[bool], node: Node) -> bool:
     """Replace the rule: a duplicate is a node whose full data is on both media."""
-
-    def is_duplicate(node: Node) -> bool:
-        return not node.locked and node.data[FULL].device is not None
-
-    return is_duplicate
+    return not node.locked and node.data[FULL].device is not None
 
 
-def _giving_up_full_data(vacate_all: Vacate) -> Vacate:
+def _giving_up_full_data(vacate_all: Vacate, state: State, node: Node, medium: Medium) -> None:
     """Wrap the freeing of a host copy: window data and mamba state stay."""
-
-    def vacate_full(state: State, node: Node, medium: Medium) -> None:
-        if medium is not CPU or node.data[FULL].device is None:
-            vacate_all(state, node, medium)
-            return
-        emit_removed(state, node, CPU)
-        drop(state, node, FULL, CPU)
-
-    return vacate_full
+    if medium is not CPU or node.data[FULL].device is None:
+        vacate_all(state, node, medium)
+        return
+    emit_removed(state, node, CPU)
+    drop(state, node, FULL, CPU)

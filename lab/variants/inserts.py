@@ -11,7 +11,7 @@ from attrs import evolve
 
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
-from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
+from kvcanon.lab.variants.wrapped_rules import Original, around, wrap, wrap_everywhere
 from kvcanon.reference import cache, insert
 from kvcanon.reference import match as matching
 from kvcanon.reference.insert import _Incoming
@@ -31,15 +31,12 @@ FillLeaf = Callable[[State, Node, _Incoming, int], Node]
 def matches_count_hits(overrides: Overrides) -> None:
     """A match counts hits on the prefix that it finds, an insert none."""
 
-    def wrapper(match: Callable[[State, Key], Matched]) -> Callable[[State, Key], Matched]:
-        def match_and_count(state: State, key: Key) -> Matched:
-            matched = match(state, key)
-            for node, _ in walk(state, key):
-                if node.start < matched.prefix_pages:
-                    node.hit_count += 1
-            return matched
-
-        return match_and_count
+    def wrapper(match: Original[Matched], state: State, key: Key) -> Matched:
+        matched = match(state, key)
+        for node, _ in walk(state, key):
+            if node.start < matched.prefix_pages:
+                node.hit_count += 1
+        return matched
 
     wrap(overrides, cache, matching.match, wrapper)
     _count_from(overrides, lambda state, key, counted_pages: len(key))  # noqa: ARG005 # None do.
@@ -49,30 +46,26 @@ def matches_count_hits(overrides: Overrides) -> None:
 def unreachable_windows_dropped(overrides: Overrides) -> None:
     """Window slots that the key's end does not reach are freed."""
 
-    def merge_wrapper(merge: MergeWindow) -> MergeWindow:
-        def merge_what_is_reached(
-            state: State, node: Node, begin: int, incoming: _Incoming, tick: int
-        ) -> None:
-            reached = max(begin, min(node.end, _reach(state, incoming)))
-            if SWA in node.data and begin < reached and node.data[SWA].device is None:
-                insert._free(state, SWA, incoming.swa(begin, reached), incoming)
-                begin = reached
-            merge(state, node, begin, incoming, tick)
+    def merge_wrapper(
+        merge: MergeWindow, state: State, node: Node, begin: int, incoming: _Incoming, tick: int
+    ) -> None:
+        reached = max(begin, min(node.end, _reach(state, incoming)))
+        if SWA in node.data and begin < reached and node.data[SWA].device is None:
+            insert._free(state, SWA, incoming.swa(begin, reached), incoming)
+            begin = reached
+        merge(state, node, begin, incoming, tick)
 
-        return merge_what_is_reached
-
-    def fill_wrapper(fill: FillLeaf) -> FillLeaf:
-        def fill_what_is_reached(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
-            begin = max(leaf.start, incoming.swa_from)
-            dropped = incoming.swa(begin, max(begin, _reach(state, incoming)))
-            if SWA in leaf.data and dropped:
-                kept = incoming.slots.swa[begin - incoming.swa_from + len(dropped) :]
-                incoming.slots = evolve(incoming.slots, swa=kept)
-                incoming.swa_from = begin + len(dropped)
-                insert._free(state, SWA, dropped, incoming)
-            return fill(state, leaf, incoming, tick)
-
-        return fill_what_is_reached
+    def fill_wrapper(
+        fill: FillLeaf, state: State, leaf: Node, incoming: _Incoming, tick: int
+    ) -> Node:
+        begin = max(leaf.start, incoming.swa_from)
+        dropped = incoming.swa(begin, max(begin, _reach(state, incoming)))
+        if SWA in leaf.data and dropped:
+            kept = incoming.slots.swa[begin - incoming.swa_from + len(dropped) :]
+            incoming.slots = evolve(incoming.slots, swa=kept)
+            incoming.swa_from = begin + len(dropped)
+            insert._free(state, SWA, dropped, incoming)
+        return fill(state, leaf, incoming, tick)
 
     wrap(overrides, insert, insert._merge_window, merge_wrapper)
     wrap(overrides, insert, insert._fill_leaf, fill_wrapper)
@@ -102,73 +95,58 @@ def idle_hits_uncounted(overrides: Overrides) -> None:
 def _count_from(overrides: Overrides, first: Callable[[State, Key, int], int]) -> None:
     """Let inserts count hits from another page on; passes a wrong `counted_pages` unchanged."""
 
-    def wrapper(usual: Callable[..., Inserted]) -> Callable[..., Inserted]:
-        def insert_anew(
-            state: State,
-            key: Key,
-            start_pages: int,
-            slots: Slots,
-            *,
-            counted_pages: int,
-            priority: int,
-        ) -> Inserted:
-            is_page = 0 <= counted_pages <= len(key)
-            counted = first(state, key, counted_pages) if is_page else counted_pages
-            return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
-
-        return insert_anew
+    def wrapper(
+        usual: Original[Inserted],
+        state: State,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int,
+        priority: int,
+    ) -> Inserted:
+        is_page = 0 <= counted_pages <= len(key)
+        counted = first(state, key, counted_pages) if is_page else counted_pages
+        return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
 
     wrap_everywhere(overrides, insert.insert, wrapper)
 
 
 @variation
-def new_slots_heal(overrides: Overrides) -> None:
+@around(insert._merge)
+def new_slots_heal(merge: Merge, state: State, node: Node, incoming: _Incoming, tick: int) -> None:
     """A tombstone that nobody holds takes full slots with its window slots."""
-
-    def wrapper(merge: Merge) -> Merge:
-        def merge_anew(state: State, node: Node, incoming: _Incoming, tick: int) -> None:
-            begin = max(node.start, incoming.full_from, incoming.swa_from)
-            if not _is_tombstone(node) or begin >= node.end:
-                merge(state, node, incoming, tick)
-                return
-            if begin > node.start:
-                merge(state, cut(state, node, begin - node.start), incoming, tick)
-            old = node.data[FULL].device or ()
-            release(state, FULL, GPU, old)
-            node.data[FULL].device = incoming.full(begin, node.end)
-            incoming.freed[FULL] += len(old)
-            insert._merge_window(state, node, begin, incoming, tick)
-
-        return merge_anew
-
-    wrap(overrides, insert, insert._merge, wrapper)
+    begin = max(node.start, incoming.full_from, incoming.swa_from)
+    if not _is_tombstone(node) or begin >= node.end:
+        merge(state, node, incoming, tick)
+        return
+    if begin > node.start:
+        merge(state, cut(state, node, begin - node.start), incoming, tick)
+    old = node.data[FULL].device or ()
+    release(state, FULL, GPU, old)
+    node.data[FULL].device = incoming.full(begin, node.end)
+    incoming.freed[FULL] += len(old)
+    insert._merge_window(state, node, begin, incoming, tick)
 
 
 @variation
-def windowless_leaves_dropped(overrides: Overrides) -> None:
+@around(insert._fill_leaf)
+def windowless_leaves_dropped(
+    fill: FillLeaf, state: State, leaf: Node, incoming: _Incoming, tick: int
+) -> Node:
     """A new leaf without window data is freed."""
-
-    def wrapper(fill: FillLeaf) -> FillLeaf:
-        def fill_or_drop(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node:
-            if SWA not in leaf.data or incoming.slots.swa:
-                return fill(state, leaf, incoming, tick)
-            dropped = {
-                FULL: incoming.full(leaf.start, leaf.end),
-                MAMBA: incoming.slots.mamba,
-            }
-            for component, slots in dropped.items():
-                if slots:
-                    release(state, component, GPU, slots)
-                    incoming.freed[component] += len(slots)
-            incoming.slots = evolve(incoming.slots, mamba=())
-            parent = leaf.parent
-            assert parent is not None
-            remove_leaf(state, leaf)
-            return parent
-
-        return fill_or_drop
-
-    wrap(overrides, insert, insert._fill_leaf, wrapper)
+    if SWA not in leaf.data or incoming.slots.swa:
+        return fill(state, leaf, incoming, tick)
+    dropped = {FULL: incoming.full(leaf.start, leaf.end), MAMBA: incoming.slots.mamba}
+    for component, slots in dropped.items():
+        if slots:
+            release(state, component, GPU, slots)
+            incoming.freed[component] += len(slots)
+    incoming.slots = evolve(incoming.slots, mamba=())
+    parent = leaf.parent
+    assert parent is not None
+    remove_leaf(state, leaf)
+    return parent
 
 
 def _is_tombstone(node: Node) -> bool:

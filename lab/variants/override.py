@@ -128,10 +128,7 @@ class MakeOverridden(Protocol):
     """A factory of plain caches with overrides."""
 
     def __call__(
-        self,
-        config: CacheConfig,
-        engine: TransferEngine | None = None,
-        agree: Agree | None = None,
+        self, config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
     ) -> Cache:
         """Make a cache, as `ReferenceCache` does."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
-from kvcanon.lab.variants.wrapped_rules import wrap
+from kvcanon.lab.variants.wrapped_rules import around
 from kvcanon.reference import departures
 from kvcanon.reference.events import emit_removed
 from kvcanon.reference.state import Node, State
@@ -20,15 +19,9 @@ Announce = Callable[[State, Node, Medium], None]
 
 
 @variation
-def removes_front_to_back(overrides: Overrides) -> None:
+@around(emit_removed, departures)
+def removes_front_to_back(announce: Announce, state: State, node: Node, medium: Medium) -> None:
     """A node's pages are removed from the first to the last."""
-
-    def wrapper(announce: Announce) -> Announce:
-        def announce_forwards(state: State, node: Node, medium: Medium) -> None:
-            waiting = len(state.events)
-            announce(state, node, medium)
-            state.events[waiting:] = reversed(state.events[waiting:])
-
-        return announce_forwards
-
-    wrap(overrides, departures, emit_removed, wrapper)
+    waiting = len(state.events)
+    announce(state, node, medium)
+    state.events[waiting:] = reversed(state.events[waiting:])

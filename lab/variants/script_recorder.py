@@ -20,13 +20,7 @@ from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, Wrappe
 from kvcanon.conformance.vectors.vector import Json, Script, ScriptCall
 from kvcanon.lab.variants.script_names import ScriptNames, slot_owners
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import (
-    BadArgument,
-    CacheError,
-    ReceiptSpent,
-    SlotNotHeld,
-    TransferPending,
-)
+from kvcanon.spec.errors import BadArgument, CacheError, ReceiptSpent, SlotNotHeld, TransferPending
 from kvcanon.spec.operations import Matched, Operation, Read, TakeEvents, Write, method_of
 from kvcanon.spec.types import GPU, Component, Slot, TransferId
 from kvcanon.spec.views import PageNumbers

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import lone_variation, variation
-from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
+from kvcanon.lab.variants.wrapped_rules import (
+    Original,
+    around,
+    everywhere,
+    instead,
+    wrap,
+    wrap_everywhere,
+)
 from kvcanon.reference import backup, cache, load, lock, transfer, tree
 from kvcanon.reference.events import emit_removed, emit_stored
 from kvcanon.reference.host import ensure_host_slots
@@ -63,190 +70,148 @@ def loads_of_use_early(overrides: Overrides) -> None:
 def whole_node_windows(overrides: Overrides) -> None:
     """A lock, and a load, holds the whole node in which its window begins."""
 
-    def start_wrapper(
-        start: Callable[[State, Node], int | None],
-    ) -> Callable[[State, Node], int | None]:
-        def start_of_node(state: State, end: Node) -> int | None:
-            begin = start(state, end)
-            for node in upwards(end) if begin is not None else ():
-                if node.start <= (begin or 0):
-                    return node.start
-            return begin
-
-        return start_of_node
+    def start_wrapper(start: Original[int | None], state: State, end: Node) -> int | None:
+        begin = start(state, end)
+        for node in upwards(end) if begin is not None else ():
+            if node.start <= (begin or 0):
+                return node.start
+        return begin
 
     def needed_wrapper(
-        needed: Callable[[State, list[PathNode], int], Counts],
-    ) -> Callable[[State, list[PathNode], int], Counts]:
-        def needed_of_nodes(state: State, stops: list[PathNode], end_pages: int) -> Counts:
-            exact = needed(state, stops, end_pages)
-            window = window_start(
-                end_pages, state.config.window_tokens or 1, state.config.page_size
-            )
-            before_window = sum(
-                window - node.start
-                for node, shared in stops
-                if SWA in state.config.components
-                and load._on_host_only(node, SWA)
-                and node.start < window < node.start + shared
-            )
-            return Counts(exact.full, exact.swa + before_window, exact.mamba)
-
-        return needed_of_nodes
+        needed: Original[Counts], state: State, stops: list[PathNode], end_pages: int
+    ) -> Counts:
+        exact = needed(state, stops, end_pages)
+        window = window_start(end_pages, state.config.window_tokens or 1, state.config.page_size)
+        before_window = sum(
+            window - node.start
+            for node, shared in stops
+            if SWA in state.config.components
+            and load._on_host_only(node, SWA)
+            and node.start < window < node.start + shared
+        )
+        return Counts(exact.full, exact.swa + before_window, exact.mamba)
 
     wrap_everywhere(overrides, lock.held_window_start, start_wrapper)
     wrap(overrides, load, load._needed, needed_wrapper)
 
 
 @variation
-def chains_in_one_copy(overrides: Overrides) -> None:
+@around(backup.back_up, *everywhere(backup.back_up))
+def chains_in_one_copy(
+    back_up: Original[tuple[TransferId, ...]], state: State, node: Node
+) -> tuple[TransferId, ...]:
     """A node is backed up together with its chain, in one transfer, if all of it fits.
 
     If it cannot fit, nothing is evicted for it, since no answer would show the attempt.
     """
-
-    def wrapper(
-        back_up: Callable[[State, Node], tuple[TransferId, ...]],
-    ) -> Callable[[State, Node], tuple[TransferId, ...]]:
-        def back_up_chain(state: State, node: Node) -> tuple[TransferId, ...]:
-            parts = [
-                (each, component) for each in path_to(node) for component in backup._missing(each)
-            ]
-            needed = {
-                component: sum(
-                    len(n.data[component].device or ()) for n, c in parts if c is component
-                )
-                for component in state.config.components
-            }
-            counts = Counts(**{component.value: count for component, count in needed.items()})
-            # A receipt holds the mamba state at its end, and none before.
-            inner = any(component is MAMBA and each is not node for each, component in parts)
-            in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
-            if not parts or inner or in_vain or not ensure_host_slots(state, counts):
-                return back_up(state, node)
-            key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
-            held = lock.hold(state, node, key, 0 if SWA in node.data else None)
-            return (transfer.enqueue(state, Direction.BACKUP, parts, held).transfer_id,)
-
-        return back_up_chain
-
-    wrap_everywhere(overrides, backup.back_up, wrapper)
+    parts = [(each, component) for each in path_to(node) for component in backup._missing(each)]
+    needed = {
+        component: sum(len(n.data[component].device or ()) for n, c in parts if c is component)
+        for component in state.config.components
+    }
+    counts = Counts(**{component.value: count for component, count in needed.items()})
+    # A receipt holds the mamba state at its end, and none before.
+    inner = any(component is MAMBA and each is not node for each, component in parts)
+    in_vain = not could_be_free(board_of(take_snapshot(state)), counts, CPU)
+    if not parts or inner or in_vain or not ensure_host_slots(state, counts):
+        return back_up(state, node)
+    key = Key(tuple(p for each in path_to(node) for p in each.pages), node.namespace)
+    held = lock.hold(state, node, key, 0 if SWA in node.data else None)
+    return (transfer.enqueue(state, Direction.BACKUP, parts, held).transfer_id,)
 
 
 @variation
-def independent_copies_settle_early(overrides: Overrides) -> None:
+@instead(transfer._in_order)
+def independent_copies_settle_early(
+    state: State, ends: Mapping[TransferId, bool]
+) -> list[Transfer]:
     """A copy settles as soon as it ends and the copies that it builds on have settled."""
-
-    def wrapper(_: Callable[..., list[Transfer]]) -> Callable[..., list[Transfer]]:
-        def whatever_may_settle(state: State, ends: Mapping[TransferId, bool]) -> list[Transfer]:
-            found: list[Transfer] = []
-            waiting: list[Transfer] = []
-            for each in state.transfers.values():
-                may = each.transfer_id in ends and not any(
-                    earlier.direction is each.direction
-                    and transfer._builds_on(each, {node for node, c in earlier.parts if c is FULL})
-                    for earlier in waiting
-                )
-                (found if may else waiting).append(each)
-            return found
-
-        return whatever_may_settle
-
-    wrap(overrides, transfer, transfer._in_order, wrapper)
+    found: list[Transfer] = []
+    waiting: list[Transfer] = []
+    for each in state.transfers.values():
+        may = each.transfer_id in ends and not any(
+            earlier.direction is each.direction
+            and transfer._builds_on(each, {node for node, c in earlier.parts if c is FULL})
+            for earlier in waiting
+        )
+        (found if may else waiting).append(each)
+    return found
 
 
 @variation
-def loads_without_quota(overrides: Overrides) -> None:
+@around(load.load_back, cache)
+def loads_without_quota(
+    usual: Original[LoadedBack], state: State, key: Key, quota_pages: int | None
+) -> LoadedBack:
     """A load-back with a quota is refused."""
-
-    def wrapper(usual: Callable[..., LoadedBack]) -> Callable[..., LoadedBack]:
-        def load_without_quota(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
-            if quota_pages is not None:
-                raise BadArgument("quota_pages", "is given; this cache takes none")
-            return usual(state, key, quota_pages)
-
-        return load_without_quota
-
-    wrap(overrides, cache, load.load_back, wrapper)
+    if quota_pages is not None:
+        raise BadArgument("quota_pages", "is given; this cache takes none")
+    return usual(state, key, quota_pages)
 
 
-def _telling(enqueue: Enqueue) -> Enqueue:
+def _telling(
+    enqueue: Enqueue,
+    state: State,
+    direction: Direction,
+    parts: list[tuple[Node, Component]],
+    held: Hold,
+) -> Transfer:
     """Wrap the enqueue of a load: emit the stores of its pages."""
-
-    def enqueue_and_tell(
-        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
-    ) -> Transfer:
-        made = enqueue(state, direction, parts, held)
-        for node, component in parts:
-            if component is FULL:
-                emit_stored(state, node, GPU)
-        return made
-
-    return enqueue_and_tell
+    made = enqueue(state, direction, parts, held)
+    for node, component in parts:
+        if component is FULL:
+            emit_stored(state, node, GPU)
+    return made
 
 
-def _copying_at_once(enqueue: Enqueue) -> Enqueue:
+def _copying_at_once(
+    enqueue: Enqueue,
+    state: State,
+    direction: Direction,
+    parts: list[tuple[Node, Component]],
+    held: Hold,
+) -> Transfer:
     """Wrap the enqueue of a load: copy at once, so that no node waits."""
-
-    def enqueue_and_copy(
-        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
-    ) -> Transfer:
-        made = enqueue(state, direction, parts, held)
-        copies = tuple(Copy(c, made.sources[c], made.targets[c]) for c in made.sources)
-        transfer._perform(state, made, copies)
-        for node, component in parts:
-            node.data[component].loading = None
-        return made
-
-    return enqueue_and_copy
+    made = enqueue(state, direction, parts, held)
+    copies = tuple(Copy(c, made.sources[c], made.targets[c]) for c in made.sources)
+    transfer._perform(state, made, copies)
+    for node, component in parts:
+        node.data[component].loading = None
+    return made
 
 
-def _never_failing(settle: Callable[..., TransferStatus]) -> Callable[..., TransferStatus]:
+def _never_failing(
+    settle: Original[TransferStatus], state: State, ended: Transfer, *, ok: bool
+) -> TransferStatus:
     """Settle a copy that was done at its enqueue; the engine's failure is ignored."""
-
-    def settle_done(state: State, ended: Transfer, *, ok: bool) -> TransferStatus:
-        return settle(state, ended, ok=ok or ended.direction is Direction.LOAD_BACK)
-
-    return settle_done
+    return settle(state, ended, ok=ok or ended.direction is Direction.LOAD_BACK)
 
 
-def _naming_both_parts(cut: Callable[[State, Node, int], Node]) -> Callable[..., Node]:
+def _naming_both_parts(cut: Original[Node], state: State, node: Node, at: int) -> Node:
     """Wrap a cut: both parts belong to the node's loads in flight, and wait for none."""
-
-    def cut_and_name(state: State, node: Node, at: int) -> Node:
-        upper = cut(state, node, at)
-        for each in state.transfers.values():
-            for component in (FULL, SWA):
-                if (node, component) in each.parts and (upper, component) not in each.parts:
-                    each.parts.insert(each.parts.index((node, component)), (upper, component))
-        return upper
-
-    return cut_and_name
+    upper = cut(state, node, at)
+    for each in state.transfers.values():
+        for component in (FULL, SWA):
+            if (node, component) in each.parts and (upper, component) not in each.parts:
+                each.parts.insert(each.parts.index((node, component)), (upper, component))
+    return upper
 
 
-def _silent_on_arrival(announce: Announce) -> Announce:
+def _silent_on_arrival(announce: Announce, state: State, node: Node, medium: Medium) -> None:
     """Wrap the stores of a settled copy: those of the device were emitted at the enqueue."""
-
-    def announce_on_host(state: State, node: Node, medium: Medium) -> None:
-        if medium is not GPU:
-            announce(state, node, medium)
-
-    return announce_on_host
+    if medium is not GPU:
+        announce(state, node, medium)
 
 
-def _taking_back(undo: Undo) -> Undo:
+def _taking_back(undo: Undo, state: State, failed: Transfer) -> None:
     """Wrap the undoing of a failed load: emit removes for it and for the loads that build on it."""
-
-    def take_back_and_undo(state: State, failed: Transfer) -> None:
-        if failed.direction is Direction.LOAD_BACK:
-            lost = {node for node, component in failed.parts if component is FULL}
-            for later in reversed(state.transfers.values()):
-                if later.direction is failed.direction and transfer._builds_on(later, lost):
-                    _announce_gone(state, later)
-            _announce_gone(state, failed)
-        undo(state, failed)
-
-    return take_back_and_undo
+    if failed.direction is Direction.LOAD_BACK:
+        lost = {node for node, component in failed.parts if component is FULL}
+        for later in reversed(state.transfers.values()):
+            if later.direction is failed.direction and transfer._builds_on(later, lost):
+                _announce_gone(state, later)
+        _announce_gone(state, failed)
+    undo(state, failed)
 
 
 def _announce_gone(state: State, loading: Transfer) -> None:

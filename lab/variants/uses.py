@@ -14,7 +14,13 @@ from attrs import Factory, define
 
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import lone_variation, variation
-from kvcanon.lab.variants.wrapped_rules import wrap, wrap_everywhere
+from kvcanon.lab.variants.wrapped_rules import (
+    Original,
+    around,
+    everywhere,
+    instead,
+    wrap_everywhere,
+)
 from kvcanon.reference import departures, host, tree, victims
 from kvcanon.reference import match as matching
 from kvcanon.reference.state import Node, State
@@ -27,48 +33,30 @@ Order = Callable[[State, Component, Medium], list[Node]]
 
 
 @variation
-def recent_lower_parts(overrides: Overrides) -> None:
+@around(tree.cut, *everywhere(tree.cut))
+def recent_lower_parts(cut: Cut, state: State, node: Node, at: int) -> Node:
     """A cut makes the lower part most recent."""
-
-    def wrapper(cut: Cut) -> Cut:
-        def cut_and_move(state: State, node: Node, at: int) -> Node:
-            upper = cut(state, node, at)
-            _move(state, node)
-            return upper
-
-        return cut_and_move
-
-    wrap_everywhere(overrides, tree.cut, wrapper)
+    upper = cut(state, node, at)
+    _move(state, node)
+    return upper
 
 
 @lone_variation
-def recent_upper_parts(overrides: Overrides) -> None:
+@around(tree.cut, *everywhere(tree.cut))
+def recent_upper_parts(cut: Cut, state: State, node: Node, at: int) -> Node:
     """A cut makes the upper part most recent."""
-
-    def wrapper(cut: Cut) -> Cut:
-        def cut_and_move(state: State, node: Node, at: int) -> Node:
-            upper = cut(state, node, at)
-            _move(state, upper)
-            return upper
-
-        return cut_and_move
-
-    wrap_everywhere(overrides, tree.cut, wrapper)
+    upper = cut(state, node, at)
+    _move(state, upper)
+    return upper
 
 
 @variation
-def states_on_the_path(overrides: Overrides) -> None:
+@around(matching.touch, *everywhere(matching.touch))
+def states_on_the_path(touch: Touch, state: State, end: Node, tick: int) -> None:
     """A use makes every mamba state on its path recent."""
-
-    def wrapper(touch: Touch) -> Touch:
-        def touch_states(state: State, end: Node, tick: int) -> None:
-            touch(state, end, tick)
-            for node in tree.upwards(end) if state.config.mamba else ():
-                node.data[MAMBA].used = tick
-
-        return touch_states
-
-    wrap_everywhere(overrides, matching.touch, wrapper)
+    touch(state, end, tick)
+    for node in tree.upwards(end) if state.config.mamba else ():
+        node.data[MAMBA].used = tick
 
 
 @variation
@@ -76,58 +64,42 @@ def host_in_order_of_arrival(overrides: Overrides) -> None:
     """Host data is evicted in the order in which it left the device."""
     arrivals: WeakKeyDictionary[State, _Arrivals] = WeakKeyDictionary()
 
-    def order_wrapper(order: Order) -> Order:
-        def order_of_arrival(state: State, component: Component, medium: Medium) -> list[Node]:
-            usual = order(state, component, medium)
-            if component is FULL or medium is not CPU:
-                return usual
-            alone = [node for node in usual if node.data[component].device is None]
-            return arrivals.setdefault(state, _Arrivals()).ordered(alone, component)
+    def order_wrapper(
+        order: Order, state: State, component: Component, medium: Medium
+    ) -> list[Node]:
+        usual = order(state, component, medium)
+        if component is FULL or medium is not CPU:
+            return usual
+        alone = [node for node in usual if node.data[component].device is None]
+        return arrivals.setdefault(state, _Arrivals()).ordered(alone, component)
 
-        return order_of_arrival
-
-    def cut_wrapper(cut: Cut) -> Cut:
-        def cut_in_place(state: State, node: Node, at: int) -> Node:
-            upper = cut(state, node, at)
-            arrivals.setdefault(state, _Arrivals()).follow_cut(upper, node)
-            return upper
-
-        return cut_in_place
+    def cut_wrapper(cut: Cut, state: State, node: Node, at: int) -> Node:
+        upper = cut(state, node, at)
+        arrivals.setdefault(state, _Arrivals()).follow_cut(upper, node)
+        return upper
 
     wrap_everywhere(overrides, victims.least_recent_first, order_wrapper)
     wrap_everywhere(overrides, tree.cut, cut_wrapper)
 
 
 @variation
-def bare_windows(overrides: Overrides) -> None:
+@around(window_nodes, matching)
+def bare_windows(
+    count: Original[int], lengths: tuple[int, ...], window_tokens: int, page_size: int
+) -> int:
     """A use makes the nodes of its window recent, but not those of the page before it."""
-
-    def wrapper(
-        count: Callable[[tuple[int, ...], int, int], int],
-    ) -> Callable[[tuple[int, ...], int, int], int]:
-        def count_bare(lengths: tuple[int, ...], window_tokens: int, page_size: int) -> int:
-            return count(lengths, window_tokens - page_size, page_size)
-
-        return count_bare
-
-    wrap(overrides, matching, window_nodes, wrapper)
+    return count(lengths, window_tokens - page_size, page_size)
 
 
 @variation
-def recent_duplicates_first(overrides: Overrides) -> None:
+@instead(host._evict_duplicates)
+def recent_duplicates_first(state: State, enough: int) -> None:
     """Under write_back, of duplicates on the host, the most recent is evicted first."""
-
-    def wrapper(_: Callable[[State, int], None]) -> Callable[[State, int], None]:
-        def evict_recent_duplicates(state: State, enough: int) -> None:
-            writes_back = state.config.host_tier and not state.config.backed_parents
-            pool = state.pools[FULL, CPU]
-            for node in reversed(victims.least_recent_first(state, FULL, CPU)):
-                if writes_back and pool.free_slots < enough and host._is_duplicate(node):
-                    departures.vacate(state, node, CPU)
-
-        return evict_recent_duplicates
-
-    wrap(overrides, host, host._evict_duplicates, wrapper)
+    writes_back = state.config.host_tier and not state.config.backed_parents
+    pool = state.pools[FULL, CPU]
+    for node in reversed(victims.least_recent_first(state, FULL, CPU)):
+        if writes_back and pool.free_slots < enough and host._is_duplicate(node):
+            departures.vacate(state, node, CPU)
 
 
 def _move(state: State, node: Node) -> None:

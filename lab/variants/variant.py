@@ -88,7 +88,7 @@ def varied(name: str, variations: Iterable[str]) -> Adapter:
             overrides,
             cache,
             take_snapshot,
-            lambda take: lambda state: evolve(take(state), profile=profile),
+            lambda take, state: evolve(take(state), profile=profile),
         )
 
     return Adapter(name, overriding(plant), profile=profile)

@@ -1,4 +1,4 @@
-"""Wrapped rules: lets several variations change one rule of the plain cache.
+"""Wrapped rules: lets faults and variations replace a rule of the plain cache, also several one.
 
 A rule is looked up in the module that uses it. A module that imports a rule has its own name for
 it, which must be replaced, too.
@@ -6,10 +6,13 @@ it, which must be replaced, too.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
+from typing import TypeAlias, TypeVar
 
-from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.override import Overrides, Plant
 from kvcanon.reference import (
     backup,
     cache,
@@ -49,20 +52,64 @@ MODULES: tuple[ModuleType, ...] = (
 )
 """The modules with rules of the plain cache; engines and events have none."""
 
-Rule = Callable[..., object]
+Rule: TypeAlias = Callable[..., object]
+Answer = TypeVar("Answer")
+Original: TypeAlias = Callable[..., Answer]
+"""A rule that is replaced, by the type of its answers."""
+Replacement: TypeAlias = Callable[..., object]
+"""What is called in place of a rule, with the rule as its first argument."""
+
+
+def around(rule: Rule, *owners: ModuleType | type) -> Callable[[Replacement], Plant]:
+    """Decorator: a function replaces a rule, and gets it as its first argument.
+
+    The rule is replaced in its own module, if no other owners of the name are given.
+    """
+
+    def plant_of(function: Replacement) -> Plant:
+        @wraps(function)
+        def plant(overrides: Overrides) -> None:
+            for owner in owners or (sys.modules[rule.__module__],):
+                wrap(overrides, owner, rule, function)
+
+        return plant
+
+    return plant_of
+
+
+def instead(rule: Rule, *owners: ModuleType | type) -> Callable[[Rule], Plant]:
+    """Decorator: as `around`, for a function that does not need the rule."""
+
+    def plant_of(function: Rule) -> Plant:
+        @wraps(function)
+        def without(_: Rule, *args: object, **kwargs: object) -> object:
+            return function(*args, **kwargs)
+
+        return around(rule, *owners)(without)
+
+    return plant_of
+
+
+def everywhere(rule: Rule) -> tuple[ModuleType, ...]:
+    """The modules that have a name for a rule."""
+    return tuple(each for each in MODULES if getattr(each, rule.__name__, None) is rule)
 
 
 def wrap(
-    overrides: Overrides, owner: ModuleType | type, rule: Rule, wrapper: Callable[..., Rule]
+    overrides: Overrides, owner: ModuleType | type, rule: Rule, replacement: Replacement
 ) -> None:
-    """Replace a rule in `owner` by a wrapper around it; the rule may be wrapped already."""
+    """Replace a rule in `owner`; the replacement gets what an earlier one left there."""
     name = rule.__name__
     earlier = [o for o in overrides.collected if o.owner is owner and o.name == name]
-    overrides.setattr(owner, name, wrapper(earlier[-1].replacement if earlier else rule))
+    usual = earlier[-1].replacement if earlier else rule
+
+    def replaced(*args: object, **kwargs: object) -> object:
+        return replacement(usual, *args, **kwargs)
+
+    overrides.setattr(owner, name, replaced)
 
 
-def wrap_everywhere(overrides: Overrides, rule: Rule, wrapper: Callable[..., Rule]) -> None:
+def wrap_everywhere(overrides: Overrides, rule: Rule, replacement: Replacement) -> None:
     """Replace a rule in each module that has a name for it."""
-    for module in MODULES:
-        if getattr(module, rule.__name__, None) is rule:
-            wrap(overrides, module, rule, wrapper)
+    for module in everywhere(rule):
+        wrap(overrides, module, rule, replacement)

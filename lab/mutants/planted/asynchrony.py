@@ -4,55 +4,36 @@ from __future__ import annotations
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
-from kvcanon.reference import (
-    backup,
-    cache,
-    events,
-    insert,
-    lock,
-    slots,
-    transfer,
-    tree,
-)
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
+from kvcanon.reference import backup, cache, events, insert, lock, slots, transfer, tree
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    Component,
-    Medium,
-    TransferId,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, TransferId
 
 
 @mutant("ASYNC-3", "B3 sgl#16946")
-def cut_forgets_copies_in_flight(patch: Overrides) -> None:
+@instead(tree._follow_cut)
+def cut_forgets_copies_in_flight(
+    state: State, upper: Node, lower: Node, component: Component, data: Data
+) -> None:
     """When a node is cut during its copy, the upper part is no longer part of the copy."""
-
-    def careless(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
-        for medium in (GPU, CPU):
-            if data.slots(medium) is not None:
-                state.owners[component, medium][upper] = None
-
-    patch.setattr(tree, "_follow_cut", careless)
+    for medium in (GPU, CPU):
+        if data.slots(medium) is not None:
+            state.owners[component, medium][upper] = None
 
 
 @mutant("ASYNC-1")
-def settle_as_they_come(patch: Overrides) -> None:
+@instead(transfer.settle, cache)
+def settle_as_they_come(
+    state: State, direction: Direction | None = None
+) -> tuple[tuple[TransferId, TransferStatus], ...]:
     """Copies settle in the order in which they end, even before copies that they build on."""
-
-    def hasty(
-        state: State, direction: Direction | None = None
-    ) -> tuple[tuple[TransferId, TransferStatus], ...]:
-        settled = []
-        for completion in state.engine.poll():
-            arrived = state.transfers[completion.transfer_id]
-            status = transfer._settle_one(state, arrived, ok=completion.ok)
-            settled.append((completion.transfer_id, status))
-        return tuple(settled)
-
-    patch.setattr(cache, "settle", hasty)
+    settled = []
+    for completion in state.engine.poll():
+        arrived = state.transfers[completion.transfer_id]
+        status = transfer._settle_one(state, arrived, ok=completion.ok)
+        settled.append((completion.transfer_id, status))
+    return tuple(settled)
 
 
 @mutant("ASYNC-5", "B2 sgl#27108")
@@ -68,33 +49,26 @@ def ended_copies_keep_their_receipts(patch: Overrides) -> None:
 
 
 @mutant("ASYNC-4", "B3 sgl#27072")
-def upper_part_of_a_cut_copy_is_not_announced(patch: Overrides) -> None:
+@instead(events.emit_stored, transfer)
+def upper_part_of_a_cut_copy_is_not_announced(state: State, node: Node, medium: Medium) -> None:
     """When a node is cut during its copy, stores are emitted for its lower part only."""
-
-    def of_the_end_only(state: State, node: Node, medium: Medium) -> None:
-        waits = (
-            child.data[FULL].backing if medium is CPU else child.data[FULL].loading
-            for child in node.children.values()
-        )
-        if not any(waits):
-            events.emit_stored(state, node, medium)
-
-    patch.setattr(transfer, "emit_stored", of_the_end_only)
+    waits = (
+        child.data[FULL].backing if medium is CPU else child.data[FULL].loading
+        for child in node.children.values()
+    )
+    if not any(waits):
+        events.emit_stored(state, node, medium)
 
 
 @mutant("ASYNC-5", "B2 sgl#27108")
-def failed_backup_counts_as_one(patch: Overrides) -> None:
+@around(transfer._undo)
+def failed_backup_counts_as_one(undo: Original[None], state: State, failed: Transfer) -> None:
     """The nodes of a failed backup keep its host slots, as if it had succeeded."""
-    undo = transfer._undo
-
-    def of_loads_only(state: State, failed: Transfer) -> None:
-        if failed.direction is Direction.LOAD_BACK:
-            undo(state, failed)
-        else:
-            for node, component in failed.parts:
-                transfer._mark_filled(node, component, failed)
-
-    patch.setattr(transfer, "_undo", of_loads_only)
+    if failed.direction is Direction.LOAD_BACK:
+        undo(state, failed)
+    else:
+        for node, component in failed.parts:
+            transfer._mark_filled(node, component, failed)
 
 
 @mutant("ASYNC-6")
@@ -104,25 +78,19 @@ def flush_is_a_poll(patch: Overrides) -> None:
 
 
 @mutant("ASYNC-7")
-def inserts_do_not_tell_their_backups(patch: Overrides) -> None:
+@instead(backup.back_up, insert)
+def inserts_do_not_tell_their_backups(state: State, node: Node) -> tuple[TransferId, ...]:
     """An insert enqueues backups, and does not report them."""
-
-    def untold(state: State, node: Node) -> tuple[TransferId, ...]:
-        backup.back_up(state, node)
-        return ()
-
-    patch.setattr(insert, "back_up", untold)
+    backup.back_up(state, node)
+    return ()
 
 
 @mutant("ASYNC-7", "D11 vllm#49829")
-def inserts_name_backups_that_are_none(patch: Overrides) -> None:
+@instead(backup.back_up, insert)
+def inserts_name_backups_that_are_none(state: State, node: Node) -> tuple[TransferId, ...]:
     """An insert reports a backup that was never enqueued, so that its caller waits for ever."""
-
-    def promised(state: State, node: Node) -> tuple[TransferId, ...]:
-        enqueued = backup.back_up(state, node)
-        return enqueued or (state.new_id(),)
-
-    patch.setattr(insert, "back_up", promised)
+    enqueued = backup.back_up(state, node)
+    return enqueued or (state.new_id(),)
 
 
 @mutant("ASYNC-8", "dynamo#15079")
@@ -132,49 +100,41 @@ def failure_cancels_everything(patch: Overrides) -> None:
 
 
 @mutant("ASYNC-8")
-def done_loads_are_forgotten(patch: Overrides) -> None:
+@around(transfer._settle_one)
+def done_loads_are_forgotten(
+    settle_one: Original[TransferStatus], state: State, ending: Transfer, *, ok: bool
+) -> TransferStatus:
     """When a load-back is done, the last part of what it loaded is dropped."""
-    settle_one = transfer._settle_one
-
-    def dropping(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
-        parts = list(ending.parts)
-        status = settle_one(state, ending, ok=ok)
-        if status is TransferStatus.DONE and ending.direction is Direction.LOAD_BACK:
-            for node, component in reversed(parts[-1:]):
-                slots.drop(state, node, component, GPU)
-        return status
-
-    patch.setattr(transfer, "_settle_one", dropping)
+    parts = list(ending.parts)
+    status = settle_one(state, ending, ok=ok)
+    if status is TransferStatus.DONE and ending.direction is Direction.LOAD_BACK:
+        for node, component in reversed(parts[-1:]):
+            slots.drop(state, node, component, GPU)
+    return status
 
 
 @mutant("ASYNC-9", "D13 lmc#4133")
-def copies_release_twice(patch: Overrides) -> None:
+@around(lock.release_hold, transfer)
+def copies_release_twice(release_hold: Original[None], state: State, held: Hold) -> None:
     """When a copy ends its lock is released twice, once at the expense of another lock."""
-    release_hold = lock.release_hold
-
-    def twice(state: State, held: Hold) -> None:
-        release_hold(state, held)
-        if held.node.data[FULL].lock_refs:
-            lock._count(held, -1)
-
-    patch.setattr(transfer, "release_hold", twice)
+    release_hold(state, held)
+    if held.node.data[FULL].lock_refs:
+        lock._count(held, -1)
 
 
 @mutant("ASYNC-9")
-def done_backups_leave_the_device(patch: Overrides) -> None:
+@around(transfer._settle_one)
+def done_backups_leave_the_device(
+    settle_one: Original[TransferStatus], state: State, ending: Transfer, *, ok: bool
+) -> TransferStatus:
     """When a backup is done, the window data and the state that it copied leave the device."""
-    settle_one = transfer._settle_one
-
-    def moving(state: State, ending: Transfer, *, ok: bool) -> TransferStatus:
-        parts = list(ending.parts)
-        status = settle_one(state, ending, ok=ok)
-        if status is TransferStatus.DONE and ending.direction is Direction.BACKUP:
-            for node, component in reversed(parts):
-                if component is not FULL and not node.data[component].lock_refs:
-                    slots.drop(state, node, component, GPU)
-        return status
-
-    patch.setattr(transfer, "_settle_one", moving)
+    parts = list(ending.parts)
+    status = settle_one(state, ending, ok=ok)
+    if status is TransferStatus.DONE and ending.direction is Direction.BACKUP:
+        for node, component in reversed(parts):
+            if component is not FULL and not node.data[component].lock_refs:
+                slots.drop(state, node, component, GPU)
+    return status
 
 
 @mutant("ASYNC-10", "D11 vllm#49829")
@@ -184,23 +144,19 @@ def polls_settle_nothing(patch: Overrides) -> None:
 
 
 @mutant("ASYNC-10")
-def good_copies_are_reported_failed(patch: Overrides) -> None:
+@around(transfer._settle_one)
+def good_copies_are_reported_failed(
+    settle_one: Original[TransferStatus], state: State, settling: Transfer, *, ok: bool
+) -> TransferStatus:
     """Every other copy that succeeds is reported as failed."""
-    settle_one = transfer._settle_one
-
-    def doubting(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
-        return settle_one(state, settling, ok=ok and settling.transfer_id % 2 == 0)
-
-    patch.setattr(transfer, "_settle_one", doubting)
+    return settle_one(state, settling, ok=ok and settling.transfer_id % 2 == 0)
 
 
 @mutant("ASYNC-10", "dynamo#15079")
-def failed_backups_are_reported_done(patch: Overrides) -> None:
+@around(transfer._settle_one)
+def failed_backups_are_reported_done(
+    settle_one: Original[TransferStatus], state: State, settling: Transfer, *, ok: bool
+) -> TransferStatus:
     """A backup that failed is settled as done."""
-    settle_one = transfer._settle_one
-
-    def hopeful(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
-        backup = settling.direction is Direction.BACKUP
-        return settle_one(state, settling, ok=ok or backup)
-
-    patch.setattr(transfer, "_settle_one", hopeful)
+    backup = settling.direction is Direction.BACKUP
+    return settle_one(state, settling, ok=ok or backup)

@@ -6,45 +6,29 @@ from functools import partial
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
-from kvcanon.reference import (
-    backup,
-    host_insert,
-    load,
-    lock,
-    slots,
-    transfer,
-    tree,
-)
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
+from kvcanon.reference import backup, host_insert, load, lock, slots, transfer, tree
 from kvcanon.reference.state import Hold, Node, Pool, State, Transfer
 from kvcanon.spec.transfer import Copy, TransferOrder, TransferStatus
-from kvcanon.spec.types import (
-    MAMBA,
-    Key,
-    Slot,
-)
+from kvcanon.spec.types import MAMBA, Key, Slot
 
 
 @mutant("DATA-2", "B1 sgl#27444")
-def load_holds_nothing(patch: Overrides) -> None:
+@instead(lock.hold, load)
+def load_holds_nothing(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
     """A load-back holds no lock: its source and target may be evicted while it is in flight."""
-
-    def elsewhere(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
-        if window_from is not None:
-            tree.cut_path_at(state, end, window_from)
-        return lock.hold(state, state.root, key, None)
-
-    patch.setattr(load, "hold", elsewhere)
+    if window_from is not None:
+        tree.cut_path_at(state, end, window_from)
+    return lock.hold(state, state.root, key, None)
 
 
 @mutant("DATA-1", "dynamo#15079")
-def failure_counts_as_done(patch: Overrides) -> None:
+@around(transfer._settle_one)
+def failure_counts_as_done(
+    settle_one: Original[TransferStatus], state: State, settling: Transfer, *, ok: bool
+) -> TransferStatus:
     """A copy that failed is settled as done."""
-    settle_one = transfer._settle_one
-
-    def blind(state: State, settling: Transfer, *, ok: bool) -> TransferStatus:
-        return settle_one(state, settling, ok=True)
-
-    patch.setattr(transfer, "_settle_one", blind)
+    return settle_one(state, settling, ok=True)
 
 
 @mutant("DATA-1", "D20 trt#8830")
@@ -54,36 +38,25 @@ def copy_moves_nothing(patch: Overrides) -> None:
 
 
 @mutant("DATA-1", "D12 lmc#4385")
-def fetched_pages_are_one_off(patch: Overrides) -> None:
+@around(host_insert._Fetched.full, host_insert._Fetched)
+def fetched_pages_are_one_off(
+    full: Original[tuple[bytes, ...]], fetched: host_insert._Fetched, begin: int, end: int
+) -> tuple[bytes, ...]:
     """A host insert places the bytes of the fetched pages in reverse order."""
-    full = host_insert._Fetched.full
-
-    def shifted(fetched: host_insert._Fetched, begin: int, end: int) -> tuple[bytes, ...]:
-        return tuple(reversed(full(fetched, begin, end)))
-
-    patch.setattr(host_insert._Fetched, "full", shifted)
+    return tuple(reversed(full(fetched, begin, end)))
 
 
 @mutant("DATA-1", "D4 vllm#56525")
-def states_are_not_copied(patch: Overrides) -> None:
+@instead(TransferOrder, transfer)
+def states_are_not_copied(
+    transfer_id: int, direction: object, copies: tuple[Copy, ...], perform: partial[None]
+) -> TransferOrder:
     """A mamba state counts as copied, and its bytes were never copied."""
-
-    def stateless(
-        transfer_id: int,
-        direction: object,
-        copies: tuple[Copy, ...],
-        perform: partial[None],
-    ) -> TransferOrder:
-        state, copying, _ = perform.args
-        moved = tuple(copy for copy in copies if copy.component is not MAMBA)
-        return TransferOrder(
-            transfer_id,
-            copying.direction,
-            copies,
-            partial(transfer._perform, state, copying, moved),
-        )
-
-    patch.setattr(transfer, "TransferOrder", stateless)
+    state, copying, _ = perform.args
+    moved = tuple(copy for copy in copies if copy.component is not MAMBA)
+    return TransferOrder(
+        transfer_id, copying.direction, copies, partial(transfer._perform, state, copying, moved)
+    )
 
 
 @mutant("DATA-2", "B12 sgl#35769")
@@ -101,26 +74,21 @@ def cancelled_targets_come_free_at_once(patch: Overrides) -> None:
 
 
 @mutant("DATA-2", "D6 vllm#47282")
-def backup_holds_nothing(patch: Overrides) -> None:
+@instead(lock.hold, backup)
+def backup_holds_nothing(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
     """A backup holds no lock: its source may be evicted and overwritten while it is in flight."""
-
-    def elsewhere(state: State, end: Node, key: Key, window_from: int | None) -> Hold:
-        if window_from is not None:
-            tree.cut_path_at(state, end, window_from)
-        return lock.hold(state, state.root, key, None)
-
-    patch.setattr(backup, "hold", elsewhere)
+    if window_from is not None:
+        tree.cut_path_at(state, end, window_from)
+    return lock.hold(state, state.root, key, None)
 
 
 @mutant("DATA-2", "D17 trt#12667")
-def taken_slots_stay_in_the_free_list(patch: Overrides) -> None:
+@around(Pool.take, Pool)
+def taken_slots_stay_in_the_free_list(
+    take: Original[tuple[Slot, ...]], pool: Pool, count: int
+) -> tuple[Slot, ...]:
     """A slot that was taken stays in the free list, and is given out again."""
-    take = Pool.take
-
-    def lent(pool: Pool, count: int) -> tuple[Slot, ...]:
-        taken = take(pool, count)
-        if count and pool.held:
-            pool.give_back(taken[:1])
-        return taken
-
-    patch.setattr(Pool, "take", lent)
+    taken = take(pool, count)
+    if count and pool.held:
+        pool.give_back(taken[:1])
+    return taken

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import (
     backup,
     cache,
@@ -23,37 +24,27 @@ from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockStored, Event
 from kvcanon.spec.transfer import Agree, Direction, TransferEngine
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    Component,
-    Medium,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium
 
 
 @mutant("EVENT-10", "C2 sgl#22894")
-def demotion_is_silent(patch: Overrides) -> None:
+@around(events.emit_removed, departures)
+def demotion_is_silent(
+    emit_removed: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """No remove is emitted for a page that leaves the device and stays on the host."""
-    emit_removed = events.emit_removed
-
-    def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
-        if medium is CPU:
-            emit_removed(state, node, medium)
-
-    patch.setattr(departures, "emit_removed", of_the_host_only)
+    if medium is CPU:
+        emit_removed(state, node, medium)
 
 
 @mutant("EVENT-10", "C19 lmc#3532")
-def host_eviction_is_silent(patch: Overrides) -> None:
+@around(events.emit_removed, departures)
+def host_eviction_is_silent(
+    emit_removed: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """No remove is emitted for a page that leaves the host."""
-    emit_removed = events.emit_removed
-
-    def of_the_device_only(state: State, node: Node, medium: Medium) -> None:
-        if medium is GPU:
-            emit_removed(state, node, medium)
-
-    patch.setattr(departures, "emit_removed", of_the_device_only)
+    if medium is GPU:
+        emit_removed(state, node, medium)
 
 
 @mutant("EVENT-10", "C3 sgl#38486")
@@ -83,85 +74,72 @@ def last_page_is_stored_first(patch: Overrides) -> None:
 
 
 @mutant("EVENT-2", "D1 vllm#49125")
-def pages_are_stored_again(patch: Overrides) -> None:
+@around(insert._free)
+def pages_are_stored_again(
+    free: Original[None],
+    state: State,
+    component: Component,
+    some: tuple[int, ...],
+    incoming: insert._Incoming,
+) -> None:
     """When an insert frees a duplicate, a store is emitted for a page that was stored before."""
-    free = insert._free
-
-    def loud(
-        state: State, component: Component, some: tuple[int, ...], incoming: insert._Incoming
-    ) -> None:
-        free(state, component, some, incoming)
-        for node, owned in [(node, node.data[FULL].device) for node in state.owners[FULL, GPU]]:
-            if component is FULL and owned is not None and node.hashes is not None:
-                events.emit_stored(state, node, GPU)
-                break
-
-    patch.setattr(insert, "_free", loud)
+    free(state, component, some, incoming)
+    for node, owned in [(node, node.data[FULL].device) for node in state.owners[FULL, GPU]]:
+        if component is FULL and owned is not None and node.hashes is not None:
+            events.emit_stored(state, node, GPU)
+            break
 
 
 @mutant("EVENT-10", "C2 sgl#22894", founding=True)
-def backup_is_announced_at_its_enqueue(patch: Overrides) -> None:
+@instead(transfer.enqueue, backup)
+def backup_is_announced_at_its_enqueue(
+    state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
+) -> Transfer:
     """The store of a backup is emitted when the copy is enqueued, not when it is done."""
-
-    def eager(
-        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
-    ) -> Transfer:
-        enqueued = transfer.enqueue(state, direction, parts, held)
-        for node, component in parts:
-            if component is FULL:
-                events.emit_stored(state, node, CPU)
-        return enqueued
-
-    patch.setattr(backup, "enqueue", eager)
+    enqueued = transfer.enqueue(state, direction, parts, held)
+    for node, component in parts:
+        if component is FULL:
+            events.emit_stored(state, node, CPU)
+    return enqueued
 
 
 @mutant("EVENT-4", "C4 sgl#32537")
-def return_to_the_device_is_silent(patch: Overrides) -> None:
+@around(events.emit_stored, insert)
+def return_to_the_device_is_silent(
+    emit_stored: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """No store is emitted for a page that is on the host and is computed again."""
-    emit_stored = events.emit_stored
-
-    def of_new_nodes(state: State, node: Node, medium: Medium) -> None:
-        if node.data[FULL].host is None:
-            emit_stored(state, node, medium)
-
-    patch.setattr(insert, "emit_stored", of_new_nodes)
+    if node.data[FULL].host is None:
+        emit_stored(state, node, medium)
 
 
 @mutant("EVENT-4", "C5 sgl#29750")
-def deletion_is_silent(patch: Overrides) -> None:
+@around(events.emit_removed, departures)
+def deletion_is_silent(
+    emit_removed: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """No remove is emitted for a page that leaves the tree; only demotions emit one."""
-    emit_removed = events.emit_removed
-
-    def demoted(state: State, node: Node, medium: Medium) -> None:
-        if medium is GPU and node.data[FULL].host is not None:
-            emit_removed(state, node, medium)
-
-    patch.setattr(departures, "emit_removed", demoted)
+    if medium is GPU and node.data[FULL].host is not None:
+        emit_removed(state, node, medium)
 
 
 @mutant("EVENT-10", "sgl#24718", founding=True)
-def tombstone_is_announced(patch: Overrides) -> None:
+@around(evict._evict_inside)
+def tombstone_is_announced(
+    evict_inside: Original[None], state: State, node: Node, component: Component
+) -> None:
     """A remove is emitted for a node that loses its window data only."""
-    evict_inside = evict._evict_inside
-
-    def loud(state: State, node: Node, component: Component) -> None:
-        events.emit_removed(state, node, GPU)
-        evict_inside(state, node, component)
-
-    patch.setattr(evict, "_evict_inside", loud)
+    events.emit_removed(state, node, GPU)
+    evict_inside(state, node, component)
 
 
 @mutant("EVENT-5")
-def cut_is_announced(patch: Overrides) -> None:
+@around(tree.cut)
+def cut_is_announced(cut: Original[Node], state: State, node: Node, at: int) -> Node:
     """A match that cuts a node emits stores for the upper part."""
-    cut = tree.cut
-
-    def loud(state: State, node: Node, at: int) -> Node:
-        upper = cut(state, node, at)
-        events.emit_stored(state, upper, GPU)
-        return upper
-
-    patch.setattr(tree, "cut", loud)
+    upper = cut(state, node, at)
+    events.emit_stored(state, upper, GPU)
+    return upper
 
 
 @mutant("EVENT-6", "C17 vllm#44103")
@@ -188,15 +166,11 @@ def parent_chain_skips_a_page(patch: Overrides) -> None:
 
 
 @mutant("EVENT-8")
-def reset_is_silent(patch: Overrides) -> None:
+@around(events.emit_cleared, cache)
+def reset_is_silent(emit_cleared: Original[None], state: State) -> None:
     """A reset emits no event."""
-    emit_cleared = events.emit_cleared
-
-    def at_first_only(state: State) -> None:
-        if state.clock == 0:
-            emit_cleared(state)
-
-    patch.setattr(cache, "emit_cleared", at_first_only)
+    if state.clock == 0:
+        emit_cleared(state)
 
 
 @mutant("EVENT-9", "C15 vllm#44451")
@@ -227,67 +201,54 @@ def bigrams_are_told_as_tokens(patch: Overrides) -> None:
 
 
 @mutant("EVENT-10", "C13 vllm#45261")
-def load_back_is_silent(patch: Overrides) -> None:
+@around(events.emit_stored, transfer)
+def load_back_is_silent(
+    emit_stored: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """No store is emitted for pages that a load-back brings to the device."""
-    emit_stored = events.emit_stored
-
-    def of_the_host_only(state: State, node: Node, medium: Medium) -> None:
-        if medium is CPU:
-            emit_stored(state, node, medium)
-
-    patch.setattr(transfer, "emit_stored", of_the_host_only)
+    if medium is CPU:
+        emit_stored(state, node, medium)
 
 
 @mutant("EVENT-11")
-def only_the_latest_events_wait(patch: Overrides) -> None:
+@around(events.emit_removed, departures)
+def only_the_latest_events_wait(
+    emit_removed: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """When too many events wait, the oldest are dropped."""
-    emit_removed = events.emit_removed
-
-    def bounded(state: State, node: Node, medium: Medium) -> None:
-        emit_removed(state, node, medium)
-        del state.events[:-8]
-
-    patch.setattr(departures, "emit_removed", bounded)
+    emit_removed(state, node, medium)
+    del state.events[:-8]
 
 
 @mutant("EVENT-12", "D18 trt#4596")
-def beginning_is_removed_first(patch: Overrides) -> None:
+@around(events.emit_removed, departures)
+def beginning_is_removed_first(
+    emit_removed: Original[None], state: State, node: Node, medium: Medium
+) -> None:
     """The removes of a node are emitted from its first page to its last."""
-    emit_removed = events.emit_removed
-
-    def from_the_top(state: State, node: Node, medium: Medium) -> None:
-        at = len(state.events)
-        emit_removed(state, node, medium)
-        state.events[at:] = reversed(state.events[at:])
-
-    patch.setattr(departures, "emit_removed", from_the_top)
+    at = len(state.events)
+    emit_removed(state, node, medium)
+    state.events[at:] = reversed(state.events[at:])
 
 
 @mutant("EVENT-13")
-def beginning_is_silent(patch: Overrides) -> None:
+@around(cache.ReferenceCache.__init__, cache.ReferenceCache)
+def beginning_is_silent(
+    begin: Original[None],
+    self: cache.ReferenceCache,
+    config: CacheConfig,
+    engine: TransferEngine | None = None,
+    agree: Agree | None = None,
+) -> None:
     """A new cache emits no AllBlocksCleared: routers keep what its predecessor had."""
-    begin = cache.ReferenceCache.__init__
-
-    def quietly(
-        self: cache.ReferenceCache,
-        config: CacheConfig,
-        engine: TransferEngine | None = None,
-        agree: Agree | None = None,
-    ) -> None:
-        begin(self, config, engine, agree)
-        self.take_events()
-
-    patch.setattr(cache.ReferenceCache, "__init__", quietly)
+    begin(self, config, engine, agree)
+    self.take_events()
 
 
 @mutant("EVENT-14", "C2 sgl#22894")
-def demoted_pages_are_removed_first(patch: Overrides) -> None:
+@around(departures.end_departures, evict)
+def demoted_pages_are_removed_first(end_departures: Original[None], state: State) -> None:
     """Under write_back the remove of a page on the device precedes its store on the host."""
-    end_departures = departures.end_departures
-
-    def removes_first(state: State) -> None:
-        at = len(state.events)
-        end_departures(state)
-        state.events[at:] = sorted(state.events[at:], key=lambda e: isinstance(e, BlockStored))
-
-    patch.setattr(evict, "end_departures", removes_first)
+    at = len(state.events)
+    end_departures(state)
+    state.events[at:] = sorted(state.events[at:], key=lambda e: isinstance(e, BlockStored))

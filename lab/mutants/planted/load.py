@@ -10,28 +10,12 @@ from itertools import cycle
 from kvcanon.lab.mutants.planted.calls import Calls
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
-from kvcanon.reference import (
-    cache,
-    evict,
-    load,
-    lock,
-    slots,
-    transfer,
-    tree,
-)
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
+from kvcanon.reference import cache, evict, load, lock, slots, transfer, tree
 from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.spec.operations import LoadDecision, LoadedBack
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import (
-    CPU,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Counts,
-    Key,
-    shortage,
-)
+from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Component, Counts, Key, shortage
 
 
 @mutant("LOAD-1", "A4 sgl#26302", founding=True)
@@ -50,33 +34,30 @@ def short_of_either_is_short_of_full(patch: Overrides) -> None:
 
 
 @mutant("LOAD-2", "D7 vllm#39702")
-def load_evicts_its_own_path(patch: Overrides) -> None:
+@instead(evict.evict, load)
+def load_evicts_its_own_path(state: State, counts: Counts) -> Counts:
     """A load-back does not lock its path while it evicts, and evicts more than it needs."""
-
-    def unheld(state: State, counts: Counts) -> Counts:
-        held = next(reversed(state.holds.values()))
-        lock._count(held, -1)
-        freed = evict.evict(state, Counts(counts.full and counts.full + held.node.end, counts.swa))
-        lock._count(held, 1)
-        return freed
-
-    patch.setattr(load, "evict", unheld)
+    held = next(reversed(state.holds.values()))
+    lock._count(held, -1)
+    freed = evict.evict(state, Counts(counts.full and counts.full + held.node.end, counts.swa))
+    lock._count(held, 1)
+    return freed
 
 
 @mutant("LOAD-5", "B1 sgl#27444")
-def load_gives_up_the_host_copy(patch: Overrides) -> None:
+@around(transfer.enqueue, load)
+def load_gives_up_the_host_copy(
+    enqueue: Original[Transfer],
+    state: State,
+    direction: Direction,
+    parts: list[tuple[Node, Component]],
+    held: Hold,
+) -> Transfer:
     """A load-back frees the host slots that it reads when it is enqueued."""
-    enqueue = transfer.enqueue
-
-    def moving(
-        state: State, direction: Direction, parts: list[tuple[Node, Component]], held: Hold
-    ) -> Transfer:
-        enqueued = enqueue(state, direction, parts, held)
-        for node, component in parts:
-            slots.drop(state, node, component, CPU)
-        return enqueued
-
-    patch.setattr(load, "enqueue", moving)
+    enqueued = enqueue(state, direction, parts, held)
+    for node, component in parts:
+        slots.drop(state, node, component, CPU)
+    return enqueued
 
 
 @mutant("LOAD-3", "B9 sgl#30986")
@@ -86,78 +67,65 @@ def failed_load_keeps_its_lock(patch: Overrides) -> None:
 
 
 @mutant("LOAD-4", "B7 sgl#25088")
-def load_starts_one_node_too_low(patch: Overrides) -> None:
+@around(load._parts)
+def load_starts_one_node_too_low(
+    parts_of: Original[list[tuple[Node, Component]]], state: State, end: Node
+) -> list[tuple[Node, Component]]:
     """A load-back leaves out the first of the parts that it has to load."""
-    parts_of = load._parts
-
-    def lower(state: State, end: Node) -> list[tuple[Node, Component]]:
-        parts = parts_of(state, end)
-        return parts[1:] if len(parts) > 1 else parts
-
-    patch.setattr(load, "_parts", lower)
+    parts = parts_of(state, end)
+    return parts[1:] if len(parts) > 1 else parts
 
 
 @mutant("LOAD-4", "B19 sgl#27291")
-def load_leaves_the_window_behind(patch: Overrides) -> None:
+@around(load._parts)
+def load_leaves_the_window_behind(
+    parts_of: Original[list[tuple[Node, Component]]], state: State, end: Node
+) -> list[tuple[Node, Component]]:
     """A load-back brings full data, and not the window data that its end needs."""
-    parts_of = load._parts
-
-    def windowless(state: State, end: Node) -> list[tuple[Node, Component]]:
-        parts = parts_of(state, end)
-        return [part for part in parts if part[1] is not SWA] or parts
-
-    patch.setattr(load, "_parts", windowless)
+    parts = parts_of(state, end)
+    return [part for part in parts if part[1] is not SWA] or parts
 
 
 @mutant("LOAD-4", "B25 sgl#30057")
-def load_leaves_the_state_behind(patch: Overrides) -> None:
+@around(load._parts)
+def load_leaves_the_state_behind(
+    parts_of: Original[list[tuple[Node, Component]]], state: State, end: Node
+) -> list[tuple[Node, Component]]:
     """A load-back brings pages without the mamba state at their end."""
-    parts_of = load._parts
-
-    def stateless(state: State, end: Node) -> list[tuple[Node, Component]]:
-        parts = parts_of(state, end)
-        return [part for part in parts if part[1] is not MAMBA] or parts
-
-    patch.setattr(load, "_parts", stateless)
+    parts = parts_of(state, end)
+    return [part for part in parts if part[1] is not MAMBA] or parts
 
 
 @mutant("LOAD-6")
-def quota_is_no_quota_at_its_limit(patch: Overrides) -> None:
+@around(load._decide)
+def quota_is_no_quota_at_its_limit(
+    decide: Original[LoadDecision | None], state: State, needed: Counts, quota_pages: int | None
+) -> LoadDecision | None:
     """A load-back of exactly as many pages as the quota allows is refused."""
-    decide = load._decide
-
-    def strict(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
-        lower = None if quota_pages is None else max(0, quota_pages - 1)
-        return decide(state, needed, lower)
-
-    patch.setattr(load, "_decide", strict)
+    lower = None if quota_pages is None else max(0, quota_pages - 1)
+    return decide(state, needed, lower)
 
 
 @mutant("LOAD-6")
-def what_is_worth_a_copy_is_counted_in_full_pages(patch: Overrides) -> None:
+@around(load._decide)
+def what_is_worth_a_copy_is_counted_in_full_pages(
+    decide: Original[LoadDecision | None], state: State, needed: Counts, quota_pages: int | None
+) -> LoadDecision | None:
     """A load-back of window data alone counts as below the threshold of full pages."""
-    decide = load._decide
-
-    def full_only(state: State, needed: Counts, quota_pages: int | None) -> LoadDecision | None:
-        if needed and needed.full == 0:
-            return LoadDecision.BELOW_THRESHOLD
-        return decide(state, needed, quota_pages)
-
-    patch.setattr(load, "_decide", full_only)
+    if needed and needed.full == 0:
+        return LoadDecision.BELOW_THRESHOLD
+    return decide(state, needed, quota_pages)
 
 
 @mutant("LOAD-7")
-def load_counts_as_a_hit(patch: Overrides) -> None:
+@instead(load.load_back, cache)
+def load_counts_as_a_hit(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     """A load-back counts a hit at the nodes that it loads."""
-
-    def counting(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
-        loaded = load.load_back(state, key, quota_pages)
-        if loaded.transfer_id is not None:
-            for node, _ in state.transfers[loaded.transfer_id].parts:
-                node.hit_count += 1
-        return loaded
-
-    patch.setattr(cache, "load_back", counting)
+    loaded = load.load_back(state, key, quota_pages)
+    if loaded.transfer_id is not None:
+        for node, _ in state.transfers[loaded.transfer_id].parts:
+            node.hit_count += 1
+    return loaded
 
 
 @mutant("LOAD-4")

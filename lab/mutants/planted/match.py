@@ -11,6 +11,7 @@ from attrs import evolve
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import cache, insert, match, tree
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.operations import Matched
@@ -21,50 +22,41 @@ Bools = tuple[bool, ...]
 
 
 @mutant("MATCH-1", "A1 sgl#17061")
-def match_ignores_tombstones(patch: Overrides) -> None:
+@instead(usable_prefix, match)
+def match_ignores_tombstones(
+    lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
+) -> int:
     """A match finds a prefix although window data before its end is gone."""
-
-    def careless(
-        lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
-    ) -> int:
-        return usable_prefix(lengths, full, (True,) * len(swa), state, window)
-
-    patch.setattr(match, "usable_prefix", careless)
+    return usable_prefix(lengths, full, (True,) * len(swa), state, window)
 
 
 @mutant("MATCH-1", "D10 vllm#48959")
-def match_window_is_one_short(patch: Overrides) -> None:
+@instead(usable_prefix, match)
+def match_window_is_one_short(
+    lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
+) -> int:
     """A match accepts a window that lacks one token."""
-
-    def short(lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int) -> int:
-        return usable_prefix(lengths, full, swa, state, max(1, window - 1))
-
-    patch.setattr(match, "usable_prefix", short)
+    return usable_prefix(lengths, full, swa, state, max(1, window - 1))
 
 
 @mutant("MATCH-1", "D3 vllm#43559")
-def match_ends_where_no_state_is(patch: Overrides) -> None:
+@instead(usable_prefix, match)
+def match_ends_where_no_state_is(
+    lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
+) -> int:
     """A match finds a prefix beyond the last mamba state on its path."""
-
-    def careless(
-        lengths: tuple[int, ...], full: Bools, swa: Bools, state: Bools, window: int
-    ) -> int:
-        return usable_prefix(lengths, full, swa, (True,) * len(state), window)
-
-    patch.setattr(match, "usable_prefix", careless)
+    return usable_prefix(lengths, full, swa, (True,) * len(state), window)
 
 
 @mutant("MATCH-1", "B6 sgl#24943")
-def part_of_a_host_node_is_thrown_away(patch: Overrides) -> None:
+@around(tree.walk, match)
+def part_of_a_host_node_is_thrown_away(
+    walk: Original[list[tree.PathNode]], state: State, key: Key
+) -> list[tree.PathNode]:
     """A prefix that ends inside a node on the host is found only up to that node."""
-    walk = tree.walk
-
-    def coarse(state: State, key: Key) -> list[tree.PathNode]:
-        stops = walk(state, key)
-        inside = stops and stops[-1].shared_pages < len(stops[-1].node.pages)
-        return stops[:-1] if inside and stops[-1].node.data[FULL].host is not None else stops
-
-    patch.setattr(match, "walk", coarse)
+    stops = walk(state, key)
+    inside = stops and stops[-1].shared_pages < len(stops[-1].node.pages)
+    return stops[:-1] if inside and stops[-1].node.data[FULL].host is not None else stops
 
 
 @mutant("MATCH-1", "A29 sgl#10846")
@@ -88,29 +80,28 @@ def load_in_flight_counts_as_there(patch: Overrides) -> None:
 
 
 @mutant("MATCH-2", "B8 sgl#25085")
-def device_prefix_stands_on_host_data(patch: Overrides) -> None:
+@around(match._usable_pages)
+def device_prefix_stands_on_host_data(
+    usable_pages: Original[int],
+    state: State,
+    stops: list[tree.PathNode],
+    present: Callable[[Data], bool],
+) -> int:
     """The device prefix counts window data and states on the host as if on the device."""
-    usable_pages = match._usable_pages
-
-    def mixed(state: State, stops: list[tree.PathNode], present: Callable[[Data], bool]) -> int:
-        usable = usable_pages(state, stops, match._anywhere)
-        if present is match.on_device:
-            return min(usable, insert._present_pages(stops))
-        return usable
-
-    patch.setattr(match, "_usable_pages", mixed)
+    usable = usable_pages(state, stops, match._anywhere)
+    if present is match.on_device:
+        return min(usable, insert._present_pages(stops))
+    return usable
 
 
 @mutant("MATCH-3", "D21 trt#13124")
-def window_slots_are_numbered_as_full_ones(patch: Overrides) -> None:
+@around(match._device_slots)
+def window_slots_are_numbered_as_full_ones(
+    device_slots: Original[Slots], path: list[Node]
+) -> Slots:
     """A match returns the numbers of full slots as its window slots."""
-    device_slots = match._device_slots
-
-    def confused(path: list[Node]) -> Slots:
-        some = device_slots(path)
-        return Slots(some.full, some.full[len(some.full) - len(some.swa) :], some.mamba)
-
-    patch.setattr(match, "_device_slots", confused)
+    some = device_slots(path)
+    return Slots(some.full, some.full[len(some.full) - len(some.swa) :], some.mamba)
 
 
 @mutant("MATCH-3", "B23 sgl#30339")
@@ -168,56 +159,46 @@ def salt_is_ignored(patch: Overrides) -> None:
 
 
 @mutant("MATCH-5", "D13 lmc#4133")
-def lookup_pins_what_it_finds(patch: Overrides) -> None:
+@instead(match.match, cache)
+def lookup_pins_what_it_finds(state: State, key: Key) -> Matched:
     """A match locks the path that it walked, and nobody releases the lock."""
-
-    def pinning(state: State, key: Key) -> Matched:
-        matched = match.match(state, key)
-        for node, _ in tree.walk(state, key):
-            node.data[FULL].lock_refs += 1
-        return matched
-
-    patch.setattr(cache, "match", pinning)
+    matched = match.match(state, key)
+    for node, _ in tree.walk(state, key):
+        node.data[FULL].lock_refs += 1
+    return matched
 
 
 @mutant("MATCH-6", "A18 sgl#29351")
-def leaf_without_window_is_refused(patch: Overrides) -> None:
+@around(insert._fill_leaf)
+def leaf_without_window_is_refused(
+    fill_leaf: Original[Node], state: State, leaf: Node, incoming: insert._Incoming, tick: int
+) -> Node:
     """A new leaf without window data is dropped, though its full data is good."""
-    fill_leaf = insert._fill_leaf
-
-    def vetoing(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
-        if SWA not in leaf.data or incoming.swa_from < leaf.end or leaf.parent is None:
-            return fill_leaf(state, leaf, incoming, tick)
-        insert._free(state, FULL, incoming.full(leaf.start, leaf.end), incoming)
-        tree.remove_leaf(state, leaf)
-        return leaf.parent
-
-    patch.setattr(insert, "_fill_leaf", vetoing)
+    if SWA not in leaf.data or incoming.swa_from < leaf.end or leaf.parent is None:
+        return fill_leaf(state, leaf, incoming, tick)
+    insert._free(state, FULL, incoming.full(leaf.start, leaf.end), incoming)
+    tree.remove_leaf(state, leaf)
+    return leaf.parent
 
 
 @mutant("MATCH-6", "A19 sgl#29860")
-def window_inside_a_page_is_no_window(patch: Overrides) -> None:
+@around(insert._fill_leaf)
+def window_inside_a_page_is_no_window(
+    fill_leaf: Original[Node], state: State, leaf: Node, incoming: insert._Incoming, tick: int
+) -> Node:
     """If the window is shorter than a page, the last page's window slot is freed."""
-    fill_leaf = insert._fill_leaf
-
-    def flooring(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
-        if state.config.page_size <= (state.config.window_tokens or state.config.page_size):
-            return fill_leaf(state, leaf, incoming, tick)
-        begin = max(leaf.start, incoming.swa_from)
-        insert._free(state, SWA, incoming.swa(begin, leaf.end), incoming)
-        incoming.swa_from = leaf.end
+    if state.config.page_size <= (state.config.window_tokens or state.config.page_size):
         return fill_leaf(state, leaf, incoming, tick)
-
-    patch.setattr(insert, "_fill_leaf", flooring)
+    begin = max(leaf.start, incoming.swa_from)
+    insert._free(state, SWA, incoming.swa(begin, leaf.end), incoming)
+    incoming.swa_from = leaf.end
+    return fill_leaf(state, leaf, incoming, tick)
 
 
 @mutant("MATCH-7")
-def loads_in_flight_are_not_named(patch: Overrides) -> None:
+@instead(Matched, match)
+def loads_in_flight_are_not_named(
+    prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...]
+) -> Matched:
     """A match leaves out the first of the load-backs that its prefix waits for."""
-
-    def mute(
-        prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...]
-    ) -> Matched:
-        return Matched(prefix_pages, device_pages, some, pending[1:])
-
-    patch.setattr(match, "Matched", mute)
+    return Matched(prefix_pages, device_pages, some, pending[1:])

@@ -6,6 +6,7 @@ from attrs import evolve
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.reference import events, host_insert, insert, tree
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.hashing import namespace_seed
@@ -27,18 +28,13 @@ def names_ignore_the_salt(patch: Overrides) -> None:
 
 
 @mutant("NS-3", "sgl#24718", founding=True)
-def cut_leaves_all_names_above(patch: Overrides) -> None:
+@around(tree.cut, tree, insert, host_insert)
+def cut_leaves_all_names_above(cut: Original[Node], state: State, node: Node, at: int) -> Node:
     """After a cut the upper part also has the page hashes of the lower part."""
-    cut = tree.cut
-
-    def careless(state: State, node: Node, at: int) -> Node:
-        names = node.hashes
-        upper = cut(state, node, at)
-        upper.hashes = names
-        return upper
-
-    for module in (tree, insert, host_insert):
-        patch.setattr(module, "cut", careless)
+    names = node.hashes
+    upper = cut(state, node, at)
+    upper.hashes = names
+    return upper
 
 
 @mutant("NS-3", "D15 lmc#1842")

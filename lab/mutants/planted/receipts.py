@@ -9,6 +9,7 @@ from itertools import count
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import instead
 from kvcanon.reference import cache, lock
 from kvcanon.reference.state import State
 from kvcanon.spec.operations import Receipt
@@ -16,31 +17,25 @@ from kvcanon.spec.types import Key
 
 
 @mutant("LOCK-11", "A7 sgl#27038")
-def holders_share_a_receipt(patch: Overrides) -> None:
+@instead(lock.lock, cache)
+def holders_share_a_receipt(state: State, key: Key) -> Receipt:
     """A second lock of a prefix returns the receipt of the first."""
-
-    def shared(state: State, key: Key) -> Receipt:
-        for held in state.holds.values():
-            if held.transfer is None and held.receipt.key == key:
-                return held.receipt
-        return lock.lock(state, key)
-
-    patch.setattr(cache, "lock", shared)
+    for held in state.holds.values():
+        if held.transfer is None and held.receipt.key == key:
+            return held.receipt
+    return lock.lock(state, key)
 
 
 @mutant("LOCK-11", "A9 sgl#36350")
-def lowest_number_is_given_again(patch: Overrides) -> None:
+@instead(lock.lock, cache)
+def lowest_number_is_given_again(state: State, key: Key) -> Receipt:
     """A lock gets the lowest receipt number that is not open."""
-
-    def lowest(state: State, key: Key) -> Receipt:
-        given = lock.lock(state, key)
-        held = state.holds.pop(given.receipt_id)
-        number = next(each for each in count(1) if each not in state.holds)
-        held.receipt = Receipt(number, key)
-        state.holds[number] = held
-        return held.receipt
-
-    patch.setattr(cache, "lock", lowest)
+    given = lock.lock(state, key)
+    held = state.holds.pop(given.receipt_id)
+    number = next(each for each in count(1) if each not in state.holds)
+    held.receipt = Receipt(number, key)
+    state.holds[number] = held
+    return held.receipt
 
 
 @mutant("LOCK-11", "A9 sgl#36350")

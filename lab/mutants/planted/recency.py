@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import cache, host_insert, insert, match, tree, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.operations import Inserted
@@ -47,83 +48,72 @@ def evict_most_recent_first(patch: Overrides) -> None:
 
 
 @mutant("REC-4", "B16 tokenspeed#248")
-def two_uses_share_a_moment(patch: Overrides) -> None:
+@instead(State.tick, State)
+def two_uses_share_a_moment(state: State) -> int:
     """Two uses can have the same tick, so that chance decides which leaf is older."""
-
-    def coarse(state: State) -> int:
-        state.clock += 1
-        return state.clock // 2
-
-    patch.setattr(State, "tick", coarse)
+    state.clock += 1
+    return state.clock // 2
 
 
 @mutant("REC-5", "A25 sgl#31643")
-def refresh_every_state_above(patch: Overrides) -> None:
+@around(match.touch, match, insert)
+def refresh_every_state_above(touch: Original[None], state: State, end: Node, tick: int) -> None:
     """A use makes all mamba states of its path recent, not only the one at its end."""
-    touch = match.touch
-
-    def wide(state: State, end: Node, tick: int) -> None:
-        touch(state, end, tick)
-        if state.config.mamba:
-            for node in tree.upwards(end):
-                node.data[MAMBA].used = tick
-
-    patch.setattr(match, "touch", wide)
-    patch.setattr(insert, "touch", wide)
+    touch(state, end, tick)
+    if state.config.mamba:
+        for node in tree.upwards(end):
+            node.data[MAMBA].used = tick
 
 
 @mutant("REC-6", "vllm#47802")
-def insert_ignores_priority(patch: Overrides) -> None:
+@instead(insert.insert, cache)
+def insert_ignores_priority(
+    state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+) -> Inserted:
     """An insert ignores its priority."""
-
-    def plain(
-        state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
-    ) -> Inserted:
-        return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
-
-    patch.setattr(cache, "insert", plain)
+    return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
 
 
 @mutant("REC-6")
-def healed_windows_are_old(patch: Overrides) -> None:
+@around(insert._merge_window)
+def healed_windows_are_old(
+    merge: Original[None],
+    state: State,
+    node: Node,
+    begin: int,
+    incoming: insert._Incoming,
+    tick: int,
+) -> None:
     """Window data that heals a tombstone is as old as its node."""
-    merge = insert._merge_window
-
-    def as_old_as_it_was(
-        state: State, node: Node, begin: int, incoming: insert._Incoming, tick: int
-    ) -> None:
-        was = node.data[SWA].used if SWA in node.data else 0
-        merge(state, node, begin, incoming, was)
-
-    patch.setattr(insert, "_merge_window", as_old_as_it_was)
+    was = node.data[SWA].used if SWA in node.data else 0
+    merge(state, node, begin, incoming, was)
 
 
 @mutant("REC-6")
-def fetched_data_is_old(patch: Overrides) -> None:
+@around(host_insert._fill)
+def fetched_data_is_old(
+    fill: Original[None],
+    state: State,
+    node: Node,
+    component: Component,
+    payloads: tuple[bytes, ...],
+    _tick: int,
+) -> None:
     """Fetched window data and states at present pages are as old as those pages."""
-    fill = host_insert._fill
-
-    def as_old_as_it_was(
-        state: State, node: Node, component: Component, payloads: tuple[bytes, ...], _tick: int
-    ) -> None:
-        fill(state, node, component, payloads, node.data[component].used)
-
-    patch.setattr(host_insert, "_fill", as_old_as_it_was)
+    fill(state, node, component, payloads, node.data[component].used)
 
 
 @mutant("REC-6")
-def cut_leaf_has_two_ages(patch: Overrides) -> None:
+@around(insert._fill_leaf)
+def cut_leaf_has_two_ages(
+    fill_leaf: Original[Node], state: State, leaf: Node, incoming: insert._Incoming, tick: int
+) -> Node:
     """A new leaf that is cut at its window has two ages, one for each part."""
-    fill_leaf = insert._fill_leaf
-
-    def later(state: State, leaf: Node, incoming: insert._Incoming, tick: int) -> Node:
-        above = leaf.parent
-        end = fill_leaf(state, leaf, incoming, tick)
-        for node in tree.upwards(end):
-            if node is above:
-                break
-            if node is not end:
-                node.created = state.tick()
-        return end
-
-    patch.setattr(insert, "_fill_leaf", later)
+    above = leaf.parent
+    end = fill_leaf(state, leaf, incoming, tick)
+    for node in tree.upwards(end):
+        if node is above:
+            break
+        if node is not end:
+            node.created = state.tick()
+    return end

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import cache, insert, load, lock, match, slots, tree
 from kvcanon.reference.state import Hold, State
 from kvcanon.spec.errors import (
@@ -20,152 +21,115 @@ from kvcanon.spec.errors import (
     SlotNotHeld,
     TransferPending,
 )
-from kvcanon.spec.operations import (
-    Inserted,
-    LoadDecision,
-    LoadedBack,
-    Matched,
-    Receipt,
-    Settled,
-)
+from kvcanon.spec.operations import Inserted, LoadDecision, LoadedBack, Matched, Receipt, Settled
 from kvcanon.spec.types import FULL, GPU, Counts, Key, Slots
 
 
 @mutant("REFUSE-1", "D11 vllm#49829")
-def insert_waits_for_backups(patch: Overrides) -> None:
+@around(insert._check_path)
+def insert_waits_for_backups(
+    check_path: Original[None], stops: list[tree.PathNode], start: int
+) -> None:
     """An insert is refused while pages of its key are being copied to the host."""
-    check_path = insert._check_path
-
-    def waiting(stops: list[tree.PathNode], start: int) -> None:
-        check_path(stops, start)
-        for node, _ in stops:
-            backing = node.data[FULL].backing
-            if backing is not None:
-                raise TransferPending(backing.transfer_id)
-
-    patch.setattr(insert, "_check_path", waiting)
+    check_path(stops, start)
+    for node, _ in stops:
+        backing = node.data[FULL].backing
+        if backing is not None:
+            raise TransferPending(backing.transfer_id)
 
 
 @mutant("REFUSE-1")
-def last_slot_is_never_given(patch: Overrides) -> None:
+@around(slots.allocate)
+def last_slot_is_never_given(allocate: Original[Slots], state: State, counts: Counts) -> Slots:
     """An allocation of exactly as many slots as are free is refused."""
-    allocate = slots.allocate
-
-    def short(state: State, counts: Counts) -> Slots:
-        free = state.pools[FULL, GPU].free_slots
-        if 0 < counts.full == free:
-            raise OutOfSlots("full on GPU", counts.full, free - 1)
-        return allocate(state, counts)
-
-    patch.setattr(slots, "allocate", short)
+    free = state.pools[FULL, GPU].free_slots
+    if 0 < counts.full == free:
+        raise OutOfSlots("full on GPU", counts.full, free - 1)
+    return allocate(state, counts)
 
 
 @mutant("REFUSE-1", "B8 sgl#25277")
-def host_data_cannot_be_locked(patch: Overrides) -> None:
+@around(tree.require, lock)
+def host_data_cannot_be_locked(
+    require: Original[list[tree.PathNode]], state: State, key: Key
+) -> list[tree.PathNode]:
     """A lock of a key that is on the host in part is refused as not cached."""
-    require = tree.require
-
-    def on_device_only(state: State, key: Key) -> list[tree.PathNode]:
-        stops = require(state, key)
-        present = insert._present_pages(stops)
-        if present < len(key):
-            raise PrefixNotCached(len(key), present)
-        return stops
-
-    patch.setattr(lock, "require", on_device_only)
+    stops = require(state, key)
+    present = insert._present_pages(stops)
+    if present < len(key):
+        raise PrefixNotCached(len(key), present)
+    return stops
 
 
 @mutant("REFUSE-2")
-def early_release_spends_the_receipt(patch: Overrides) -> None:
+@around(lock._open_hold)
+def early_release_spends_the_receipt(
+    open_hold: Original[Hold], state: State, receipt: Receipt
+) -> Hold:
     """After unlock_window, unlock is refused."""
-    open_hold = lock._open_hold
-
-    def spent(state: State, receipt: Receipt) -> Hold:
-        held = open_hold(state, receipt)
-        if state.config.window_tokens is not None and held.window_from is None:
-            raise ReceiptSpent(receipt.receipt_id)
-        return held
-
-    patch.setattr(lock, "_open_hold", spent)
+    held = open_hold(state, receipt)
+    if state.config.window_tokens is not None and held.window_from is None:
+        raise ReceiptSpent(receipt.receipt_id)
+    return held
 
 
 @mutant("REFUSE-2")
-def reset_waits_for_slots(patch: Overrides) -> None:
+@around(slots.free_tree)
+def reset_waits_for_slots(free_tree: Original[None], state: State) -> None:
     """A reset is refused while slots are in use, though no receipt is open."""
-    free_tree = slots.free_tree
-
-    def waiting(state: State) -> None:
-        pool = state.pools[FULL, GPU]
-        if pool.free_slots < pool.capacity:
-            raise CacheBusy(pool.capacity - pool.free_slots)
-        free_tree(state)
-
-    patch.setattr(slots, "free_tree", waiting)
+    pool = state.pools[FULL, GPU]
+    if pool.free_slots < pool.capacity:
+        raise CacheBusy(pool.capacity - pool.free_slots)
+    free_tree(state)
 
 
 @mutant("REFUSE-1")
-def keys_of_three_pages_are_refused(patch: Overrides) -> None:
+@instead(insert.insert, cache)
+def keys_of_three_pages_are_refused(
+    state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+) -> Inserted:
     """An insert of three pages is refused without a reason."""
-
-    def fastidious(
-        state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
-    ) -> Inserted:
-        if len(key) == 3:
-            raise BadArgument("key", "has three pages")
-        return insert.insert(
-            state, key, start_pages, some, counted_pages=counted_pages, priority=priority
-        )
-
-    patch.setattr(cache, "insert", fastidious)
+    if len(key) == 3:
+        raise BadArgument("key", "has three pages")
+    return insert.insert(
+        state, key, start_pages, some, counted_pages=counted_pages, priority=priority
+    )
 
 
 @mutant("REFUSE-1", "D11 vllm#49829")
-def loads_wait_for_all_copies(patch: Overrides) -> None:
+@instead(load.load_back, cache)
+def loads_wait_for_all_copies(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     """A load-back is refused while any copy is in flight, whatever it copies."""
-
-    def waiting(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
-        for transfer_id in state.transfers:
-            raise TransferPending(transfer_id)
-        return load.load_back(state, key, quota_pages)
-
-    patch.setattr(cache, "load_back", waiting)
+    for transfer_id in state.transfers:
+        raise TransferPending(transfer_id)
+    return load.load_back(state, key, quota_pages)
 
 
 @mutant("REFUSE-1")
-def full_pool_finds_nothing(patch: Overrides) -> None:
+@instead(match.match, cache)
+def full_pool_finds_nothing(state: State, key: Key) -> Matched:
     """A match is refused when no slots are free, though it takes none."""
-
-    def short(state: State, key: Key) -> Matched:
-        if not state.pools[FULL, GPU].free_slots:
-            raise OutOfSlots("full on GPU", 1, 0)
-        return match.match(state, key)
-
-    patch.setattr(cache, "match", short)
+    if not state.pools[FULL, GPU].free_slots:
+        raise OutOfSlots("full on GPU", 1, 0)
+    return match.match(state, key)
 
 
 @mutant("REFUSE-3")
-def what_is_not_cached_needs_no_load(patch: Overrides) -> None:
+@instead(load.load_back, cache)
+def what_is_not_cached_needs_no_load(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     """A load-back of a key that is not cached answers "nothing to load"."""
-
-    def content(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
-        stops = tree.walk(state, key)
-        if tree.walked_pages(stops) < len(key) and not load._needed(state, stops, len(key)):
-            return LoadedBack(LoadDecision.NOTHING_TO_LOAD)
-        return load.load_back(state, key, quota_pages)
-
-    patch.setattr(cache, "load_back", content)
+    stops = tree.walk(state, key)
+    if tree.walked_pages(stops) < len(key) and not load._needed(state, stops, len(key)):
+        return LoadedBack(LoadDecision.NOTHING_TO_LOAD)
+    return load.load_back(state, key, quota_pages)
 
 
 @mutant("REFUSE-3", "D13 lmc#4133")
-def strange_slots_are_freed_in_silence(patch: Overrides) -> None:
+@around(slots.free)
+def strange_slots_are_freed_in_silence(free: Original[None], state: State, some: Slots) -> None:
     """A free of slots that nobody holds does nothing, and is not refused."""
-    free = slots.free
-
-    def lenient(state: State, some: Slots) -> None:
-        with suppress(SlotNotHeld):
-            free(state, some)
-
-    patch.setattr(slots, "free", lenient)
+    with suppress(SlotNotHeld):
+        free(state, some)
 
 
 @mutant("REFUSE-4", "D11 vllm#49829")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.reference import departures, host_insert, insert, lock, slots, tree, victims
 from kvcanon.reference.state import Data, Hold, Node, State, Transfer
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Key, Slots
@@ -30,98 +31,89 @@ def node_is_deleted_from_above_its_children(patch: Overrides) -> None:
 
 
 @mutant("TREE-2", "D22 trt#17926")
-def host_insert_holds_nothing(patch: Overrides) -> None:
+@around(lock.hold, host_insert)
+def host_insert_holds_nothing(
+    hold: Original[Hold],
+    state: State,
+    end: Node,
+    key: Key,
+    window_from: int | None,
+    transfer: Transfer | None = None,
+) -> Hold:
     """A host insert evicts the node below which it adds its pages."""
-    hold = lock.hold
-
-    def elsewhere(
-        state: State, end: Node, key: Key, window_from: int | None, transfer: Transfer | None = None
-    ) -> Hold:
-        return hold(state, state.root if window_from is None else end, key, window_from, transfer)
-
-    patch.setattr(host_insert, "hold", elsewhere)
+    return hold(state, state.root if window_from is None else end, key, window_from, transfer)
 
 
 @mutant("TREE-3", "A20 sgl#34823")
-def last_page_lacks_a_unit(patch: Overrides) -> None:
+@around(tree.add_leaf, insert)
+def last_page_lacks_a_unit(
+    add_leaf: Original[Node], state: State, parent: Node, key: Key, tick: int, priority: int = 0
+) -> Node:
     """The last page of a bigram edge lacks one unit, as if its length were counted in tokens."""
-    add_leaf = tree.add_leaf
-
-    def measuring(state: State, parent: Node, key: Key, tick: int, priority: int = 0) -> Node:
-        leaf = add_leaf(state, parent, key, tick, priority)
-        if state.config.bigram:
-            leaf.pages = (*leaf.pages[:-1], leaf.pages[-1][:-1])
-        return leaf
-
-    patch.setattr(insert, "add_leaf", measuring)
+    leaf = add_leaf(state, parent, key, tick, priority)
+    if state.config.bigram:
+        leaf.pages = (*leaf.pages[:-1], leaf.pages[-1][:-1])
+    return leaf
 
 
 @mutant("TREE-3", "A32 sgl#10637")
-def nothing_new_becomes_a_leaf(patch: Overrides) -> None:
+@around(insert._attach_state)
+def nothing_new_becomes_a_leaf(
+    attach_state: Original[None], state: State, end: Node, incoming: insert._Incoming
+) -> None:
     """An insert without new pages adds an empty node."""
-    attach_state = insert._attach_state
-
-    def adding(state: State, end: Node, incoming: insert._Incoming) -> None:
-        attach_state(state, end, incoming)
-        if not incoming.adopted[FULL]:
-            data = {component: Data() for component in state.config.components}
-            tick = state.clock
-            empty = Node(state.new_id(), end, end.namespace, (), end.end, data, tick, tick)
-            end.children[()] = state.nodes[empty.node_id] = empty
-
-    patch.setattr(insert, "_attach_state", adding)
+    attach_state(state, end, incoming)
+    if not incoming.adopted[FULL]:
+        data = {component: Data() for component in state.config.components}
+        tick = state.clock
+        empty = Node(state.new_id(), end, end.namespace, (), end.end, data, tick, tick)
+        end.children[()] = state.nodes[empty.node_id] = empty
 
 
 @mutant("TREE-4", "A23 sgl#36696")
-def cut_registers_the_lower_part_wrongly(patch: Overrides) -> None:
+@around(tree.cut, tree, insert, host_insert)
+def cut_registers_the_lower_part_wrongly(
+    cut: Original[Node], state: State, node: Node, at: int
+) -> Node:
     """After a cut the lower part is registered under the first page of the upper part."""
-    cut = tree.cut
-
-    def misnaming(state: State, node: Node, at: int) -> Node:
-        upper = cut(state, node, at)
-        upper.children = {upper.pages[0]: node}
-        return upper
-
-    for module in (tree, insert, host_insert):
-        patch.setattr(module, "cut", misnaming)
+    upper = cut(state, node, at)
+    upper.children = {upper.pages[0]: node}
+    return upper
 
 
 @mutant("REC-7", "A5 sgl#38482")
-def cut_makes_the_lower_part_recent(patch: Overrides) -> None:
+@around(tree._cut_data)
+def cut_makes_the_lower_part_recent(
+    cut_data: Original[Data], node: Node, component: Component, at: int
+) -> Data:
     """A cut makes the lower part recent, though the match did not use it."""
-    cut_data = tree._cut_data
-
-    def refreshing(node: Node, component: Component, at: int) -> Data:
-        upper = cut_data(node, component, at)
-        node.data[component].used = 1 << 40
-        return upper
-
-    patch.setattr(tree, "_cut_data", refreshing)
+    upper = cut_data(node, component, at)
+    node.data[component].used = 1 << 40
+    return upper
 
 
 @mutant("TREE-5", "A24 sgl#22935")
-def cut_moves_the_state_up(patch: Overrides) -> None:
+@around(tree._follow_cut)
+def cut_moves_the_state_up(
+    follow_cut: Original[None],
+    state: State,
+    upper: Node,
+    lower: Node,
+    component: Component,
+    data: Data,
+) -> None:
     """A cut gives the mamba state to the upper part, at whose end it is not valid."""
-    follow_cut = tree._follow_cut
-
-    def moving(state: State, upper: Node, lower: Node, component: Component, data: Data) -> None:
-        if component is MAMBA:
-            upper.data[MAMBA], lower.data[MAMBA] = lower.data[MAMBA], data
-            for medium in (GPU, CPU):
-                state.owners[MAMBA, medium].pop(lower, None)
-        follow_cut(state, upper, lower, component, upper.data[component])
-
-    patch.setattr(tree, "_follow_cut", moving)
+    if component is MAMBA:
+        upper.data[MAMBA], lower.data[MAMBA] = lower.data[MAMBA], data
+        for medium in (GPU, CPU):
+            state.owners[MAMBA, medium].pop(lower, None)
+    follow_cut(state, upper, lower, component, upper.data[component])
 
 
 @mutant("TREE-6")
-def free_refreshes(patch: Overrides) -> None:
+@around(slots.free)
+def free_refreshes(free: Original[None], state: State, some: Slots) -> None:
     """A free of slots makes a node recent."""
-    free = slots.free
-
-    def touching(state: State, some: Slots) -> None:
-        free(state, some)
-        for node in list(state.nodes.values())[1:2]:
-            node.last_access = state.tick()
-
-    patch.setattr(slots, "free", touching)
+    free(state, some)
+    for node in list(state.nodes.values())[1:2]:
+        node.last_access = state.tick()

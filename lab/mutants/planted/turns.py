@@ -11,6 +11,7 @@ from itertools import islice
 from kvcanon.lab.mutants.planted.calls import Calls
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.override import Overrides
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import (
     backup,
     cache,
@@ -93,38 +94,33 @@ def two_shortages_are_served_newest_first(patch: Overrides) -> None:
 
 
 @mutant("REC-3")
-def parents_wait_for_all_leaves(patch: Overrides) -> None:
+@instead(victims.leaves_in_turn, evict)
+def parents_wait_for_all_leaves(state: State, medium: Medium, enough: int) -> Iterator[Node]:
     """A parent that became a leaf is evicted only when no other leaf is left."""
-
-    def leaves_first(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-        pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
-        while pool.free_slots < enough:
-            leaves = [node for node in owners if victims.is_device_leaf(node)]
-            if not leaves:
+    pool, owners = state.pools[FULL, medium], state.owners[FULL, medium]
+    while pool.free_slots < enough:
+        leaves = [node for node in owners if victims.is_device_leaf(node)]
+        if not leaves:
+            return
+        for node in sorted(leaves, key=lambda node: victims.rank(state, node)):
+            if pool.free_slots >= enough:
                 return
-            for node in sorted(leaves, key=lambda node: victims.rank(state, node)):
-                if pool.free_slots >= enough:
-                    return
-                yield node
-
-    patch.setattr(evict, "leaves_in_turn", leaves_first)
+            yield node
 
 
 @mutant("REC-3", "B13 sgl#4987")
-def small_leaf_goes_along(patch: Overrides) -> None:
+@around(victims.leaves_in_turn, evict)
+def small_leaf_goes_along(
+    leaves_in_turn: Original[Iterator[Node]], state: State, medium: Medium, enough: int
+) -> Iterator[Node]:
     """An eviction takes one leaf too many where the sizes of the leaves hide it."""
-    leaves_in_turn = victims.leaves_in_turn
-
-    def one_more(state: State, medium: Medium, enough: int) -> Iterator[Node]:
-        asked, sizes = enough - state.pools[FULL, medium].free_slots, list[int]()
-        for leaf in leaves_in_turn(state, medium, enough):
-            sizes.append(len(leaf.pages))
+    asked, sizes = enough - state.pools[FULL, medium].free_slots, list[int]()
+    for leaf in leaves_in_turn(state, medium, enough):
+        sizes.append(len(leaf.pages))
+        yield leaf
+    for leaf in islice(leaves_in_turn(state, medium, state.pools[FULL, medium].capacity), 1):
+        if sizes and sum(sizes) + len(leaf.pages) - max(*sizes, len(leaf.pages)) < asked:
             yield leaf
-        for leaf in islice(leaves_in_turn(state, medium, state.pools[FULL, medium].capacity), 1):
-            if sizes and sum(sizes) + len(leaf.pages) - max(*sizes, len(leaf.pages)) < asked:
-                yield leaf
-
-    patch.setattr(evict, "leaves_in_turn", one_more)
 
 
 @mutant("REC-3", "A11 sgl#28161")
@@ -146,70 +142,58 @@ def loads_leave_states_without_their_window(patch: Overrides) -> None:
 
 
 @mutant("REC-3")
-def backup_empties_the_host(patch: Overrides) -> None:
+@instead(host.ensure_host_slots, backup)
+def backup_empties_the_host(state: State, needed: Counts) -> bool:
     """An insert that backs up evicts all that may leave the host, needed or not."""
-
-    def amply(state: State, needed: Counts) -> bool:
-        if state.config.backup_hits is not None:
-            host.evict_host(state, state.config.host_slots)
-        return host.ensure_host_slots(state, needed)
-
-    patch.setattr(backup, "ensure_host_slots", amply)
+    if state.config.backup_hits is not None:
+        host.evict_host(state, state.config.host_slots)
+    return host.ensure_host_slots(state, needed)
 
 
 @mutant("REC-3")
-def declined_backup_evicts_window_data(patch: Overrides) -> None:
+@instead(host.ensure_host_slots, backup)
+def declined_backup_evicts_window_data(state: State, needed: Counts) -> bool:
     """A backup that finds no room for full data evicts window data and states from the host."""
-
-    def to_the_end(state: State, needed: Counts) -> bool:
-        host.evict_host(state, shortage(needed, slots.free_slot_counts(state, CPU)))
-        return not shortage(needed, slots.free_slot_counts(state, CPU))
-
-    patch.setattr(backup, "ensure_host_slots", to_the_end)
+    host.evict_host(state, shortage(needed, slots.free_slot_counts(state, CPU)))
+    return not shortage(needed, slots.free_slot_counts(state, CPU))
 
 
 @mutant("RES-11")
-def fetch_empties_the_host(patch: Overrides) -> None:
+@around(host_insert._place_full)
+def fetch_empties_the_host(
+    place_full: Original[Node], state: State, key: Key, last: Node, fetched: host_insert._Fetched
+) -> Node:
     """A host insert evicts all that may leave the host, needed or not."""
-    place_full = host_insert._place_full
-
-    def amply(state: State, key: Key, last: Node, fetched: host_insert._Fetched) -> Node:
-        host.evict_host(state, Counts(full=state.config.host_slots.full))
-        return place_full(state, key, last, fetched)
-
-    patch.setattr(host_insert, "_place_full", amply)
+    host.evict_host(state, Counts(full=state.config.host_slots.full))
+    return place_full(state, key, last, fetched)
 
 
 @mutant("REC-3")
-def insert_gives_up_host_copies_of_its_path(patch: Overrides) -> None:
+@around(insert._back_up_hit_nodes)
+def insert_gives_up_host_copies_of_its_path(
+    back_up_hit_nodes: Original[tuple[TransferId, ...]], state: State, end: Node
+) -> tuple[TransferId, ...]:
     """Under write_back an insert frees the host copies of its path, needed or not."""
-    back_up_hit_nodes = insert._back_up_hit_nodes
-
-    def on_the_device_is_enough(state: State, end: Node) -> tuple[TransferId, ...]:
-        if state.config.write_policy is WritePolicy.WRITE_BACK:
-            for node in path_to(end):
-                if node.data[FULL].host is not None and host._is_duplicate(node):
-                    departures.vacate(state, node, CPU)
-        return back_up_hit_nodes(state, end)
-
-    patch.setattr(insert, "_back_up_hit_nodes", on_the_device_is_enough)
+    if state.config.write_policy is WritePolicy.WRITE_BACK:
+        for node in path_to(end):
+            if node.data[FULL].host is not None and host._is_duplicate(node):
+                departures.vacate(state, node, CPU)
+    return back_up_hit_nodes(state, end)
 
 
 @mutant("REC-3")
-def insert_drops_windows_of_others_on_the_host(patch: Overrides) -> None:
+@around(insert._back_up_hit_nodes)
+def insert_drops_windows_of_others_on_the_host(
+    back_up_hit_nodes: Original[tuple[TransferId, ...]], state: State, end: Node
+) -> tuple[TransferId, ...]:
     """An insert frees the window data of other prompts on the host, needed or not."""
-    back_up_hit_nodes = insert._back_up_hit_nodes
-
-    def tidy(state: State, end: Node) -> tuple[TransferId, ...]:
-        path = set(path_to(end))
-        for node in state.nodes.values() if state.config.backup_hits is not None else ():
-            data = node.data.get(SWA)
-            idle = data is not None and not (data.lock_refs or data.backing or data.loading)
-            if idle and node not in path:
-                slots.drop(state, node, SWA, CPU)
-        return back_up_hit_nodes(state, end)
-
-    patch.setattr(insert, "_back_up_hit_nodes", tidy)
+    path = set(path_to(end))
+    for node in state.nodes.values() if state.config.backup_hits is not None else ():
+        data = node.data.get(SWA)
+        idle = data is not None and not (data.lock_refs or data.backing or data.loading)
+        if idle and node not in path:
+            slots.drop(state, node, SWA, CPU)
+    return back_up_hit_nodes(state, end)
 
 
 # Under write_back.
