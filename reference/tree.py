@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.errors import PrefixNotCached
-from kvcanon.spec.oracle.cutting import split
+from kvcanon.spec.oracle.pages import split
 from kvcanon.spec.oracle.prefix import shared_pages
 from kvcanon.spec.types import CPU, GPU, MAMBA, Component, Key, Namespace, Page
 

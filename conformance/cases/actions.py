@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.conformance.cases.action_kinds import ActionKind, Do, enter
-from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.client import ActionKind, Client, Do, enter
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.cases.rare_actions import RARE

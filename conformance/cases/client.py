@@ -1,16 +1,20 @@
-"""The client of a tree cache: the keys, slots and receipts that its users hold.
+"""The client of a tree cache: the keys, slots and receipts that its users hold; and its actions.
 
 An action picks from these, so that it calls the cache as an engine could.
 
 The client is not a model of a cache: laws decide whether an answer is right, and the client works
 with the answer it got.
+
+There are two tables of actions. Those in `actions` are drawn at random, and what their picks mean
+depends on earlier actions. Those in `exact_actions` name their keys themselves, and are never
+drawn. A case may have both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from attrs import Factory, define, field
+from attrs import Factory, define, field, frozen
 
 from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl
@@ -266,3 +270,31 @@ class Client:
         for _ in range(config.device_slots[component] + config.host_slots[component] + 1):
             if not getattr(evict(one), "freed", Counts())[component]:
                 return
+
+
+Do = Callable[[Client, int, int, int], None]
+
+
+@frozen
+class ActionKind:
+    """The function, weight and needs of one action."""
+
+    name: str
+    do: Do
+    weight: int
+    """How often it is drawn, relative to the others; 0 for never."""
+    needs: frozenset[Capability]
+    host: bool
+    """Whether it needs a host tier."""
+
+
+def enter(
+    table: dict[str, ActionKind], weight: int, *needs: Capability, host: bool = False
+) -> Callable[[Do], Do]:
+    """Enter a function into a table of actions, under its own name."""
+
+    def entered(do: Do) -> Do:
+        table[do.__name__] = ActionKind(do.__name__, do, weight, frozenset(needs), host)
+        return do
+
+    return entered

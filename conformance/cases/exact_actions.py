@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcanon.conformance.cases.action_kinds import ActionKind, enter
 from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.cases.client import Client, ClientRequest
+from kvcanon.conformance.cases.client import ActionKind, Client, ClientRequest, enter
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES, page_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError

@@ -13,8 +13,7 @@ from functools import partial
 
 from attrs import evolve
 
-from kvcanon.conformance.cases.action_kinds import ActionKind, enter
-from kvcanon.conformance.cases.client import Client, ClientRequest
+from kvcanon.conformance.cases.client import ActionKind, Client, ClientRequest, enter
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import HostPayload

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.conformance.cases.action_kinds import ActionKind, enter
-from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import OutOfSlots

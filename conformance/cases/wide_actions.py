@@ -7,8 +7,7 @@ do less, or nothing. What they do depends only on the configuration and the pick
 
 from __future__ import annotations
 
-from kvcanon.conformance.cases.action_kinds import ActionKind, enter
-from kvcanon.conformance.cases.client import Client
+from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import branches_of, page_of, points_of, twin
 from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Slots
 

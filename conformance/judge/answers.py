@@ -19,7 +19,7 @@ from attrs import fields, has
 
 from kvcanon.conformance.errors import AnswerError, ViolationError, shown
 from kvcanon.conformance.judge.explain import sentence
-from kvcanon.conformance.protocol.calls import CALLS
+from kvcanon.conformance.protocol.wire import CALLS
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Done, Refused

@@ -27,9 +27,10 @@ from attrs import field, frozen
 from kvcanon.conformance.errors import ChildSilent, UsageError, shown
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, CopyControl, Offer
 from kvcanon.conformance.protocol.cache_names import PIPE
-from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.conformance.protocol.wire import (
+    CALLS,
+    OF_COPIES,
     PROTOCOL,
     NotOnTheWire,
     decoder,

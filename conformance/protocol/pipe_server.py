@@ -29,9 +29,15 @@ from kvcanon.conformance.protocol.adapter import (
     make_subject,
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.drawn_config import any_config
-from kvcanon.conformance.protocol.wire import PROTOCOL, decoder, from_json, to_json
+from kvcanon.conformance.protocol.wire import (
+    CALLS,
+    OF_COPIES,
+    PROTOCOL,
+    decoder,
+    from_json,
+    to_json,
+)
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 

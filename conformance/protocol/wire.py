@@ -5,9 +5,10 @@ answer may leave out fields that have their default. Bytes are written in hex, a
 classes are possible (events, refusals) `kind` names the class. A mapping is an object if its keys
 are strings, else a list of pairs.
 
-`pipe.py` has the envelope around the values (hello, `op`, `ok`, `refused`, `error`), and `calls.py`
-the arguments of each call. Answers are not trusted: each must have exactly the fields of its class,
-each of its type.
+The calls are read from the protocols and their annotations; there is no second list. A call that
+both kinds of caches have means the same for both. `pipe.py` has the envelope around the values
+(hello, `op`, `ok`, `refused`, `error`). Answers are not trusted: each must have exactly the fields
+of its class, each of its type.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from attrs import NOTHING, fields, has
+from attrs import NOTHING, fields, frozen, has
 
+from kvcanon.conformance.protocol.adapter import CopyControl
+from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import (
     BadArgument,
     CacheBusy,
@@ -281,3 +285,34 @@ _COMPOUNDS: Mapping[object, Callable[[tuple[object, ...]], Decode]] = {
 }
 
 _SENT: dict[type, tuple[str, ...]] = {}
+
+
+@frozen
+class Call:
+    """The types of an operation's arguments, by name, and of its answer, as annotated."""
+
+    takes: Mapping[str, object]
+    answers: object
+
+
+def _calls_of(protocol: type) -> dict[str, Call]:
+    """Return the methods of a protocol, and its readable properties as calls without arguments."""
+    calls: dict[str, Call] = {}
+    for name, member in vars(protocol).items():
+        if name.startswith("_") or name == "config":
+            continue
+        hints = get_type_hints(member.fget if isinstance(member, property) else member)
+        answers = hints.pop("return")
+        calls[name] = Call(hints, answers)
+    return calls
+
+
+CALLS: Mapping[str, Call] = {
+    **_calls_of(FullRequestCache),
+    **_calls_of(RequestCache),
+    **_calls_of(Cache),
+    **_calls_of(CopyControl),
+}
+"""All operations by name."""
+
+OF_COPIES = tuple(_calls_of(CopyControl))

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 from kvcanon.lab.prove import second_definitions
 from kvcanon.spec.oracle.backup import backup_chain, needs_copy
-from kvcanon.spec.oracle.cutting import split
 from kvcanon.spec.oracle.eviction import (
     last_was_needed,
     may_leave_device,
     may_leave_host,
     policy_key,
     pre_evict_need,
+    refresh,
     serves_shortage,
     victim_order,
 )
 from kvcanon.spec.oracle.folding import fold_page, is_alternating
 from kvcanon.spec.oracle.framing import frame, unframe
-from kvcanon.spec.oracle.grounds import has_ground, lock_has_ground
-from kvcanon.spec.oracle.ownership import owned_once
-from kvcanon.spec.oracle.pages import pages_covering, whole_pages
+from kvcanon.spec.oracle.grounds import has_ground, lock_has_ground, owned_once
+from kvcanon.spec.oracle.pages import pages_covering, split, whole_pages
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.oracle.recency import refresh
 from kvcanon.spec.oracle.window import in_window, window_nodes, window_start
 from kvcanon.spec.types import EvictionPolicy
 

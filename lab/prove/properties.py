@@ -7,14 +7,12 @@ different inputs: a tree and the same tree cut elsewhere, a stream and its halve
 from __future__ import annotations
 
 from kvcanon.spec.oracle.backup import backup_chain
-from kvcanon.spec.oracle.cutting import split
-from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need
+from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, refresh
 from kvcanon.spec.oracle.folding import fold_page, is_alternating
 from kvcanon.spec.oracle.framing import frame
-from kvcanon.spec.oracle.ownership import owned_once
-from kvcanon.spec.oracle.pages import whole_pages
+from kvcanon.spec.oracle.grounds import owned_once
+from kvcanon.spec.oracle.pages import split, whole_pages
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.oracle.recency import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import EvictionPolicy
 

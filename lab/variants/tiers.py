@@ -27,8 +27,7 @@ from kvcanon.reference.tree import PathNode, path_to, upwards
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import LoadedBack
 from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.evictable import could_be_free
+from kvcanon.spec.replay.board import board_of, could_be_free
 from kvcanon.spec.transfer import Copy, Direction, TransferStatus
 from kvcanon.spec.types import (
     CPU,

@@ -6,9 +6,8 @@ hashes, refusals. An area has one module or several.
 
 These modules hold no laws, but what several areas share: `premises`, `bounds` (in which runs a law
 can come up), `visibility` (which methods show a law without snapshots), `situations` (what happens
-in a step), `comparison` (what a step changed), `copies` (how copies ended), `uncovered` (tombstones
-that leave with their children), `page_hashes`, `emission` (the table of events) and
-`expected_events`.
+in a step), `comparison` (what a step changed), `copies` (how copies ended), `page_hashes`,
+`emission` (the table of events) and `expected_events`.
 
 What readers get wrong: a step law checks not only what an operation must do, but also what it must
 leave alone. Most faults of real caches are things that an operation did besides.

@@ -29,7 +29,7 @@ from kvcanon.spec.operations import (
     Refused,
     Reset,
 )
-from kvcanon.spec.oracle.ownership import owned_once
+from kvcanon.spec.oracle.grounds import owned_once
 from kvcanon.spec.snapshot import NO_POOL, NodeState, PoolState, Snapshot
 from kvcanon.spec.types import GPU, SWA, Component, Slot, Slots
 from kvcanon.spec.views import Step

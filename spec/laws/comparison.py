@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.spec.snapshot import (
     NO_POOL,
@@ -27,6 +27,7 @@ from kvcanon.spec.types import (
     Component,
     Counts,
     Medium,
+    NodeId,
     Slot,
     WritePolicy,
 )
@@ -243,3 +244,44 @@ def is_duplicate(state: Snapshot, node: NodeState) -> bool:
         and not any(each.lock_refs or each.loading or each.backing for each in data)
         and all(each.device is not None for each in data if each.host is not None)
     )
+
+
+def uncovered(step: Step, medium: Medium) -> dict[NodeId, NodeState]:
+    """The tombstones that left the device with everything below them, as they were before.
+
+    By profile they leave together with the last node below them. Such a tombstone is no victim of
+    its own: it counts as part of the victim that uncovered it, both for how much that one freed and
+    for whose turn it was.
+    """
+    state = step.before
+    stay = state.profile.uncovered_tombstones_stay or SWA not in state.config.components
+    if stay or medium is not GPU:
+        return {}
+    return {
+        loss.node.node_id: loss.node
+        for loss in losses(step, GPU)
+        if loss.full
+        and loss.node.swa.device is None
+        and any(child.full.device is not None for child in state.children(loss.node))
+    }
+
+
+def joined(step: Step, lost: list[Loss], medium: Medium) -> list[Loss]:
+    """What each victim lost on a medium, including the tombstones that it uncovered there.
+
+    The order in which children left is not known; the last may be the one that lost most.
+    """
+    victims = {each.node.node_id: each for each in lost}
+    carriers: dict[NodeId, NodeId] = {}
+    for node in sorted(uncovered(step, medium).values(), key=step.before.end, reverse=True):
+        below = [carriers.get(child.node_id, child.node_id) for child in step.before.children(node)]
+        last = max((each for each in below if each in victims), key=lambda each: victims[each].full)
+        with_it, own = victims[last], victims.pop(node.node_id)
+        victims[last] = evolve(
+            with_it,
+            full=with_it.full + own.full,
+            swa=with_it.swa + own.swa,
+            mamba=with_it.mamba + own.mamba,
+        )
+        carriers[node.node_id] = last
+    return list(victims.values())

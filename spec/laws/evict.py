@@ -21,6 +21,7 @@ from kvcanon.spec.laws.comparison import (
     in_words,
     is_duplicate,
     is_loose_copy,
+    joined,
     losses,
     page_in_words,
     parts_on_host,
@@ -28,7 +29,6 @@ from kvcanon.spec.laws.comparison import (
     total,
     writes_back,
 )
-from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Evict, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
 from kvcanon.spec.snapshot import NodeState, Snapshot

@@ -36,8 +36,7 @@ from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
-from kvcanon.spec.replay.load import replay_load
-from kvcanon.spec.replay.missing import Load, load_of
+from kvcanon.spec.replay.load import Load, load_of, replay_load
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, NodeId
 from kvcanon.spec.views import Step
 

@@ -22,6 +22,7 @@ from kvcanon.spec.laws.comparison import (
     differences,
     in_words,
     is_loose_copy,
+    joined,
     losses,
     page_in_words,
     pages_changed,
@@ -30,13 +31,10 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.laws.copies import may_be_given_up
 from kvcanon.spec.laws.evict import others_untouched
-from kvcanon.spec.laws.uncovered import joined
 from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll, Settle
 from kvcanon.spec.oracle.eviction import serves_shortage
-from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.evictable import could_be_free
-from kvcanon.spec.replay.load import hold_path
-from kvcanon.spec.replay.missing import Load, free_on_device, load_of, window_begin
+from kvcanon.spec.replay.board import board_of, could_be_free
+from kvcanon.spec.replay.load import Load, free_on_device, hold_path, load_of, window_begin
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot, shortage

@@ -19,7 +19,7 @@ from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import slot_of
 from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
-from kvcanon.spec.oracle.recency import refresh
+from kvcanon.spec.oracle.eviction import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import (
     CPU,

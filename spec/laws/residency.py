@@ -20,8 +20,7 @@ from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.grounds import has_ground
 from kvcanon.spec.replay.backup import due_backups
-from kvcanon.spec.replay.board import board_of
-from kvcanon.spec.replay.evictable import could_be_free
+from kvcanon.spec.replay.board import board_of, could_be_free
 from kvcanon.spec.snapshot import NodeState, Pool, Snapshot
 from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Slot
 from kvcanon.spec.views import Step, path_of

@@ -1,5 +1,8 @@
 """Eviction: how many slots must be evicted, which nodes may be evicted, and in which order.
 
+A refresh of an LRU order moves what it touches and nothing else: later evictions rely on the
+relative order of the rest.
+
 The pools are separate: a shortage in one pool is no reason to evict from another, and
 `min(full free, swa free)` is the number of free slots of neither (sgl#26302).
 """
@@ -123,3 +126,16 @@ def victim_order(keys: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     post: all(keys[a] <= keys[b] for a, b in zip(__return__, __return__[1:]))
     """
     return tuple(sorted(range(len(keys)), key=keys.__getitem__))
+
+
+def refresh(order: tuple[int, ...], touched: tuple[int, ...]) -> tuple[int, ...]:
+    """The LRU order after `touched` were used, the last of them most recently.
+
+    pre: len(order) <= 5 and len(touched) <= 3
+    pre: len(set(order)) == len(order) and len(set(touched)) == len(touched)
+    post: set(__return__) == set(order) | set(touched)
+    post: __return__[len(__return__) - len(touched):] == touched
+    post: tuple(i for i in order if i not in touched) == __return__[:len(__return__) - len(touched)]
+    """
+    moved = frozenset(touched)
+    return tuple(i for i in order if i not in moved) + touched

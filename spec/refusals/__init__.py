@@ -3,7 +3,7 @@
 One table, operation by error. A call must be refused while a ground of its row stands in the state
 before it, and with the error of such a ground; otherwise it must be served. A cache that declares
 limits (`config.Limit`) may refuse for these too. `kvcanon laws --refusals` prints the table. The
-grounds are checked by functions in `keys`, `slots`, `inserts`, `receipts` and `settlements`.
+grounds are checked by functions in `keys`, `slots`, `inserts` and `receipts`.
 
 What readers get wrong: `BadArgument` is not for whatever a cache does not support. Its grounds are
 in the table like all others, and a cache that refuses any other argument breaks REFUSE-1.
@@ -48,7 +48,7 @@ from kvcanon.spec.operations import (
     Write,
     method_of,
 )
-from kvcanon.spec.refusals import inserts, keys, receipts, settlements, slots
+from kvcanon.spec.refusals import inserts, keys, receipts, slots
 from kvcanon.spec.snapshot import Snapshot
 
 
@@ -159,8 +159,8 @@ REFUSALS: Mapping[type[Operation], Mapping[type[CacheError], Ground]] = {
         BadArgument: Ground(
             "a transfer is not in flight, has not ended, is named twice, before an earlier one of "
             "its direction, or as done and failed",
-            settlements.bad_settle,
-            unseen=settlements.ends_unseen,
+            receipts.bad_settle,
+            unseen=receipts.ends_unseen,
         )
     },
     Poll: {},

@@ -7,10 +7,8 @@ on a board, a reduced copy of the state; the laws compare the board with the sta
 
 | module | content |
 |---|---|
-| `board` | the tree in pieces: their data, locks, ranks and places in LRU orders |
+| `board` | the tree in pieces: their data, locks, ranks, places in LRU orders, and what may leave |
 | `device`, `host` | evictions from the device and from the host |
-| `evictable` | the most slots that evictions could free |
-| `missing` | the data that a load-back must copy |
 | `load`, `backup`, `host_insert` | a load-back, the backups of an insert, a host insert |
 | `compare` | the changes on the board and those of the step |
 

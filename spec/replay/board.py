@@ -2,6 +2,8 @@
 
 A piece is a node of the state before, or a part of one. The board knows whether a piece has data of
 a component on a medium, and how many slots that is; which slots does not matter to an eviction.
+
+It also knows the most slots that evictions could free: a cache may decline at once what cannot fit.
 """
 
 from __future__ import annotations
@@ -276,3 +278,42 @@ def prefix_pieces(board: Board, path: list[NodeState], key: Key) -> list[Piece]:
     """The pieces of a key; the last one is cut where the key ends."""
     cut_at(board, path, len(key))
     return [piece for piece in board.path(path) if piece.end <= len(key)]
+
+
+def could_be_free(board: Board, needed: Counts, medium: Medium) -> bool:
+    """Whether `needed` slots of each pool are free, or would be if all that may be evicted were."""
+    return all(
+        needed[component]
+        <= board.free[component, medium] + evictable_slots(board, component, medium)
+        for component in board.config.components
+        if needed[component]
+    )
+
+
+def evictable_slots(board: Board, component: Component, medium: Medium) -> int:
+    """The slots of a pool that evictions could free, one victim after the other."""
+    return sum(
+        piece.size(component)
+        for piece in _leaving(board, component, medium)
+        if component in piece.on[medium]
+    )
+
+
+def _leaving(board: Board, component: Component, medium: Medium) -> list[Piece]:
+    """The pieces whose data of a component may be evicted from a medium."""
+    if component is not FULL:
+        return [
+            piece
+            for piece in board.every()
+            if component not in piece.locked and not (medium is CPU and component in piece.on[GPU])
+        ]
+    may_go: dict[Piece, bool] = {}
+    for piece in sorted(board.every(), key=lambda piece: piece.begin, reverse=True):
+        # A piece leaves the host with all pieces below it, the device with those on the device.
+        here = medium is GPU or FULL not in piece.on[GPU]
+        below = [each for each in piece.children if medium is CPU or FULL in each.on[GPU]]
+        may_go[piece] = here and not piece.locked and all(may_go[each] for each in below)
+    leaving = [piece for piece, may in may_go.items() if may]
+    if medium is CPU and board.writes_back:
+        leaving += [piece for piece in board.every() if is_duplicate(board, piece)]
+    return leaving

@@ -14,12 +14,12 @@ from kvcanon.spec.replay.board import (
     Board,
     LeafQueue,
     Piece,
+    could_be_free,
     is_device_leaf,
     is_duplicate,
     is_host_leaf,
     is_spare,
 )
-from kvcanon.spec.replay.evictable import could_be_free
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId, shortage
 
 

@@ -19,9 +19,8 @@ from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol import request, tree
 from kvcanon.conformance.protocol.adapter import OF_REQUESTS, Adapter, Capability
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.protocol.calls import CALLS
 from kvcanon.conformance.protocol.pipe import Hello
-from kvcanon.conformance.protocol.wire import REFUSALS, decoder, from_json, refusal_from_json
+from kvcanon.conformance.protocol.wire import CALLS, REFUSALS, decoder, from_json, refusal_from_json
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from paths import DOCS

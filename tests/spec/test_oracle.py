@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcanon.spec.oracle.backup import backup_chain
-from kvcanon.spec.oracle.cutting import split
-from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, victim_order
+from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, refresh, victim_order
 from kvcanon.spec.oracle.folding import fold_page, is_alternating
-from kvcanon.spec.oracle.pages import pages_covering, whole_pages
+from kvcanon.spec.oracle.pages import pages_covering, split, whole_pages
 from kvcanon.spec.oracle.prefix import usable_prefix
-from kvcanon.spec.oracle.recency import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import EvictionPolicy
 

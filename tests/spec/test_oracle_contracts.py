@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvcanon.spec.oracle import (
-    backup,
-    cutting,
-    eviction,
-    folding,
-    framing,
-    grounds,
-    ownership,
-    pages,
-    prefix,
-    recency,
-    window,
-)
+from kvcanon.spec import oracle
+from kvcanon.spec.oracle.framing import frame
 from kvcanon.spec.types import EvictionPolicy
 
 Oracle = Callable[..., Any]
@@ -30,22 +21,10 @@ Oracle = Callable[..., Any]
 
 def oracles() -> list[Oracle]:
     """All public functions of the chapter."""
-    modules = (
-        backup,
-        cutting,
-        eviction,
-        folding,
-        framing,
-        grounds,
-        ownership,
-        pages,
-        prefix,
-        recency,
-        window,
-    )
     return [
         function
-        for module in modules
+        for found in pkgutil.iter_modules(oracle.__path__, f"{oracle.__name__}.")
+        for module in [import_module(found.name)]
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     ]
@@ -74,7 +53,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "end_pages": SMALL,
     "field": st.none() | st.binary(max_size=2),
     "framed": st.lists(st.none() | st.binary(max_size=2), max_size=2).map(
-        lambda fields: b"".join(framing.frame(field) for field in fields)
+        lambda fields: b"".join(frame(field) for field in fields)
     ),
     "free": SMALL,
     "freed": SMALL,

@@ -18,8 +18,7 @@ from kvcanon.spec.replay.backup import due_backups, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
 from kvcanon.spec.replay.compare import expected_changes
 from kvcanon.spec.replay.host_insert import replay_host_insert
-from kvcanon.spec.replay.load import hold_path, replay_load
-from kvcanon.spec.replay.missing import Load, missing_of
+from kvcanon.spec.replay.load import Load, hold_path, missing_of, replay_load
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Counts, NodeId, Slots, make_key

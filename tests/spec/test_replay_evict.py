@@ -8,9 +8,8 @@ import pytest
 from attrs import evolve, frozen
 
 from kvcanon.spec.config import CANON, Profile
-from kvcanon.spec.replay.board import Board, board_of
+from kvcanon.spec.replay.board import Board, board_of, could_be_free, evictable_slots
 from kvcanon.spec.replay.device import evict_device
-from kvcanon.spec.replay.evictable import could_be_free, evictable_slots
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots, evict_host
 from kvcanon.spec.snapshot import NodeState
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium

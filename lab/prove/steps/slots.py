@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kvcanon.lab.prove.trees import Flags, all_of, either, no, within, without
 from kvcanon.reference.state import Pool
-from kvcanon.spec.oracle.ownership import owned_once
+from kvcanon.spec.oracle.grounds import owned_once
 
 Owners = tuple[Flags, Flags, Flags, Flags]
 

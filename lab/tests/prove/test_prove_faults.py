@@ -48,7 +48,7 @@ def test_a_mutant_that_does_the_same_survives(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_mutant_that_raises_refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception does not count, since it would break every claim."""
-    raising = mutant_of("kvcanon.spec.oracle.recency.refresh", "remove-assignment:1")
+    raising = mutant_of("kvcanon.spec.oracle.eviction.refresh", "remove-assignment:1")
     monkeypatch.setattr(proof_run, "candidates", lambda _: [raising])
     assert refute(claims()["refresh_is_one_by_one"], BUDGET_S).mutant is None
 

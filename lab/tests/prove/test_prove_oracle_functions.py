@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 
 from kvcanon.lab.prove import second_definitions
 from kvcanon.spec.oracle.backup import backup_chain
-from kvcanon.spec.oracle.cutting import split
-from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need
+from kvcanon.spec.oracle.eviction import policy_key, pre_evict_need, refresh
 from kvcanon.spec.oracle.folding import fold_page, is_alternating
-from kvcanon.spec.oracle.pages import pages_covering, whole_pages
+from kvcanon.spec.oracle.pages import pages_covering, split, whole_pages
 from kvcanon.spec.oracle.prefix import usable_prefix
-from kvcanon.spec.oracle.recency import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.types import EvictionPolicy
 

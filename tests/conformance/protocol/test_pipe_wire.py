@@ -12,8 +12,9 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
-from kvcanon.conformance.protocol.calls import CALLS, OF_COPIES
 from kvcanon.conformance.protocol.wire import (
+    CALLS,
+    OF_COPIES,
     REFUSALS,
     NotOnTheWire,
     decoder,

@@ -45,10 +45,13 @@ from kvcanon.conformance.judge.from_outside.tree.load import (
     after_settling,
     check_due,
 )
-from kvcanon.conformance.judge.from_outside.tree.lock import after_lock, after_unlock
 from kvcanon.conformance.judge.from_outside.tree.match import after_match
+from kvcanon.conformance.judge.from_outside.tree.receipts import (
+    after_lock,
+    after_reset,
+    after_unlock,
+)
 from kvcanon.conformance.judge.from_outside.tree.refusal import after_refusal
-from kvcanon.conformance.judge.from_outside.tree.reset import after_reset
 from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.judge.judged_cache import JudgedCache

@@ -1,14 +1,19 @@
-"""Checks of locks and unlocks: locked pages are cached, and each receipt is released once."""
+"""Checks of `lock`, `unlock` and `reset`: what is locked is cached, and a receipt is released once.
+
+A reset needs that no receipt is open, and leaves all slots of the tree free.
+"""
 
 from __future__ import annotations
 
 from kvcanon.conformance.judge.from_outside.tree.pages import (
+    FULL_COLUMN,
     MAMBA_COLUMN,
     PageRecord,
     present_pages,
 )
+from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState, OpenReceipt
-from kvcanon.spec.operations import Lock, Receipt, Unlock, UnlockWindow
+from kvcanon.spec.operations import Lock, Receipt, Reset, Unlock, UnlockWindow
 
 
 def after_lock(state: ObservedState, operation: Lock, receipt: Receipt) -> None:
@@ -48,3 +53,27 @@ def after_unlock(state: ObservedState, operation: Unlock | UnlockWindow, _answer
         del state.receipts[operation.receipt.receipt_id]
     else:
         held.window_from, held.state_held = len(held.path), False
+
+
+def after_reset(state: ObservedState, _operation: Reset, _answer: None) -> None:
+    """Check that the tree's slots are free, and forget the tree. Requests keep their slots."""
+    open_receipts = len(state.receipts) + len(state.transfers)
+    there_were = any(page.maybe_anywhere(FULL_COLUMN) for page in state.pages)
+    text = f"reset with {open_receipts} receipts open"
+    state.check("LOCK-4", not open_receipts, text, met=False)
+    state.pages.clear()
+    state.due.clear()
+    state.transfers.clear()
+    state.receipts.clear()
+    state.slots.reset()
+    for column in state.columns:
+        if column not in state.slots.unseen:
+            expected = state.slots.free_count(column)
+            seen = state.slots.free_list(column, expected)
+            component = COMPONENTS[column]
+            state.check(
+                "ALLOC-7",
+                seen.right,
+                f"after a reset {expected} {component} slots should be free; {seen.in_words}",
+                met=there_were,
+            )
