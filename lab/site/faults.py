@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import UsageError
@@ -25,31 +25,27 @@ class EngineFault:
     title: str
     page: str
     """A page in docs/findings, perhaps with an anchor."""
-    laws: tuple[str, ...]
+    laws: tuple[str, ...] = field(converter=tuple)
     """Ids of the laws that it breaks; none where no law can see it."""
-    releases: tuple[str, ...]
+    releases: tuple[str, ...] = field(converter=tuple)
 
 
 def read_faults(checkout: Path) -> tuple[Mapping[str, str], tuple[EngineFault, ...]]:
     """Names of the engines by folder, and all faults. Raises: UsageError."""
     value = tomllib.loads((checkout / FILE).read_text("utf-8"))
-    faults = []
-    for each in value["fault"]:
-        unknown = [law_id for law_id in each["laws"] if law_id not in LAWS]
-        if unknown or each["engine"] not in value["engines"]:
-            what = unknown[0] if unknown else each["engine"]
-            raise UsageError(f"{FILE}: {each['title']!r} names {what}, which there is not")
-        faults.append(
-            EngineFault(
-                each["engine"],
-                each["cache"],
-                each["title"],
-                each["page"],
-                tuple(each["laws"]),
-                tuple(each["releases"]),
-            )
-        )
-    return value["engines"], tuple(faults)
+    engines = value.pop("engines")
+    faults = [
+        EngineFault(engine, cache, **each)
+        for engine, caches in value.items()
+        for cache, listed in caches.items()
+        for each in listed
+    ]
+    for fault in faults:
+        unknown = [law_id for law_id in fault.laws if law_id not in LAWS]
+        unknown += [] if fault.engine in engines else [fault.engine]
+        if unknown:
+            raise UsageError(f"{FILE}: {fault.title!r} names {unknown[0]}, which there is not")
+    return engines, tuple(faults)
 
 
 def faults_of(law_id: str, faults: Sequence[EngineFault]) -> list[EngineFault]:
