@@ -1,6 +1,6 @@
 """Reviewed mutants: those that no law has to detect, each with a reason.
 
-The list is among the tests of the checkout. An entry has an id, a reason and a kind: equal, if the
+The list is beside this file. It has the reason of each id, by core and kind: equal, if the
 mutant behaves like the original; lawful, if it differs in a way that the laws allow. Neither kind
 counts in the score. An entry is stale if a law detects its mutant.
 """
@@ -8,10 +8,9 @@ counts in the score. An entry is stale if a law detects its mutant.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
@@ -49,24 +48,17 @@ def read_reviewed(checkout: Path, core: Core) -> Mapping[str, Reviewed]:
     """The entries for a core, by id. Raises: UsageError."""
     path = checkout / LIST
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get(core, [])
-        return _by_id(_entry(each) for each in entries)
-    except (OSError, ValueError, TypeError) as problem:
+        kinds = tomllib.loads(path.read_text(encoding="utf-8")).get(core, {})
+        entries = [
+            Reviewed(place_id, ReviewKind(kind), " ".join(reason.split()))
+            for kind, reasons in kinds.items()
+            for place_id, reason in reasons.items()
+        ]
+    except (OSError, ValueError, AttributeError) as problem:
         raise UsageError(f"{path} cannot be read: {problem}") from problem
-
-
-def _entry(value: Mapping[str, Any]) -> Reviewed:
-    if set(value) != {"id", "kind", "reason"}:
-        raise ValueError(f"an entry has id, kind and reason; one has {', '.join(sorted(value))}")
-    return Reviewed(value["id"], ReviewKind(value["kind"]), " ".join(value["reason"].split()))
-
-
-def _by_id(entries: Iterable[Reviewed]) -> Mapping[str, Reviewed]:
-    found: dict[str, Reviewed] = {}
-    for entry in entries:
-        if entry.place_id in found:
-            raise ValueError(f"{entry.place_id} stands there twice")
-        found[entry.place_id] = entry
+    found = {each.place_id: each for each in entries}
+    if len(found) < len(entries):
+        raise UsageError(f"{path} has an id under both kinds; keep one")
     return found
 
 

@@ -87,10 +87,11 @@ def test_the_list_of_this_checkout_is_of_places_that_there_are() -> None:
     ("text", "said"),
     [
         ("[[reference]\n", "cannot be read"),
-        ('[[reference]]\nid = "a"\nkind = "equal"\n', "an entry has id, kind and reason"),
-        ('[[reference]]\nid = "a"\nkind = "dull"\nreason = "b"\n', "dull"),
-        ('[[native]]\nid = "a"\nkind = "equal"\nreason = "b"\n' * 2, ""),
-        ('[[reference]]\nid = "a"\nkind = "equal"\nreason = "b"\n' * 2, "stands there twice"),
+        ("[reference.equal]\na = 1\n", "cannot be read"),
+        ('[reference.dull]\na = "b"\n', "dull"),
+        ('[native.equal]\na = "b"\n', ""),
+        ('[reference.equal]\na = "b"\na = "c"\n', "cannot be read"),
+        ('[reference.equal]\na = "b"\n[reference.lawful]\na = "b"\n', "under both kinds"),
     ],
 )
 def test_a_list_that_cannot_be_read_is_a_fault(tmp_path: Path, text: str, said: str) -> None:
