@@ -7,10 +7,9 @@ transfer that it names. The size of the tree adds nothing to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Protocol, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -20,43 +19,11 @@ from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError
 
-# The judge loads the optimized cache by name, as it loads any cache.
-CLIFFS = "kvcanon.lab.bench.gpu.cliffs"
+if TYPE_CHECKING:
+    from kvcanon.lab.bench.gpu.stopwatch import CallTimes
 
 NODES = (10_000,)
 FULL_NODES = (10_000, 100_000, 1_000_000)
-
-
-class CliffTimes(Protocol):
-    """Times of one operation in one scene, in microseconds; the limit is looked at, too."""
-
-    scene: str
-    operation: str
-    calls: int
-    p50_us: float
-    p99_us: float
-    p999_us: float
-    max_us: float
-    worst_named: int
-    worst_us: float
-    over: int
-
-    @property
-    def holds(self) -> bool:
-        """Whether every call kept its limit."""
-
-    def to_json(self) -> dict[str, object]:
-        """The times as a value for JSON."""
-
-
-class CliffsModule(Protocol):
-    """The module with the scenes."""
-
-    def scene_names(self) -> Sequence[str]:
-        """The names of all scenes."""
-
-    def run_scene(self, name: str, nodes: int) -> Iterable[CliffTimes]:
-        """Play one scene with a tree of so many nodes."""
 
 
 def bench_cliffs(
@@ -81,13 +48,17 @@ def bench_cliffs(
     ] = None,
 ) -> int:
     """Look for single calls of the fast cache that take longer than what they name."""
-    module = _module()
+    try:
+        # The extra `optimized` may be missing, and the other commands work without it.
+        from kvcanon.lab.bench.gpu.cliffs import SCENES, run_scene  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(f"bench cliffs needs the optimized cache: {error}") from error
     sizes = nodes or (FULL_NODES if full else NODES)
-    plan = [(size, name) for size in sizes for name in _chosen(module, scene or ())]
-    times: dict[int, list[CliffTimes]] = {size: [] for size in sizes}
+    plan = [(size, name) for size in sizes for name in _chosen(tuple(SCENES), scene or ())]
+    times: dict[int, list[CallTimes]] = {size: [] for size in sizes}
     with progress(plan, "bench cliffs") as shown:
         for size, name in shown:
-            times[size].extend(module.run_scene(name, size))
+            times[size].extend(run_scene(name, size))
             if json_file is not None:
                 # Written after each scene, so that a run that is cut short keeps its times.
                 json_file.write_text(_json(times), encoding="utf-8")
@@ -95,16 +66,7 @@ def bench_cliffs(
     return 0 if all(each.holds for some in times.values() for each in some) else BROKEN
 
 
-def _module() -> CliffsModule:
-    """Load the scenes. Raises: UsageError, which says what is missing."""
-    try:
-        return cast("CliffsModule", import_module(CLIFFS))
-    except ImportError as error:
-        raise UsageError(f"bench cliffs needs the optimized cache: {error}") from error
-
-
-def _chosen(module: CliffsModule, asked: Sequence[str]) -> Sequence[str]:
-    names = module.scene_names()
+def _chosen(names: Sequence[str], asked: Sequence[str]) -> Sequence[str]:
     for name in asked:
         if name not in names:
             problem = f"{name} is no scene; choose from {', '.join(names)}."
@@ -112,12 +74,12 @@ def _chosen(module: CliffsModule, asked: Sequence[str]) -> Sequence[str]:
     return asked or names
 
 
-def _json(times: Mapping[int, Sequence[CliffTimes]]) -> str:
+def _json(times: Mapping[int, Sequence[CallTimes]]) -> str:
     sizes = {str(size): [each.to_json() for each in some] for size, some in times.items()}
     return json.dumps({"kvcanon": __version__, "nodes": sizes}, indent=2) + "\n"
 
 
-def _print(times: Mapping[int, Sequence[CliffTimes]]) -> None:
+def _print(times: Mapping[int, Sequence[CallTimes]]) -> None:
     out = ReportConsole()
     for size, some in times.items():
         print_title(out, "bench cliffs", f"{size:,} nodes; times of single calls in us")
@@ -141,7 +103,7 @@ def _print(times: Mapping[int, Sequence[CliffTimes]]) -> None:
     )
 
 
-def _in_words(times: CliffTimes) -> str:
+def _in_words(times: CallTimes) -> str:
     return (
         f"{times.scene}: {times.over:,} of {times.calls:,} calls of {times.operation} are above "
         f"their limit; the worst took {times.worst_us:,.0f} us and named {times.worst_named:,}"

@@ -38,11 +38,6 @@ SCENES: Mapping[str, Scene] = {
 }
 
 
-def scene_names() -> tuple[str, ...]:
-    """The names of all scenes."""
-    return tuple(SCENES)
-
-
 def run_scene(name: str, nodes: int) -> Iterable[CallTimes]:
     """Play one scene with a tree of so many nodes; returns the times of its operations."""
     watch = Stopwatch()

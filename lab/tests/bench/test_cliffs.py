@@ -47,7 +47,7 @@ def test_worst_call_is_the_one_nearest_to_its_limit() -> None:
     assert (times.worst_us, times.worst_named, times.over) == (2000.0, 0, 1)
 
 
-@pytest.mark.parametrize("name", cliffs.scene_names())
+@pytest.mark.parametrize("name", tuple(cliffs.SCENES))
 def test_scene_keeps_its_limits_in_a_small_tree(name: str) -> None:
     """Every scene runs to its end; no call of it comes near a millisecond in a small tree."""
     times = list(cliffs.run_scene(name, 200))
@@ -60,7 +60,7 @@ def test_scenes_make_every_call_of_a_cache() -> None:
     """Together the scenes time every operation of the cache."""
     operations = {
         each.operation.split(",")[0].split(" ")[0]
-        for name in cliffs.scene_names()
+        for name in cliffs.SCENES
         for each in cliffs.run_scene(name, 100)
     }
     assert operations >= {
