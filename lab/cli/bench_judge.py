@@ -21,13 +21,7 @@ from kvcanon.conformance.cli.terminal import (
 )
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.protocol.adapter import (
-    Adapter,
-    Subject,
-    Unoffered,
-    lacks_of,
-    make_subject,
-)
+from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, lacks_of, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.lab.bench.judge_speed import (

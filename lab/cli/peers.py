@@ -29,12 +29,7 @@ from kvcanon.conformance.cli.terminal import (
 )
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.cli.peers_report import table_json, table_text
-from kvcanon.lab.releases.catalogue import (
-    RELEASES,
-    STAND_INS,
-    Release,
-    release_named,
-)
+from kvcanon.lab.releases.catalogue import RELEASES, STAND_INS, Release, release_named
 from kvcanon.lab.releases.environment import (
     Run,
     commands,

@@ -15,13 +15,7 @@ from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, Jobs, Markdown
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, progress
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.prove.proof_run import (
-    BUDGET_S,
-    chosen_claims,
-    lines_of,
-    refute_all,
-    settle_all,
-)
+from kvcanon.lab.prove.proof_run import BUDGET_S, chosen_claims, lines_of, refute_all, settle_all
 from kvcanon.lab.prove.record import confirmed, lost, read_record, write_record
 from kvcanon.lab.prove.report import (
     BAD,

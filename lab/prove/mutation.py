@@ -21,14 +21,7 @@ from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.mutants.operators import Change, changes_of
-from kvcanon.lab.prove.claim import (
-    PROVING,
-    Claim,
-    ClaimKind,
-    Function,
-    names_in,
-    oracle_functions,
-)
+from kvcanon.lab.prove.claim import PROVING, Claim, ClaimKind, Function, names_in, oracle_functions
 from kvcanon.spec import oracle
 
 COARSE = ("remove", "true", "false", "flip", "drop-call")

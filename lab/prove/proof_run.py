@@ -14,12 +14,7 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.workers import workers
 from kvcanon.lab.prove.claim import Claim, ClaimKind, claims, names_in
-from kvcanon.lab.prove.mutation import (
-    FunctionMutant,
-    candidates,
-    mutant_of,
-    planted,
-)
+from kvcanon.lab.prove.mutation import FunctionMutant, candidates, mutant_of, planted
 from kvcanon.lab.prove.verdict import Proof, ProofVerdict, Solver
 
 BUDGET_S = 120.0

@@ -25,10 +25,7 @@ from kvcanon.lab.servers.probed import run_probes
 from kvcanon.lab.servers.refused_starts import run_refusals
 from kvcanon.lab.servers.runs import EngineRuns, run_faults
 from kvcanon.lab.servers.script_rounds import SMALL, WHOLE, ScriptSize
-from kvcanon.lab.servers.server_environment import (
-    make_server_environment,
-    make_vllm_environment,
-)
+from kvcanon.lab.servers.server_environment import make_server_environment, make_vllm_environment
 from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.lab.servers.verdict import with_references

@@ -13,12 +13,7 @@ from attrs import Factory, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.servers.server_process import running
-from kvcanon.lab.servers.server_setup import (
-    KVCANON,
-    NO_HOST,
-    WRITE_THROUGH,
-    ServerSetup,
-)
+from kvcanon.lab.servers.server_setup import KVCANON, NO_HOST, WRITE_THROUGH, ServerSetup
 from kvcanon.lab.servers.tiny_model import FULL_MODEL, make_model
 
 CORE = "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"

@@ -27,10 +27,7 @@ from kvcanon.lab.servers.server_setup import (
 from kvcanon.lab.servers.summary import ServerRun, kinds_of, line_of, reference_for
 from kvcanon.lab.servers.tiny_model import SLIDING_MODEL, GreedyOracle, make_model
 from kvcanon.lab.servers.transcript import Transcript, transcript_to_json
-from kvcanon.lab.servers.verdict import (
-    judge_server,
-    reference_core,
-)
+from kvcanon.lab.servers.verdict import judge_server, reference_core
 
 Say = Callable[[str], None]
 

@@ -8,12 +8,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from kvcanon.lab.servers.event_listener import (
-    LONG_QUIET_MS,
-    QUIET_MS,
-    EventListener,
-    listening,
-)
+from kvcanon.lab.servers.event_listener import LONG_QUIET_MS, QUIET_MS, EventListener, listening
 from kvcanon.lab.servers.folded_events import MEDIA
 from kvcanon.lab.servers.http_client import (
     ask,

@@ -12,13 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from kvcanon.lab.servers.script import (
-    EngineScript,
-    ScriptedRequest,
-    ScriptRound,
-    SendOrder,
-    Tokens,
-)
+from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder, Tokens
 from kvcanon.lab.servers.tiny_model import CONTEXT, VOCABULARY
 
 Continue = Callable[[Tokens, int], Tokens]

@@ -19,13 +19,7 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.lifetime import tied
 from kvcanon.lab.servers.http_client import ask
-from kvcanon.lab.servers.server_setup import (
-    PLUGIN,
-    Ports,
-    ServerSetup,
-    arguments,
-    variables,
-)
+from kvcanon.lab.servers.server_setup import PLUGIN, Ports, ServerSetup, arguments, variables
 
 START_SECONDS = 150.0
 STOP_SECONDS = 10.0

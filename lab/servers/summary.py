@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import evolve, frozen
 
 from kvcanon.lab.servers.script import EngineScript
-from kvcanon.lab.servers.server_setup import (
-    MENDED,
-    NO_CACHE,
-    NO_HOST,
-    RUST,
-    ServerSetup,
-)
+from kvcanon.lab.servers.server_setup import MENDED, NO_CACHE, NO_HOST, RUST, ServerSetup
 from kvcanon.lab.servers.transcript import Transcript
 from kvcanon.lab.servers.verdict import (
     EngineFinding,

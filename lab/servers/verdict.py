@@ -12,13 +12,7 @@ from enum import StrEnum
 from attrs import frozen
 
 from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound
-from kvcanon.lab.servers.server_setup import (
-    MENDED,
-    NO_CACHE,
-    PYTHON,
-    RUST,
-    ServerSetup,
-)
+from kvcanon.lab.servers.server_setup import MENDED, NO_CACHE, PYTHON, RUST, ServerSetup
 from kvcanon.lab.servers.tiny_model import FULL_MODEL
 from kvcanon.lab.servers.transcript import EngineReply, RoundTranscript, Transcript
 

@@ -18,12 +18,7 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell
-from kvcanon.lab.bench.driver import (
-    Driver,
-    EventCounts,
-    StepTimes,
-    whole_and_reusable_tokens,
-)
+from kvcanon.lab.bench.driver import Driver, EventCounts, StepTimes, whole_and_reusable_tokens
 
 CORE = "vllm.v1.core"
 LONGEST_TOKENS = 1 << 22

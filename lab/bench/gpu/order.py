@@ -12,13 +12,7 @@ from collections.abc import Callable
 import torch
 from attrs import define, field, frozen
 
-from kvcanon.lab.bench.gpu.scenes import (
-    Scene,
-    WrongBytes,
-    make_scene,
-    on_device,
-    pages_of,
-)
+from kvcanon.lab.bench.gpu.scenes import Scene, WrongBytes, make_scene, on_device, pages_of
 from kvcanon.lab.bench.gpu.transfers import require_all_well
 from kvcanon.optimized.copy_plan import Limits
 from kvcanon.optimized.cuda_engine import CudaEngine

@@ -19,12 +19,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.lifetime import tied
 from kvcanon.lab.mutants.native.changes import CppChange
 from kvcanon.lab.mutants.native.finder import FOLDER, Spot, sources_in
-from kvcanon.lab.mutants.native.schemata import (
-    DECLARED,
-    DEFINED,
-    crossing,
-    with_mutants,
-)
+from kvcanon.lab.mutants.native.schemata import DECLARED, DEFINED, crossing, with_mutants
 
 HEADER = "mutant.hpp"
 MODULE = "module.cpp"

@@ -13,10 +13,7 @@ from copy import copy
 from importlib import import_module
 from typing import Any
 
-from kvcanon.lab.releases.mended.mended_copies import (
-    copy_during_a_copy,
-    copy_path_at_its_end,
-)
+from kvcanon.lab.releases.mended.mended_copies import copy_during_a_copy, copy_path_at_its_end
 from kvcanon.lab.releases.mended.mended_windows import (
     copy_own_windows,
     copy_windows_of_backed_nodes,
