@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
+from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -26,6 +27,7 @@ PANEL_INCHES = (6.1, 3.6)
 """Width and height."""
 MARGIN_INCHES = 0.9
 """Height of the title above the panels, and of the legend below them."""
+SVG = "http://www.w3.org/2000/svg"
 DARK = """
 @media (prefers-color-scheme: dark) {
  text, [style*="fill: #000000"] { fill: #e6ebf1 !important }
@@ -58,8 +60,31 @@ def draw_figure(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
         figure.legend(handles, list(colors), loc="outside lower center", ncols=max(1, len(colors)))
         written = StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    drawn = written.getvalue().replace("</style>", f"{DARK}</style>", 1)
-    return "".join(f"{line.rstrip()}\n" for line in drawn.splitlines())
+    return without_groups(written.getvalue()).replace("</style>", f"{DARK}</style>", 1)
+
+
+def without_groups(drawn: str) -> str:
+    """SVG without its description, and without the groups that matplotlib makes around each part.
+
+    Panels and series keep theirs.
+    """
+    root = ET.fromstring(drawn)  # noqa: S314  # matplotlib has just written it.
+    ET.register_namespace("", SVG)
+    ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    for parent in root.iter():
+        at = 0
+        while at < len(parent):
+            child = parent[at]
+            if child.tag == f"{{{SVG}}}metadata":
+                del parent[at]
+            elif child.tag == f"{{{SVG}}}g" and not child.get("id", "").startswith("panel-"):
+                parent[at : at + 1] = list(child)
+            else:
+                if "d" in child.attrib:
+                    child.set("d", " ".join(child.attrib["d"].split()))
+                at += 1
+    ET.indent(root, " ")
+    return f"{ET.tostring(root, 'unicode')}\n"
 
 
 def _draw_panel(
