@@ -11,18 +11,22 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 from attrs import asdict, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.servers.script import EngineScript, script_from_json
+from kvcanon.conformance.protocol.wire import from_json
+from kvcanon.lab.servers.script import EngineScript
 from kvcanon.lab.servers.script_rounds import ScriptSize
-from kvcanon.lab.servers.transcript import Transcript, transcript_from_json
+from kvcanon.lab.servers.transcript import Transcript
 
 MARK = "run.json"
 """The file that says what the transcripts of a folder are of."""
 PLAYED = ("optimized", "spec", "lab/servers", "conformance/engines/sglang")
 """The parts of kvcanon that a server runs, or that draw and play the script."""
+
+Kept = TypeVar("Kept", EngineScript, Transcript)
 
 
 class PortionOverError(Exception):
@@ -39,17 +43,15 @@ class KeptRuns:
 
     def script(self, name: str) -> EngineScript | None:
         """A script that was drawn; None if none was."""
-        found = self.folder / f"{name}.json"
-        if not found.is_file():
-            return None
-        return script_from_json(json.loads(found.read_text(encoding="utf-8")))
+        return self._read(EngineScript, name)
 
     def transcript(self, name: str) -> Transcript | None:
         """What a server answered; None if it is left to play to."""
+        return self._read(Transcript, name)
+
+    def _read(self, kind: type[Kept], name: str) -> Kept | None:
         found = self.folder / f"{name}.json"
-        if not found.is_file():
-            return None
-        return transcript_from_json(json.loads(found.read_text(encoding="utf-8")))
+        return from_json(kind, json.loads(found.read_text("utf-8"))) if found.is_file() else None
 
     def require_time(self) -> None:
         """Raise PortionOverError where no further server may begin."""

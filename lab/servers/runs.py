@@ -8,12 +8,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, asdict, evolve, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.servers.core_faults import FAULTS
 from kvcanon.lab.servers.kept_runs import KeptRuns
-from kvcanon.lab.servers.script import EngineScript, script_to_json
+from kvcanon.lab.servers.script import EngineScript
 from kvcanon.lab.servers.script_player import play
 from kvcanon.lab.servers.script_rounds import ScriptSize, draw_script
 from kvcanon.lab.servers.server_setup import (
@@ -26,7 +26,7 @@ from kvcanon.lab.servers.server_setup import (
 )
 from kvcanon.lab.servers.summary import ServerRun, kinds_of, line_of, reference_for
 from kvcanon.lab.servers.tiny_model import SLIDING_MODEL, GreedyOracle, make_model
-from kvcanon.lab.servers.transcript import Transcript, transcript_to_json
+from kvcanon.lab.servers.transcript import Transcript
 from kvcanon.lab.servers.verdict import judge_server, reference_core
 
 Say = Callable[[str], None]
@@ -58,7 +58,7 @@ class EngineRuns:
         made = make_model(model, self.seed)
         made.save_pretrained(self.folder / model)
         script = draw_script(model, self.seed, GreedyOracle(made), PAGE_SIZE, self.size)
-        self._write(name, script_to_json(script))
+        self._write(name, asdict(script))
         drawn = f"{len(script.requests)} requests, {monotonic() - began:.0f} s"
         self.say(f"script {model}, seed {self.seed}: {drawn}")
         return script
@@ -87,7 +87,7 @@ class EngineRuns:
             played = play(script, setup, self.folder / setup.model, self.folder)
         except UsageError as death:
             played = Transcript(setup.name, "", (), death=str(death))
-        self._write(setup.name, transcript_to_json(played))
+        self._write(setup.name, asdict(played))
         return played
 
     def run_all(self, setups: Iterable[ServerSetup]) -> list[ServerRun]:

@@ -5,11 +5,9 @@ Every server of a model plays the same script, so that replies can be compared r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, cast
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 Tokens = tuple[int, ...]
 
@@ -76,28 +74,3 @@ class EngineScript:
     def requests(self) -> tuple[ScriptedRequest, ...]:
         """The requests of all rounds, in order."""
         return tuple(request for each in self.rounds for request in each.requests)
-
-
-def script_to_json(script: EngineScript) -> dict[str, Any]:
-    """The script as plain values."""
-    return asdict(script)
-
-
-def script_from_json(plain: Mapping[str, object]) -> EngineScript:
-    """The script of plain values that `script_to_json` made."""
-    return EngineScript(
-        str(plain["model"]),
-        cast("int", plain["seed"]),
-        cast("int", plain["page_size"]),
-        tuple(_round(each) for each in cast("Sequence[Mapping[str, Any]]", plain["rounds"])),
-    )
-
-
-def _round(plain: Mapping[str, Any]) -> ScriptRound:
-    requests = tuple(
-        ScriptedRequest(
-            **{**each, "tokens": tuple(each["tokens"]), "expected": tuple(each["expected"])}
-        )
-        for each in plain["requests"]
-    )
-    return ScriptRound(plain["name"], SendOrder(plain["order"]), requests, plain["flush"])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from kvcanon.lab.servers.script import Tokens
 
@@ -65,29 +64,3 @@ class Transcript:
     def replies(self) -> dict[str, EngineReply]:
         """The replies by the names of their requests."""
         return {reply.name: reply for each in self.rounds for reply in each.replies}
-
-
-def transcript_to_json(transcript: Transcript) -> dict[str, Any]:
-    """The transcript as plain values."""
-    return asdict(transcript)
-
-
-def transcript_from_json(plain: Mapping[str, object]) -> Transcript:
-    """The transcript of plain values that `transcript_to_json` made."""
-    return Transcript(
-        str(plain["server"]),
-        str(plain["core"]),
-        tuple(_round(each) for each in cast("Sequence[Mapping[str, Any]]", plain["rounds"])),
-        tuple(cast("Sequence[str]", plain["event_faults"])),
-        str(plain["death"]),
-    )
-
-
-def _round(plain: Mapping[str, Any]) -> RoundTranscript:
-    lists = ("tokens", "resident", "overlap")
-    replies = tuple(
-        EngineReply(**{**each, **{name: tuple(each[name]) for name in lists}})
-        for each in plain["replies"]
-    )
-    pages = {medium: tuple(found) for medium, found in plain["pages"].items()}
-    return RoundTranscript(plain["name"], replies, pages, plain["removed"])

@@ -4,15 +4,14 @@ import json
 import random
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
+from kvcanon.conformance.protocol.wire import from_json
 from kvcanon.lab.servers.script import (
     EngineScript,
     ScriptedRequest,
     SendOrder,
     Tokens,
-    script_from_json,
-    script_to_json,
 )
 from kvcanon.lab.servers.script_rounds import CLIENTS, SMALL, WHOLE, ScriptDrawer, draw_script
 from kvcanon.lab.servers.server_setup import CHUNK, DEVICE_TOKENS, PAGE_SIZE
@@ -41,7 +40,7 @@ def test_same_seed_draws_same_script(script: EngineScript) -> None:
 
 def test_script_comes_back_from_json(script: EngineScript) -> None:
     """What is written for the servers' environment is read as it was."""
-    assert script_from_json(json.loads(json.dumps(script_to_json(script)))) == script
+    assert from_json(EngineScript, json.loads(json.dumps(asdict(script)))) == script
 
 
 def test_names_are_unique(script: EngineScript) -> None:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
+from kvcanon.conformance.protocol.wire import from_json
 from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder
 from kvcanon.lab.servers.server_setup import (
     MENDED,
@@ -27,8 +28,6 @@ from kvcanon.lab.servers.transcript import (
     EngineReply,
     RoundTranscript,
     Transcript,
-    transcript_from_json,
-    transcript_to_json,
 )
 from kvcanon.lab.servers.verdict import FindingKind, judge_server, with_references
 
@@ -85,7 +84,7 @@ def test_right_transcript_has_no_findings() -> None:
 
 def test_transcript_comes_back_from_json() -> None:
     """What one process wrote another reads."""
-    assert transcript_from_json(json.loads(json.dumps(transcript_to_json(PLAYED)))) == PLAYED
+    assert from_json(Transcript, json.loads(json.dumps(asdict(PLAYED)))) == PLAYED
 
 
 @pytest.mark.parametrize(
