@@ -9,46 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from types import ModuleType
 from typing import TypeAlias, TypeVar
 
 from kvcanon.lab.variants.override import Overrides, Plant
-from kvcanon.reference import (
-    backup,
-    cache,
-    departures,
-    evict,
-    host,
-    host_insert,
-    insert,
-    load,
-    lock,
-    match,
-    slots,
-    snapshot,
-    state,
-    transfer,
-    tree,
-    victims,
-)
 
-MODULES: tuple[ModuleType, ...] = (
-    backup,
-    cache,
-    departures,
-    evict,
-    host,
-    host_insert,
-    insert,
-    load,
-    lock,
-    match,
-    slots,
-    snapshot,
-    state,
-    transfer,
-    tree,
-    victims,
+MODULES = tuple(
+    import_module(f"kvcanon.reference.{name}")
+    for name in (
+        *("backup", "cache", "departures", "evict", "host", "host_insert", "insert", "load"),
+        *("lock", "match", "slots", "snapshot", "state", "transfer", "tree", "victims"),
+    )
 )
 """The modules with rules of the plain cache; engines and events have none."""
 

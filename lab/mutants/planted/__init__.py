@@ -6,47 +6,13 @@ shows that every law can be broken, not a list of the faults that the canon look
 
 from __future__ import annotations
 
-from kvcanon.lab.mutants.planted import (
-    ageing,
-    alloc,
-    asynchrony,
-    data,
-    event,
-    evict,
-    host_copies,
-    load,
-    lock,
-    match,
-    namespace,
-    ranks,
-    receipts,
-    recency,
-    refusal,
-    residency,
-    tree,
-    turns,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from kvcanon.lab.mutants.planted.entry import MUTANTS, Mutant
 
-__all__ = [
-    "MUTANTS",
-    "Mutant",
-    "ageing",
-    "alloc",
-    "asynchrony",
-    "data",
-    "event",
-    "evict",
-    "host_copies",
-    "load",
-    "lock",
-    "match",
-    "namespace",
-    "ranks",
-    "receipts",
-    "recency",
-    "refusal",
-    "residency",
-    "tree",
-    "turns",
-]
+__all__ = ["MUTANTS", "Mutant"]
+
+# Importing a module lists its mutants, in the order of the names of modules.
+for _module in sorted(each.name for each in iter_modules(__path__)):
+    import_module(f"{__name__}.{_module}")
