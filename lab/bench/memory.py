@@ -27,8 +27,13 @@ def set_back_peak() -> int:
     return _field_bytes("VmRSS")
 
 
-def resident_bytes() -> int:
-    """Return the memory in use now, in bytes; the peak where the system tells no more."""
+def resident_bytes(process: int | None = None) -> int:
+    """Return the memory in use now, in bytes; the peak where the system tells no more.
+
+    Of another process only where the system tells it.
+    """
+    if process is not None:
+        return _field_bytes("VmRSS", Path(f"/proc/{process}/status"))
     return _field_bytes("VmRSS") if _STATUS.exists() else peak_bytes()
 
 
@@ -41,7 +46,7 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _field_bytes(name: str) -> int:
-    lines = _STATUS.read_text(encoding="ascii").splitlines()
+def _field_bytes(name: str, status: Path = _STATUS) -> int:
+    lines = status.read_text(encoding="ascii").splitlines()
     (line,) = (each for each in lines if each.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024

@@ -13,17 +13,16 @@ import faulthandler
 import gc
 import logging
 import random
-import resource
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from threading import Timer
 from time import monotonic
 
 import numpy as np
 from attrs import define, field
 
+from kvcanon.lab.bench.memory import resident_bytes
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
@@ -228,11 +227,6 @@ def some_steps(soak: Soak) -> None:
         soak.count(type(refusal).__name__)
     except CacheUnusable:
         soak.recover()
-
-
-def resident_bytes() -> int:
-    """Memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def run(minutes: float, seed: int) -> int:

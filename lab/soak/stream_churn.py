@@ -15,14 +15,13 @@ import re
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 from time import monotonic, sleep
 
 import numpy as np
 
 from kvcanon.lab.bench.event_churn import VOCABULARY, EventChurn, PackedBatch
+from kvcanon.lab.bench.memory import resident_bytes
 from kvcanon.lab.servers.server_process import free_ports
-from kvcanon.lab.soak.soak import resident_bytes
 from kvcanon.live import Publisher
 from kvcanon.spec.types import Namespace
 
@@ -60,14 +59,6 @@ class SharedChurn(EventChurn):
         self.insert(np.r_[beginning, own], namespace)
         events: PackedBatch = self.cache.take_packed_events()
         return events
-
-
-def resident_of(process: int) -> int:
-    """Memory of another process, in bytes."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) * 1024
 
 
 def scrape(port: int) -> dict[str, float]:
@@ -128,7 +119,7 @@ def run(
             continue
         metrics = caught_up(port, sender.counts().published)
         held = given.blocks - churn.cache.free_slot_counts()[0]
-        used = [resident_bytes(), resident_of(watching)]
+        used = [resident_bytes(), resident_bytes(watching)]
         print(
             f"minute {told}: publisher {used[0] / 2**20:.1f} MiB, watch {used[1] / 2**20:.1f} MiB "
             f"({metrics['ledger_bytes'] / held:.0f} bytes a block in its ledger), {held:,} blocks, "
