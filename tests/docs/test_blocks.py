@@ -147,7 +147,7 @@ def test_every_page_with_python_is_tested() -> None:
 
 def test_contributing_shows_a_real_mutant() -> None:
     """The mutant of CONTRIBUTING.md is one of the mutants, word for word, and its tests exist."""
-    planted = ROOT / "lab/mutants/planted/residency.py"
+    planted = ROOT / "lab/mutants/planted/event.py"
     assert block("CONTRIBUTING.md") in planted.read_text("utf-8")
     for each in COMMANDS:
         for path in re.findall(r"(?:lab/)?tests/\S+\.py", each.command):
