@@ -50,6 +50,7 @@ from kvcanon.lab.cli.bench_engine import bench_engine
 from kvcanon.lab.cli.bench_gpu import bench_gpu
 from kvcanon.lab.cli.bench_judge import bench_judge
 from kvcanon.lab.cli.bench_live import bench_live
+from kvcanon.lab.cli.bench_options import CacheName, Events
 from kvcanon.lab.cli.bench_show import bench_show
 from kvcanon.lab.cli.bench_tree import bench_tree
 
@@ -103,9 +104,7 @@ def _group() -> None:
 
 @bench.command("replay", cls=OnceCommand)
 def bench_replay(
-    cache: Annotated[
-        str, typer.Argument(metavar="[CACHE]", help="reference, or package.module:factory.")
-    ] = "reference",
+    cache: CacheName = "reference",
     *,
     trace: Trace = None,
     conversations: Conversations = 1000,
@@ -121,9 +120,7 @@ def bench_replay(
         typer.Option(min=1, metavar="N", help="Sliding window of the cases that have one."),
     ] = None,
     swa_tokens: SwaTokens = None,
-    events: Annotated[
-        bool | None, typer.Option(help="Measure only with events, or only without.")
-    ] = None,
+    events: Events = None,
     as_json: AsJson = False,
 ) -> None:
     """Time a cache: full, and full + swa, without events and with them; nothing is judged."""

@@ -6,9 +6,7 @@ transfer that it names. The size of the tree adds nothing to it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +16,7 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.cli.bench_options import JsonFile, write_figures
 
 if TYPE_CHECKING:
     from kvcanon.lab.bench.gpu.stopwatch import CallTimes
@@ -42,10 +41,7 @@ def bench_cliffs(
         list[str] | None,
         typer.Option(metavar="NAME", help="Play only this scene; repeatable."),
     ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all times, as JSON."),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> int:
     """Look for single calls of the fast cache that take longer than what they name."""
     try:
@@ -59,9 +55,8 @@ def bench_cliffs(
     with progress(plan, "bench cliffs") as shown:
         for size, name in shown:
             times[size].extend(run_scene(name, size))
-            if json_file is not None:
-                # Written after each scene, so that a run that is cut short keeps its times.
-                json_file.write_text(_json(times), encoding="utf-8")
+            # Written after each scene, so that a run that is cut short keeps its times.
+            write_figures(json_file, _json(times))
     _print(times)
     return 0 if all(each.holds for some in times.values() for each in some) else BROKEN
 
@@ -74,9 +69,9 @@ def _chosen(names: Sequence[str], asked: Sequence[str]) -> Sequence[str]:
     return asked or names
 
 
-def _json(times: Mapping[int, Sequence[CallTimes]]) -> str:
+def _json(times: Mapping[int, Sequence[CallTimes]]) -> dict[str, object]:
     sizes = {str(size): [each.to_json() for each in some] for size, some in times.items()}
-    return json.dumps({"kvcanon": __version__, "nodes": sizes}, indent=2) + "\n"
+    return {"kvcanon": __version__, "nodes": sizes}
 
 
 def _print(times: Mapping[int, Sequence[CallTimes]]) -> None:

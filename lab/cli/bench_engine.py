@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +27,7 @@ from kvcanon.lab.cli.bench_engine_server import (
     print_servers,
     server_cells,
 )
+from kvcanon.lab.cli.bench_options import PAGE_SIZES, Events, JsonFile, PageSizes, write_figures
 from kvcanon.lab.cli.peers import PeersFolder
 from kvcanon.lab.releases.environment import peers_in
 from kvcanon.lab.servers.server_environment import make_servers
@@ -35,20 +35,11 @@ from kvcanon.lab.servers.server_setup import NO_CACHE
 from kvcanon.spec.types import WritePolicy
 
 CORES = ("kvcanon", "rust", "python", "floor")
-PAGE_SIZES = (1, 16, 64)
 POOL_TOKENS, WINDOW_TOKENS, SWA_TOKENS = 65_536, 1024, 16_384
 MEMORY_TOKENS = 1_000_000
 STALL_TOKENS, STALL_PROMPTS, STALL_PAGE = 4_000_000, 100_000, 1
 
 Row: TypeAlias = Mapping[str, Any]
-PageSizes: TypeAlias = Annotated[
-    list[int] | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help=f"Tokens a page; repeatable. Usual: {', '.join(map(str, PAGE_SIZES))}.",
-    ),
-]
 Device: TypeAlias = Annotated[
     str,
     typer.Option(metavar="DEVICE", help="Where pools and slots are, as torch names it: cuda."),
@@ -72,9 +63,7 @@ def bench_engine(
     window: Annotated[
         bool | None, typer.Option(help="Measure only full + swa, or only full.")
     ] = None,
-    events: Annotated[
-        bool | None, typer.Option(help="Measure only with events, or only without.")
-    ] = None,
+    events: Events = None,
     write_policy: Annotated[
         list[WritePolicy] | None,
         typer.Option(help="With HiCache, filled by this policy; repeatable. Usual: none."),
@@ -101,10 +90,7 @@ def bench_engine(
     server: Server = False,
     clients: Clients = 8,
     seed: Seed = 0,
-    json_file: Annotated[
-        Path | None,
-        typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all figures, as JSON."),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time SGLang's radix cache over kvcanon's tree core and over its own, in turns."""
     policies = write_policy or [WritePolicy.NONE]
@@ -128,10 +114,8 @@ def bench_engine(
         measured = _jobs(chosen, cells, trees, stalls=stalls)
         jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]
     found = _measured(jobs, *_runner(peers, server=server))
-    if json_file:
-        value = [{"what": job.what, "cell": str(job.cell), "found": each} for job, each in found]
-        text = json.dumps({"kvcanon": __version__, "seed": seed, "measured": value}, indent=2)
-        json_file.write_text(text + "\n", encoding="utf-8")
+    value = [{"what": job.what, "cell": str(job.cell), "found": each} for job, each in found]
+    write_figures(json_file, {"kvcanon": __version__, "seed": seed, "measured": value})
     _print(found, requests, rounds)
 
 

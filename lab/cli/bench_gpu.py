@@ -6,9 +6,7 @@ of what one large copy reached over the same link in the same run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +16,7 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.lab.cli.bench_options import JsonFile, write_figures
 
 if TYPE_CHECKING:
     from kvcanon.lab.bench.gpu.bench import Bench
@@ -28,12 +27,7 @@ def bench_gpu(
     transfer_mib: Annotated[
         int, typer.Option("--transfer-mib", min=1, metavar="N", help="Size of each transfer.")
     ] = 1024,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", dir_okay=False, writable=True, metavar="FILE", help="Write JSON there too."
-        ),
-    ] = None,
+    json_file: JsonFile = None,
 ) -> int:
     """Check and time the copies between a GPU and its host; takes about three minutes."""
     try:
@@ -56,10 +50,9 @@ def bench_gpu(
             except Exception as error:  # noqa: BLE001  # The other sections still run.
                 errors[name] = describe_exception(error)
                 wrong = wrong or is_wrong(error)
-            if json_file is not None:
-                # Written after each section, so that a run that is cut short keeps its results.
-                value = {"kvcanon": __version__, "errors": errors, "sections": found}
-                json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+            # Written after each section, so that a run that is cut short keeps its results.
+            value = {"kvcanon": __version__, "errors": errors, "sections": found}
+            write_figures(json_file, value)
     _print(bench, errors)
     if wrong:
         return BROKEN

@@ -36,6 +36,7 @@ from kvcanon.lab.bench.judge_speed import (
     rate,
     shares,
 )
+from kvcanon.lab.cli.bench_options import CacheName
 
 LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
 """`inside` checks states, by the laws that a step may have broken; `thorough` checks every law on
@@ -62,9 +63,7 @@ class JudgeRate:
 
 
 def bench_judge(
-    cache: Annotated[
-        str, typer.Argument(metavar="[CACHE]", help="reference, or package.module:factory.")
-    ] = "reference",
+    cache: CacheName = "reference",
     *,
     seconds: Annotated[
         float, typer.Option(min=0, metavar="S", help="How long each rate is measured.")

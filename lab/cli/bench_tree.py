@@ -6,7 +6,6 @@ Peers without an environment are left out, and the report names them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -22,6 +21,7 @@ from kvcanon.lab.bench.contestants import CONTESTANTS, field
 from kvcanon.lab.bench.json_figures import contest_json
 from kvcanon.lab.bench.plot import plot, require_matplotlib
 from kvcanon.lab.bench.tails import NODES
+from kvcanon.lab.cli.bench_options import PAGE_SIZES, Events, JsonFile, PageSizes, write_figures
 from kvcanon.lab.cli.bench_tree_report import print_report
 from kvcanon.lab.cli.peers import PeersFolder
 from kvcanon.spec.types import WritePolicy
@@ -29,7 +29,6 @@ from kvcanon.spec.types import WritePolicy
 CHAT = BenchCell(page_size=16, pool_tokens=65_536, window_tokens=512, swa_tokens=16_384)
 """The requests overflow the pools, and the longest prompt fits into each pool."""
 TRACE = BenchCell(page_size=16, pool_tokens=1_000_000, window_tokens=4096, swa_tokens=262_144)
-PAGE_SIZES = (1, 16, 64)
 HOST_RATIO = 2
 """The usual size of a host pool, in device pools, as in SGLang."""
 AT_ONCE, AT_ONCE_HOST = 8, 400
@@ -41,14 +40,6 @@ Contestants: TypeAlias = Annotated[
         metavar="[CACHE]...",
         help=f"{', '.join(CONTESTANTS)}, or package.module:factory; by default all that are "
         "installed. The first is compared with each of the others.",
-    ),
-]
-PageSizes: TypeAlias = Annotated[
-    list[int] | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help=f"Tokens a page; repeatable. Usual: {', '.join(map(str, PAGE_SIZES))}.",
     ),
 ]
 PoolTokens: TypeAlias = Annotated[
@@ -76,9 +67,6 @@ SwaTokens: TypeAlias = Annotated[
         help="Device pool of window data, in tokens. "
         f"{usual(f'{CHAT.swa_tokens:,}', f'{TRACE.swa_tokens:,}')}",
     ),
-]
-Events: TypeAlias = Annotated[
-    bool | None, typer.Option(help="Measure only with events, or only without.")
 ]
 Rounds: TypeAlias = Annotated[
     int, typer.Option(min=1, metavar="N", help="How often each cache is measured.")
@@ -140,10 +128,6 @@ Nodes: TypeAlias = Annotated[
         help="Nodes of a tree of --tails; repeatable. "
         f"Usual: {', '.join(f'{each:,}' for each in NODES)}.",
     ),
-]
-JsonFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--json", dir_okay=False, metavar="FILE", help="Write all figures, as JSON."),
 ]
 PlotFile: TypeAlias = Annotated[
     Path | None,
@@ -244,9 +228,7 @@ def bench_tree(
     with progress(orders(plan, entrants.contestants), "bench tree") as shown:
         outcome = run_contest(shown, in_a_process(entrants))
     title = _title(plan.source) if plan.cells else "growth" if growth else "tails"
-    if json_file:
-        value = contest_json(title, plan, entrants, outcome)
-        json_file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    write_figures(json_file, contest_json(title, plan, entrants, outcome))
     if plot_file:
         plot_file.write_text(plot(outcome, title), encoding="utf-8")
     print_report(ReportConsole(), title, plan, entrants, outcome)

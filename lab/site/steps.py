@@ -13,7 +13,7 @@ from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
 from kvcanon.lab.site.tree_picture import draw_state, nodes_named
 from kvcanon.lab.site.witness import CallScene, PlayedWitness
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event
-from kvcanon.spec.law import LAWS, Kind
+from kvcanon.spec.law import Kind
 
 MOST_PICTURES = 3
 """Pictures of the states that lead to the call; earlier ones are calls in the list alone."""
@@ -140,8 +140,3 @@ def kinds_in_words() -> Mapping[Kind, str]:
         Kind.STEP: "a step: it compares the states before and after an operation",
         Kind.STREAM: "a stream: it checks the events in order",
     }
-
-
-def area_laws(area: str) -> list[str]:
-    """The ids of the laws of an area, in the order of the book."""
-    return [law.law_id for law in LAWS.values() if law.area == area]

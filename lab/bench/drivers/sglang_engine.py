@@ -14,10 +14,9 @@ from typing import Any
 
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import StepTimes, shortage
-from kvcanon.lab.bench.drivers.sglang import CORES, SGLangDriver
+from kvcanon.lab.bench.drivers.sglang import SGLangDriver
 
 OURS, FLOOR = "kvcanon", "floor"
-ENGINE_CORES = (OURS, *CORES, FLOOR)
 
 
 class EngineDriver(SGLangDriver):
