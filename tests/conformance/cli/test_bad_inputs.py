@@ -6,9 +6,10 @@ import json
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, process_time
+from typing import Any
 
 import pytest
 from attrs import frozen
@@ -21,7 +22,7 @@ MOST_SECONDS = 30.0
 """No bad input is silent for longer; of findings the processor time counts, as a check has its own
 limit."""
 
-TABLE: Mapping[str, list[dict[str, object]]] = tomllib.loads(
+TABLE: Mapping[str, list[list[Any]]] = tomllib.loads(
     Path(__file__).with_name("bad_inputs.toml").read_text("utf-8")
 )
 
@@ -53,36 +54,34 @@ class Row:
 
     section: str
     number: int
-    given: Mapping[str, object]
-
-    @property
-    def source(self) -> str:
-        """The bad input itself."""
-        return str(self.given["is"])
+    method: str
+    """Of an answer alone."""
+    source: str
+    """The bad input itself."""
+    says: Sequence[str]
+    """Words of the message."""
+    needs: Mapping[str, Any]
 
     @property
     def code(self) -> int:
         """The expected exit code."""
-        return int(str(self.given.get("exit", 2)))
+        return 1 if self.section == "answer" else 2
 
-    @property
-    def says(self) -> list[str]:
-        """Words of the message."""
-        said = self.given["says"]
-        assert isinstance(said, list)
-        assert said
-        return said
 
-    @property
-    def stages(self) -> str:
-        """The stages that show it soonest."""
-        return str(self.given.get("stages", "walker"))
+def row_of(section: str, number: int, written: list[Any]) -> Row:
+    """A row as it is written."""
+    texts = [each for each in written if isinstance(each, str)]
+    needs = written[-1] if len(texts) < len(written) else {}
+    method = texts.pop(0) if section == "answer" else ""
+    source, *says = texts
+    assert says
+    return Row(section, number, method, source, says, needs)
 
 
 ROWS = [
-    Row(section, number, given)
+    row_of(section, number, written)
     for section, rows in TABLE.items()
-    for number, given in enumerate(rows, 1)
+    for number, written in enumerate(rows, 1)
 ]
 
 
@@ -98,7 +97,7 @@ def module_of(row: Row) -> str:
             made = "ADAPTER = Adapter('mine', make)"
             return f"{HEAD}\ndef make(config):\n    {source}\n\n{made}\n"
         case "answer":
-            return f"{HEAD}\n{answering(str(row.given['method']), source)}"
+            return f"{HEAD}\n{answering(row.method, source)}"
         case _:
             return source
 
@@ -125,9 +124,7 @@ def arguments_of(row: Row, folder: Path) -> list[str]:
     """The command line of a row; it writes the files that the command needs."""
     (folder / "good.py").write_text(GOOD, "utf-8")
     if row.section == "options":
-        files = row.given.get("files", {})
-        assert isinstance(files, dict)
-        for name, text in files.items():
+        for name, text in row.needs.get("files", {}).items():
             (folder / name).write_text(text, "utf-8")
         (folder / "empty").mkdir()
         return shlex.split(row.source.replace("{folder}", str(folder / "empty")))
@@ -144,7 +141,8 @@ def arguments_of(row: Row, folder: Path) -> list[str]:
     # A process keeps the caches that it judged by their names.
     name = f"bad_{row.number}" if row.section == "answer" else "bad"
     (folder / f"{name}.py").write_text(module_of(row), "utf-8")
-    return ["check", f"{name}:ADAPTER", "--jobs", "1", "--only", row.stages]
+    stages = row.needs.get("stages", "walker")
+    return ["check", f"{name}:ADAPTER", "--jobs", "1", "--only", stages]
 
 
 @pytest.fixture
@@ -162,8 +160,8 @@ def test_bad_input_is_one_clear_line(
     row: Row, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad input ends soon, with its exit code, and with words that name it and the mend."""
-    if "limit" in row.given:
-        monkeypatch.setenv(VARIABLE, str(row.given["limit"]))
+    if "limit" in row.needs:
+        monkeypatch.setenv(VARIABLE, str(row.needs["limit"]))
     arguments = arguments_of(row, folder)
     clock = monotonic if row.code == 2 else process_time
     began = clock()
@@ -175,7 +173,7 @@ def test_bad_input_is_one_clear_line(
     if code == 2:
         (line,) = printed.err.splitlines()
         assert line.startswith("kvcanon: ")
-        assert bool(printed.out) == bool(row.given.get("stdout"))
+        assert bool(printed.out) == row.needs.get("stdout", False)
         message = line
     else:
         assert not printed.err
