@@ -29,7 +29,6 @@ class BlockManager:
         self.keys: dict[RequestId, Key] = {}
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         hits = list(self.hits(key))
         fresh = sum(not self.users[slot] for slot in hits)
         self.require(len(key) - len(hits), len(self.waiting) - fresh)
@@ -39,7 +38,6 @@ class BlockManager:
         return Admitted(len(hits), self.extend(request_id, key))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate blocks for a longer key."""
         table = self.table(request_id)
         self.require(len(key) - len(table), len(self.waiting))
         self.keys[request_id] = key
@@ -47,7 +45,6 @@ class BlockManager:
         return Slots(tuple(table))
 
     def finish(self, request_id: RequestId) -> None:
-        """End a request; its blocks get their hashes."""
         table = self.table(request_id)
         for page_hash, slot in zip(self.hashes(self.keys[request_id]), table, strict=True):
             if self.by_hash.setdefault(page_hash, slot) == slot:
@@ -55,59 +52,49 @@ class BlockManager:
         self.end(request_id)
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
         self.table(request_id)
         self.end(request_id)
 
     def hashes(self, key: Key) -> tuple[bytes, ...]:
-        """The hash of each page with its prefix."""
         return page_hashes(namespace_seed(key.namespace), key.pages)
 
     def hits(self, key: Key) -> Iterator[Slot]:
-        """The blocks of the longest known prefix."""
         for page_hash in self.hashes(key):
             if page_hash not in self.by_hash:
                 return
             yield self.by_hash[page_hash]
 
     def require(self, blocks: int, free: int) -> None:
-        """Refuse to allocate more blocks than are free. Raises: OutOfSlots."""
         if blocks > free:
             raise OutOfSlots("full on GPU", blocks, free)
 
     def table(self, request_id: RequestId) -> list[Slot]:
-        """The blocks of a running request. Raises: BadArgument."""
         if request_id not in self.tables:
             raise BadArgument("request_id", f"is {request_id}, which does not run")
         return self.tables[request_id]
 
     def use(self, slot: Slot) -> None:
-        """Count one more user of a block."""
         if not self.users[slot]:
             self.waiting.remove(slot)
         self.users[slot] += 1
 
     def take(self) -> Slot:
-        """Take the block that waited longest; its hash is forgotten."""
         slot = self.waiting[0]
         self.use(slot)
         self.forget(slot)
         return slot
 
     def forget(self, slot: Slot) -> None:
-        """Forget the hash of a block."""
         page_hash = self.hash_of.pop(slot, None)
         if page_hash is not None:
             del self.by_hash[page_hash]
 
     def end(self, request_id: RequestId) -> None:
-        """Give back all blocks of a request, the last one first."""
         for slot in reversed(self.tables.pop(request_id)):
             self.leave(slot)
         del self.keys[request_id]
 
     def leave(self, slot: Slot) -> None:
-        """Count one user of a block less."""
         self.users[slot] -= 1
         if not self.users[slot]:
             self.waiting.append(slot)
@@ -117,7 +104,6 @@ class KeepsShared(BlockManager):
     """A reference to a shared block is never given back."""
 
     def end(self, request_id: RequestId) -> None:
-        """Give back the blocks that only this request uses."""
         self.tables[request_id] = [
             slot for slot in self.tables[request_id] if self.users[slot] == 1
         ]
@@ -128,7 +114,6 @@ class HashesPagesAlone(BlockManager):
     """The hash of a page leaves its prefix out."""
 
     def hashes(self, key: Key) -> tuple[bytes, ...]:
-        """The hash of each page."""
         seed = namespace_seed(key.namespace)
         return tuple(page_hashes(seed, (page,))[0] for page in key.pages)
 
@@ -144,7 +129,6 @@ class NoNamespaces(BlockManager):
     """The hash of a page leaves its namespace out."""
 
     def hashes(self, key: Key) -> tuple[bytes, ...]:
-        """The hashes of the key in the first namespace."""
         return super().hashes(Key(key.pages))
 
 
@@ -152,7 +136,6 @@ class FallsAtAbort(BlockManager):
     """An abort raises an exception that is no refusal."""
 
     def abort(self, request_id: RequestId) -> None:
-        """Fail."""
         if len(self.table(request_id)) > 1:
             raise ZeroDivisionError("abort")
         super().abort(request_id)
@@ -162,7 +145,6 @@ class RefusesAll(BlockManager):
     """Every request is refused."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Refuse. Raises: OutOfSlots."""
         raise OutOfSlots("full on GPU", len(key), 0)
 
 

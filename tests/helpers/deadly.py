@@ -169,6 +169,5 @@ class HashedCache(ReferenceCache):
     """Forgets slots that the hash of a string picks, which differs from process to process."""
 
     def free(self, slots: Slots) -> None:
-        """Free slots, or only pretend to."""
         if hash(f"x{slots.full}") % 7:
             super().free(slots)

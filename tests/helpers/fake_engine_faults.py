@@ -47,7 +47,6 @@ class CopiesOff(InlineEngine):
         self.pools: Any = None
 
     def poll(self) -> tuple[Completion, ...]:
-        """Perform all orders, those of the direction one page off."""
         for order in self._open:
             order.perform()
             if order.direction is not self.direction:

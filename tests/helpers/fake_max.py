@@ -35,11 +35,9 @@ class TokenBuffer:
 
     @property
     def prompt_length(self) -> int:
-        """How many tokens the prompt has."""
         return len(self.array)
 
     def skip_processing(self, n: int) -> None:
-        """Note that the next tokens are computed."""
         assert n < len(self) - self.processed_length, "no token would be left"
         self.processed_length += n
 
@@ -55,7 +53,6 @@ class TextContext:
     cached_prefix_length: int | None = None
 
     def update(self, new_token: int) -> None:
-        """Note a forward pass."""
         self.tokens.processed_length = len(self.tokens)
         self.tokens.generated_length += 1
 
@@ -77,22 +74,18 @@ class Manager:
 
     @property
     def page_size(self) -> int:
-        """Tokens of a page."""
         params = self.options["params"]
         return int((params[0] if isinstance(params, list) else params).page_size)
 
     def block_count(self) -> SimpleNamespace:
-        """The pages that no request holds."""
         held = {page for row in self.rows.values() for page in row}
         return SimpleNamespace(free=self.pages - len(held))
 
     def claim(self, ctx: TextContext) -> None:
-        """Begin a request."""
         assert ctx.request_id not in self.rows
         self.rows[ctx.request_id] = []
 
     def alloc(self, ctx: TextContext) -> None:
-        """Take a prefix from the cache, and allocate the rest."""
         self.calls.append("alloc")
         row = self.rows[ctx.request_id]
         prompt = ctx.tokens.prompt_length
@@ -117,22 +110,18 @@ class Manager:
             row.append(page)
 
     def step(self, ctx: TextContext) -> None:
-        """Cache what was filled."""
         self.calls.append("step")
         for pages, page in enumerate(self.rows[ctx.request_id], 1):
             self.cached.setdefault(self._name(ctx, pages), page)
 
     def release(self, ctx: TextContext) -> None:
-        """End a request."""
         self.calls.append("release")
         del self.rows[ctx.request_id]
 
     def reset_prefix_cache(self) -> None:
-        """Empty the cache."""
         self.cached.clear()
 
     def get_req_blocks_per_leaf(self, ctx: TextContext) -> dict[str, list[int]]:
-        """The pages of a request, the same in each leaf."""
         row = self.rows[ctx.request_id]
         return {
             leaf: [0] * self.null.get(leaf, 0) + row[self.null.get(leaf, 0) :]
@@ -155,12 +144,10 @@ class Jenga:
 
     @classmethod
     def max_seq_len_fitting_in_cache(cls, params: Any, available_bytes: int) -> int | None:
-        """The longest prompt that the cache can hold."""
         return cls.longest
 
     @classmethod
     def create(cls, **options: Any) -> Manager:
-        """Make a manager; the groups of its leaves are as in MAX."""
         names = [params.leaf for params in options["params"]]
         groups = {"state": SimpleNamespace(successors={})}
         return Manager(options, tuple(names), first=1, pages=64, groups=groups)

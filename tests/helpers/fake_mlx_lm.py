@@ -30,7 +30,6 @@ class KVCache:
     max_size: int | None = None
 
     def update_and_fetch(self, keys: Any, values: Any) -> None:
-        """Append tokens; a rotating cache drops the oldest, and puts the rest behind the new."""
         added = keys.shape[2]
         if self.keys is not None:
             old_keys, old_values = self.keys_and_values()
@@ -45,15 +44,12 @@ class KVCache:
         self.offset += added
 
     def keys_and_values(self) -> tuple[Any, Any]:
-        """What is kept."""
         return self.keys[:, :, : self.offset], self.values[:, :, : self.offset]
 
     def is_trimmable(self) -> bool:
-        """Whether tokens can be taken off."""
         return self.max_size is None or self.offset < self.max_size
 
     def trim(self, n: int) -> None:
-        """Take tokens off."""
         self.offset -= n
 
 
@@ -69,7 +65,6 @@ class ArraysCache:
         return [None] * self.size
 
     def is_trimmable(self) -> bool:
-        """A state cannot go back."""
         return False
 
 
@@ -95,7 +90,6 @@ class LRUPromptCache:
         )
 
     def fetch_nearest_cache(self, model: Hashable, tokens: list[int]) -> tuple[Any, list[int]]:
-        """A copy of the entry that shares most, trimmed; and the tokens that it lacks."""
         best, found = 0, None
         for (other, theirs), layers in self.entries.items():
             shared = _shared(tokens, theirs) if other == model else 0
@@ -106,11 +100,9 @@ class LRUPromptCache:
         return found, tokens[best:]
 
     def insert_cache(self, model: Hashable, tokens: list[int], prompt_cache: list[Any]) -> None:
-        """Keep the cache of a prompt."""
         self.entries[model, tuple(tokens)] = prompt_cache
 
     def trim_to(self, *, n_sequences: int) -> None:
-        """Evict the oldest entries."""
         while len(self.entries) > n_sequences:
             del self.entries[next(iter(self.entries))]
 

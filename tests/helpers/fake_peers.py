@@ -41,18 +41,15 @@ class Pages:
         self.locked: Counter[Page] = Counter()
 
     def of(self, tokens: Any, namespace: object) -> list[Page]:
-        """The whole pages of a prompt."""
         return pages_of(tokens, namespace, self.page_size)
 
     def found(self, pages: list[Page]) -> list[Page]:
-        """The leading pages that are cached; marks them as recently used."""
         missing = next((at for at, page in enumerate(pages) if page not in self.there), len(pages))
         for page in reversed(pages[:missing]):
             self.there[page] = self.there.pop(page)
         return pages[:missing]
 
     def victims(self, room: int) -> Iterator[list[int]]:
-        """Evict pages until enough slots are free. Returns their slots."""
         for page in list(self.there):
             if room <= 0:
                 return
@@ -69,11 +66,9 @@ class Allocator:
         self.mapped: dict[int, int] = {}
 
     def available_size(self) -> int:
-        """The number of free slots."""
         return len(self.free)
 
     def alloc(self, need_size: int) -> list[int]:
-        """Allocate slots; there must be enough free ones."""
         assert need_size <= len(self.free)
         slots, self.free = self.free[:need_size], self.free[need_size:]
         return slots
@@ -88,13 +83,11 @@ class WindowAllocator(Allocator):
         self.swa_attn_allocator = Allocator(size_swa)
 
     def alloc(self, need_size: int) -> list[int]:
-        """Allocate and map slots of both kinds."""
         slots = self.full_attn_allocator.alloc(need_size)
         self.set_full_to_swa_mapping(slots, self.swa_attn_allocator.alloc(need_size))
         return slots
 
     def set_full_to_swa_mapping(self, full: list[int], swa: list[int]) -> None:
-        """Map full slots to window slots."""
         self.mapped |= dict(zip(full, swa, strict=True))
 
 
@@ -105,7 +98,6 @@ class RustUnifiedTreeCore:
         self.cache = cache
 
     def collect_full_device_indices(self, node: list[Page], root: object) -> list[int]:
-        """The slots of a path."""
         assert all(page[0] == root for page in node)
         return [slot for page in node for slot in self.cache.pages.there[page]]
 
@@ -126,35 +118,29 @@ class UnifiedRadixCache:
         self.made.append(self)
 
     def root_node_handle(self, extra_key: str | None) -> str | None:
-        """The root of a namespace."""
         return extra_key
 
     def match_prefix(self, params: Any) -> Any:
-        """The prefix hit of a key."""
         pages = self.pages.of(params.key.token_ids, params.key.extra_key)
         node = self.pages.found(pages)
         length = len(node) * self.params.page_size
         return SimpleNamespace(device_prefix_len=length, last_device_node=node)
 
     def inc_lock_ref(self, node: list[Page]) -> Any:
-        """Lock a path."""
         self.pages.locked.update(node)
         return SimpleNamespace(to_dec_params=lambda: node)
 
     def dec_lock_ref(self, node: list[Page], params: list[Page]) -> None:
-        """Unlock a path."""
         assert node == params
         self.pages.locked -= Counter(node)
 
     def evict(self, params: Any) -> None:
-        """Evict; there must be too few free slots."""
         room = max(params.num_tokens, params.swa_num_tokens)
         assert room > 0
         for slots in self.pages.victims(room):
             self._free(slots)
 
     def insert(self, params: Any) -> None:
-        """Insert new pages, and free duplicate slots."""
         page_size, there = self.params.page_size, self.pages.there
         pages = self.pages.of(params.key.token_ids, params.key.extra_key)
         assert len(params.value) == len(pages) * page_size
@@ -168,7 +154,6 @@ class UnifiedRadixCache:
             self.told.append(SimpleNamespace(block_hashes=pages[known:], token_ids=[]))
 
     def take_events(self) -> list[Any]:
-        """The events since the last call."""
         told, self.told = self.told, []
         return told if self.params.enable_kv_cache_events else []
 
@@ -194,7 +179,6 @@ class HostedCache(UnifiedRadixCache):
         self.cache_controller = SimpleNamespace(io_backend="direct", l2_transfer_engine=None)
 
     def match_prefix(self, params: Any) -> Any:
-        """The prefix hit of a key, on both tiers."""
         found = super().match_prefix(params)
         pages = self.pages.of(params.key.token_ids, params.key.extra_key)
         behind = pages[len(found.last_device_node) :]
@@ -205,7 +189,6 @@ class HostedCache(UnifiedRadixCache):
         return found
 
     def init_load_back(self, params: Any) -> Any:
-        """Load all pages; there is room."""
         node, before = params.best_match_node, params.req.last_node
         self.pages.locked.update(before)
         missing, page_size = node[len(before) :], self.params.page_size
@@ -225,23 +208,19 @@ class HostedCache(UnifiedRadixCache):
         return params.host_hit_length, node
 
     def ready_to_load_host_cache(self) -> None:
-        """Start the loads."""
         engine = self.cache_controller.l2_transfer_engine
         done = self.layers.append
         engine.submit_host_to_device([], transfer_layer_id_max=2, on_layer_done=done)
 
     def check_hicache_events(self) -> None:
-        """Start the backups, and acknowledge what has ended."""
         assert self.cache_controller.l2_transfer_engine.submit_device_to_host([]) == ("s", "f", 0)
         self.polls += 1
 
     def insert(self, params: Any) -> None:
-        """Insert new pages, and mark the whole prompt as recently used, its end first."""
         super().insert(params)
         self.pages.found(self.pages.of(params.key.token_ids, params.key.extra_key))
 
     def evict(self, params: Any) -> None:
-        """Evict to the host; there must be too few free slots."""
         assert params.num_tokens > 0
         for page, slots in self._victims(params.num_tokens):
             self._to_host(page, slots)
@@ -290,14 +269,12 @@ class KVCacheManager:
         self.made.append(self)
 
     def get_computed_blocks(self, request: Any, limit: int) -> tuple[Any, int, int]:
-        """The prefix hit of a request, up to a limit."""
         assert request.block_hashes == self.pages.of(request.tokens, request.cache_salt)
         found = self.pages.found(request.block_hashes[: limit // self.pages.page_size])
         blocks = SimpleNamespace(get_block_ids=lambda: [len(found)])
         return blocks, len(found) * self.pages.page_size, 0
 
     def allocate_slots(self, request: Any, new: int, hit: int, blocks: Any) -> Any:
-        """Evict, and allocate the new blocks."""
         page_size = self.pages.page_size
         assert blocks.get_block_ids() == [hit // page_size]
         assert hit + new == len(request.tokens)
@@ -315,11 +292,9 @@ class KVCacheManager:
         return blocks
 
     def free(self, request: Any) -> None:
-        """Free the blocks of a request."""
         self.pages.locked -= Counter(self.held.pop(request.name))
 
     def take_events(self) -> list[Any]:
-        """The events since the last call."""
         told, self.told = self.told, []
         return told
 

@@ -30,7 +30,6 @@ class Block:
 
     @property
     def is_null(self) -> bool:
-        """Whether it is the null block."""
         return self.block_id == 0
 
 
@@ -82,7 +81,6 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
-        """The length of the prompt."""
         return len(self.prompt_token_ids)
 
 
@@ -99,19 +97,15 @@ class KVCacheManager:
         self.block_pool = self.free_block_queue = self
 
     def get_all_free_blocks(self) -> list[Block]:
-        """The free blocks, the next victim first."""
         return list(self.free_blocks_left)
 
     def get_num_free_blocks(self) -> int:
-        """The number of free blocks."""
         return len(self.free_blocks_left)
 
     def get_new_blocks(self, num_blocks: int) -> list[Block]:
-        """Allocate the next victims."""
         return [self._take() for _ in range(num_blocks)]
 
     def free_blocks(self, ordered_blocks: list[Block]) -> None:
-        """Free blocks; cached blocks are evicted last."""
         for block in ordered_blocks:
             block.ref_cnt -= 1
             if not block.is_null and block.ref_cnt == 0:
@@ -119,7 +113,6 @@ class KVCacheManager:
                 self.free_blocks_left.insert(at, block)
 
     def get_computed_blocks(self, request: Request) -> tuple[Any, int, int]:
-        """The prefix hit, of full blocks alone: window data is computed again."""
         found: list[Block] = []
         for each in request.block_hashes[: (request.num_tokens - 1) // self.size]:
             if len(self.config.kv_cache_groups) > 1 or each + b"\0" not in self.cached:
@@ -130,7 +123,6 @@ class KVCacheManager:
     def allocate_slots(
         self, request: Request, num_new_tokens: int, found_tokens: int = 0, found: Any = None
     ) -> Any:
-        """Allocate blocks for new tokens, after those of the prefix hit."""
         assert num_new_tokens + found_tokens + request.num_computed_tokens == request.num_tokens
         groups = range(len(self.config.kv_cache_groups))
         waiting = [block for block in (found.blocks[0] if found else ()) if not block.ref_cnt]
@@ -153,16 +145,13 @@ class KVCacheManager:
         return SimpleNamespace(blocks=tables)
 
     def get_blocks(self, request_id: str) -> Any:
-        """The block table."""
         return SimpleNamespace(blocks=self.tables[request_id])
 
     def free(self, request: Request) -> None:
-        """Free the blocks of a request, the last block first."""
         for blocks in self.tables.pop(request.request_id, []):
             self.free_blocks(blocks[::-1])
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the cache; refused while a block is held."""
         if len(self.free_blocks_left) < self.config.num_blocks - 1:
             return False
         for block in self.free_blocks_left:
@@ -172,7 +161,6 @@ class KVCacheManager:
         return True
 
     def take_events(self) -> list[Any]:
-        """The events since the last call."""
         told, self.told = self.told, []
         return told
 

@@ -22,7 +22,6 @@ class Leaky(ReferenceCache):
     """Leaks the slots of a request that frees two pages."""
 
     def free(self, slots: Slots) -> None:
-        """Free slots, or only pretend to."""
         if len(slots.full) != 2:
             super().free(slots)
 
@@ -31,7 +30,6 @@ class Crashing(ReferenceCache):
     """Raises an exception that is not a refusal."""
 
     def match(self, key: Key) -> Matched:
-        """Match, unless the key is long."""
         if len(key) > 3:
             raise ZeroDivisionError("too long")
         return super().match(key)
@@ -41,7 +39,6 @@ class CrashingAtOnce(ReferenceCache):
     """Raises an exception that is not a refusal at every allocation."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Fail."""
         raise ZeroDivisionError("too much")
 
 
@@ -51,7 +48,6 @@ class Silent(ReferenceCache):
     unanswered = 0
 
     def match(self, key: Key) -> Matched:
-        """Match, unless the key is long."""
         if len(key) > 3:
             Silent.unanswered += 1
             raise ChildSilent("was silent at match, and was ended")
@@ -62,7 +58,6 @@ class Short(ReferenceCache):
     """Matches one page less than is cached, which no law allows."""
 
     def match(self, key: Key) -> Matched:
-        """Match all but the last page."""
         return super().match(key.prefix(max(0, len(key) - 1)))
 
 
@@ -70,7 +65,6 @@ class Dying(ReferenceCache):
     """Kills its process."""
 
     def match(self, key: Key) -> Matched:
-        """Match, unless the key is long."""
         if len(key) > 3:
             os._exit(9)
         return super().match(key)
@@ -128,7 +122,6 @@ class WithoutEvents(ReferenceCache):
     take_events = None  # type: ignore[assignment]
 
     def snapshot(self) -> Snapshot:
-        """The state, without the events that wait."""
         return evolve(super().snapshot(), events=())
 
 

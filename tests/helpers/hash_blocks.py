@@ -39,7 +39,6 @@ class HashBlockCache:
         self.events: list[Event] = [AllBlocksCleared()]
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         found: list[Block] = []
         for name in names_of(key)[: max(0, len(key) - 1)]:
             if name not in self.cached:
@@ -54,7 +53,6 @@ class HashBlockCache:
         return Admitted(reused, self.extend(request_id, key))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate slots for a longer key."""
         table = self.get(request_id)
         self.require_room(len(key) - len(table), len(self.waiting))
         names = names_of(key)
@@ -73,7 +71,6 @@ class HashBlockCache:
         return Slots(tuple(block.slot for block in table))
 
     def finish(self, request_id: RequestId) -> None:
-        """End a request; its last page is evicted first."""
         for block in reversed(self.get(request_id)):
             block.users -= 1
             if not block.users:
@@ -83,14 +80,12 @@ class HashBlockCache:
     abort = finish
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict the next victims."""
         victims = [block for block in self.waiting if block.name is not None][: counts.full]
         for block in victims:
             self.forget(block)
         return Evicted(Counts(len(victims)))
 
     def reset(self) -> None:
-        """Empty the cache."""
         if self.running:
             raise CacheBusy(len(self.running))
         for block in self.cached.values():
@@ -99,33 +94,27 @@ class HashBlockCache:
         self.events.append(AllBlocksCleared())
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         taken, self.events = tuple(self.events), []
         return taken
 
     def shared(self, name: bytes) -> Block | None:
-        """The block in which to compute a cached page again, if there is one."""
         return self.cached.get(name)
 
     def get(self, request_id: RequestId) -> list[Block]:
-        """The blocks of a running request. Raises: BadArgument."""
         if request_id not in self.running:
             raise BadArgument("request_id", f"is {request_id}, which does not run")
         return self.running[request_id]
 
     def require_room(self, pages: int, room: int) -> None:
-        """Check that there are enough free slots. Raises: OutOfSlots."""
         if pages > room:
             raise OutOfSlots("full on GPU", pages, room)
 
     def use(self, block: Block) -> None:
-        """Add a user to a block."""
         if not block.users:
             self.waiting.remove(block)
         block.users += 1
 
     def forget(self, block: Block) -> None:
-        """Remove a block's page from the cache."""
         if block.name is not None:
             del self.cached[block.name]
             self.events.append(BlockRemoved(block.name, GPU))
@@ -139,7 +128,6 @@ class ComputesTwice(HashBlockCache):
     """
 
     def shared(self, name: bytes) -> Block | None:
-        """No block."""
         return None
 
 

@@ -22,7 +22,6 @@ class RefusesInserts(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Refuse."""
         raise NO
 
 
@@ -30,7 +29,6 @@ class RefusesMatches(ReferenceCache):
     """Refuses every match."""
 
     def match(self, key: Key) -> Matched:
-        """Refuse."""
         raise NO
 
 
@@ -38,7 +36,6 @@ class FindsNothing(ReferenceCache):
     """Never has a prefix hit."""
 
     def match(self, key: Key) -> Matched:
-        """Find nothing."""
         return Matched(0, 0, Slots())
 
 
@@ -48,7 +45,6 @@ class KeepsNothing(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Free all."""
         self.free(slots)
         return Inserted(0, Counts(), slots.counts())
 
@@ -57,7 +53,6 @@ class LocksNothing(ReferenceCache):
     """Grants only locks of the empty key."""
 
     def lock(self, key: Key) -> Receipt:
-        """Refuse keys that are not empty."""
         if len(key):
             raise NO
         return super().lock(key)
@@ -67,7 +62,6 @@ class AllocatesNothing(ReferenceCache):
     """Has slots, but allocates none."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Refuse counts above 0."""
         if counts:
             raise BadArgument("counts", "are not liked")
         return super().allocate(counts)
@@ -77,7 +71,6 @@ class EvictsNothing(ReferenceCache):
     """Has an operation that it always refuses."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Refuse."""
         raise BadArgument("counts", "are not liked")
 
 
@@ -85,7 +78,6 @@ class LoadsNothing(ReferenceCache):
     """Has another operation that it always refuses."""
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
-        """Refuse."""
         raise NO
 
 
@@ -93,7 +85,6 @@ class DoesNothing(ReferenceCache):
     """Refuses every call."""
 
     def match(self, *_: object, **__: object) -> NoReturn:
-        """Refuse."""
         raise NO
 
     lock = unlock = allocate = free = insert = match
@@ -126,7 +117,6 @@ class AdmitsNobody(ServingCache):
     """Admits no request."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Refuse."""
         raise NO
 
 

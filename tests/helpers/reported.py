@@ -48,7 +48,6 @@ class Crashing(ReferenceCache):
     """Raises an exception that is not a refusal."""
 
     def lock(self, key: Key) -> Receipt:
-        """Raise at every key that is not empty."""
         if len(key):
             raise KeyError("<nothing> & \x00")
         return super().lock(key)
@@ -58,7 +57,6 @@ class Generous(ReferenceCache):
     """Evicts one page more than requested."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict more."""
         return super().evict(evolve(counts, full=counts.full + 1))
 
 
@@ -66,7 +64,6 @@ class Wordy(ReferenceCache):
     """Refuses like the plain cache, but with another name of the pool, which is lawful."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Take slots, or refuse in other words."""
         try:
             return super().allocate(counts)
         except OutOfSlots as refusal:
@@ -79,7 +76,6 @@ class Silent(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Loop forever."""
         while True:
             pass
 
@@ -88,7 +84,6 @@ class Nonsense(ReferenceCache):
     """Returns a malformed answer."""
 
     def allocate(self, counts: Counts) -> Slots:
-        """Take slots, and name none of them."""
         super().allocate(counts)
         return Slots(full=None)  # type: ignore[arg-type]
 
@@ -127,7 +122,6 @@ class Reusing(ServingCache):
     """Also gives the first page of a running request to the next request."""
 
     def finish(self, request_id: int) -> None:
-        """End a request without freeing its slots."""
         self.running.pop(request_id)
 
 

@@ -33,7 +33,6 @@ class Served:
     """Slots of the pages before `start_pages`, which the tree owns."""
 
     def table(self) -> Slots:
-        """The block table; of the tree's window data only what the receipt holds."""
         return Slots(
             (*self.shared.full, *self.own.full),
             (*self.shared.swa, *self.own.swa),
@@ -50,14 +49,12 @@ class ServingCache:
         self.running: dict[RequestId, Served] = {}
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         matched = self.cache.match(key)
         served = self.start(key, matched.device_pages, matched.slots)
         self.running[request_id] = served
         return Admitted(served.start_pages, served.table())
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate slots for a longer key."""
         served = self.get(request_id)
         more = self.room(len(key) - len(served.key), state=not served.own.mamba)
         own = Slots(
@@ -69,51 +66,41 @@ class ServingCache:
         return self.running[request_id].table()
 
     def finish(self, request_id: RequestId) -> None:
-        """End a request."""
         served = self.get(request_id)
         if len(served.key):
             self.cache.insert(served.key, served.start_pages, served.own)
         self.end(request_id)
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
         self.cache.free(self.get(request_id).own)
         self.end(request_id)
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots."""
         return self.cache.evict(counts)
 
     def reset(self) -> None:
-        """Empty the cache."""
         if self.running:
             raise CacheBusy(len(self.running))
         self.cache.reset()
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         return self.cache.take_events()
 
     def snapshot(self) -> Snapshot:
-        """The whole state."""
         return self.cache.snapshot()
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
         return self.cache.read(component, medium, slot)
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a slot."""
         self.cache.write(component, slot, data)
 
     def get(self, request_id: RequestId) -> Served:
-        """A running request. Raises: BadArgument."""
         if request_id not in self.running:
             raise BadArgument("request_id", f"is {request_id}, which does not run")
         return self.running[request_id]
 
     def start(self, key: Key, start_pages: int, shared: Slots) -> Served:
-        """Lock the prefix hit, and allocate the rest. Raises: OutOfSlots."""
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
             own = self.room(len(key) - start_pages, state=bool(len(key)))
@@ -124,7 +111,6 @@ class ServingCache:
         return Served(key, receipt, start_pages, own, held if shared.swa else shared)
 
     def room(self, pages: int, *, state: bool) -> Slots:
-        """Allocate slots for pages, after an eviction if needed. Raises: OutOfSlots."""
         counts = Counts(
             pages,
             pages if SWA in self.config.components else 0,
@@ -137,7 +123,6 @@ class ServingCache:
             return self.cache.allocate(counts)
 
     def end(self, request_id: RequestId) -> None:
-        """Remove a request, and unlock what it holds."""
         self.cache.unlock(self.running.pop(request_id).receipt)
 
 
@@ -145,11 +130,9 @@ class ForgetsNamespaces(ServingCache):
     """Requests of all namespaces share pages, as when vLLM once left the salt out of its hashes."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         return super().admit(request_id, Key(key.pages))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate slots for a longer key."""
         return super().extend(request_id, Key(key.pages))
 
 
@@ -157,7 +140,6 @@ class ReusesTooMuch(ServingCache):
     """Reports one page more as reused than is cached."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         admitted = super().admit(request_id, key)
         return evolve(admitted, reused_pages=min(len(key), admitted.reused_pages + 1))
 
@@ -166,7 +148,6 @@ class SharesSlots(ServingCache):
     """Two running requests compute in one slot: a slot was freed but is still used."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         others = [served for served in self.running.values() if served.own.full]
         admitted = super().admit(request_id, key)
         if not others or admitted.reused_pages == len(key):
@@ -183,7 +164,6 @@ class KeepsWhatWasAborted(ServingCache):
         self.aborted: dict[Key, Slots] = {}
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         admitted = super().admit(request_id, key)
         stale = self.aborted.get(key)
         if stale is None or admitted.reused_pages:
@@ -191,7 +171,6 @@ class KeepsWhatWasAborted(ServingCache):
         return Admitted(len(key), evolve(stale, mamba=admitted.slots.mamba))
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
         served = self.get(request_id)
         self.aborted[served.key] = served.table()
         super().abort(request_id)
@@ -201,7 +180,6 @@ class LosesLastPage(ServingCache):
     """Drops the last page of a request: an off-by-one in the number of whole pages."""
 
     def finish(self, request_id: RequestId) -> None:
-        """End a request."""
         served = self.get(request_id)
         pages = len(served.key) - 1
         if pages < served.start_pages:
@@ -221,7 +199,6 @@ class SwallowsEvents(ServingCache):
     """Loses the last of several events taken at one time."""
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         events = super().take_events()
         return events[:-1] if len(events) > 1 else events
 
@@ -230,7 +207,6 @@ class LeaksOnAbort(ServingCache):
     """An aborted request leaks a slot."""
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
         own = self.get(request_id).own
         self.cache.free(evolve(own, full=own.full[1:]))
         self.end(request_id)
@@ -240,7 +216,6 @@ class EndsTwice(ServingCache):
     """Accepts the end of a request that does not run."""
 
     def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
         if request_id in self.running:
             super().abort(request_id)
 
@@ -249,7 +224,6 @@ class TurnsTables(ServingCache):
     """Returns the block table of reused pages in the wrong order."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         admitted = super().admit(request_id, key)
         full = admitted.slots.full
         turned = (*full[1 : admitted.reused_pages], *full[:1], *full[admitted.reused_pages :])
@@ -262,13 +236,11 @@ class LetsGoAtOnce(ServingCache):
     """Does not lock reused pages while a request runs."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         admitted = super().admit(request_id, key)
         self.cache.unlock(self.running[request_id].receipt)
         return admitted
 
     def end(self, request_id: RequestId) -> None:
-        """Remove a request."""
         del self.running[request_id]
 
 
@@ -276,7 +248,6 @@ class ShortTables(ServingCache):
     """Returns a block table without its last page."""
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate slots for a longer key."""
         table = super().extend(request_id, key)
         return evolve(table, full=table.full[:-1])
 
@@ -285,7 +256,6 @@ class ChildrenLast(ServingCache):
     """Emits remove events from the beginning of a prefix on, parents before children."""
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         events = super().take_events()
         runs = groupby(events, lambda event: isinstance(event, BlockRemoved) and event.medium)
         return tuple(chain.from_iterable(list(run)[:: -1 if medium else 1] for medium, run in runs))
@@ -295,7 +265,6 @@ class SilentReset(ServingCache):
     """Emits no event for a reset."""
 
     def reset(self) -> None:
-        """Empty the cache."""
         super().reset()
         self.cache.take_events()
 
@@ -309,14 +278,12 @@ class RemembersAfterReset(ServingCache):
         self.seen: set[Key] = set()
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         admitted = super().admit(request_id, key)
         remembered = key in self.before
         self.seen.add(key)
         return evolve(admitted, reused_pages=len(key)) if remembered else admitted
 
     def reset(self) -> None:
-        """Empty the cache, but remember its prompts."""
         super().reset()
         self.before = set(self.seen)
 
@@ -325,7 +292,6 @@ class EvictsNothing(ServingCache):
     """Evicts nothing, and reports that there was no victim."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict nothing."""
         return Evicted(Counts())
 
 
@@ -333,7 +299,6 @@ class BoastsOfRoom(ServingCache):
     """Reports more evicted slots than there are."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots."""
         freed = super().evict(counts).freed
         return Evicted(evolve(freed, full=freed.full + 100)) if freed.full else Evicted(freed)
 
@@ -346,7 +311,6 @@ class AnnouncesWhatLeft(ServingCache):
         self.untrue: list[Event] = []
 
     def evict(self, counts: Counts) -> Evicted:
-        """Free device slots, and emit the wrong events."""
         key = make_key([1] * self.config.page_size, self.config.page_size)
         evicted = super().evict(counts)
         if self.config.bigram:
@@ -356,7 +320,6 @@ class AnnouncesWhatLeft(ServingCache):
         return evicted
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         told, self.untrue = (*super().take_events(), *self.untrue), []
         return told
 
@@ -369,7 +332,6 @@ class AnnouncesRefused(ServingCache):
         self.untrue: list[Event] = []
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request."""
         try:
             return super().admit(request_id, key)
         except OutOfSlots:
@@ -379,7 +341,6 @@ class AnnouncesRefused(ServingCache):
             raise
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
         told, self.untrue = (*super().take_events(), *self.untrue), []
         return told
 

@@ -52,7 +52,6 @@ class Forgetful(ReferenceCache):
     """A cache that forgets the window slots of what is freed."""
 
     def free(self, slots: Slots) -> None:
-        """Free all slots but those of the window."""
         super().free(Slots(full=slots.full, mamba=slots.mamba))
 
 
@@ -60,7 +59,6 @@ class Fragile(ReferenceCache):
     """A cache that crashes when slots are freed."""
 
     def free(self, slots: Slots) -> None:
-        """Crash, with a sentence that a law's could be."""
         raise KeyError(f"node 1 has no slots {slots.full}")
 
 

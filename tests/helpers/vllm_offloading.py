@@ -27,15 +27,12 @@ class IndexWorker(OffloadingWorker):  # type: ignore[misc]  # vLLM has no types 
         self._ended: list[TransferResult] = []
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
-        """Copy blocks of the device to the host."""
         return self._copy(job_id, (self.device, src_spec), (self.host, dst_spec))
 
     def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
-        """Copy blocks of the host to the device."""
         return self._copy(job_id, (self.host, src_spec), (self.device, dst_spec))
 
     def get_finished(self) -> list[TransferResult]:
-        """The copies that ended since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -57,14 +54,12 @@ class IndexSpec(CPUOffloadingSpec):  # type: ignore[misc]
     _copying: IndexWorker | None = None
 
     def get_manager(self) -> OffloadingManager:
-        """The manager, which is judged while it serves."""
         if self._judged is None:
             self._judged = JudgedManager(super().get_manager(), self.num_chunks)
             MADE.append(self._judged)
         return self._judged
 
     def get_worker(self, kv_caches: Any) -> OffloadingWorker:  # noqa: ANN401
-        """The worker that copies by index."""
         if self._copying is None:
             if self.blocks_per_chunk != 1:
                 raise ValueError("blocks_per_chunk: this worker copies chunks of one block")

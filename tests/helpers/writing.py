@@ -14,7 +14,6 @@ class WritesAnywhere(ReferenceCache):
         """Ignore the write."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Accept negative slots, too."""
         return super().read(component, medium, max(0, slot))
 
 
@@ -22,13 +21,11 @@ class WritesLittle(ReferenceCache):
     """Refuses slots below the third as not held."""
 
     def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Refuse some slots."""
         if slot < 2:
             raise SlotNotHeld(f"{component} on GPU", slot)
         super().write(component, slot, data)
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Refuse some slots."""
         if slot < 2:
             raise BadArgument("slot", "is not liked")
         return super().read(component, medium, slot)

@@ -46,13 +46,11 @@ class Recording(ManualEngine):
         self.fails = False
 
     def submit(self, order: TransferOrder) -> None:
-        """Record how many slots an order copies."""
         self.calls.append("submit")
         self.slots.append(sum(len(copy.sources) for copy in order.copies))
         super().submit(order)
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Fail the order or acknowledge it."""
         self.calls.append("wait")
         if self.fails:
             self.fail(transfer_id)

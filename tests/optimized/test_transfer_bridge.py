@@ -39,7 +39,6 @@ class Faulty(ManualEngine):
         self.taken: set[TransferId] = set()
 
     def submit(self, order: TransferOrder) -> None:
-        """Raise if asked to, else take the order, or raise when it is taken or copied."""
         self._raise("submit")
         self.taken.add(order.transfer_id)
         super().submit(order)
@@ -49,12 +48,10 @@ class Faulty(ManualEngine):
             self._raise("copied")
 
     def poll(self) -> tuple[Completion, ...]:
-        """Raise if asked to, else poll."""
         self._raise("poll")
         return super().poll()
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Raise if asked to, else wait. The bridge never asks for an order that was not taken."""
         self._raise("wait")
         assert transfer_id in self.taken
         super().wait(transfer_id)
@@ -286,7 +283,6 @@ class Calling(ManualEngine):
     call: Callable[[], object] = staticmethod(lambda: None)
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Call the cache."""
         self.call()
         super().wait(transfer_id)
 

@@ -67,7 +67,6 @@ class CarelessEngine(ManualEngine):
     extra: tuple[Completion, ...] = ()
 
     def poll(self) -> tuple[Completion, ...]:
-        """Return the completions since the last poll, and the extra ones."""
         return (*super().poll(), *self.extra)
 
 

@@ -175,7 +175,6 @@ class RematchingRadix(OpaqueRadix):
     """As if the lock were a match that counts references, which makes the prefix recent."""
 
     def lock(self, key: Key) -> Receipt:
-        """Lock what was matched directly before, and match it again."""
         self.last.handle_of(key)
         return self.lock_any(key)
 

@@ -45,12 +45,10 @@ class Overheard(ReferenceCache):
     """Whether each of the last freed full slots had a window slot."""
 
     def match(self, key: Key) -> Matched:
-        """Record the key, and match it."""
         self.keys = (*self.keys, key)
         return super().match(key)
 
     def free(self, slots: Slots) -> None:
-        """Record the slots, and free them."""
         self.given = slots
         self.paired = tuple(slot in self._state.swa_of_full for slot in slots.full)
         super().free(slots)
@@ -58,7 +56,6 @@ class Overheard(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Record the slots, and insert them."""
         self.given = slots
         return super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority

@@ -41,7 +41,6 @@ class Amnesiac(ReferenceCache):
     """Reads zeros instead of what was written."""
 
     def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """Read zeros."""
         return bytes(len(super().read(component, medium, slot)))
 
 

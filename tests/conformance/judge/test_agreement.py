@@ -117,7 +117,6 @@ class ByPage(ReferenceCache):
     """A cache whose events are in the order of their pages, between two clearings."""
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events of each page, one page after another."""
         cleared = 0
 
         def place(event: Event) -> tuple[int, bytes]:

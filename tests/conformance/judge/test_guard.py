@@ -45,14 +45,14 @@ class Mute(ReferenceCache):
 
     take_events = None  # type: ignore[assignment]
 
-    def snapshot(self):  # type: ignore[no-untyped-def]  # noqa: ANN201, D102  # As of the base.
+    def snapshot(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
         return evolve(super().snapshot(), events=())
 
 
 class Lying(Shut):
     """Says of each match that all pages of the key are cached."""
 
-    def match(self, key: Key) -> Matched:  # noqa: D102  # As of the base.
+    def match(self, key: Key) -> Matched:
         return evolve(super().match(key), prefix_pages=len(key))
 
 

@@ -265,7 +265,6 @@ class SlowlyBegun(FakeEngine):
     begun = False
 
     def admit(self, run: FakeRun) -> None:
-        """Wait before the first."""
         if not self.begun:
             self.begun = True
             time.sleep(1.5)

@@ -107,7 +107,6 @@ class Patient(ThreadedEngine):
     """An engine whose calls that wait fail the test if they do not return."""
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Wait for an order."""
         soon(lambda: super(Patient, self).wait(transfer_id))
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:

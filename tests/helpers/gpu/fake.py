@@ -61,20 +61,17 @@ class FakeEvent:
     recorded: bool = False
 
     def record(self, stream: CudaStream) -> None:
-        """Mark the stream."""
         assert isinstance(stream, FakeStream)
         self.recorded = True
         stream.recorded.append(self)
 
     def query(self) -> bool:
-        """Whether it was reached."""
         assert self.recorded, "an event that was never recorded counts as reached"
         if self.device.lost:
             raise RuntimeError("CUDA error: the device is lost")
         return self.device.going.is_set()
 
     def synchronize(self) -> None:
-        """Wait for it."""
         assert self.recorded
         self.device.going.wait()
         self.query()
@@ -90,7 +87,6 @@ class FakeStream:
     recorded: list[Event] = field(factory=list)
 
     def wait_event(self, event: Event) -> None:
-        """Remember the event."""
         self.waited.append(event)
 
 
@@ -126,46 +122,36 @@ class FakeRuntime:
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
-        """Every thread has this device."""
         yield
 
     @contextmanager
     def beside_captures(self) -> Iterator[None]:
-        """No call breaks a capture here."""
         yield
 
     def capturing(self, stream: CudaStream) -> bool:
-        """Whether a test says so of the stream of compute."""
         return self.captures and stream is self.current
 
     def capture(self, action: Callable[[], None]) -> FakeReplay:
-        """Remember the action, which does nothing now."""
         return FakeReplay(action)
 
     def stream(self) -> FakeStream:
-        """A new stream."""
         self.streams.append(FakeStream(f"stream {len(self.streams)}"))
         return self.streams[-1]
 
     def current_stream(self) -> FakeStream:
-        """The one stream of compute."""
         return self.current
 
     @contextmanager
     def running_on(self, stream: CudaStream) -> Iterator[None]:
-        """Kernels run at once, wherever they are enqueued."""
         yield
 
     def event(self) -> FakeEvent:
-        """A new event."""
         return FakeEvent(self)
 
     def buffer(self, size_bytes: int) -> torch.Tensor:
-        """Memory with arbitrary bytes."""
         return torch.full((size_bytes,), 0xEE, dtype=torch.uint8, device="cpu")
 
     def synchronize(self) -> None:
-        """Nothing to wait for: work is done already, or the device is held."""
         self.going.wait()
 
 
@@ -187,13 +173,10 @@ class DriverLibrary:
         self.refuse_with(0)
 
     def driver(self) -> CudaDriver:
-        """A driver that calls this library."""
         return CudaDriver(str(self.path))
 
     def refuse_with(self, error: int) -> None:
-        """Set the counters to zero; every copy returns this error from now on, 0 for none."""
         self._library.fake_reset(error)
 
     def asked(self, counter: str, *of: int) -> int:
-        """One of the counters of fake_cuda.cpp, which begin with `fake_`."""
         return int(self._library[f"fake_{counter}"](*of))

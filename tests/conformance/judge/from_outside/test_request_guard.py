@@ -192,7 +192,6 @@ class AnswersNothing(ServingCache):
     """A cache whose answer has a wrong type."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request, and return None."""
         super().admit(request_id, key)
         return None  # type: ignore[return-value]
 
@@ -209,7 +208,6 @@ class RefusesReset(ServingCache):
     """A cache that refuses every reset."""
 
     def reset(self) -> None:
-        """Refuse."""
         raise CacheBusy(0)
 
 
@@ -217,7 +215,6 @@ class RefusesTooSoon(ServingCache):
     """A cache that admits no request when half of its slots are held."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Admit a request, unless it is a long one."""
         if 2 * len(key) > self.config.device_slots.full:
             raise OutOfSlots("full on GPU", len(key), 0)
         return super().admit(request_id, key)
@@ -227,7 +224,6 @@ class CannotFinish(ServingCache):
     """A cache that refuses every finish."""
 
     def finish(self, request_id: RequestId) -> None:
-        """Refuse."""
         raise CacheBusy(1)
 
 
@@ -242,7 +238,6 @@ class LosesASlot(ServingCache):
     """A cache whose snapshots lack a free slot."""
 
     def snapshot(self) -> Snapshot:
-        """Return the state without one free slot of each pool."""
         state = super().snapshot()
         pools = {name: evolve(pool, free=pool.free[1:]) for name, pool in state.pools.items()}
         return evolve(state, pools=pools)

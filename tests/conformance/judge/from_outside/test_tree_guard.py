@@ -77,14 +77,12 @@ class LateNames(ReferenceCache):
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        """Record which events wait, and insert."""
         self.named = len(self._state.events)
         return super().insert(
             key, start_pages, slots, counted_pages=counted_pages, priority=priority
         )
 
     def take_events(self) -> tuple[Event, ...]:
-        """Change the hashes of stores."""
         named, self.named = self.named, 0
         events = super().take_events()
         return tuple(
@@ -352,7 +350,6 @@ class FreesOneByOne(NoFreeSlots):
     """Frees the slots before one that is not held, and hides its free lists."""
 
     def free(self, slots: Slots) -> None:
-        """Free slots, one after another."""
         for component, some in slots:
             for slot in some:
                 super().free(Slots(**{component.value: (slot,)}))
@@ -372,7 +369,6 @@ class HoldsNothingTwice(ReferenceCache):
     """Refuses a free of a slot that is given twice as not held."""
 
     def free(self, slots: Slots) -> None:
-        """Free slots, unless one of them is not held, or is given twice."""
         for component, some in slots:
             if len(set(some)) < len(some):
                 raise SlotNotHeld(f"{component} on GPU", some[0])
