@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ def broken_in(result: CheckResult) -> set[str]:
     return {law_id for first in result.failures for each in first.every for law_id in each.laws}
 
 
+check_here = partial(check, apart=False)
+"""Checks caches that neither end nor block their process without starting another one."""
+
+
 def shows(failure: Failure) -> bool:
     """Whether a case shows its failure when it is played again."""
     trial = Trial(adapter_as(failure.finding.cache), JudgeConfig(black_box=failure.black_box))
@@ -43,12 +48,12 @@ def shows(failure: Failure) -> bool:
 @pytest.fixture(scope="module")
 def leaky() -> CheckResult:
     """The walker on a faulty cache, beside a sound one."""
-    return check(plan_of("reference", "faulty:Leaky", only=["walker"]))
+    return check_here(plan_of("reference", "faulty:Leaky", only=["walker"]))
 
 
 def test_a_sound_cache_holds_every_law() -> None:
     """The reference holds every law, and exercises each."""
-    result = check(plan_of("reference"))
+    result = check_here(plan_of("reference"))
     assert not result.failures
     assert [stage.name for stage in result.stages] == list(CheckStage)
     assert all(stage.cases and stage.steps and not stage.cut_short for stage in result.stages)
@@ -61,9 +66,10 @@ def test_a_sound_cache_holds_every_law() -> None:
 
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
-    """One process and two give the same result."""
-    one, two = (plan_of("reference", "faulty:NICKNAMED", jobs=jobs) for jobs in (1, 2))
-    assert facts(check(two)) == facts(check(one))
+    """One process and two give the same result, with failures of every kind of case."""
+    one, two = (check(plan_of("faulty:NICKNAMED", jobs=jobs)) for jobs in (1, 2))
+    assert facts(one) == facts(two)
+    assert len(one.failures[0].every) > 1
 
 
 def test_a_broken_law_stands_as_broken_for_its_cache_alone(leaky: CheckResult) -> None:
@@ -79,7 +85,7 @@ def test_a_broken_law_stands_as_broken_for_its_cache_alone(leaky: CheckResult) -
 
 def test_hypothesis_finds_it_too() -> None:
     """The machine stage alone finds the fault."""
-    result = check(plan_of("faulty:Leaky", only=["machine"]))
+    result = check_here(plan_of("faulty:Leaky", only=["machine"]))
     assert [stage.name for stage in result.stages] == ["machine"]
     assert "enough was found" in result.stages[0].cut_short
     (failure,) = result.failures
@@ -91,7 +97,7 @@ def test_hypothesis_finds_it_too() -> None:
 def test_a_known_law_leads_to_no_finding_of_another_law() -> None:
     """From outside nothing is judged after a broken law: the records of the judge are wrong."""
     known = ["ALLOC-1", "ALLOC-3"]
-    result = check(plan_of("faulty:Leaky", only=["walker"], black_box=True, known=known))
+    result = check_here(plan_of("faulty:Leaky", only=["walker"], black_box=True, known=known))
     (cache,) = result.caches
     assert Standing.KNOWN in {cache.standings[each] for each in known}
     assert not broken_in(result)
@@ -99,7 +105,7 @@ def test_a_known_law_leads_to_no_finding_of_another_law() -> None:
 
 def test_only_chosen_laws_are_judged() -> None:
     """With `only`, other laws are not exercised."""
-    (cache,) = check(plan_of("faulty:Leaky", only=["MATCH-1", "walker"])).caches
+    (cache,) = check_here(plan_of("faulty:Leaky", only=["MATCH-1", "walker"])).caches
     assert cache.standings["MATCH-1"] is Standing.HELD
     assert cache.standings["ALLOC-1"] is Standing.NOT_EXERCISED
     assert not cache.failures
@@ -108,8 +114,8 @@ def test_only_chosen_laws_are_judged() -> None:
 @pytest.mark.parametrize("stage", ["walker", "machine"])
 def test_known_laws_are_shown_by_random_cases_and_end_none(stage: str) -> None:
     """Random cases check known laws, count the cases that break them, and go on."""
-    broken = broken_in(check(plan_of("faulty:Leaky", only=[stage])))
-    result = check(plan_of("faulty:Leaky", only=[stage], known=broken))
+    broken = broken_in(check_here(plan_of("faulty:Leaky", only=[stage])))
+    result = check_here(plan_of("faulty:Leaky", only=[stage], known=broken))
     (cache,) = result.caches
     shown = {law_id for law_id in broken if cache.standings[law_id] is Standing.KNOWN}
     assert shown
@@ -120,7 +126,7 @@ def test_known_laws_are_shown_by_random_cases_and_end_none(stage: str) -> None:
 @pytest.mark.parametrize("law_id", ["RES-4", "MATCH-1"])
 def test_a_known_law_that_nothing_breaks_is_held(law_id: str) -> None:
     """A law that is known to be broken, and is not, is held; it may be an essential one."""
-    (cache,) = check(plan_of("reference", only=["walker", law_id], known=[law_id])).caches
+    (cache,) = check_here(plan_of("reference", only=["walker", law_id], known=[law_id])).caches
     assert cache.standings[law_id] is Standing.HELD
     assert not cache.tally.known
     assert not cache.missing
@@ -128,26 +134,27 @@ def test_a_known_law_that_nothing_breaks_is_held(law_id: str) -> None:
 
 def test_a_cache_that_shows_little_says_what_it_lacks() -> None:
     """The result lists what a cache lacks; if nothing can be judged, that is a UsageError."""
-    (cache,) = check(plan_of("faulty:OPAQUE", only=["walker"])).caches
+    (cache,) = check_here(plan_of("faulty:OPAQUE", only=["walker"])).caches
     assert {"snapshot", "events", "bytes"} <= set(cache.lacks)
     assert cache.standings["TREE-1"] is Standing.NOT_EXERCISED
     assert Standing.HELD in cache.standings.values()
     with pytest.raises(UsageError, match="nothing was judged of faulty:OPAQUE; it lacks"):
-        check(plan_of("faulty:OPAQUE", only=["TREE-1"]))
+        check_here(plan_of("faulty:OPAQUE", only=["TREE-1"]))
 
 
 def test_a_cache_must_agree_with_another() -> None:
     """A cache that differs from the one to agree with fails."""
     plan = plan_of("faulty:Short", "reference", against="reference", only=["TREE-1", "walker"])
-    result = check(plan)
+    result = check_here(plan)
     assert {failure.finding.grounds for failure in result.failures} == {Grounds.AGREEMENT}
     assert {failure.finding.cache for failure in result.failures} == {"faulty:Short"}
     assert result.failures[0].against == "reference"
+    assert len(result.failures[0].case.actions) <= 3
 
 
 def test_a_broken_cache_is_no_model() -> None:
     """A fault of the cache to agree with is reported as its own."""
-    result = check(plan_of("reference", against="faulty:Crashing", only=["walker"]))
+    result = check_here(plan_of("reference", against="faulty:Crashing", only=["walker"]))
     assert [cache.name for cache in result.caches] == ["reference", "faulty:Crashing"]
     assert not result.caches[0].failures
     assert result.caches[1].failures
@@ -156,7 +163,7 @@ def test_a_broken_cache_is_no_model() -> None:
 def test_a_check_that_is_out_of_time_says_so() -> None:
     """Each stage that ran out of time says so."""
     hasty = evolve(FEW, walker_cases=10**6, seconds=0.5)
-    result = check(plan_of("reference", only=["walker"], effort=hasty))
+    result = check_here(plan_of("reference", only=["walker"], effort=hasty))
     assert "reference: the time was over after" in result.stages[0].cut_short
     assert 0 < result.stages[0].cases < 10**6
 
@@ -165,20 +172,20 @@ def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     """A deep check with a store continues with the next blocks."""
     short = evolve(DEEP, seconds=1.2)
     plan = evolve(plan_of("reference", only=["walker"], effort=short), store=str(tmp_path))
-    first, second = (check(plan).caches[0].tally.cases for _ in range(2))
+    first, second = (check_here(plan).caches[0].tally.cases for _ in range(2))
     assert second > first > 0
 
 
 def test_a_deep_check_that_used_its_time_is_not_cut_short() -> None:
     """A deep check that used its time is not cut short."""
     short = evolve(DEEP, seconds=0.6)
-    result = check(plan_of("reference", effort=short, only=["walker", "machine"]))
+    result = check_here(plan_of("reference", effort=short, only=["walker", "machine"]))
     assert [stage.cut_short for stage in result.stages] == ["", ""]
 
 
 def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
     """Later stages leave out a cache that gave no answer."""
-    result = check(plan_of("faulty:Silent", "reference", only=["walker", "machine"]))
+    result = check_here(plan_of("faulty:Silent", "reference", only=["walker", "machine"]))
     silent, sound = result.caches
     assert [failure.finding.name for failure in silent.failures] == ["ChildSilent"]
     assert not sound.failures
@@ -191,7 +198,7 @@ def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
 def test_progress_counts_cases() -> None:
     """Progress counts up to the number of cases."""
     shown: list[tuple[str, int, int | None]] = []
-    check(plan_of("reference", only=["walker"]), progress=lambda *each: shown.append(each))
+    check_here(plan_of("reference", only=["walker"]), progress=lambda *each: shown.append(each))
     assert shown == [("walker, reference", cases, 48) for cases in (16, 32, 48)]
 
 
@@ -209,7 +216,7 @@ def test_a_plan_that_cannot_be_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="a quick effort takes no minutes"):
         effort_named("quick", 3.0)
     with pytest.raises(UsageError, match="no cache 'nope'"):
-        check(plan_of("reference", against="nope"))
+        check_here(plan_of("reference", against="nope"))
     with pytest.raises(UsageError, match="leave the shard out"):
         evolve(plan_of("reference"), store="nowhere", shard=Shard(1, 2))
 
@@ -264,8 +271,8 @@ def test_shards_play_the_whole_check_together() -> None:
     A case that shows a known difference may be in another shard, so that none calls it stale.
     """
     plan = plan_of("reference", effort=TINY, known=["LOCK-8"])
-    whole = check(plan)
-    shards = [check(evolve(plan, shard=Shard.parse(f"{number}/3"))) for number in (1, 2, 3)]
+    whole = check_here(plan)
+    shards = [check_here(evolve(plan, shard=Shard.parse(f"{number}/3"))) for number in (1, 2, 3)]
     assert played(*shards) == played(whole)
     assert all(each.cases for shard in shards for each in shard.stages)
     assert [each.cut_short for each in whole.stages] == [""] * 4

@@ -24,7 +24,7 @@ SMALL = evolve(FEW, machine_cases=5, run=5)
 def checked(name: str, *only: str, black_box: bool = True) -> CacheResult:
     """The result of a check with few cases."""
     plan = plan_of(name, only=only or DRAWN, black_box=black_box, effort=SMALL)
-    return check(plan).caches[0]
+    return check(plan, apart=False).caches[0]
 
 
 def test_every_kind_of_cache_has_its_essentials() -> None:
@@ -78,7 +78,8 @@ def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
 
 def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:
     """A cache that refuses most drawn configurations does not hold."""
-    result = check(plan_of("lazy:hardly_any", only=DRAWN, black_box=True, effort=SMALL))
+    plan = plan_of("lazy:hardly_any", only=DRAWN, black_box=True, effort=SMALL)
+    result = check(plan, apart=False)
     found = [
         re.fullmatch(r"\d+ of \d+ drawn cases were not offered", each)
         for each in result.caches[0].missing

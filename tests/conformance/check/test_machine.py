@@ -138,7 +138,6 @@ class NeverFlushes(ReferenceCache):
     """Crashes in the drain."""
 
     def flush(self) -> Settled:
-        """Fail."""
         raise RuntimeError("stuck")
 
 
@@ -146,7 +145,6 @@ class Generous(ReferenceCache):
     """Says that it freed a slot more than it did."""
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict, and count one slot too many."""
         freed = super().evict(counts).freed
         return Evicted(Counts(freed.full + 1, freed.swa, freed.mamba))
 
@@ -157,7 +155,6 @@ class Moody(ReferenceCache):
     calls = count()
 
     def match(self, key: Key) -> Matched:
-        """Match, unless it is a bad moment."""
         if next(Moody.calls) % 37 == 36:
             raise RuntimeError("not in the mood")
         return super().match(key)

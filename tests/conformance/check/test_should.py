@@ -9,11 +9,12 @@ from contextlib import nullcontext
 import pytest
 from attrs import evolve
 
-from few_cases import FEW, plan_of
+from few_cases import FEW, check_here, plan_of
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.blocks import play_cases
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.machine_stage import run_once
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.cli import main
@@ -31,7 +32,6 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.conformance.pytest_plugin.checks import check_cache
 from kvcanon.conformance.replay.replay import replay
 from kvcanon.conformance.replay.workloads.request import Request
-from kvcanon.conformance.report.report import report_of
 from kvcanon.lab.mutants.kill_matrix import hunt_by_machine, hunt_inside
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.variants.override import Overrides
@@ -53,12 +53,13 @@ REFERENCE = Adapter("reference", ReferenceCache)
 def _thrift(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a SHOULD law that the reference breaks."""
     monkeypatch.setitem(LAWS, SHOULD_ID, made())
+    monkeypatch.setitem(EFFORTS, "quick", SMALL)
 
 
 thrift = pytest.mark.usefixtures("_thrift")
 
 
-SMALL = evolve(FEW, walker_cases=80, machine_cases=5, run=5)
+SMALL = evolve(FEW, walker_cases=24, machine_cases=5, run=5)
 
 
 def serve(cache: Cache, key: Key) -> None:
@@ -85,7 +86,6 @@ class Overstating(ReferenceCache):
     """Returns a prefix that is one page too long."""
 
     def match(self, key: Key) -> Matched:
-        """Match, and add a page."""
         found = super().match(key)
         return evolve(found, prefix_pages=found.prefix_pages + bool(found.prefix_pages))
 
@@ -103,7 +103,6 @@ class Overcounting(ServingCache):
     """Returns a block table that is too short."""
 
     def extend(self, request_id: int, key: Key) -> Slots:
-        """Drop the last slot."""
         table = super().extend(request_id, key)
         return evolve(table, full=table.full[:-1])
 
@@ -170,8 +169,8 @@ def test_findings_of_must_laws_come_first() -> None:
 def test_cases_go_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Findings of SHOULD laws alone are never enough."""
     monkeypatch.setattr("kvcanon.conformance.check.blocks.FINDINGS_ENOUGH", 3)
-    report = play_cases(plan_of("reference").of("reference"), range(80), math.inf)
-    assert report.tally.cases == 80
+    report = play_cases(plan_of("reference").of("reference"), range(24), math.inf)
+    assert report.tally.cases == 24
     assert not report.enough
     (found,) = report.found.values()
     assert found.finding.name == SHOULD_ID
@@ -230,10 +229,7 @@ def test_the_command_ends_with_0_unless_it_is_strict(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command reports a broken SHOULD law, and exits with 1 only with --strict."""
-    # The law is registered in this process alone.
-    for name, done in (("check", check), ("report_of", report_of)):
-        here = lambda *given, done=done, **_: done(*given, apart=False)  # noqa: E731
-        monkeypatch.setattr(f"kvcanon.conformance.cli.check.{name}", here)
+    check_here(monkeypatch)  # The law is registered in this process alone.
     options = ("reference", "--only", "walker", "--jobs", "1")
     assert main(["check", *options]) == 0
     printed = capsys.readouterr().out

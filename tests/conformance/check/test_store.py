@@ -14,6 +14,7 @@ from fakeredis import FakeRedis, FakeServer
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from few_cases import plan_of
+from kvcanon.conformance.check import blocks
 from kvcanon.conformance.check.blocks import BlocksReport, play_cases
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.stage import OUT_OF_TIME
@@ -171,8 +172,11 @@ def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> N
     assert opened().claim() == 0
 
 
-def test_what_this_run_found_need_not_show_again(opened: Callable[[], Store]) -> None:
+def test_what_this_run_found_need_not_show_again(
+    opened: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A finding of this run is kept even if it does not show again."""
+    monkeypatch.setattr(blocks, "FINDINGS_ENOUGH", 3)
     with workers(1) as by:
         report, _ = share_blocks(LEAKY, opened(), by, NEVER, lambda _block, _report: None)
     assert report.found

@@ -128,7 +128,8 @@ TWICE = evolve(FEW, walker_cases=96)
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> None:
     """Each law of the verdict has a sentence of its own; states tell that there is one fault."""
-    (cache,) = check(plan_of(name, only=["walker"], black_box=black_box, effort=TWICE)).caches
+    plan = plan_of(name, only=["walker"], black_box=black_box, effort=TWICE)
+    (cache,) = check(plan, apart=False).caches
     broken = {law_id for law_id, each in cache.standings.items() if each is Standing.BROKEN}
     assert broken
     evidence: dict[str, str] = {}
@@ -144,7 +145,7 @@ def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> Non
 def test_two_faults_stay_two_failures() -> None:
     """A second, independent fault is not folded away."""
     name = "reported:duplicates_leak__and__deletion_is_silent"
-    (cache,) = check(plan_of(name, only=["walker"], effort=TWICE)).caches
+    (cache,) = check(plan_of(name, only=["walker"], effort=TWICE), apart=False).caches
     first, second, *_ = names(cache.failures)
     assert any(law_id.startswith("EVENT") for law_id in (*first, *second))
     assert any(law_id.startswith("ALLOC") for law_id in (*first, *second))

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from few_cases import FEW, check_here
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.tree import ESSENTIAL
 
 MOST_SECONDS = 30.0
@@ -160,6 +163,10 @@ def test_bad_input_is_one_clear_line(
     row: Row, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad input ends soon, with its exit code, and with words that name it and the mend."""
+    monkeypatch.setitem(EFFORTS, "quick", FEW)
+    monkeypatch.setattr(pipe, "HELLO_SECONDS", 5.0)
+    if not row.needs.keys() & {"apart", "limit"}:
+        check_here(monkeypatch)
     if "limit" in row.needs:
         monkeypatch.setenv(VARIABLE, str(row.needs["limit"]))
     arguments = arguments_of(row, folder)

@@ -179,7 +179,6 @@ class OddLoads(ManualEngine):
         self.fails = fails
 
     def poll(self) -> tuple[Completion, ...]:
-        """Perform the open backups, fail loads, and report both."""
         for order in self.open_orders:
             if order.direction is Direction.BACKUP:
                 self.acknowledge(order.transfer_id)

@@ -109,12 +109,6 @@ def test_a_faulty_cache_fails_by_name_of_the_vector() -> None:
     assert all(each.origin.removeprefix("vector ") in IDS for each in result.failures)
 
 
-def test_any_number_of_processes_comes_to_the_same_result() -> None:
-    """One process and two give the same report."""
-    one, two = (check(plan_of("faulty:Leaky", only=["vectors"], jobs=jobs)) for jobs in (1, 2))
-    assert one.caches == two.caches
-
-
 def test_black_box_vectors_are_also_judged_from_outside() -> None:
     """A black-box vector is played twice on a cache with snapshots."""
     some = next(each for each in VECTORS if each.level is VectorLevel.BLACK_BOX)
