@@ -22,7 +22,7 @@ from kvcanon.lab.bench.growth import with_prompt, with_tree
 from kvcanon.lab.bench.tails import tails
 from kvcanon.lab.bench.throughput import measure
 
-Json: TypeAlias = dict[str, object]
+Json: TypeAlias = dict[str, Any]
 
 
 @frozen
@@ -40,13 +40,9 @@ class BenchJob:
     nodes: int = 0
     """Nodes of the tree; for `tails`."""
 
-    def to_json(self) -> Json:
-        """Return all fields as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> BenchJob:
-        """Read what `to_json` returned."""
+        """Read a job that went through JSON."""
         given = dict(value)
         cell = BenchCell(**cast("dict[str, Any]", given.pop("cell")))
         source = WorkloadSource(**cast("dict[str, Any]", given.pop("source")))
@@ -61,13 +57,13 @@ def fill(order: BenchJob) -> Json:
     make: MakeDriver[object] = module.make_driver
     if order.what == "requests":
         requests = order.source.requests()
-        return measure(make, order.cell, order.options, requests, order.seconds).to_json()
+        return asdict(measure(make, order.cell, order.options, requests, order.seconds))
     if order.what == "tails":
-        return tails(make, order.cell, order.options, order.nodes, order.seconds).to_json()
+        return asdict(tails(make, order.cell, order.options, order.nodes, order.seconds))
     if order.what == "full_hit":
-        return full_hit(make, order.cell, order.options).to_json()
+        return asdict(full_hit(make, order.cell, order.options))
     grow = {"tree": with_tree, "prompt": with_prompt}[order.what]
-    return {"points": [each.to_json() for each in grow(make, order.cell, order.options)]}
+    return {"points": [asdict(each) for each in grow(make, order.cell, order.options)]}
 
 
 def main() -> None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from attrs import Factory, define, frozen
+from attrs import Factory, asdict, define, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.lab.bench.child import BenchJob, Json
 from kvcanon.lab.bench.contestants import Contestant, Field
@@ -160,14 +159,12 @@ def run_contest(jobs: Iterable[tuple[Contestant, BenchJob]], fill: Fill) -> Cont
         name = contestant.name
         if order.what in ("requests", "tails"):
             key = (order.nodes, order.cell, name)
-            runs.setdefault(key, []).append(Throughput.from_json(filled))
+            runs.setdefault(key, []).append(Throughput(**filled))
         elif order.what == "full_hit":
-            outcome.full_hits[name] = FullHit.from_json(filled)
+            outcome.full_hits[name] = FullHit(**filled)
         else:
-            points = filled["points"]
-            assert isinstance(points, list)  # noqa: S101 # Written by a child of this release.
             curves = outcome.with_tree if order.what == "tree" else outcome.with_prompt
-            curves[name] = [Point.from_json(point) for point in points]
+            curves[name] = [Point(**point) for point in filled["points"]]
     for (nodes, cell, name), measured in runs.items():
         result = Result(name, tuple(measured))
         if nodes:
@@ -187,14 +184,10 @@ def in_a_process(entrants: Field) -> Fill:
             python, variables = str(peer.python), peer.variables
         with tempfile.TemporaryDirectory() as folder:
             result = Path(folder) / "result.json"
-            done = subprocess.run(  # noqa: S603 # An interpreter, and a module of ours.
+            done = run_tied(
                 [python, "-m", "kvcanon.lab.bench.child", str(result)],
-                input=json.dumps(order.to_json()),
+                input=json.dumps(asdict(order)),
                 env=variables | ONE_THREAD,
-                capture_output=True,
-                text=True,
-                check=False,
-                preexec_fn=tied(),  # It makes two calls of the system.
             )
             if done.returncode:
                 said = (done.stderr.strip() or "it said nothing").splitlines()[-1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Mapping
 
 from attrs import asdict, evolve, frozen
 
@@ -40,12 +39,6 @@ class CoreMemory:
     def to_json(self) -> dict[str, object]:
         """Return all fields as JSON values."""
         return asdict(self) | {"bytes_per_token": self.bytes_per_token}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> CoreMemory:
-        """Read what `to_json` returned."""
-        given = {name: value[name] for name in ("core", "tree_bytes", "cached_tokens")}
-        return cls(**given)  # type: ignore[arg-type]
 
 
 def measure_memory(cell: BenchCell, core: str, workload: SharedPrefixes) -> CoreMemory:

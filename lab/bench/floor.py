@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter_ns
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.replay.latency import Latency, latency_of
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import Driver, MakeDriver, Prompt, StepTimes
 from kvcanon.lab.bench.growth import random_tokens
-from kvcanon.lab.bench.throughput import warm_up
+from kvcanon.lab.bench.throughput import latency_from, warm_up
 
 PROMPT_TOKENS = 100_000
 PROMPTS = 200
@@ -32,26 +32,13 @@ class FullHit:
     """The times to find a prompt that is cached whole."""
 
     prompt_tokens: int
-    hot: Latency
+    hot: Latency = field(converter=latency_from)
     """The same prompt again and again."""
-    cold: Latency
+    cold: Latency = field(converter=latency_from)
     """One prompt after the other."""
-    floor_hot: Latency
+    floor_hot: Latency = field(converter=latency_from)
     """Comparing the prompt's bytes, four per token; the same prompt again and again."""
-    floor_cold: Latency
-
-    def to_json(self) -> dict[str, object]:
-        """Return all fields as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> FullHit:
-        """Read what `to_json` returned."""
-        fields = {
-            name: Latency(**given) if isinstance(given, dict) else given
-            for name, given in value.items()
-        }
-        return cls(**fields)  # type: ignore[arg-type]
+    floor_cold: Latency = field(converter=latency_from)
 
 
 def full_hit(

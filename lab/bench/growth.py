@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 
-from attrs import asdict, evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.latency import Latency, latency_of
@@ -21,7 +21,7 @@ from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.driver import Driver, MakeDriver, Prompt, StepTimes
 from kvcanon.lab.bench.memory import peak_bytes, set_back_peak
-from kvcanon.lab.bench.throughput import warm_up
+from kvcanon.lab.bench.throughput import latency_from, warm_up
 
 PROMPT_PAGES = 64
 SHARED_PAGES = 32
@@ -38,24 +38,10 @@ class Point:
 
     size: int
     """Pages of the tree, or tokens of the prompt."""
-    match: Latency
-    insert: Latency
+    match: Latency = field(converter=latency_from)
+    insert: Latency = field(converter=latency_from)
     cache_bytes: int
     """The memory that the cache has added so far."""
-
-    def to_json(self) -> dict[str, object]:
-        """Return all fields as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Point:
-        """Read what `to_json` returned."""
-        fields = dict(value)
-        for name in ("match", "insert"):
-            latency = fields[name]
-            assert isinstance(latency, dict)  # noqa: S101 # Written by a child of this release.
-            fields[name] = Latency(**latency)
-        return cls(**fields)  # type: ignore[arg-type]
 
 
 def with_tree(

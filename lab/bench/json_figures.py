@@ -41,7 +41,7 @@ def contest_json(
             for (nodes, cell), results in outcome.tails.items()
         ],
         "curves_page_size": CURVES.page_size,
-        "full_hits": {name: hit.to_json() for name, hit in outcome.full_hits.items()},
+        "full_hits": {name: asdict(hit) for name, hit in outcome.full_hits.items()},
         "with_tree": _curves(outcome.with_tree),
         "with_prompt": _curves(outcome.with_prompt),
     }
@@ -56,9 +56,9 @@ def _result(result: Result) -> dict[str, object]:
         "loaded_rate": result.of(lambda run: run.loaded_rate),
         "hash_share": result.of(lambda run: run.hash_share),
         "cache_bytes": result.cache_bytes,
-        "runs": [run.to_json() for run in result.runs],
+        "runs": [asdict(run) for run in result.runs],
     }
 
 
 def _curves(curves: Mapping[str, Sequence[Point]]) -> dict[str, object]:
-    return {name: [point.to_json() for point in points] for name, points in curves.items()}
+    return {name: [asdict(point) for point in points] for name, points in curves.items()}

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, asdict, define, evolve, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench.case import BenchCell
@@ -68,7 +68,7 @@ class CoreUnderLoad:
             "hit_rate": median(each.hit_rate for each in self.rounds),
             "cache_us": median(each.cache_us for each in self.rounds),
             "cache_share": median(each.cache_share for each in self.rounds),
-            "rounds": [each.to_json() for each in self.rounds],
+            "rounds": [asdict(each) for each in self.rounds],
         }
 
 

@@ -16,7 +16,7 @@ from random import Random
 from statistics import median
 from time import perf_counter
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe import transport
@@ -68,10 +68,6 @@ class LoadFigures:
     cache_share: float
     """The same as a share of the time that a request took: of one second through the requests a
     second."""
-
-    def to_json(self) -> dict[str, object]:
-        """Return all fields as JSON values."""
-        return asdict(self)
 
 
 def draw_load(requests: int, seed: int) -> LoadScript:

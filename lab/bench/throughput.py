@@ -9,9 +9,9 @@ import gc
 import os
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Generic
+from typing import Any, Generic
 
-from attrs import Factory, asdict, evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.latency import Latency, latency_of
@@ -26,6 +26,15 @@ _SMALL_PAGES = 8
 
 EVENTS_EVERY = 8
 """Requests between two calls that take events: an engine takes them once per step."""
+
+
+def latency_from(value: Latency | dict[str, Any]) -> Latency:
+    """Read a latency, which may have gone through JSON."""
+    return Latency(**value) if isinstance(value, dict) else value
+
+
+def _latencies_from(steps: Mapping[str, Any]) -> dict[str, Latency]:
+    return {name: latency_from(step) for name, step in steps.items()}
 
 
 @frozen
@@ -53,7 +62,7 @@ class Throughput:
     """Hit tokens that were loaded from the host."""
     hash_seconds: float = 0.0
     """What SHA-256 alone takes for the inserted pages, on the same core; 0 without events."""
-    steps: Mapping[str, Latency] = Factory(dict)
+    steps: Mapping[str, Latency] = field(factory=dict, converter=_latencies_from)
 
     @property
     def complete(self) -> bool:
@@ -89,19 +98,6 @@ class Throughput:
     def cache_bytes(self) -> int:
         """The most memory that the cache added."""
         return max(0, self.peak_bytes - self.base_bytes)
-
-    def to_json(self) -> dict[str, object]:
-        """Return all fields as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> Throughput:
-        """Read what `to_json` returned."""
-        fields = dict(value)
-        steps = fields.pop("steps")
-        assert isinstance(steps, dict)  # noqa: S101 # Written by a child of the same release.
-        latencies = {name: Latency(**step) for name, step in steps.items()}
-        return cls(**fields, steps=latencies)  # type: ignore[arg-type]
 
 
 def warm_up(

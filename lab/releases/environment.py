@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.releases.catalogue import RELEASES, STAND_INS, Release
 from kvcanon.lab.releases.source import check_source, copy_source
 
@@ -158,14 +157,7 @@ def make(release: Release, into: Path, run: Run, source: Path | None = None) -> 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str]) -> None:
     """Run a command quietly. Raises: UsageError, with the last line of its output."""
-    done = subprocess.run(  # noqa: S603
-        command,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=tied(),  # It makes two calls of the system.
-    )
+    done = run_tied(command, env=variables)
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
         raise UsageError(f"{' '.join(command)} failed: {lines[-1]}")

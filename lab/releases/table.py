@@ -7,14 +7,13 @@ the later one. A law that was not exercised proves nothing.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from enum import StrEnum
 
 from attrs import asdict, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.releases.environment import Peer
 from kvcanon.lab.releases.hunt import HERE, Hunt, Hunted, hunt_to_json
 from kvcanon.lab.releases.past_bugs import PastBug
@@ -85,14 +84,7 @@ def _hunted(row: PastBug, peer: Peer, effort: HuntEffort) -> Hunted:
         **asdict(effort),
     )
     command = [str(peer.python), "-m", MODULE, hunt_to_json(wanted)]
-    done = subprocess.run(  # noqa: S603
-        command,
-        env=peer.variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=tied(),  # It makes two calls of the system.
-    )
+    done = run_tied(command, env=peer.variables)
     name = peer.release.name
     if done.returncode:
         last = next(iter(reversed(done.stderr.strip().splitlines())), "it said nothing")

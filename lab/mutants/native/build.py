@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.mutants.native.changes import CppChange
 from kvcanon.lab.mutants.native.finder import FOLDER, Spot, sources_in
 from kvcanon.lab.mutants.native.schemata import DECLARED, DEFINED, crossing, with_mutants
@@ -116,13 +115,7 @@ def _write(
 def _compile(folder: Path) -> str:
     """Run the build. Returns its output if it fails, else an empty string."""
     command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
-    done = subprocess.run(  # noqa: S603
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=tied(),  # It makes two calls of the system.
-    )
+    done = run_tied(command)
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
 
@@ -152,13 +145,7 @@ def _guilty(
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(  # noqa: S603
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=tied(),  # It makes two calls of the system.
-    )
+    done = run_tied(command)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["nothing was said"]
         raise UsageError(f"{Path(command[0]).name} failed: {said[-1]}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
 from kvcanon.conformance.cli import main
@@ -39,7 +39,7 @@ def cell(policy: WritePolicy) -> BenchCell:
 def test_cells_pass_through_json() -> None:
     """A job with a host tier is equal after a round trip."""
     job = BenchJob("tails", "optimized", {}, cell(POLICIES[2]), SOURCE, 1.0, nodes=100)
-    assert BenchJob.from_json(json.loads(json.dumps(job.to_json()))) == job
+    assert BenchJob.from_json(json.loads(json.dumps(asdict(job)))) == job
     assert str(job.cell) == "full, page 16, write_back"
 
 
@@ -92,7 +92,7 @@ def test_tails_take_turns_and_are_kept_by_size() -> None:
     assert [(who.name, job.nodes, job.cell.host is None) for who, job in jobs] == [
         (who.name, nodes, host is None) for nodes in (600, 900) for host in hosts for who in both
     ]
-    empty = Throughput("core", 1, 1, 1, 1, 1, 1, 1.0).to_json()
+    empty = asdict(Throughput("core", 1, 1, 1, 1, 1, 1, 1.0))
     outcome = run_contest(jobs, lambda *_: empty)
     assert [(nodes, one.host is None) for nodes, one in outcome.tails] == [
         (600, False),

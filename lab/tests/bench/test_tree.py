@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
@@ -172,7 +172,7 @@ def test_full_hit_is_of_whole_prompts_beside_their_bytes() -> None:
     assert set(found.found) == {(161, 160)}
     assert (hit.cold.calls, hit.floor_cold.calls) == (4, 4)
     assert hit.hot.calls == hit.floor_hot.calls > 4
-    assert FullHit.from_json(json.loads(json.dumps(hit.to_json()))) == hit
+    assert FullHit(**json.loads(json.dumps(asdict(hit)))) == hit
 
 
 def test_caches_take_turns() -> None:
@@ -195,7 +195,7 @@ def test_results_are_medians_of_the_rounds() -> None:
     def fill(who: object, order: BenchJob) -> child.Json:
         assert order.what == "requests"
         name = getattr(who, "name", "")
-        return some(next(rates[name])).to_json()
+        return asdict(some(next(rates[name])))
 
     both = [CONTESTANTS["optimized"], CONTESTANTS["reference"]]
     outcome = run_contest(orders(ContestPlan(CHAT, (CELL,)), both), fill)
@@ -211,18 +211,18 @@ def test_results_are_medians_of_the_rounds() -> None:
 def test_measurements_pass_through_json() -> None:
     """Measurements and jobs are equal after a round trip through JSON."""
     measured = some(stored=7)
-    assert Throughput.from_json(json.loads(json.dumps(measured.to_json()))) == measured
+    assert Throughput(**json.loads(json.dumps(asdict(measured)))) == measured
     point = Point(5, Latency(1, 1.0, 2.0, 3.0, 4.0, 5.0), Latency(4, 5.0, 6.0, 7.0, 8.0, 9.0), 8)
-    assert Point.from_json(json.loads(json.dumps(point.to_json()))) == point
+    assert Point(**json.loads(json.dumps(asdict(point)))) == point
     order = BenchJob("requests", "tree", REFERENCE, evolve(CELL, events=True), CHAT, 3.0)
-    assert BenchJob.from_json(json.loads(json.dumps(order.to_json()))) == order
+    assert BenchJob.from_json(json.loads(json.dumps(asdict(order)))) == order
 
 
 def test_order_is_filled_in_a_process_of_its_own() -> None:
     """A job in a child process has the hits of one in this process."""
     reference = CONTESTANTS["reference"]
     order = BenchJob("requests", "tree", REFERENCE, CELL, CHAT, 60.0)
-    measured = Throughput.from_json(in_a_process(Field((reference,), {}))(reference, order))
+    measured = Throughput(**in_a_process(Field((reference,), {}))(reference, order))
     requests = CHAT.requests()
     again = measure(make_driver, CELL, REFERENCE, requests, seconds=60)
     assert (measured.requests, measured.hit_tokens) == (again.requests, again.hit_tokens)
@@ -259,9 +259,9 @@ def test_child_measures_what_it_is_told(what: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(child, "full_hit", lambda *_: hit)
     filled = child.fill(BenchJob(what, "tree", REFERENCE, CELL, CHAT, 1.0))
     expected = {
-        "tree": {"points": [evolve(point, size=1).to_json()]},
-        "prompt": {"points": [evolve(point, size=2).to_json()]},
-        "full_hit": hit.to_json(),
+        "tree": {"points": [asdict(evolve(point, size=1))]},
+        "prompt": {"points": [asdict(evolve(point, size=2))]},
+        "full_hit": asdict(hit),
     }
     assert filled == expected[what]
 
