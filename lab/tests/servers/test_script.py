@@ -7,12 +7,7 @@ import pytest
 from attrs import asdict, evolve
 
 from kvcanon.conformance.protocol.wire import from_json
-from kvcanon.lab.servers.script import (
-    EngineScript,
-    ScriptedRequest,
-    SendOrder,
-    Tokens,
-)
+from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, SendOrder, Tokens
 from kvcanon.lab.servers.script_rounds import CLIENTS, SMALL, WHOLE, ScriptDrawer, draw_script
 from kvcanon.lab.servers.server_setup import CHUNK, DEVICE_TOKENS, PAGE_SIZE
 from kvcanon.lab.servers.tiny_model import CONTEXT, VOCABULARY

@@ -24,11 +24,7 @@ from kvcanon.lab.servers.summary import (
     not_exercised,
     reference_for,
 )
-from kvcanon.lab.servers.transcript import (
-    EngineReply,
-    RoundTranscript,
-    Transcript,
-)
+from kvcanon.lab.servers.transcript import EngineReply, RoundTranscript, Transcript
 from kvcanon.lab.servers.verdict import FindingKind, judge_server, with_references
 
 PROMPT = tuple(range(10, 19))
