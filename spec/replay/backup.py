@@ -152,9 +152,9 @@ def _inserted(step: Step) -> tuple[Board, list[Piece]]:
         if not board.profile.host_order_by_use:
             continue
         if piece.begin >= near_from:
-            piece.places[SWA, CPU] = 1e9 + board.arrivals
+            piece.arrived[SWA, CPU] = 1e9 + board.arrivals
         if piece.end == len(key):
-            piece.places[MAMBA, CPU] = 1e9 + board.arrivals
+            piece.arrived[MAMBA, CPU] = 1e9 + board.arrivals
     return board, path
 
 

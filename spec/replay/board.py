@@ -9,7 +9,7 @@ It also knows the most slots that evictions could free: a cache may decline at o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import Factory, define, field
 
@@ -30,8 +30,6 @@ from kvcanon.spec.types import (
 )
 
 Rank = tuple[int, int]
-Place = tuple[float, int]
-"""A place in an LRU order: that of the node, then of the piece in it, the upper first."""
 
 LAST = float("inf")
 
@@ -46,8 +44,6 @@ class Piece:
     """Pages before it."""
     end: int
     parent: Piece | None
-    rank: Rank = (0, 0)
-    """Its rank under the eviction policy; the smallest is evicted first."""
     children: list[Piece] = Factory(list)
     on: dict[Medium, set[Component]] = Factory(lambda: {GPU: set(), CPU: set()})
     """The components on each medium, filled or being filled."""
@@ -58,7 +54,8 @@ class Piece:
     """The components being copied to the device."""
     backing: set[Component] = Factory(set)
     """The components being copied to the host."""
-    places: dict[Pool, float] = Factory(dict)
+    arrived: dict[Pool, float] = Factory(dict)
+    """Its places in the LRU orders of which it became the most recent during the replay."""
 
     def size(self, component: Component) -> int:
         """The slots of its data: one a page, or one for a mamba state."""
@@ -83,6 +80,8 @@ class Piece:
 class Board:
     """A tree in pieces, with the number of free slots of each pool."""
 
+    state: Snapshot
+    """The state before."""
     config: CacheConfig
     profile: Profile
     root: Piece
@@ -95,6 +94,8 @@ class Board:
     """How often data became the most recent of an LRU order during the replay."""
     unsure: bool = field(default=False)
     """Whether a victim depended on an order that the state before does not show."""
+    _places: dict[Pool, Mapping[NodeId, int]] = Factory(dict)
+    """The places of nodes in those LRU orders of the state before that were asked for."""
 
     @property
     def writes_back(self) -> bool:
@@ -140,13 +141,13 @@ class Board:
         """Cut a piece before page `at` of its path; returns the upper part, which is new."""
         assert piece.parent is not None
         assert piece.begin < at < piece.end
-        upper = Piece(piece.node_id, piece.begin, at, piece.parent, piece.rank)
+        upper = Piece(piece.node_id, piece.begin, at, piece.parent)
         for medium in (GPU, CPU):
             upper.on[medium] = piece.on[medium] - {MAMBA}
             upper.was[medium] = piece.was[medium] - {MAMBA}
         upper.locked, upper.loading = piece.locked - {MAMBA}, piece.loading - {MAMBA}
         upper.backing = piece.backing - {MAMBA}
-        upper.places = dict(piece.places)
+        upper.arrived = dict(piece.arrived)
         siblings = piece.parent.children
         siblings[siblings.index(piece)] = upper
         upper.children, piece.parent, piece.begin = [piece], upper, at
@@ -158,12 +159,30 @@ class Board:
         """The pieces with a component's data on a medium, least recently used first."""
         pool = component, medium
         there = [piece for piece in self.every() if component in piece.on[medium]]
-        return sorted(there, key=lambda piece: (piece.places.get(pool, LAST), piece.begin))
+        return sorted(there, key=lambda piece: (self.place(piece, pool), piece.begin))
+
+    def place(self, piece: Piece, pool: Pool) -> float:
+        """A piece's place in an LRU order, the least recent first; LAST if it has none there."""
+        arrived = piece.arrived.get(pool)
+        if arrived is not None:
+            return arrived
+        places = self._places.get(pool)
+        if places is None:
+            order = self.state.recency.get(pool, ())
+            places = self._places[pool] = {node_id: place for place, node_id in enumerate(order)}
+        return LAST if piece.node_id is None else places.get(piece.node_id, LAST)
+
+    def rank(self, piece: Piece) -> Rank:
+        """A piece's rank under the eviction policy; the smallest is evicted first."""
+        if piece.node_id is None:
+            return 0, 0
+        node, policy = self.state.nodes[piece.node_id], self.config.eviction_policy
+        return policy_key(policy, node.hit_count, node.last_access, node.created, node.priority)
 
     def arrive(self, piece: Piece, component: Component, medium: Medium) -> None:
         """Make a piece's data the most recent of its LRU order."""
         self.arrivals += 1
-        piece.places[component, medium] = 1e9 + self.arrivals
+        piece.arrived[component, medium] = 1e9 + self.arrivals
 
 
 def is_device_leaf(piece: Piece) -> bool:
@@ -201,9 +220,10 @@ class LeafQueue:
     """The evictable leaves of a medium, by rank; a parent joins when it becomes a leaf."""
 
     def __init__(self, board: Board, medium: Medium) -> None:
+        self._rank = board.rank
         self._is_leaf = is_device_leaf if medium is GPU else is_host_leaf
         self._heap = [
-            (piece.rank, piece.begin, number, piece)
+            (board.rank(piece), piece.begin, number, piece)
             for number, piece in enumerate(board.every())
             if self._is_leaf(piece) and piece in piece.parent.children  # type: ignore[union-attr]
         ]
@@ -222,28 +242,20 @@ class LeafQueue:
         """Add a piece, if it has become a leaf."""
         if piece is not None and self._is_leaf(piece):
             self._count += 1
-            heapq.heappush(self._heap, (piece.rank, piece.begin, self._count, piece))
+            heapq.heappush(self._heap, (self._rank(piece), piece.begin, self._count, piece))
 
 
 def board_of(state: Snapshot) -> Board:
     """The board of a state."""
     root = Piece(state.root_id, 0, 0, None)
-    board = Board(state.config, state.profile, root, {})
-    policy = state.config.eviction_policy
-    pieces: dict[NodeId, Piece] = {state.root_id: root}
+    board = Board(state, state.config, state.profile, root, {})
+    pieces: dict[NodeId | None, Piece] = {state.root_id: root}
     for node in state.reachable()[1:]:
-        node_id, start = node.node_id, state.starts[node.node_id]
-        parent = pieces[node.parent_id if node.parent_id is not None else state.root_id]
-        rank = policy_key(policy, node.hit_count, node.last_access, node.created, node.priority)
-        piece = Piece(node_id, start, start + len(node.pages), parent, rank)
-        _fill(piece, node)
+        parent = pieces[node.parent_id]
+        piece = _piece_of(node, state.starts[node.node_id], parent)
         parent.children.append(piece)
-        pieces[node_id] = piece
-        board.pieces[node_id] = [piece]
-    for pool, order in state.recency.items():
-        for place, node_id in enumerate(order):
-            if node_id in pieces:
-                pieces[node_id].places[pool] = place
+        pieces[node.node_id] = piece
+        board.pieces[node.node_id] = [piece]
     for component in state.config.components:
         for medium in (GPU, CPU):
             pool_state = state.pools.get((component, medium))
@@ -251,19 +263,34 @@ def board_of(state: Snapshot) -> Board:
     return board
 
 
-def _fill(piece: Piece, node: NodeState) -> None:
+def _piece_of(node: NodeState, begin: int, parent: Piece) -> Piece:
+    """A node as a piece that begins at a page, below the piece of its parent."""
+    device, host = set[Component](), set[Component]()
+    piece = Piece(
+        node.node_id,
+        begin,
+        begin + len(node.pages),
+        parent,
+        children=[],
+        on={GPU: device, CPU: host},
+        locked=set(),
+        loading=set(),
+        backing=set(),
+        arrived={},
+    )
     for component, data in node.data.items():
         if data.device is not None:
-            piece.on[GPU].add(component)
+            device.add(component)
         if data.host is not None:
-            piece.on[CPU].add(component)
+            host.add(component)
         if data.lock_refs:
             piece.locked.add(component)
         if data.loading is not None:
             piece.loading.add(component)
         if data.backing is not None:
             piece.backing.add(component)
-    piece.was = {medium: frozenset(there) for medium, there in piece.on.items()}
+    piece.was = {GPU: frozenset(device), CPU: frozenset(host)}
+    return piece
 
 
 def cut_at(board: Board, path: Iterable[NodeState], page: int) -> None:

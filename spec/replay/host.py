@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from attrs import frozen
 
 from kvcanon.spec.replay.board import (
+    LAST,
     Board,
     LeafQueue,
     Piece,
@@ -77,7 +78,7 @@ def _give_up_duplicates(board: Board, enough: int, choices: HostChoices) -> None
     if not board.writes_back or board.free[FULL, CPU] >= enough:
         return
     duplicates = [piece for piece in board.every() if is_duplicate(board, piece)]
-    duplicates.sort(key=lambda piece: (is_device_leaf(piece), piece.rank, piece.begin))
+    duplicates.sort(key=lambda piece: (is_device_leaf(piece), board.rank(piece), piece.begin))
     gone = [piece for piece in duplicates if choices.gave_up(piece, FULL)]
     # The order in which they left is not visible. If the largest was needed last, all were.
     gone.sort(key=choices.place)
@@ -131,7 +132,7 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
         if component not in piece.on[GPU] and not _is_held(board, piece, component, choices)
     ]
     # Data that came to the host in this operation has no place in the order before it.
-    unordered = any(pool not in piece.places for piece in candidates)
+    unordered = any(board.place(piece, pool) == LAST for piece in candidates)
     # Their order decides who leaves, unless without the smallest too few slots would be free.
     sizes = [piece.size(component) for piece in candidates]
     not_all = board.free[pool] + sum(sizes) - min(sizes, default=0) >= enough

@@ -31,7 +31,7 @@ def test_board_has_what_the_state_has() -> None:
     assert there(board, FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
     assert there(board, MAMBA) == {(1, 1), (2, 2)}
     assert piece_of(board, 2).parent is piece_of(board, 1)
-    assert [piece_of(board, each).rank for each in (1, 2, 3, 4)] == [
+    assert [board.rank(piece_of(board, each)) for each in (1, 2, 3, 4)] == [
         (0, 1),
         (0, 20),
         (0, 10),
@@ -45,7 +45,7 @@ def test_board_has_what_the_state_has() -> None:
 def test_ranks_are_those_of_the_policy() -> None:
     """Pieces are ranked by the eviction policy."""
     board = board_of(state_of(config(lru=False), TOP, OTHER))
-    assert sorted(piece.rank for piece in board.every()) == [(0, -10), (0, -1)]
+    assert sorted(board.rank(piece) for piece in board.every()) == [(0, -10), (0, -1)]
 
 
 def test_cut_leaves_the_state_at_the_end() -> None:
@@ -126,7 +126,7 @@ def test_data_is_in_the_order_of_its_last_use() -> None:
     ]
     board.arrive(piece_of(board, 3), SWA, GPU)
     assert board.in_turn(SWA, GPU)[-1] is piece_of(board, 3)
-    piece_of(board, 3).places.clear()
+    board = board_of(evolve(STATE, recency={(SWA, GPU): (1, 2)}))
     assert board.in_turn(SWA, GPU)[-1] is piece_of(board, 3)
 
 
