@@ -116,17 +116,17 @@ class Difference:
     def _is_balanced(self, component: Component, medium: Medium) -> bool:
         was = self.before.pools.get((component, medium), NO_POOL)
         now = self.after.pools.get((component, medium), NO_POOL)
-        lost, gained = list(was.held - now.held), list(now.held - was.held)
+        lost = _slots_of(self.rebuilt_nodes_before, component, medium)
+        gained = _slots_of(self.rebuilt_nodes, component, medium)
+        if was.held != now.held:
+            lost.extend(was.held - now.held)
+            gained.extend(now.held - was.held)
         if was.free != now.free:
             if len(was.free) != len(was.free_set) or len(now.free) != len(now.free_set):
                 return False
             lost.extend(was.free_set - now.free_set)
             gained.extend(now.free_set - was.free_set)
-        for node in self.rebuilt_nodes_before:
-            lost.extend(node[component].slots(medium) or ())
-        for node in self.rebuilt_nodes:
-            gained.extend(node[component].slots(medium) or ())
-        return was.capacity == now.capacity and sorted(lost) == sorted(gained)
+        return was.capacity == now.capacity and (lost == gained or sorted(lost) == sorted(gained))
 
     # The nodes that laws of nodes check.
 
@@ -173,11 +173,24 @@ def _touched(before: Snapshot, after: Snapshot) -> AbstractSet[NodeId]:
 def _fields(before: Snapshot, after: Snapshot) -> AbstractSet[str]:
     if before is after:
         return frozenset()
-    return {
-        name
-        for name in _FIELDS
-        if (was := getattr(before, name)) is not (now := getattr(after, name)) and was != now
-    }
+    return frozenset(
+        [
+            name
+            for name in _FIELDS
+            if (was := getattr(before, name)) is not (now := getattr(after, name)) and was != now
+        ]
+    )
+
+
+def _slots_of(nodes: Iterable[NodeState], component: Component, medium: Medium) -> list[Slot]:
+    """The slots that nodes have in a pool."""
+    found: list[Slot] = []
+    for node in nodes:
+        data = node.data.get(component)
+        slots = None if data is None else data.device if medium is GPU else data.host
+        if slots:
+            found.extend(slots)
+    return found
 
 
 def _below_root(state: Snapshot, ids: Iterable[NodeId]) -> list[NodeState]:

@@ -55,7 +55,9 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     if step.before is step.after:
         return
     used = _used(step)
-    was_cut = not step.after.nodes.keys() <= step.before.nodes.keys()
+    was_cut = bool(step.difference.touched) and not (
+        step.after.nodes.keys() <= step.before.nodes.keys()
+    )
     asks_order = step.before.profile.split_keeps_recency or not was_cut
     always = ("priority", "created")
     for change in step.changes:
@@ -87,10 +89,10 @@ def _used(step: Step) -> Collection[PageNumber]:
 def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
     """Pages that became more recent than others without being used."""
     call = step.operation
+    if step.before.recency == step.after.recency:
+        return
     if not isinstance(call, _PREFIX_CALLS):
         yield from _reordered(step)
-        return
-    if step.before.recency == step.after.recency:
         return
     for component, medium, order in recency_orders(step, call.key, tuple(Component)):
         # A mamba state is at the end of its node, so a part that was used without the end has none.

@@ -23,8 +23,7 @@ def settled_transfers(step: Step) -> list[tuple[TransferState, TransferStatus]]:
 
 def copies_changed(step: Step) -> bool:
     """Whether other copies are in flight than before, or others of their nodes wait for them."""
-    flying = step.before.transfers or step.after.transfers
-    return bool(flying) and "transfers" in step.difference.fields
+    return "transfers" in step.difference.fields
 
 
 def builds_on(state: Snapshot, later: TransferState, earlier: TransferState) -> bool:

@@ -122,6 +122,8 @@ def _order_follows(difference: Difference, component: Component, medium: Medium)
     """Whether an order gained and lost exactly the nodes whose data came and left, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
+    if was == now and not difference.rebuilt:
+        return True
     lost = _owners(before, difference.rebuilt_nodes_before, component, medium)
     gained = _owners(after, difference.rebuilt_nodes, component, medium)
     if lost == gained and was == now:

@@ -49,7 +49,9 @@ NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
     Kind.STEP,
     premise=Premise[Step](
         "a call that enqueues a copy",
-        lambda step: len(step.after.transfers) > len(step.before.transfers),
+        lambda step: (
+            copies_changed(step) and len(step.after.transfers) > len(step.before.transfers)
+        ),
     ),
     needs=NEEDS,
     enabled_if=bounds.has_host_tier,

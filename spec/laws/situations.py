@@ -225,6 +225,8 @@ def stores_a_child(events: Iterable[Event]) -> bool:
 
 def named_anew(step: Step) -> bool:
     """Whether a node with hashes is new, or was cut."""
+    if not step.difference.touched:
+        return False
     before = step.before.nodes.keys()
     return any(
         step.after.nodes[node_id].hashes is not None for node_id in step.after.nodes.keys() - before

@@ -4,9 +4,10 @@ Most laws of steps are about one operation and return at once for others; laws a
 return at once if there is none. Checking seventy laws for the ten that matter is most of the work.
 So each law is first checked on a sealed step: operation and outcome have their types but no fields,
 and the states have only the components and the write policy, and sometimes that no copy is in
-flight, that no receipt is open, or that nothing changed. A law that returns without reading any
-other field cannot be broken by any step like this, since it is a function of what it reads; it is
-skipped from then on. A law that reads more is checked every time. The same holds for premises.
+flight, that no receipt is open, or which of their fields are equal. A law that returns without
+reading any other field cannot be broken by any step like this, since it is a function of what it
+reads; it is skipped from then on. A law that reads more is checked every time. The same holds for
+premises.
 
 No law declares its relevance, so no declaration can be wrong; a changed law is tried anew.
 """
@@ -24,6 +25,9 @@ from kvcanon.spec.law import Kind, Law, Stream
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import SWA, NodeId
 from kvcanon.spec.views import Step
+
+MAY_CHANGE = frozenset(("events", "holds", "pools", "recency", "swa_of_full", "transfers", "usage"))
+"""The fields of states, besides nodes, that steps change."""
 
 
 class Agenda(NamedTuple):
@@ -72,15 +76,43 @@ class _SealedConfig(_Sealed):
                 setattr(self, name, getattr(config, name))
 
 
+class _Unchanged(_Sealed):
+    """A field of a state that equals the same field of the other state, whatever is in it."""
+
+    # It can be compared, but with the other state's only.
+    __slots__ = ("name",)
+    __hash__ = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]  # A sealed one never ends.
+        if isinstance(other, _Unchanged) and other.name == self.name:
+            return True
+        raise LookedError
+
+    def __ne__(self, other: object) -> bool:  # type: ignore[override]  # As above.
+        return not self == other
+
+
 class _SealedState(_Sealed):
     """A state with a profile and a sealed configuration; most other fields are sealed."""
 
     # Reading an unset one counts as looking.
-    __slots__ = ("config", "holds", "profile", "transfers")
+    __slots__ = ("config", "profile", *sorted(MAY_CHANGE))
 
-    def __init__(self, like: Snapshot, *, idle: bool = False, unheld: bool = False) -> None:
+    def __init__(
+        self,
+        like: Snapshot,
+        *,
+        idle: bool = False,
+        unheld: bool = False,
+        unchanged: Collection[str] = (),
+    ) -> None:
         self.config = _SealedConfig(like.config)
         self.profile = like.profile
+        for name in unchanged:
+            setattr(self, name, _Unchanged(name))
         if idle:
             self.transfers = ()
         if unheld:
@@ -88,19 +120,21 @@ class _SealedState(_Sealed):
 
 
 class _SealedDifference(_Sealed):
+    """A difference of two states in these fields, besides nodes."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: AbstractSet[str]) -> None:
+        self.fields = fields
+
+
+class _SameTree(_SealedDifference):
     """A difference of two states whose nodes are the same."""
 
     __slots__ = ()
     touched: AbstractSet[NodeId] = frozenset()
     rebuilt: AbstractSet[NodeId] = frozenset()
     changed: tuple[tuple[NodeState, ...], tuple[NodeState, ...]] = ((), ())
-
-
-class _NoDifference(_SealedDifference):
-    """A difference of a state and itself."""
-
-    __slots__ = ()
-    fields: AbstractSet[str] = frozenset()
 
 
 class _StandsIn(type):
@@ -142,13 +176,15 @@ class Relevance:
         """What is to be asked of a step with this operation and outcome."""
         before, after = step.before, step.after
         still = before is after
+        difference = step.difference
         key = (
             type(step.operation),
             type(step.outcome),
             not before.transfers and not after.transfers,
             not before.holds and not after.holds,
             still,
-            still or not step.difference.touched,
+            not difference.touched,
+            difference.fields,
             not step.events,
             not step.stamps,
             not step.given,
@@ -224,31 +260,32 @@ def _looking(agenda: Agenda, sealed: Step | Stream) -> Agenda:
 
 def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: bool) -> Step:
     """A step of this kind without what would tell it from others."""
-    was = _like(step.before, idle=idle, unheld=unheld)
+    fields = step.difference.fields
+    equal = MAY_CHANGE - fields
+    was = _like(step.before, idle=idle, unheld=unheld, unchanged=equal)
     sealed = Step(
         was,
         _sealed(type(step.operation)),
         _sealed(type(step.outcome)),
-        was if still else _like(step.after, idle=idle, unheld=unheld),
+        was if still else _like(step.after, idle=idle, unheld=unheld, unchanged=equal),
         _some(step.events),
         _some(step.stamps),
         given=_some(step.given),
         ended=_some(step.ended),
         ranks=_some(step.ranks),
-        difference=_NO_DIFFERENCE if still else _SAME_TREE if same_tree else _ANY_DIFFERENCE,
+        difference=_difference(fields, same_tree=same_tree),
     )
     if same_tree:
         object.__setattr__(sealed, "changed", ({}, {}))
     return sealed
 
 
-def _like(state: Snapshot, *, idle: bool = False, unheld: bool = False) -> Any:  # noqa: ANN401  # It passes for a snapshot.
-    return _SealedState(state, idle=idle, unheld=unheld)
+def _like(state: Snapshot, **known: Any) -> Any:  # noqa: ANN401  # It passes for a snapshot.
+    return _SealedState(state, **known)
 
 
-_NO_DIFFERENCE: Any = _NoDifference()
-_SAME_TREE: Any = _SealedDifference()
-_ANY_DIFFERENCE: Any = _Sealed()
+def _difference(fields: AbstractSet[str], *, same_tree: bool) -> Any:  # noqa: ANN401  # As above.
+    return _SameTree(fields) if same_tree else _SealedDifference(fields)
 
 
 def _some(values: Collection[Any]) -> Any:  # noqa: ANN401  # It passes for a collection.
