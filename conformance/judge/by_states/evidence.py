@@ -54,23 +54,23 @@ class Evidence:
                 exercised[law_id] += times
         return exercised
 
-    def see(self, met: Iterable[Shared]) -> None:
-        """Count premises that a step or a stream met."""
-        self._times_met.update(met)
-
-    def see_state(self, difference: Difference) -> None:
-        """Count the premises that the state after a step meets."""
-        self._times_met.update(self._states.after(difference))
+    def see(self, met: Iterable[Shared], difference: Difference) -> None:
+        """Count premises that a step or its stream met, and those that the state after it meets."""
+        self._times_met.update([*met, *self._states.after(difference)])
 
 
 class MetByStates:
     """Which premises a state meets, kept up to date from step to step."""
 
     def __init__(self, premises: Iterable[Shared]) -> None:
-        self._premises = tuple((shared, _finders(shared.premise)) for shared in premises)
+        found = [(shared, _finders(shared.premise)) for shared in premises]
+        self._of_states = tuple([shared for shared, finders in found if not finders])
+        self._of_nodes = tuple([(shared, finders) for shared, finders in found if finders])
         self._last: Snapshot | None = None
         self._met: tuple[Shared, ...] = ()
         """The premises that `_last` meets."""
+        self._met_by_nodes: tuple[Shared, ...] = ()
+        """Those of them that are of nodes."""
 
     def after(self, difference: Difference) -> tuple[Shared, ...]:
         """The premises that the state after a step meets."""
@@ -78,19 +78,26 @@ class MetByStates:
         if after is self._last:
             return self._met
         goes_on = before is self._last
+        if not goes_on or difference.rebuilt:
+            self._met_by_nodes = self._find(difference, goes_on=goes_on)
+        met = [shared for shared in self._of_states if shared.premise.is_met(after)]
+        self._last, self._met = after, (*self._met_by_nodes, *met)
+        return self._met
+
+    def _find(self, difference: Difference, *, goes_on: bool) -> tuple[Shared, ...]:
+        """The premises of nodes that the state after a step meets."""
         met: list[Shared] = []
-        for shared, finders in self._premises:
-            is_met = False if finders else shared.premise.is_met(after)
-            for found in finders:
+        for shared, finders in self._of_nodes:
+            is_met = False
+            for each in finders:
                 if goes_on:
-                    found.update(difference)
+                    each.update(difference)
                 else:
-                    found.take(after)
-                is_met |= found.are_enough
+                    each.take(difference.after)
+                is_met |= each.are_enough
             if is_met:
                 met.append(shared)
-        self._last, self._met = after, tuple(met)
-        return self._met
+        return tuple(met)
 
 
 def _finders(premise: Premise[Snapshot]) -> tuple[_NodesFound, ...]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from attrs import evolve
-
 from kvcanon.conformance.judge.by_states.evidence import Evidence, Shared
 from kvcanon.conformance.judge.by_states.relevance import Agenda, Relevance
 from kvcanon.spec.law import SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge, judge_next
@@ -55,8 +53,8 @@ class LawChecker:
         found += violations_of(of_step.laws, step)
         found += self._of_stream(of_stream, step, stream, seen=seen)
         if not found:
-            self._evidence.see_state(step.difference)
-            self._evidence.see([*met_by(of_step, step), *met_by(of_stream, stream)])
+            met = [*met_by(of_step, step), *met_by(of_stream, stream)]
+            self._evidence.see(met, step.difference)
         return found
 
     def check_access(self, step: Step) -> list[Violation]:
@@ -89,7 +87,7 @@ class LawChecker:
         if not agenda.laws or (settled and step.before is step.after and not stream.events):
             return []  # The same state without new events was checked before.
         there = moved_on(stream.start, step.difference) if settled else None
-        stream = evolve(stream, there=there)
+        stream = Stream(stream.start, stream.events, stream.state, stream.begins, there)
         if there is not None:
             self._settled = stream.folded.agrees_with(there)
         else:

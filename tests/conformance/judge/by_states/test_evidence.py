@@ -58,7 +58,7 @@ def test_a_premise_that_laws_share_is_asked_once() -> None:
     shared = Premise("always", is_met)
     laws = [law("A-1", shared), law("A-2", never), law("A-3", shared)]
     evidence = Evidence(laws)
-    evidence.see_state(Difference(STATE, STATE))
+    evidence.see((), Difference(STATE, STATE))
     assert evidence.laws_exercised == {"A-1": 1, "A-2": 0, "A-3": 1}
     assert asked == [STATE]
     assert [each.law_ids for each in by_premise(laws, Kind.STATE)] == [("A-1", "A-3"), ("A-2",)]
