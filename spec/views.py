@@ -233,7 +233,8 @@ class Step:
     @cached_property
     def difference(self) -> Difference:
         """The difference of the two states."""
-        return self._difference or Difference(self.before, self.after)
+        known = self._difference
+        return Difference(self.before, self.after) if known is None else known
 
     @cached_property
     def numbers(self) -> PageNumbers:
@@ -260,6 +261,11 @@ class Step:
         kept = [Change(number, row, after.get(number)) for number, row in before.items()]
         came = [Change(number, None, row) for number, row in after.items() if number not in before]
         return kept + came
+
+    @cached_property
+    def orders(self) -> dict[Key, Mapping[Pool, RecencyOrder]]:
+        """A memo of `recency_orders`: the orders of a step about a key."""
+        return {}
 
     @cached_property
     def lost(self) -> Sequence[LostSlot]:
@@ -390,6 +396,8 @@ class RecencyOrder:
 
         The pages `without` are left out of both orders.
         """
+        if self.before == self.after:
+            return {}
         overtaken = overtaking(*self.kept(without))
         nodes = [(self.node_id(item), self.node_id(other)) for item, other in overtaken.items()]
         return {node_id: other_id for node_id, other_id in nodes if node_id != other_id}
@@ -405,17 +413,32 @@ def recency_orders(
     step: Step, key: Key, components: Collection[Component]
 ) -> Iterator[tuple[Component, Medium, RecencyOrder]]:
     """Every LRU order of these components, before and after a step about a key."""
-    nodes_before, nodes_after = (
-        {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
-        for state, rows in zip((step.before, step.after), step.changed, strict=True)
-    )
-    owners = {page: node_id for node_id, pages in nodes_after.items() for page in pages}
+    found = step.orders.get(key)
+    if found is None:
+        found = step.orders[key] = _RecencyOrders(step, key)
     for pool in step.before.recency:
         component, medium = pool
         if component in components:
-            before = _items(step.before, pool, nodes_before)
-            after = _items(step.after, pool, nodes_after)
-            yield component, medium, RecencyOrder(before, after, owners)
+            yield component, medium, found[pool]
+
+
+class _RecencyOrders(dict[Pool, RecencyOrder]):
+    """The LRU orders before and after a step about a key, found at the first look-up by `[]`."""
+
+    def __init__(self, step: Step, key: Key) -> None:
+        super().__init__()
+        self._before, self._after = step.before, step.after
+        self._nodes_before, self._nodes_after = (
+            {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
+            for state, rows in zip((step.before, step.after), step.changed, strict=True)
+        )
+        self._owners = {page: at for at, pages in self._nodes_after.items() for page in pages}
+
+    def __missing__(self, pool: Pool) -> RecencyOrder:
+        before = _items(self._before, pool, self._nodes_before)
+        after = _items(self._after, pool, self._nodes_after)
+        found = self[pool] = RecencyOrder(before, after, self._owners)
+        return found
 
 
 def overtaking(
