@@ -272,11 +272,13 @@ class Snapshot:
 
     def reachable(self) -> list[NodeState]:
         """The nodes that paths from the root lead to, the root first; parents before children."""
-        found, below = list[NodeState](), [self.root_id]
+        found, below, starts = list[NodeState](), [self.root_id], self.starts
         while below:
             node = self.nodes[below.pop()]
             found.append(node)
-            below.extend(child for child in node.child_ids if self.is_reachable(child))
+            below.extend(
+                [each for each in node.child_ids if each in starts or self.is_reachable(each)]
+            )
         return found
 
     def describe(self, node: NodeState) -> str:

@@ -153,7 +153,7 @@ class Counts:
     @classmethod
     def of(cls, by_component: Mapping[Component, int]) -> Counts:
         """Counts from a number for each component; 0 where `by_component` has none."""
-        return cls(**{component.value: count for component, count in by_component.items()})
+        return cls(*[by_component.get(component, 0) for component in (FULL, SWA, MAMBA)])
 
     def __getitem__(self, component: Component) -> int:
         return int(getattr(self, component))  # A component is the name of its field.

@@ -175,7 +175,7 @@ def _of_each(kind: type, right: str, find: Find) -> Find:
     """Check a tuple or another collection of any length."""
 
     def find_in(value: object) -> WrongPart | None:
-        if not isinstance(value, kind) or isinstance(value, str | bytes):
+        if not isinstance(value, kind) or isinstance(value, (str, bytes)):
             return "", value, right
         assert isinstance(value, Collection)  # noqa: S101  # Both kinds are.
         if find is _of_int and set(map(type, value)) <= {int}:

@@ -10,7 +10,6 @@ copy only after those that it builds on, so that a child's data never counts bef
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kvcanon.spec.cache import Cache
@@ -95,17 +94,16 @@ def every_end_gives_back(step: Step) -> Iterator[str]:
     https://github.com/LMCache/LMCache/issues/1756
     """
     state = step.after
-    receipts = Counter(hold.transfer_id for hold in state.holds if hold.transfer_id is not None)
+    receipts = [hold.transfer_id for hold in state.holds if hold.transfer_id is not None]
     flying = {transfer.transfer_id for transfer in state.transfers}
-    for transfer_id, count in receipts.items():
+    for transfer_id in dict.fromkeys(receipts):
         if transfer_id not in flying:
+            count = receipts.count(transfer_id)
             yield f"{count} receipts belong to transfer {transfer_id}, which is not in flight"
     for transfer_id in flying:
-        if receipts[transfer_id] != 1:
-            yield (
-                f"transfer {transfer_id} is in flight and has {receipts[transfer_id]} receipts, "
-                "not one"
-            )
+        count = receipts.count(transfer_id)
+        if count != 1:
+            yield f"transfer {transfer_id} is in flight and has {count} receipts, not one"
     for transfer in step.before.transfers:
         if transfer.transfer_id in flying:
             continue

@@ -267,13 +267,13 @@ def _wrong_moves(step: Step) -> Iterator[str]:
     moves = moves_of(step)
     for item in {**moves, **histories}:
         medium, page = item
-        came, where = moves.get(item, (None, None))
-        history = histories.get(item, [])
-        net, due = 2 * sum(history) - len(history), {None: 0, True: 1, False: -1}[came]
+        move, history = moves.get(item), histories.get(item, [])
+        net, due = 2 * sum(history) - len(history), 0 if move is None else 1 if move.came else -1
         if net != due or (len(history) > abs(due) and not churns(step, medium)):
-            happened = {None: "neither came to nor left", True: "came to", False: "left"}[came]
+            happened = {0: "neither came to nor left", 1: "came to", -1: "left"}[due]
+            where = _in_words(step, medium, page) if move is None else move.describe()
             yield (
-                f"{where or _in_words(step, medium, page)} {happened} {medium} in this {name}; it "
+                f"{where} {happened} {medium} in this {name}; it "
                 f"was stored {history.count(True)} times and removed {history.count(False)} times"
             )
 

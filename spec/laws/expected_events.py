@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.difference import Difference
@@ -131,15 +132,23 @@ def churns(step: Step, medium: Medium) -> bool:
     )
 
 
-def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
-    """The pages that came to a medium (True) or left it (False), each with its place in words."""
+class PageMove(NamedTuple):
+    """A page that came to a medium or left it, with its place in one of the states."""
+
+    came: bool
+    place: Place
+    state: Snapshot
+
+    def describe(self) -> str:
+        """The page in words."""
+        return self.place.describe(self.state)
+
+
+def moves_of(step: Step) -> Mapping[Resident, PageMove]:
+    """The pages that came to a medium or left it."""
     before, after = step.changed
     hashes_before, hashes_after = PageHashes(step.before), PageHashes(step.after)
-    moves: dict[Resident, tuple[bool, str]] = {}
-
-    def note(place: Place, state: Snapshot, medium: Medium, *, came: bool) -> None:
-        moves[medium, place.page_hash] = (came, place.describe(state))
-
+    moves: dict[Resident, PageMove] = {}
     at_enqueue = emits_at_enqueue(step.after)
     for number in before.keys() | after.keys():
         was, now = before.get(number), after.get(number)
@@ -151,9 +160,10 @@ def moves_of(step: Step) -> Mapping[Resident, tuple[bool, str]]:
             if came is there:
                 continue
             if now is not None:
-                note(hashes_after.row_place(now), step.after, medium, came=came)
+                move = PageMove(came, hashes_after.row_place(now), step.after)
             elif was is not None:
-                note(hashes_before.row_place(was), step.before, medium, came=came)
+                move = PageMove(came, hashes_before.row_place(was), step.before)
+            moves[medium, move.place.page_hash] = move
     return moves
 
 
