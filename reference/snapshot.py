@@ -6,10 +6,8 @@ which are those that the cache would report to an engine.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from kvcanon.reference.events import pending_events
-from kvcanon.reference.state import Data, Hold, Node, State, Transfer
+from kvcanon.reference.state import Hold, Node, State, Transfer
 from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -65,30 +63,28 @@ def _node_state(node: Node) -> NodeState:
         tuple([child.node_id for child in node.children.values()]),
         node.namespace,
         node.pages,
-        {component: _component_state(data) for component, data in node.data.items()},
+        {
+            component: (
+                data.device,
+                data.host,
+                data.lock_refs,
+                None if data.loading is None else data.loading.transfer_id,
+                None if data.backing is None else data.backing.transfer_id,
+            )
+            for component, data in node.data.items()
+        },
         node.hit_count,
         node.priority,
         node.created,
         node.last_access,
         node.hashes,
     )
+    # Most nodes repeat in every snapshot; making new values would take most of the time.
     if node.shown is None or node.shown[0] != now:
-        node.shown = now, NodeState(*now)
+        place, data, use = now[:5], now[5], now[6:]
+        states = {component: ComponentState(*facts) for component, facts in data.items()}
+        node.shown = now, NodeState(*place, states, *use)
     return node.shown[1]
-
-
-def _component_state(data: Data) -> ComponentState:
-    return _component(
-        data.device,
-        data.host,
-        data.lock_refs,
-        None if data.loading is None else data.loading.transfer_id,
-        None if data.backing is None else data.backing.transfer_id,
-    )
-
-
-_component = lru_cache(maxsize=1 << 14)(ComponentState)
-"""Most nodes repeat in every snapshot; making new values would take most of the time."""
 
 
 def _hold_state(held: Hold) -> HoldState:
