@@ -347,11 +347,11 @@ def judge(subject: Subject, laws: Collection[Law]) -> list[Violation]:
     broken, the other laws could not walk the tree, and only these violations are returned.
     """
     for state in _states(subject):
-        broken = [v for law_id in SHAPE if law_id in LAWS for v in _check(LAWS[law_id], state)]
+        broken = violations_of([LAWS[law_id] for law_id in SHAPE if law_id in LAWS], state)
         if broken:
             return broken
     kind = _KINDS[type(subject)]
-    return [v for each in laws if each.kind is kind for v in _check(each, subject)]
+    return violations_of([each for each in laws if each.kind is kind], subject)
 
 
 def judge_next(difference: Difference, laws: Collection[Law]) -> list[Violation]:
@@ -368,7 +368,7 @@ def judge_next(difference: Difference, laws: Collection[Law]) -> list[Violation]
     broken = judge(after, ()) if doubtful else []
     if broken:
         return broken
-    return [v for each in in_doubt(difference, laws) for v in _check(each, after)]
+    return violations_of(in_doubt(difference, laws), after)
 
 
 def in_doubt(difference: Difference, laws: Iterable[Law]) -> list[Law]:
@@ -408,5 +408,6 @@ def _states(subject: Subject) -> tuple[Snapshot, ...]:
     return (subject.state,) if isinstance(subject, Stream) else (subject,)
 
 
-def _check(each: Law, subject: Subject) -> Iterator[Violation]:
-    return (Violation(each, text) for text in each.check(subject))
+def violations_of(laws: Iterable[Law], subject: Subject) -> list[Violation]:
+    """Check laws of a state, a step or a stream; all laws are of that kind."""
+    return [Violation(each, text) for each in laws for text in each.check(subject)]

@@ -8,11 +8,21 @@ everything; both must find the same violations.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from kvcanon.conformance.judge.by_states.evidence import Evidence, Shared
 from kvcanon.conformance.judge.by_states.relevance import Agenda, Relevance
-from kvcanon.spec.law import SHAPE, Kind, Law, Need, Stream, Subject, Violation, judge, judge_next
+from kvcanon.spec.law import (
+    SHAPE,
+    Kind,
+    Law,
+    Need,
+    Stream,
+    Violation,
+    judge,
+    judge_next,
+    violations_of,
+)
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
@@ -98,11 +108,6 @@ class LawChecker:
 def breaks_shape(found: Collection[Violation]) -> bool:
     """Whether a law of the tree's shape is broken; other laws then cannot walk the tree."""
     return any(violation.law.law_id in SHAPE for violation in found)
-
-
-def violations_of(laws: Iterable[Law], subject: Subject) -> list[Violation]:
-    """Check laws of a state, a step or a stream; all laws are of that kind."""
-    return [Violation(law, text) for law in laws for text in law.check(subject)]
 
 
 def met_by(agenda: Agenda, subject: Step | Stream) -> list[Shared]:
