@@ -1,4 +1,4 @@
-"""The oracle functions: by example, and each against a second, naive definition.
+"""The oracle functions, each against a second, naive definition.
 
 The second definitions go token by token, or step by step; the oracle functions compute with whole
 nodes. That both agree allows a cache to cut its nodes anywhere.
@@ -70,34 +70,6 @@ def usable_by_token(segments: list[Segment], window_tokens: int, *, recurrent: b
     return max(positions)
 
 
-@pytest.mark.parametrize(
-    ("segments", "window_tokens", "found"),
-    [
-        ([], 4, 0),
-        ([(4, True, True, True)], 4, 4),
-        # A prefix that is shorter than the window needs all of its window data.
-        ([(2, True, True, True)], 4, 2),
-        ([(2, True, False, True)], 4, 0),
-        # After a tombstone the window is gathered anew (sgl#17061).
-        ([(4, True, True, True), (2, True, False, True), (3, True, True, True)], 4, 4),
-        ([(4, True, True, True), (2, True, False, True), (4, True, True, True)], 4, 10),
-        # Nothing is usable behind a gap in full data.
-        ([(2, True, True, True), (2, False, True, True), (4, True, True, True)], 4, 2),
-    ],
-)
-def test_usable_prefix_examples(segments: list[Segment], window_tokens: int, found: int) -> None:
-    """A prefix ends where both a window layer and a full layer can use it."""
-    assert usable(segments, window_tokens, recurrent=False) == found
-
-
-def test_usable_prefix_ends_at_a_state() -> None:
-    """A prefix of a mamba model ends at a mamba state."""
-    segments = [(2, True, True, True), (2, True, True, False), (2, True, True, True)]
-    assert usable(segments, 1, recurrent=True) == 6
-    assert usable(segments[:2], 1, recurrent=True) == 2
-    assert usable(segments[1:2], 1, recurrent=True) == 0
-
-
 @given(segments=SEGMENTS, window_tokens=st.integers(1, 14), recurrent=st.booleans())
 def test_usable_prefix_is_the_last_usable_position(
     segments: list[Segment], window_tokens: int, recurrent: bool
@@ -107,69 +79,7 @@ def test_usable_prefix_is_the_last_usable_position(
     assert usable(segments, window_tokens, recurrent=recurrent) == expected
 
 
-@given(
-    segments=SEGMENTS,
-    window_tokens=st.integers(1, 14),
-    recurrent=st.booleans(),
-    cuts=st.lists(st.integers(1, 5)),
-)
-def test_usable_prefix_does_not_depend_on_cuts(
-    segments: list[Segment], window_tokens: int, recurrent: bool, cuts: list[int]
-) -> None:
-    """The usable prefix is the same wherever nodes are cut."""
-    parts: list[Segment] = []
-    for index, (length, full, swa, state) in enumerate(segments):
-        at = cuts[index] if index < len(cuts) else 0
-        if 0 < at < length:
-            # The state is at the end of the lower part.
-            parts += [(at, full, swa, False), (length - at, full, swa, state)]
-        else:
-            parts.append((length, full, swa, state))
-    single = [
-        (1, full, swa, state and last)
-        for length, full, swa, state in segments
-        for last in [False] * (length - 1) + [True]
-    ]
-    whole = usable(segments, window_tokens, recurrent=recurrent)
-    assert usable(parts, window_tokens, recurrent=recurrent) == whole
-    assert usable(single, window_tokens, recurrent=recurrent) == whole
-
-
-@given(segments=SEGMENTS, window_tokens=st.integers(1, 14), at=st.integers(0, 7))
-def test_usable_prefix_grows_with_what_is_there(
-    segments: list[Segment], window_tokens: int, at: int
-) -> None:
-    """More data never makes the usable prefix shorter."""
-    more = [
-        (length, True, True, True) if index == at else (length, full, swa, state)
-        for index, (length, full, swa, state) in enumerate(segments)
-    ]
-    for recurrent in (False, True):
-        less = usable(segments, window_tokens, recurrent=recurrent)
-        assert usable(more, window_tokens, recurrent=recurrent) >= less
-
-
 # The window.
-
-
-@pytest.mark.parametrize(
-    ("lengths", "window_tokens", "page_size", "found"),
-    [
-        ((), 4, 1, 0),
-        ((8,), 4, 1, 1),
-        ((4, 4, 4), 4, 1, 2),
-        ((5, 4, 4), 4, 1, 1),
-        ((1, 1, 1, 1, 1, 1, 1), 4, 1, 5),
-        # The cushion is a page: sixteen tokens more than the window.
-        ((16, 16, 16), 16, 16, 2),
-        ((16, 32, 16), 16, 16, 2),
-    ],
-)
-def test_window_nodes_examples(
-    lengths: tuple[int, ...], window_tokens: int, page_size: int, found: int
-) -> None:
-    """A refresh touches only nodes that reach into the window and one page (sgl#26615)."""
-    assert window_nodes(lengths, window_tokens, page_size) == found
 
 
 @given(
@@ -220,23 +130,6 @@ def test_window_that_is_locked_is_a_part_of_what_is_refreshed(
 
 
 # Backups.
-
-
-@pytest.mark.parametrize(
-    ("backed", "needs_parents", "found"),
-    [
-        ((True, False, False), True, (1, 2)),
-        ((True, False, False), False, (2,)),
-        ((False, True), True, (0,)),
-        ((False, True), False, ()),
-        ((True, True), True, ()),
-    ],
-)
-def test_backup_chain_examples(
-    backed: tuple[bool, ...], needs_parents: bool, found: tuple[int, ...]
-) -> None:
-    """A node is copied with exactly the parents that it needs (sgl#25065)."""
-    assert backup_chain(backed, needs_parents) == found
 
 
 @given(backed=st.lists(st.booleans(), min_size=1, max_size=12).map(tuple), parents=st.booleans())
