@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from fake_engine_faults import HOST, WINDOW, EngineFault, faulty_engine
-from fake_engine_server import ServedAs, engine_at
-from fake_model import EventSender, FakeEngine, config_of
+from fakes.engine_faults import HOST, WINDOW, EngineFault, faulty_engine
+from fakes.engine_server import ServedAs, engine_at
+from fakes.model import EventSender, FakeEngine, config_of
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.sharing import PageRange

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-import fake_peers
 import kvcanon.optimized  # noqa: F401 # Before torch is another.
+from fakes import peers as fake_peers
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.engine import TreeEngine
 from kvcanon.conformance.replay.workloads.request import Request

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from descendants import is_paused
-from fake_release import release_in, write_loaded
+from fakes.release import release_in, write_loaded
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench import server_contest
 from kvcanon.lab.bench.case import BenchCell, HostSetup

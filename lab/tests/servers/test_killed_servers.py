@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fake_release import release_in, write_killed
+from fakes.release import release_in, write_killed
 from kvcanon.lab.servers import killed_servers
 from kvcanon.lab.servers.killed_servers import run_kills
 from kvcanon.lab.servers.script import EngineScript, ScriptedRequest, ScriptRound, SendOrder

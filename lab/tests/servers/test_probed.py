@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_engine_faults import FAULTS, WINDOW, faulty_engine
-from fake_engine_server import ServedAs, engine_at
-from fake_model import FakeEngine, config_of
+from fakes.engine_faults import FAULTS, WINDOW, faulty_engine
+from fakes.engine_server import ServedAs, engine_at
+from fakes.model import FakeEngine, config_of
 from kvcanon.conformance.probe import beside
 from kvcanon.lab.servers import __main__ as command
 from kvcanon.lab.servers import probed, vllm_plugin

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_release import release_in, write_refusing
+from fakes.release import release_in, write_refusing
 from kvcanon.lab.servers import refused_starts
 from kvcanon.lab.servers.refused_starts import CORE, HOW_BACK, NOT_ON_A_CPU, STARTS, run_refusals
 from paths import DOCS

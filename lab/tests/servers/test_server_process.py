@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from descendants import is_paused, is_running
-from fake_release import release_in, write_killed
+from fakes.release import release_in, write_killed
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.servers import server_process
 from kvcanon.lab.servers.server_process import SCHEDULERS, free_ports, last_words, running, session

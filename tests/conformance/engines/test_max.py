@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-import fake_max
+from fakes import max as fake_max
 from kvcanon.conformance.engines.installed_names import InstalledNames
 from kvcanon.conformance.engines.max.request_cache import MaxCache, jenga_cache, paged_cache
 from kvcanon.conformance.engines.max.requests import salt_of

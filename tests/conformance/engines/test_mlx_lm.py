@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-import fake_mlx_lm
+from fakes import mlx_lm as fake_mlx_lm
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play

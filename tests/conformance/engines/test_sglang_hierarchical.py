@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from fake_peers import install
+from fakes.peers import install
 from kvcanon.conformance.engines.sglang import hicache, release
 from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.hi_radix import (

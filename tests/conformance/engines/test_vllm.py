@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-import fake_vllm
+from fakes import vllm as fake_vllm
 from kvcanon.conformance.cases.client import NAMESPACES
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from command_line import read, usage_error
-from fake_engine_faults import FAULTS, faulty_engine
-from fake_engine_server import ServedAs, engine_at, served_by
-from fake_model import FakeEngine, FakeRun, Scored, config_of
+from fakes.engine_faults import FAULTS, faulty_engine
+from fakes.engine_server import ServedAs, engine_at, served_by
+from fakes.model import FakeEngine, FakeRun, Scored, config_of
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.probe import beside
 from kvcanon.live import Publisher

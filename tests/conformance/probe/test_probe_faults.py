@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fake_engine_faults import FAULTS
-from fake_engine_server import ServedAs, engine_at
-from fake_model import FakeEngine, config_of
+from fakes.engine_faults import FAULTS
+from fakes.engine_server import ServedAs, engine_at
+from fakes.model import FakeEngine, config_of
 from kvcanon.conformance.probe import beside, session
 from kvcanon.live import Publisher
 from probing import ANY, ENGINES, fault_at, kinds, options_for, probe_json

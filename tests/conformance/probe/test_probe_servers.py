@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from command_line import read, usage_error
-from fake_engine_faults import FAULTS, faulty_engine
-from fake_engine_server import ServedAs, engine_at
-from fake_model import FakeEngine, FakeRun, config_of
+from fakes.engine_faults import FAULTS, faulty_engine
+from fakes.engine_server import ServedAs, engine_at
+from fakes.model import FakeEngine, FakeRun, config_of
 from kvcanon.conformance.probe import beside, session, transport
 from kvcanon.live import Publisher
 from kvcanon.spec.types import Namespace

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from fake_model import FakeEngine, FakeRun, Scored
+from fakes.model import FakeEngine, FakeRun, Scored
 from kvcanon.spec.types import SWA, Namespace
 
 LORA = "tuned"

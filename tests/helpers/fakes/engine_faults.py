@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from fake_model import EventSender, FakeEngine, FakeRun, config_of
+from fakes.model import EventSender, FakeEngine, FakeRun, config_of
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.reference.engine import InlineEngine
 from kvcanon.spec.errors import PrefixNotCached

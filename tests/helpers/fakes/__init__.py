@@ -1,0 +1,1 @@
+"""Fakes of engines: what adapters, probes and benches call, without the engines."""
