@@ -86,7 +86,7 @@ def mapping_follows(difference: Difference) -> bool:
         if node.swa.device is not None:
             suspects.difference_update(node.full.device or ())
     suspects.intersection_update(after.swa_of_full)
-    return next(_strays(after, suspects), None) is None
+    return not suspects or next(_strays(after, suspects), None) is None
 
 
 @law(

@@ -268,9 +268,10 @@ def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
     kept = _KEPT[:-1] if counts else _KEPT
     said: set[tuple[NodeId, str]] = set()
     for number, row in {**after, **before}.items():
+        if number in on_path:
+            continue
         old, new = before.get(number), after.get(number)
-        is_same = old is not None and new is not None and old[2:8] == new[2:8]
-        if is_same or number in on_path:
+        if old is not None and new is not None and old[2:8] == new[2:8]:
             continue
         for field, change in _changes(old, new, rights, kept):
             if (row.node_id, field) not in said:
