@@ -265,32 +265,20 @@ def board_of(state: Snapshot) -> Board:
 
 def _piece_of(node: NodeState, begin: int, parent: Piece) -> Piece:
     """A node as a piece that begins at a page, below the piece of its parent."""
-    device, host = set[Component](), set[Component]()
-    piece = Piece(
+    data = node.data.items()
+    device = frozenset([component for component, each in data if each.device is not None])
+    host = frozenset([component for component, each in data if each.host is not None])
+    return Piece(
         node.node_id,
         begin,
         begin + len(node.pages),
         parent,
-        children=[],
-        on={GPU: device, CPU: host},
-        locked=set(),
-        loading=set(),
-        backing=set(),
-        arrived={},
+        on={GPU: set(device), CPU: set(host)},
+        was={GPU: device, CPU: host},
+        locked={component for component, each in data if each.lock_refs},
+        loading={component for component, each in data if each.loading is not None},
+        backing={component for component, each in data if each.backing is not None},
     )
-    for component, data in node.data.items():
-        if data.device is not None:
-            device.add(component)
-        if data.host is not None:
-            host.add(component)
-        if data.lock_refs:
-            piece.locked.add(component)
-        if data.loading is not None:
-            piece.loading.add(component)
-        if data.backing is not None:
-            piece.backing.add(component)
-    piece.was = {GPU: frozenset(device), CPU: frozenset(host)}
-    return piece
 
 
 def cut_at(board: Board, path: Iterable[NodeState], page: int) -> None:
