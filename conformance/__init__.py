@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kvcanon.conformance.check.trial import Trial
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.judge.by_states.guard import GuardedCache, StepViolation
+    from kvcanon.conformance.judge.by_states.guard import GuardedCache
     from kvcanon.conformance.judge.guard import guard
     from kvcanon.conformance.judge.judges import JudgeConfig
     from kvcanon.conformance.protocol.adapter import (
@@ -92,7 +92,7 @@ _MODULES = {
     "cases.draw": ("draw_case",),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
-    "judge.by_states.guard": ("GuardedCache", "StepViolation"),
+    "judge.by_states.guard": ("GuardedCache",),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
     "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),
@@ -127,7 +127,6 @@ __all__ = [
     "SlotLedger",
     "SlotMemory",
     "SmallTokens",
-    "StepViolation",
     "TokenAllocator",
     "TreeCache",
     "TreeView",

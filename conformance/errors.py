@@ -16,6 +16,8 @@ from attrs import frozen
 
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Level, Violation
+from kvcanon.spec.operations import Refused
+from kvcanon.spec.views import Step
 
 
 class UsageError(Exception):
@@ -93,14 +95,17 @@ class ViolationError(SpecViolation):
         self,
         words: str,
         violations: Sequence[Violation],
-        after: str = "",
+        operation: str = "",
         outcome: object = None,
+        step: Step | None = None,
     ) -> None:
         super().__init__(words)
-        self.after = after
+        self.after = f"{operation}, refused" if isinstance(outcome, Refused) else operation
         """The operation and its outcome, as "Insert" or "Insert, refused"."""
         self.outcome = outcome
         """What the cache answered; None if that is not known."""
+        self.step = step
+        """The operation between its states; None if the judge saw no states."""
         self.violations = tuple(sorted(violations, key=lambda each: each.law.level is Level.SHOULD))
         """Violations of MUST laws come first."""
 

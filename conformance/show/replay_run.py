@@ -10,7 +10,6 @@ from typing import TypeVar
 from attrs import fields
 
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge.by_states.guard import StepViolation
 from kvcanon.conformance.protocol.adapter import Capability, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
@@ -169,13 +168,13 @@ class ReplayRecorder:
         return self._subject.cache.snapshot() if self._shows else None
 
     def _record(self, packer: StepPacker, operation: object, words: str, outcome: object) -> None:
-        state = outcome.step.after if isinstance(outcome, StepViolation) else self._state()
+        broken = outcome if isinstance(outcome, ViolationError) else None
+        state = broken.step.after if broken is not None and broken.step else self._state()
         taken = isinstance(operation, TakeEvents)
         if self._shows:
             events = self._waiting.emitted(state, taken=taken)
         else:
             events = outcome if self._tells and taken and isinstance(outcome, tuple) else ()
-        broken = outcome.violations if isinstance(outcome, ViolationError) else ()
         packer.add(
             ShownStep(
                 self._request,
@@ -185,7 +184,10 @@ class ReplayRecorder:
                 isinstance(outcome, CacheError),
                 state,
                 events,
-                tuple(breach_of_law(each.law.law_id, each.text) for each in broken),
+                tuple(
+                    breach_of_law(each.law.law_id, each.text)
+                    for each in (broken.violations if broken else ())
+                ),
             )
         )
 

@@ -14,7 +14,6 @@ from attrs import evolve, frozen
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge.by_states.guard import StepViolation
 from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
@@ -119,7 +118,7 @@ class StateRecorder(CallRecorder):
         breaches: tuple[Breach, ...] = ()
         if isinstance(answer, ViolationError):
             breaches = tuple(breach_of_law(v.law.law_id, v.text) for v in answer.violations)
-            if isinstance(answer, StepViolation):
+            if answer.step is not None:
                 state = answer.step.after  # What the judge saw.
         elif isinstance(answer, BaseException) and not isinstance(answer, CacheError):
             breaches = (Breach(f"crash: {type(answer).__name__}", answer_in_words(answer)),)

@@ -52,14 +52,6 @@ from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
 
-class StepViolation(ViolationError):
-    """A step broke laws."""
-
-    def __init__(self, words: str, violations: Sequence[Violation], step: Step) -> None:
-        super().__init__(words, violations, _in_short(step), step.outcome)
-        self.step = step
-
-
 def guard_states(
     cache: Cache,
     rate: float = 1.0,
@@ -244,7 +236,7 @@ class GuardedCache(JudgedCache):
         *,
         was_judged: bool,
     ) -> None:
-        """Check the laws of the step, in which a call had this result. Raises: StepViolation.
+        """Check the laws of the step, in which a call had this result. Raises: ViolationError.
 
         `watched` is the state before as text, and `was_judged` says whether the operation before
         was judged, too.
@@ -296,7 +288,7 @@ class GuardedCache(JudgedCache):
     def _report_answer(self, wrong: AnswerError, before: Snapshot, operation: Operation) -> None:
         """Report an answer of a wrong type, and judge the next operation from its own state.
 
-        Raises: StepViolation, or AnswerError if the law of answers is not checked.
+        Raises: ViolationError, or AnswerError if the law of answers is not checked.
         """
         if not self._checks_answers:
             raise wrong
@@ -310,12 +302,14 @@ class GuardedCache(JudgedCache):
     def _report(
         self, found: Sequence[Violation], step: Step, words: str, refusal: CacheError | None
     ) -> None:
-        """Pass violations to `on_violation` or `on_should`. Raises: StepViolation if neither."""
+        """Pass violations to `on_violation` or `on_should`. Raises: ViolationError if neither."""
         if self._on_violation is not None:
             for violation in found:
                 self._on_violation(violation, step)
         elif found:
-            raise_violations(StepViolation(words, found, step), self._on_should, refusal)
+            operation = type(step.operation).__name__
+            error = ViolationError(words, found, operation, step.outcome, step)
+            raise_violations(error, self._on_should, refusal)
 
     def _read_stamps(self, key: Key, matched: Matched) -> tuple[Stamp, ...]:
         """Return the bytes of the slots that a match returned, if they are known."""
@@ -327,12 +321,6 @@ class GuardedCache(JudgedCache):
         """Return the events that wait and are not folded: all, where they replace earlier ones."""
         known = len(self._folded)
         return waiting[known:] if waiting[:known] == self._folded else waiting
-
-
-def _in_short(step: Step) -> str:
-    """The operation and its outcome, as "Insert" or "Insert, refused"."""
-    refused = ", refused" if isinstance(step.outcome, Refused) else ""
-    return f"{type(step.operation).__name__}{refused}"
 
 
 INSERTS_WATCHED = 3

@@ -364,6 +364,4 @@ class RequestBlackboxGuard:
         found = self._seen.checks.close()
         if found:
             words = explain_violations(found, self.steps, call, repr(answer))
-            refused = ", refused" if isinstance(answer, CacheError) else ""
-            after = f"{call.partition(' ')[0]}{refused}"
-            self._report(ViolationError(words, found, after, outcome_of(answer)))
+            self._report(ViolationError(words, found, call.partition(" ")[0], outcome_of(answer)))

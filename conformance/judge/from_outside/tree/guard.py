@@ -292,6 +292,4 @@ class BlackboxGuard(JudgedCache):
         outcome = outcome_of(answer)
         answered = f"refused: {answer}" if isinstance(outcome, Refused) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
-        refused = ", refused" if isinstance(outcome, Refused) else ""
-        after = f"{type(operation).__name__}{refused}"
-        self._report(ViolationError(words, violations, after, outcome))
+        self._report(ViolationError(words, violations, type(operation).__name__, outcome))

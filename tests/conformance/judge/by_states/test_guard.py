@@ -8,7 +8,8 @@ import pytest
 from attrs import evolve
 
 from guarded import CONFIG, KEY, LONGER, OTHER, asking, reference, serve
-from kvcanon.conformance.judge.by_states.guard import StepViolation, guard_states
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.judge.by_states.guard import guard_states
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import OutOfSlots, SpecViolation
@@ -92,7 +93,8 @@ def test_guard_names_law_and_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "EVENT-5 silence: Match sent AllBlocksCleared" in said
     assert "The law: Operations that move no full data emit no events: matches, locks" in said
     assert "EVENT-4 stream_is_residency: the events are wrong about" in said
-    assert isinstance(caught.value, StepViolation)
+    assert isinstance(caught.value, ViolationError)
+    assert caught.value.step is not None
     assert {violation.law.law_id for violation in caught.value.violations} > {"EVENT-4", "EVENT-5"}
     assert caught.value.step.operation == Match(KEY)
 
@@ -122,7 +124,7 @@ def test_guard_checks_only_the_laws_it_is_given() -> None:
     guarded = guard_states(reference(), laws=[refused])
     serve(guarded, KEY)
     assert guarded.laws_exercised == {"TEST-1": 6}
-    with pytest.raises(StepViolation, match="TEST-1 asking: no"):
+    with pytest.raises(ViolationError, match="TEST-1 asking: no"):
         guarded.allocate(Counts(full=17))
 
 
@@ -160,7 +162,7 @@ def test_guard_with_known_bytes_reports_a_broken_shape(monkeypatch: pytest.Monke
     guarded = guard_states(reference())
     serve(guarded, KEY)
     monkeypatch.setattr(ReferenceCache, "snapshot", orphaned)
-    with pytest.raises(StepViolation, match="TREE-2"):
+    with pytest.raises(ViolationError, match="TREE-2"):
         guarded.match(KEY)
 
 
