@@ -124,44 +124,32 @@ def local_caches(*adapters: Adapter) -> Iterator[None]:
 # What some cases found.
 
 
-@frozen
-class FindingGroup:
-    """Findings with the same fingerprint: the first of them, and how many there are."""
-
-    finding: Finding
-    case: Case
-    number: int
-    """The number of the case."""
-    times: int
-    earlier: bool = False
-    """Whether an earlier run found it, on a cache that may have changed since."""
-
-
 @define
 class BlocksReport:
     """The result of some blocks."""
 
     tally: Tally = Factory(Tally)
-    found: dict[Fingerprint, FindingGroup] = Factory(dict)
-    beside: dict[Fingerprint, FindingGroup] = Factory(dict)
+    found: dict[Fingerprint, Finding] = Factory(dict)
+    """The first finding of each fingerprint, with how many there are."""
+    beside: dict[Fingerprint, Finding] = Factory(dict)
     """The first finding of each law that was broken together with another."""
     cut: bool = False
     """Whether the time was over before all cases were played."""
 
-    def note(self, finding: Finding, case: Case, number: int) -> None:
-        """Add a finding of a case."""
-        self.take(FindingGroup(finding, case, number, 1))
+    def note(self, finding: Finding) -> None:
+        """Add a finding."""
+        _take(self.found, finding)
         for law_id in finding.broken[1:]:
-            self.take_beside(FindingGroup(finding.of_law(law_id), case, number, 1))
+            _take(self.beside, finding.of_law(law_id))
 
     def add(self, later: BlocksReport) -> None:
         """Add the report of a later block."""
         self.tally.add(later.tally)
         self.cut = self.cut or later.cut
-        for found in later.found.values():
-            self.take(found)
-        for found in later.beside.values():
-            self.take_beside(found)
+        for finding in later.found.values():
+            _take(self.found, finding)
+        for finding in later.beside.values():
+            _take(self.beside, finding)
 
     @property
     def over(self) -> bool:
@@ -171,9 +159,9 @@ class BlocksReport:
     @property
     def enough(self) -> bool:
         """Whether enough was found to stop. Findings of SHOULD laws alone do not count."""
-        found = [each for each in self.found.values() if not each.finding.only_should]
-        silences = sum(each.times for each in found if each.finding.is_silence)
-        deaths = sum(each.times for each in found if each.finding.is_death)
+        found = [each for each in self.found.values() if not each.only_should]
+        silences = sum(each.times for each in found if each.is_silence)
+        deaths = sum(each.times for each in found if each.is_death)
         findings = sum(each.times for each in found)
         return (
             len(found) >= KINDS_ENOUGH
@@ -182,17 +170,12 @@ class BlocksReport:
             or deaths >= DEATHS_ENOUGH
         )
 
-    def take(self, found: FindingGroup) -> None:
-        """Add findings with the same fingerprint."""
-        first = self.found.get(found.finding.fingerprint)
-        kept = evolve(first, times=first.times + found.times) if first else found
-        self.found[found.finding.fingerprint] = kept
 
-    def take_beside(self, found: FindingGroup) -> None:
-        """Add findings of a law that was broken together with another."""
-        first = self.beside.get(found.finding.fingerprint)
-        kept = evolve(first, times=first.times + found.times) if first else found
-        self.beside[found.finding.fingerprint] = kept
+def _take(findings: dict[Fingerprint, Finding], later: Finding) -> None:
+    """Add a finding, or count it with the first of its fingerprint."""
+    first = findings.get(later.fingerprint)
+    kept = evolve(first, times=first.times + later.times) if first else later
+    findings[later.fingerprint] = kept
 
 
 def play_cases(cache: CachePlan, numbers: Collection[int], deadline: float) -> BlocksReport:
@@ -207,7 +190,7 @@ def play_cases(cache: CachePlan, numbers: Collection[int], deadline: float) -> B
         finding, tally = cases.trial(number).play(case)
         report.tally.add(tally)
         if finding is not None:
-            report.note(finding, case, number)
+            report.note(evolve(finding, case_number=number))
             if report.enough:
                 break
     return report
@@ -285,7 +268,8 @@ def _report_of(
         number = int(place)
         report = BlocksReport(Tally(cases=1))
         case = by.next_of_all(case_of, cache, number).result()
-        report.note(finding_of(died.ending, cache.name, cache.model), case, number)
+        ended = finding_of(died.ending, case, cache.name, cache.model)
+        report.note(evolve(ended, case_number=number))
         return number, report
 
     return play_part(numbers, future, submit, deadly, BlocksReport())

@@ -17,7 +17,7 @@ from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.check.result import (
     CacheResult,
     CheckResult,
-    Failure,
+    Finding,
     Standing,
     Tally,
 )
@@ -92,7 +92,7 @@ def _run(plan: CheckPlan, by: Workers, progress: Progress) -> list[StageOutcome]
 
 def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckPlan:
     """The plan without caches that gave no answer: further stages would only wait for them."""
-    findings = [failure.finding for outcome in outcomes for failure in outcome.failures]
+    findings = [finding for outcome in outcomes for finding in outcome.findings]
     silent = {finding.cache for finding in findings if finding.is_silence}
     return evolve(plan, caches=[name for name in plan.caches if name not in silent])
 
@@ -100,31 +100,31 @@ def _without_silent(plan: CheckPlan, outcomes: Sequence[StageOutcome]) -> CheckP
 def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan) -> CacheResult:
     """The result of all stages for one cache."""
     tallies = {each.stage.name: each.tallies.get(facts.name, Tally()) for each in outcomes}
-    everything = (failure for outcome in outcomes for failure in outcome.failures)
+    everything = (finding for outcome in outcomes for finding in outcome.findings)
     if plan.judges.black_box:  # No state was shown to any stage, and none may be to a replay.
-        everything = (evolve(failure, black_box=True) for failure in everything)
-    failures = distinct(each for each in everything if each.finding.cache == facts.name)
-    unkept = [each for each in failures if each.finding.only_should and not plan.strict]
+        everything = (evolve(finding, black_box=True) for finding in everything)
+    findings = distinct(each for each in everything if each.cache == facts.name)
+    unkept = [each for each in findings if each.only_should and not plan.strict]
     result = CacheResult(
         facts.name,
         facts.profile,
         facts.lacks,
         tallies,
         {},
-        folded(each for each in failures if each not in unkept),
+        folded(each for each in findings if each not in unkept),
         folded(unkept),
         offer=facts.offer,
         kind=facts.kind,
     )
-    result = evolve(result, standings=_standings(result.tally, failures, plan))
+    result = evolve(result, standings=_standings(result.tally, findings, plan))
     return evolve(result, missing=_missing(facts.kind, result, plan))
 
 
 def _standings(
-    tally: Tally, failures: Collection[Failure], plan: CheckPlan
+    tally: Tally, findings: Collection[Finding], plan: CheckPlan
 ) -> Mapping[str, Standing]:
     """The standing of every law."""
-    broken = {law_id for failure in failures for law_id in failure.laws}
+    broken = {law_id for finding in findings for law_id in finding.broken}
     return {law_id: _standing(law, tally, plan, broken) for law_id, law in LAWS.items()}
 
 

@@ -42,8 +42,8 @@ from kvcanon.conformance.cases.case import (
     config_from_json,
 )
 from kvcanon.conformance.check.play import SideBySide
-from kvcanon.conformance.check.reduce import Reduction, reduce_case
-from kvcanon.conformance.check.result import Failure, Finding, Tally
+from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.result import Finding, Tally, shorter
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Offer
@@ -79,10 +79,9 @@ DEEP = settings(CI, derandomize=False)
 class HypothesisFailure(AssertionError):
     """A finding in a case that Hypothesis drew."""
 
-    def __init__(self, finding: Finding, case: Case) -> None:
+    def __init__(self, finding: Finding) -> None:
         super().__init__(finding.words)
         self.finding = finding
-        self.case = case
 
 
 @define
@@ -96,9 +95,10 @@ class Journal:
     cut: bool = False
     """Whether a case did not begin."""
     closed: bool = False
-    shortest: HypothesisFailure | None = None
-    unkept: HypothesisFailure | None = None
-    """The shortest case that breaks SHOULD laws alone."""
+    shortest: Finding | None = None
+    """The finding with the fewest actions."""
+    unkept: Finding | None = None
+    """The one with the fewest that breaks SHOULD laws alone."""
 
 
 class CaseMachine(RuleBasedStateMachine):
@@ -123,13 +123,13 @@ class CaseMachine(RuleBasedStateMachine):
             journal.cut = True
             return
         try:
-            NOTE.place(_line(case_to_json(Case(self.config, (), self._drain))))
-            self._caches = SideBySide(self.config, [trial.adapter], trial.judges, trial.against)
+            case = Case(self.config, (), self._drain)
+            NOTE.place(_line(case_to_json(case)))
+            self._caches = SideBySide(case, [trial.adapter], trial.judges, trial.against)
         except UsageError:
-            case = Case(self.config, (), ())
-            finding, _ = trial.play(case)
+            finding, _ = trial.play(Case(self.config, (), ()))
             if finding is not None:
-                self._raise(finding, case)
+                self._raise(finding)
 
     def act(self, action: Action) -> None:
         """Do an action. Raises: HypothesisFailure."""
@@ -139,7 +139,7 @@ class CaseMachine(RuleBasedStateMachine):
         NOTE.more(_line(action))
         self._caches.act(action)
         for finding in self._caches.findings():
-            self._raise(finding, Case(self.config, tuple(self._actions), ()))
+            self._raise(evolve(finding, case=Case(self.config, tuple(self._actions), ())))
 
     def teardown(self) -> None:
         """Drain, unless there is a finding. Raises: HypothesisFailure."""
@@ -155,21 +155,13 @@ class CaseMachine(RuleBasedStateMachine):
             self.journal.closed = bool(findings)
         case = Case(self.config, tuple(self._actions), self._drain)
         for finding in () if found_before else findings:
-            self._raise(finding, case)
+            self._raise(evolve(finding, case=case))
         for finding in () if findings else self._caches.unkept():
-            self.journal.unkept = _shorter(self.journal.unkept, HypothesisFailure(finding, case))
+            self.journal.unkept = shorter(self.journal.unkept, evolve(finding, case=case))
 
-    def _raise(self, finding: Finding, case: Case) -> None:
-        found = HypothesisFailure(finding, case)
-        self.journal.shortest = _shorter(self.journal.shortest, found)
-        raise found
-
-
-def _shorter(one: HypothesisFailure | None, other: HypothesisFailure) -> HypothesisFailure:
-    """The finding with fewer actions; the first if they are as long."""
-    if one is None or len(other.case.actions) < len(one.case.actions):
-        return other
-    return one
+    def _raise(self, finding: Finding) -> None:
+        self.journal.shortest = shorter(self.journal.shortest, finding)
+        raise HypothesisFailure(finding)
 
 
 # Its rules.
@@ -290,8 +282,8 @@ class Drawing:
 class MachineRun:
     """The result of the cases that Hypothesis drew."""
 
-    failures: tuple[Failure, ...]
-    """The first failure in its smallest case; more of them if only longer cases break some law."""
+    findings: tuple[Finding, ...]
+    """The first in its smallest case; more of them if only longer cases break some law."""
     tally: Tally
     cut: bool = False
     """Whether the time was over before all cases were drawn."""
@@ -322,25 +314,17 @@ def draw_cases(
             raise
     shown = journal.shortest or journal.unkept
     origin = f"machine, seed {drawing.from_seed}"
-    failures = () if shown is None else _failures(trial, shown, origin, deadline)
-    return MachineRun(tuple(failures), journal.tally, journal.cut)
+    findings = () if shown is None else _reduced(trial, shown, origin, deadline)
+    return MachineRun(tuple(findings), journal.tally, journal.cut)
 
 
-def _failures(
-    trial: Trial, shown: HypothesisFailure, origin: str, deadline: float
-) -> Iterator[Failure]:
-    """The failure of a case, and one for each law that none of the reduced cases breaks."""
+def _reduced(trial: Trial, first: Finding, origin: str, deadline: float) -> Iterator[Finding]:
+    """The finding in its smallest case, and one for each law that none of these cases breaks."""
     seen: set[str] = set()
-    first, case = shown.finding, shown.case
     for finding in (first, *map(first.of_law, first.broken[1:])):
         if finding.name in seen:
             continue
-        # A failure of a cache that is not deterministic may not be reducible.
-        smallest = reduce_case(case, finding, trial, deadline)
-        smallest = smallest or Reduction(case, finding, done=False)
-        seen.update(smallest.finding.broken)
-        yield evolve(
-            trial.failure(smallest.finding, smallest.case, origin),
-            inside=trial.laws_inside(smallest.case, smallest.finding),
-            reduced=smallest.done,
-        )
+        # A fault of a cache that is not deterministic may not be reducible.
+        smallest = reduce_case(finding, trial, deadline) or evolve(finding, reduced=False)
+        seen.update(smallest.broken)
+        yield evolve(trial.found(smallest), origin=origin, inside=trial.laws_inside(smallest))

@@ -13,12 +13,11 @@ from time import monotonic
 
 from attrs import evolve
 
-from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.blocks import cases_of, time_to_reduce
 from kvcanon.conformance.check.machine import Drawing, MachineRun, draw_cases, noted_case
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.reduce import reduce_case
-from kvcanon.conformance.check.result import Failure, Finding, Tally
+from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
 from kvcanon.conformance.check.trial import apart, finding_of, short_limit
 from kvcanon.conformance.workers.ending import ProcessDied
@@ -31,14 +30,14 @@ def draw_all(run: StageRun) -> StageOutcome:
     return run.outcome(endless=run.plan.effort.machine_cases is None)
 
 
-def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, tuple[Failure, ...], str]:
-    """Run the machine again and again, each time from another seed, up to the first failure.
+def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, list[Finding], str]:
+    """Run the machine again and again, each time from another seed, up to the first finding.
 
-    A failure of SHOULD laws alone does not end it.
+    One of SHOULD laws alone does not end it.
     """
     plan, by, deadline = run.plan, run.by, run.ends
     tally, why = Tally(), ""
-    failures: list[Failure] = []
+    findings: list[Finding] = []
     waiting: deque[tuple[int, Future[MachineRun]]] = deque()
     runs = run.parts(plan.effort.machine_cases, plan.effort.run)
     try:
@@ -53,13 +52,13 @@ def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, tuple[Failure, ...], 
                     future = by.executor.submit(run_once, cache, number, deadline)
                     waiting.append((number, future))
             if not waiting:
-                return tally, tuple(failures), why
+                return tally, findings, why
             drawn = _result(run, cache, *waiting.popleft())
             tally.add(drawn.tally)
             run.show(cache.name, tally.cases, plan.effort.machine_cases)
-            failures += drawn.failures
-            if any(not failure.finding.only_should for failure in drawn.failures):
-                return tally, tuple(failures), ENOUGH
+            findings += drawn.findings
+            if any(not finding.only_should for finding in drawn.findings):
+                return tally, findings, ENOUGH
             why = OUT_OF_TIME if drawn.cut else why
     finally:
         for _, future in waiting:
@@ -67,27 +66,22 @@ def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, tuple[Failure, ...], 
 
 
 def _result(run: StageRun, cache: CachePlan, number: int, future: Future[MachineRun]) -> MachineRun:
-    """The result of a run; the case that ended its process is a failure."""
+    """The result of a run; the end of its process is a finding."""
     try:
         return future.result()
     except ProcessDied as died:
         case = noted_case(died.ending.noted.place)
-        finding = finding_of(died.ending, cache.name, cache.model)
-    job = run.by.executor.submit(reduce_dead, cache, number, case, finding, run.ends)
+        finding = finding_of(died.ending, case, cache.name, cache.model)
+    job = run.by.executor.submit(reduce_dead, cache, number, finding, run.ends)
     return MachineRun((job.result(),), Tally(cases=1))
 
 
-def reduce_dead(
-    cache: CachePlan, number: int, case: Case, finding: Finding, deadline: float
-) -> Failure:
+def reduce_dead(cache: CachePlan, number: int, finding: Finding, deadline: float) -> Finding:
     """Reduce a case that ended its process; runs in any process."""
     trial = apart(cases_of(cache).trial(number))
     with short_limit() if finding.is_silence else nullcontext():
-        smallest = reduce_case(case, finding, trial, deadline)
-    if smallest is not None:
-        case, finding = smallest.case, smallest.finding
-    failure = trial.failure(finding, case, _origin(cache, number))
-    return evolve(failure, reduced=smallest is not None and smallest.done)
+        smallest = reduce_case(finding, trial, deadline) or evolve(finding, reduced=False)
+    return evolve(trial.found(smallest), origin=_origin(cache, number))
 
 
 def run_once(cache: CachePlan, number: int, deadline: float) -> MachineRun:
@@ -101,8 +95,8 @@ def run_once(cache: CachePlan, number: int, deadline: float) -> MachineRun:
     drawing = Drawing(plan.effort.run, from_seed=(plan.seed << 16) + number, database=database)
     trial, ends = cases_of(cache).trial(number), deadline - time_to_reduce(deadline)
     drawn = draw_cases(trial, drawing, ends=ends, deadline=deadline)
-    failures = tuple(evolve(failure, origin=_origin(cache, number)) for failure in drawn.failures)
-    return evolve(drawn, failures=failures)
+    origin = _origin(cache, number)
+    return evolve(drawn, findings=tuple(evolve(each, origin=origin) for each in drawn.findings))
 
 
 def _origin(cache: CachePlan, number: int) -> str:

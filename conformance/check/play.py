@@ -45,7 +45,6 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Component, Namespace
 from kvcanon.spec.views import PageNumbers
@@ -103,19 +102,20 @@ class CaseRun:
     def __init__(
         self,
         adapter: Adapter,
-        config: CacheConfig,
+        case: Case,
         judges: JudgeConfig,
         *,
         stamps: Stamps | None = None,
         kept: KeptAnswers | None = None,
         clients: ClientFactory | None = None,
     ) -> None:
-        """Make the cache, its judge and its client. Raises: as `make_subject`.
+        """Make the cache of a case, its judge and its client. Raises: as `make_subject`.
 
-        Clients whose caches are compared share their `stamps`. `clients` makes the client, and so
-        may observe its calls.
+        The caller makes the actions, and drains. Clients whose caches are compared share their
+        `stamps`. `clients` makes the client, and so may observe its calls.
         """
         self.name = adapter.name
+        self._case, config, judges = case, case.config, judges.of_case(case)
         self.finding: Finding | None = None
         self.unkept: Finding | None = None
         """The first finding of broken SHOULD laws alone; it does not end the case."""
@@ -233,9 +233,8 @@ class CaseRun:
 
     def _found(self, grounds: Grounds, name: str, text: str, words: str) -> None:
         """Note a finding that is of no law; it ends the run."""
-        self.finding = Finding(
-            self.name, grounds, name, (), text, words, self._at, self._judge.steps
-        )
+        case, at, operation = self._case, self._at, self._judge.steps
+        self.finding = Finding(self.name, grounds, name, (), text, words, case, at, operation)
 
     def _note_excused(self, broken: ViolationError) -> None:
         """Note known laws, and the first broken SHOULD laws with later ones; the case goes on."""
@@ -261,6 +260,7 @@ class CaseRun:
             broken=tuple(texts),
             text=next(iter(texts.values()), ""),
             words=str(broken),
+            case=self._case,
             action=self._at,
             operation=self._judge.steps,
             texts=tuple(texts.values()),
@@ -269,7 +269,7 @@ class CaseRun:
 
 
 class SideBySide:
-    """Caches in one case, each with its own client, up to the first finding of each.
+    """Caches in a case, each with its own client, up to the first finding of each.
 
     `against` is a cache that the others must agree with. A cache that does not offer the
     configuration is not played, and its tally says so. Raises: UsageError.
@@ -277,7 +277,7 @@ class SideBySide:
 
     def __init__(
         self,
-        config: CacheConfig,
+        case: Case,
         adapters: Sequence[Adapter],
         judges: JudgeConfig = ALL_JUDGES,
         against: Adapter | None = None,
@@ -285,8 +285,8 @@ class SideBySide:
         everyone = [*adapters, against] if against is not None else adapters
         if against is not None and any(each.kind is CacheKind.REQUEST for each in everyone):
             raise UsageError("request caches cannot be compared; leave `against` out")
-        self._config, self._judges = config, judges
-        self._stamps = Stamps(config.slot_bytes)
+        self._case, self._judges = case, judges
+        self._stamps = Stamps(case.config.slot_bytes)
         self._absent: list[str] = []
         side = None if against is None else KeptAnswers(against.compared_folded)
         made = [self._run(each, side) for each in adapters]
@@ -335,7 +335,7 @@ class SideBySide:
     def _run(self, adapter: Adapter, kept: KeptAnswers | None) -> CaseRun | None:
         """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
-            return CaseRun(adapter, self._config, self._judges, stamps=self._stamps, kept=kept)
+            return CaseRun(adapter, self._case, self._judges, stamps=self._stamps, kept=kept)
         except Unoffered:
             self._absent.append(adapter.name)
             return None
@@ -361,7 +361,7 @@ def play(
     A finding ends the case for its cache, unless only SHOULD laws are broken; such findings come
     last. Returns the findings, and the counts of each cache. Raises: UsageError.
     """
-    caches = SideBySide(case.config, adapters, judges.of_case(case), against)
+    caches = SideBySide(case, adapters, judges, against)
     for action in case.actions:
         caches.act(action)
         if caches.over:

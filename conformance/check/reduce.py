@@ -22,9 +22,9 @@ from typing import Any
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.blocks import BlocksReport, FindingGroup, cases_of
+from kvcanon.conformance.check.blocks import BlocksReport, cases_of
 from kvcanon.conformance.check.plan import CachePlan, CheckStage
-from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.triage import distinct
 from kvcanon.conformance.check.trial import Trial, apart, short_limit
 from kvcanon.conformance.protocol.adapter import Offer
@@ -51,42 +51,30 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 """The smallest pools that are tried."""
 
 
-@frozen
-class Reduction:
-    """The smallest case found that shows a fault."""
-
-    case: Case
-    finding: Finding
-    done: bool
-    """Whether nothing more could be left out; False if the time or the plays were over."""
-
-
-def reduce_case(
-    case: Case, finding: Finding, trial: Trial, deadline: float = inf
-) -> Reduction | None:
-    """The smallest case that is found until the deadline, a moment of `monotonic`.
+def reduce_case(finding: Finding, trial: Trial, deadline: float = inf) -> Finding | None:
+    """The finding in the smallest case that is found until the deadline, a moment of `monotonic`.
 
     If the time is enough, the same arguments give the same case. None if the case does not show the
     fault.
     """
-    reducer = _Reducer(case, finding, trial, deadline)
-    if not reducer.tries(case):
-        return Reduction(case, finding, done=False) if reducer.cut else None
+    reducer = _Reducer(finding, trial, deadline)
+    if not reducer.tries(finding.case):
+        return evolve(finding, reduced=False) if reducer.cut else None
     # Actions after the fault are of no use.
-    reducer.tries(_ending(case, finding))
+    reducer.tries(_ending(finding))
     earlier = None
     while earlier != reducer.best:
         earlier = reducer.best
         for shorten in (_drain, _actions, _pairs, _config, _picks):
             shorten(reducer)
-    return Reduction(reducer.best, reducer.finding, done=not reducer.cut)
+    return evolve(reducer.finding, reduced=not reducer.cut)
 
 
 class _Reducer:
-    """The best case so far, and the remaining plays."""
+    """The finding in the best case so far, and the remaining plays."""
 
-    def __init__(self, case: Case, finding: Finding, trial: Trial, deadline: float) -> None:
-        self.best, self.finding = case, finding
+    def __init__(self, finding: Finding, trial: Trial, deadline: float) -> None:
+        self.finding = finding
         self.offer: Offer = trial.adapter.offer
         self.cut = False
         """Whether a case was not tried because the time or the plays were over."""
@@ -99,6 +87,11 @@ class _Reducer:
             else PLAYS
         )
         self._tried: set[Case] = set()
+
+    @property
+    def best(self) -> Case:
+        """The best case so far."""
+        return self.finding.case
 
     def tries(self, case: Case) -> bool:
         """Play a case; if it shows the fault, it becomes the best, and the result is True."""
@@ -116,12 +109,13 @@ class _Reducer:
             return False  # That is shorter, and tells less.
         name = self._first.name
         by_law = found.grounds is Grounds.LAW
-        self.best, self.finding = case, found.of_law(name) if by_law else found
+        self.finding = found.of_law(name) if by_law else found
         return True
 
 
-def _ending(case: Case, finding: Finding) -> Case:
+def _ending(finding: Finding) -> Case:
     """The case up to its finding."""
+    case = finding.case
     if finding.action < len(case.actions):
         return evolve(case, actions=case.actions[: finding.action + 1], drain=())
     return case
@@ -262,27 +256,26 @@ PLAINER: tuple[Plainer, ...] = (
 
 def reduced(
     cache: CachePlan,
-    found: FindingGroup,
+    found: Finding,
     deadline: float = inf,
     *,
     in_copies: bool = False,
-) -> Failure | None:
-    """Reduce findings to the smallest case, judged from outside if that shows the fault.
+) -> Finding | None:
+    """Reduce a finding to the smallest case, judged from outside if that shows the fault.
 
     `in_copies` plays each case in a copy of this process. None if an earlier run found it, and the
     cache does not show it any more.
     """
-    trial = cases_of(cache).trial(found.number)
+    trial = cases_of(cache).trial(found.case_number)
     if in_copies:
         trial = apart(trial)
     stage = CheckStage.WALKER if trial.judges.ranks == 1 else CheckStage.RANKS
-    origin = f"{stage}, seed {cache.plan.seed}, case {found.number}"
-    case, finding = found.case, found.finding
-    smallest = reduce_case(case, finding, trial, deadline)
+    origin = f"{stage}, seed {cache.plan.seed}, case {found.case_number}"
+    smallest = reduce_case(found, trial, deadline)
+    finding = smallest or found
     if smallest is not None:
-        case, finding = smallest.case, smallest.finding
         outside = trial.from_outside()
-        seen = None if monotonic() > deadline else outside.play(case)[0]
+        seen = None if monotonic() > deadline else outside.play(finding.case)[0]
         if seen is not None and finding.is_same(seen):
             trial, finding = outside, seen.of_law(finding.name) if finding.broken else seen
     elif found.earlier:
@@ -292,23 +285,25 @@ def reduced(
     # States tell nothing of a process that ended, and take long where there is no answer.
     unseen = monotonic() > deadline or finding.is_death or finding.is_silence
     return evolve(
-        trial.failure(finding, case, origin, found.times),
-        inside=frozenset() if unseen else trial.laws_inside(case, finding),
-        reduced=smallest is not None and smallest.done,
+        trial.found(finding),
+        origin=origin,
+        times=found.times,
+        reduced=smallest is not None and smallest.reduced,
+        inside=frozenset() if unseen else trial.laws_inside(finding),
     )
 
 
 def reduce_all(
     cache: CachePlan, report: BlocksReport, by: Workers, deadline: float = inf
-) -> tuple[Failure, ...]:
+) -> tuple[Finding, ...]:
     """Reduce all findings until a deadline, in the order of their first cases.
 
     So every law that was broken is shown by a case: after the first findings of each fingerprint,
     those of laws that none of the reduced cases breaks.
     """
 
-    def reduce(findings: Iterable[FindingGroup], later: int) -> Iterator[Failure]:
-        firsts = sorted(findings, key=lambda found: found.number)
+    def reduce(findings: Iterable[Finding], later: int) -> Iterator[Finding]:
+        firsts = sorted(findings, key=lambda found: found.case_number)
         shares = [Share(deadline, by.jobs, left + later) for left in range(len(firsts), 0, -1)]
         futures = [
             by.executor.submit(_reduce, cache, found, share)
@@ -316,18 +311,18 @@ def reduce_all(
         ]
         for found, share, future in zip(firsts, shares, futures, strict=True):
             try:
-                failure = future.result()
+                smallest = future.result()
             except ProcessDied:
                 # A part of the case ends the process, though the whole case does not.
-                failure = by.executor.submit(_reduce_in_copies, cache, found, share).result()
-            if failure is not None:
-                yield failure
+                smallest = by.executor.submit(_reduce_in_copies, cache, found, share).result()
+            if smallest is not None:
+                yield smallest
 
     beside = {key: found for key, found in report.beside.items() if key not in report.found}
-    failures = [*reduce(report.found.values(), len(beside))]
-    shown = {law_id for failure in failures for law_id in failure.laws}
-    failures += reduce((each for each in beside.values() if each.finding.name not in shown), 0)
-    return distinct(failures)
+    firsts = [*reduce(report.found.values(), len(beside))]
+    shown = {law_id for finding in firsts for law_id in finding.broken}
+    others = reduce((each for each in beside.values() if each.name not in shown), 0)
+    return distinct([*firsts, *others])
 
 
 @frozen
@@ -347,13 +342,13 @@ class Share:
         return now + max(0.0, self.deadline - now) * min(1.0, self.jobs / self.left)
 
 
-def _reduce(cache: CachePlan, found: FindingGroup, share: Share) -> Failure | None:
+def _reduce(cache: CachePlan, found: Finding, share: Share) -> Finding | None:
     """Reduce a finding, in any process."""
-    if found.finding.is_death or (found.finding.takes_its_process and NOTE.shared):
+    if found.is_death or (found.takes_its_process and NOTE.shared):
         return _reduce_in_copies(cache, found, share)
     return reduced(cache, found, share.ends())
 
 
-def _reduce_in_copies(cache: CachePlan, found: FindingGroup, share: Share) -> Failure | None:
-    with short_limit() if found.finding.is_silence else nullcontext():
+def _reduce_in_copies(cache: CachePlan, found: Finding, share: Share) -> Finding | None:
+    with short_limit() if found.is_silence else nullcontext():
         return reduced(cache, found, share.ends(), in_copies=True)

@@ -1,8 +1,9 @@
-"""What a check comes to: findings in cases, failures with reduced cases, the standing of each law.
+"""What a check comes to: its findings, and the standing of each law.
 
 One fault may break many laws in many cases. Findings are counted and reduced by the law that was
-broken first; `triage` then folds those that one fault most likely causes. A law is held only if it
-was exercised, in a situation where a faulty cache could break it.
+broken first; `triage` then folds those that one fault most likely causes, and a report replays each
+for its calls. A finding that fails the check is a failure. A law is held only if it was exercised,
+in a situation where a faulty cache could break it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from attrs import Factory, define, evolve, field, frozen
 
-from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.errors import CacheSilent, ChildSilent
 from kvcanon.conformance.protocol.adapter import CacheKind, Offer
@@ -41,8 +43,27 @@ class Grounds(StrEnum):
 
 
 @frozen
+class CodeLine:
+    """A call as a line of Python, and its answer in words."""
+
+    action: int
+    number: int | None
+    """The number of the cache's operation; None if the call is no operation."""
+    before: tuple[str, ...]
+    """Lines that define the names in the code."""
+    code: str
+    answer: str
+    refused: bool
+    """Whether the cache refused the call."""
+
+
+@frozen
 class Finding:
-    """What is wrong, and where."""
+    """What is wrong, the case that shows it, and the calls of a replay.
+
+    A play finds it, the check reduces its case and says which others have the same cause, and a
+    report replays it. What was not yet done has its default.
+    """
 
     cache: str
     grounds: Grounds
@@ -55,6 +76,7 @@ class Finding:
     """One sentence on what is wrong."""
     words: str
     """The whole explanation: the operation, its answer, and each law that is broken."""
+    case: Case
     action: int
     """Index of the action in the case; the number of actions for the drain."""
     operation: int
@@ -63,6 +85,40 @@ class Finding:
     """A sentence for each law in `broken`."""
     after: str = ""
     """The operation and its outcome, as "Insert" or "Insert, refused"; empty if it is of no law."""
+    black_box: bool = False
+    """Whether answers and events alone show it."""
+    against: str | None = None
+    """The cache to agree with."""
+    origin: str = ""
+    """Where it was found first, such as "vector LOAD-1-a" or "walker, seed 17"."""
+    case_number: int = 0
+    """The number of the drawn case in which the walker found it first."""
+    times: int = 1
+    """How many findings have its fingerprint."""
+    earlier: bool = False
+    """Whether an earlier run found it, on a cache that may have changed since."""
+    reduced: bool = True
+    """Whether its case was reduced until nothing more could be left out."""
+    inside: frozenset[str] = frozenset()
+    """The ids of the laws that its case breaks at that operation or before if it is judged by the
+    cache's states; empty if the cache shows none."""
+    why_folded: str = ""
+    """Why another finding most likely has the same cause; empty if no other does."""
+    folded: tuple[Finding, ...] = ()
+    """Longer findings that most likely have the same cause."""
+    number: str = ""
+    """Its number in a report: "2", or "2.1" for the first that is folded into finding 2."""
+    calls: tuple[CodeLine, ...] = ()
+    """The calls of its replay. Its sentences call keys as these do."""
+    shown_again: bool = True
+    """Whether its replay showed it again; a cache that is not deterministic may differ."""
+    script: str = ""
+    """A program that makes its calls."""
+
+    @property
+    def every(self) -> tuple[Finding, ...]:
+        """The finding, and those that are folded into it."""
+        return self, *self.folded
 
     @property
     def only_should(self) -> bool:
@@ -123,6 +179,64 @@ class Finding:
         return evolve(self, name=law_id, text=self.evidence.get(law_id, self.text))
 
 
+def shorter(one: Finding | None, other: Finding) -> Finding:
+    """The finding whose case has fewer actions; the first if they are as long."""
+    if one is None or len(other.case.actions) < len(one.case.actions):
+        return other
+    return one
+
+
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """What was found, and how; without what it is folded with, its calls and its script."""
+    return {
+        "grounds": finding.grounds.value,
+        "name": finding.name,
+        "broken": list(finding.broken),
+        "text": finding.text,
+        "evidence": finding.evidence,
+        "words": finding.words,
+        "after": finding.after,
+        "action": finding.action,
+        "operation": finding.operation,
+        "origin": finding.origin,
+        "times": finding.times,
+        "black_box": finding.black_box,
+        "against": finding.against,
+        "reduced": finding.reduced,
+        "shown_again": finding.shown_again,
+        "case": case_to_json(finding.case),
+    }
+
+
+_AS_THEY_ARE = (
+    "name",
+    "text",
+    "words",
+    "after",
+    "action",
+    "operation",
+    "origin",
+    "times",
+    "black_box",
+    "against",
+    "reduced",
+    "shown_again",
+)
+
+
+def finding_from_json(value: Mapping[str, Any], cache: str) -> Finding:
+    """The inverse of `finding_to_json`. Raises: KeyError, TypeError, ValueError, BadArgument."""
+    broken = tuple(value["broken"])
+    return Finding(
+        cache=cache,
+        grounds=Grounds(value["grounds"]),
+        broken=broken,
+        texts=tuple(value["evidence"][law_id] for law_id in broken),
+        case=case_from_json(value["case"]),
+        **{name: value[name] for name in _AS_THEY_ARE},
+    )
+
+
 @define
 class Tally:
     """Counts of cases, operations and law checks."""
@@ -172,41 +286,6 @@ AFTER_SAME_CALL = "after the same call"
 
 
 @frozen
-class Failure:
-    """A finding, and the shortest case that shows it."""
-
-    finding: Finding
-    case: Case
-    origin: str
-    """Where it was found first, such as "vector LOAD-1-a" or "walker, seed 17"."""
-    times: int
-    """How many findings have its fingerprint."""
-    black_box: bool = False
-    """Whether answers and events alone show it."""
-    against: str | None = None
-    """The cache to agree with."""
-    inside: frozenset[str] = frozenset()
-    """The ids of the laws that its case breaks at that operation or before if it is judged by the
-    cache's states; empty if the cache shows none."""
-    reduced: bool = True
-    """Whether its case was reduced until nothing more could be left out."""
-    why_folded: str = ""
-    """Why another failure most likely has the same cause; empty if no other does."""
-    folded: tuple[Failure, ...] = ()
-    """Longer failures that most likely have the same cause."""
-
-    @property
-    def laws(self) -> frozenset[str]:
-        """The ids of the laws that its case breaks."""
-        return frozenset(self.finding.broken)
-
-    @property
-    def every(self) -> tuple[Failure, ...]:
-        """The failure, and those that are folded into it."""
-        return self, *self.folded
-
-
-@frozen
 class StageResult:
     """One part of a check."""
 
@@ -232,10 +311,10 @@ class CacheResult:
     """The counts of each stage."""
     standings: Mapping[str, Standing]
     """The standing of every law, by its id."""
-    failures: tuple[Failure, ...]
-    """The failures that fail the check, the shortest first, each with those of the same cause."""
-    unkept: tuple[Failure, ...] = ()
-    """The failures of SHOULD laws alone."""
+    failures: tuple[Finding, ...]
+    """The findings that fail the check, the shortest first, each with those of the same cause."""
+    unkept: tuple[Finding, ...] = ()
+    """The findings of SHOULD laws alone."""
     missing: tuple[str, ...] = ()
     """The essentials that were not exercised, in words."""
     offer: Offer = field(default=Offer())
@@ -260,6 +339,6 @@ class CheckResult:
     stages: tuple[StageResult, ...]
 
     @property
-    def failures(self) -> tuple[Failure, ...]:
+    def failures(self) -> tuple[Finding, ...]:
         """The failures of all caches."""
         return tuple(failure for cache in self.caches for failure in cache.failures)

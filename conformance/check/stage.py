@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from time import monotonic
 
 from attrs import frozen
 
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
-from kvcanon.conformance.check.result import Failure, StageResult, Tally
+from kvcanon.conformance.check.result import Finding, StageResult, Tally
 from kvcanon.conformance.check.triage import distinct
 from kvcanon.conformance.workers.workers import Workers
 
@@ -32,7 +32,7 @@ class StageOutcome:
     stage: StageResult
     tallies: Mapping[str, Tally]
     """The counts of each cache."""
-    failures: tuple[Failure, ...]
+    findings: tuple[Finding, ...]
 
 
 class StageRun:
@@ -53,7 +53,7 @@ class StageRun:
         self._stage, self._progress = stage, progress
         self._began = monotonic()
         self._tallies: dict[str, Tally] = {}
-        self._failures: list[Failure] = []
+        self._findings: list[Finding] = []
         self._cut_short: dict[str, str] = {}
 
     def caches(self) -> Iterator[str]:
@@ -68,10 +68,10 @@ class StageRun:
         """Show how many cases of a cache are played."""
         self._progress(f"{self._stage}, {cache}", done, of)
 
-    def add(self, cache: str, tally: Tally, failures: tuple[Failure, ...], why: str) -> None:
+    def add(self, cache: str, tally: Tally, findings: Iterable[Finding], why: str) -> None:
         """Add the results of a cache; `why` says why it was cut short, if it was."""
         self._tallies[cache] = tally
-        self._failures += failures
+        self._findings += findings
         if why:
             self._cut_short[cache] = why
 
@@ -93,7 +93,7 @@ class StageRun:
             cut_short="; ".join(whys),
             unoffered=sum(tally.unoffered for tally in tallies),
         )
-        return StageOutcome(stage, self._tallies, distinct(self._failures))
+        return StageOutcome(stage, self._tallies, distinct(self._findings))
 
     def parts(self, cases: int | None, each: int) -> Iterator[int]:
         """The numbers of the parts that its shard has of some cases; endless for None."""

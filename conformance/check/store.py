@@ -21,17 +21,16 @@ from attrs import asdict, evolve
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
 from kvcanon import __version__
-from kvcanon.conformance.cases.case import case_from_json, case_to_json
-from kvcanon.conformance.check.blocks import BlocksReport, FindingGroup, OnBlock, play_blocks
+from kvcanon.conformance.check.blocks import BlocksReport, OnBlock, play_blocks
 from kvcanon.conformance.check.plan import CachePlan
-from kvcanon.conformance.check.result import Finding, Grounds, Tally
+from kvcanon.conformance.check.result import Finding, Tally, finding_from_json, finding_to_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.workers import Workers
 
 if TYPE_CHECKING:
     from redis import Redis
 
-FORMAT = 3
+FORMAT = 4
 """The version of stored reports; another version has other names."""
 CLAIM_SECONDS = 1800
 """A claim expires after this time; no block should take so long."""
@@ -269,9 +268,9 @@ def share_blocks(
     for report in store.reports():
         total.add(report)
     total.add(unfinished)
-    for groups, own in ((total.found, ours.found), (total.beside, ours.beside)):
+    for findings, own in ((total.found, ours.found), (total.beside, ours.beside)):
         for fingerprint in own:
-            groups[fingerprint] = evolve(groups[fingerprint], earlier=False)
+            findings[fingerprint] = evolve(findings[fingerprint], earlier=False)
     return total, why
 
 
@@ -281,8 +280,7 @@ def share_blocks(
 def report_to_json(report: BlocksReport) -> str:
     """A report as a line of JSON."""
     found, beside = (
-        [{**asdict(each), "case": case_to_json(each.case)} for each in groups.values()]
-        for groups in (report.found, report.beside)
+        [_stored(each) for each in findings.values()] for findings in (report.found, report.beside)
     )
     return json.dumps({"tally": asdict(report.tally), "found": found, "beside": beside})
 
@@ -292,20 +290,18 @@ def report_from_json(text: str | bytes) -> BlocksReport:
     value: dict[str, Any] = json.loads(text)
     tally = value["tally"]
     counters = {name: Counter(tally[name]) for name in ("laws", "served", "refused", "known")}
-    report = BlocksReport(Tally(**{**tally, **counters}))
-    for each in value["found"]:
-        report.take(_group_from_json(each))
-    for each in value["beside"]:
-        report.take_beside(_group_from_json(each))
-    return report
+    found, beside = (
+        {finding.fingerprint: finding for finding in map(_earlier, value[kind])}
+        for kind in ("found", "beside")
+    )
+    return BlocksReport(Tally(**{**tally, **counters}), found, beside)
 
 
-def _group_from_json(value: dict[str, Any]) -> FindingGroup:
-    finding = {
-        **value["finding"],
-        "grounds": Grounds(value["finding"]["grounds"]),
-        "broken": tuple(value["finding"]["broken"]),
-        "texts": tuple(value["finding"]["texts"]),
-    }
-    case, number, times = case_from_json(value["case"]), value["number"], value["times"]
-    return FindingGroup(Finding(**finding), case, number, times, earlier=True)
+def _stored(finding: Finding) -> dict[str, Any]:
+    number = finding.case_number
+    return {"cache": finding.cache, "case_number": number, **finding_to_json(finding)}
+
+
+def _earlier(value: dict[str, Any]) -> Finding:
+    finding = finding_from_json(value, value["cache"])
+    return evolve(finding, case_number=value["case_number"], earlier=True)

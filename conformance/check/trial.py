@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.result import Failure, Finding, Grounds, Tally
+from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.time_limit import (
     LIMIT,
     SHORT_SECONDS,
@@ -70,31 +70,32 @@ class Trial:
         try:
             found, tallies = play(case, [self.adapter], self.judges, self.against)
         except UsageError as error:
-            return self._not_made(error), Tally(cases=1)
+            return self._not_made(case, error), Tally(cases=1)
         ours = [finding for finding in found if finding.cache == self.adapter.name]
-        return next(iter(ours or found), None), tallies[self.adapter.name]
+        first = next(iter(ours or found), None)
+        tally = tallies[self.adapter.name]
+        return None if first is None else self.found(first), tally
 
-    def failure(self, finding: Finding, case: Case, origin: str, times: int = 1) -> Failure:
-        """The failure of a finding of this trial."""
+    def found(self, finding: Finding) -> Finding:
+        """A finding, with how this trial judges."""
         against = None if self.against is None else self.against.name
-        black_box = self.judges.black_box
-        return Failure(finding, case, origin, times, black_box=black_box, against=against)
+        return evolve(finding, black_box=self.judges.black_box, against=against)
 
     def from_outside(self) -> Trial:
         """The same trial, judged by answers and events only."""
         return evolve(self, judges=evolve(self.judges, black_box=True))
 
-    def laws_inside(self, case: Case, finding: Finding) -> frozenset[str]:
+    def laws_inside(self, finding: Finding) -> frozenset[str]:
         """The laws that the case of a finding breaks by then, judged by the cache's states.
 
         Empty if the cache shows no states.
         """
-        if not self.shows_states(case):
+        if not self.shows_states(finding.case):
             return frozenset()
         if not self.judges.black_box and finding.broken:
             return frozenset(finding.broken)
         inside = evolve(self, judges=evolve(self.judges, black_box=False), against=None)
-        seen, _ = inside.play(case)
+        seen, _ = inside.play(finding.case)
         if seen is None or seen.operation > finding.operation:
             return frozenset()
         return frozenset(seen.broken)
@@ -109,10 +110,10 @@ class Trial:
             return False
         return Need.SNAPSHOT in made.shows
 
-    def _not_made(self, error: UsageError) -> Finding:
+    def _not_made(self, case: Case, error: UsageError) -> Finding:
         text = f"no cache of this configuration could be made: {error}"
         cache, name = self.adapter.name, error.name if isinstance(error, NotMade) else "not made"
-        return Finding(cache, Grounds.CRASH, name, (), text, text, action=0, operation=0)
+        return self.found(Finding(cache, Grounds.CRASH, name, (), text, text, case, 0, 0))
 
 
 # Cases that end their process.
@@ -132,7 +133,8 @@ class TrialApart(Trial):
             return in_fork(lambda _: played.play(case))
         except ProcessDied as died:
             other = self.against.name if self.against is not None else None
-            return finding_of(died.ending, self.adapter.name, other), Tally(cases=1)
+            ended = finding_of(died.ending, case, self.adapter.name, other)
+            return self.found(ended), Tally(cases=1)
 
 
 def apart(trial: Trial) -> TrialApart:
@@ -140,7 +142,7 @@ def apart(trial: Trial) -> TrialApart:
     return TrialApart(trial.adapter, trial.judges, trial.against)
 
 
-def finding_of(ending: Ending, cache: str, against: str | None = None) -> Finding:
+def finding_of(ending: Ending, case: Case, cache: str, against: str | None = None) -> Finding:
     """The finding of a process that ended in a case of a cache, or of the one to agree with."""
     noted = ending.noted
     where = f", in {noted.name}" if noted.name else ""
@@ -154,6 +156,7 @@ def finding_of(ending: Ending, cache: str, against: str | None = None) -> Findin
         broken=(),
         text=text,
         words=f"{text}\n\n{without_judge(ending.words)}".strip(),
+        case=case,
         action=noted.action,
         operation=noted.operation,
     )

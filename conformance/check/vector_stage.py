@@ -15,7 +15,7 @@ from attrs import Factory, define, evolve
 from kvcanon.conformance.cases.draw import is_offered
 from kvcanon.conformance.check.blocks import DEATHS_ENOUGH, cases_of, play_part
 from kvcanon.conformance.check.plan import CachePlan
-from kvcanon.conformance.check.result import Failure, Tally
+from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
 from kvcanon.conformance.check.trial import Trial, finding_of
 from kvcanon.conformance.errors import UsageError
@@ -37,16 +37,16 @@ class VectorResult:
 
     tally: Tally = Factory(Tally)
     """A vector counts as one case, though it may be played in several ways."""
-    failures: list[Failure] = Factory(list)
+    findings: list[Finding] = Factory(list)
     why_not_all: str = ""
     """Why some were not played; empty if all were."""
 
     def add(self, other: VectorResult) -> None:
         """Add the result of other vectors."""
         self.tally.add(other.tally)
-        self.failures += other.failures
+        self.findings += other.findings
         self.why_not_all = self.why_not_all or other.why_not_all
-        if sum(each.finding.is_death for each in self.failures) >= DEATHS_ENOUGH:
+        if sum(each.is_death for each in self.findings) >= DEATHS_ENOUGH:
             self.why_not_all = ENOUGH
 
     @property
@@ -59,7 +59,7 @@ def hold(run: StageRun) -> StageOutcome:
     """Play all vectors on one cache after the other, in several processes. Raises: UsageError."""
     for name in run.plan.caches:
         result = _hold(run, run.plan.of(name))
-        run.add(name, result.tally, tuple(result.failures), result.why_not_all)
+        run.add(name, result.tally, result.findings, result.why_not_all)
     return run.outcome(endless=False, units="vectors")
 
 
@@ -75,7 +75,7 @@ def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
         return by.next_of_all(play_vectors, cache, part, run.deadline)
 
     def deadly(part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:
-        return _failure_at(cache, part, died)
+        return _death_in(cache, part, died)
 
     futures = [by.executor.submit(play_vectors, cache, part, run.deadline) for part in parts]
     try:
@@ -93,26 +93,21 @@ def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
     return total
 
 
-def _failure_at(
-    cache: CachePlan, part: Sequence[int], died: ProcessDied
-) -> tuple[int, VectorResult]:
-    """The vector at which a worker died, and the failure. Raises: UsageError: nobody knows."""
+def _death_in(cache: CachePlan, part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:
+    """The vector at which a worker died, and the finding. Raises: UsageError: nobody knows."""
     place = died.ending.noted.place
     number, outside = place.partition(b" ")[0], place.endswith(_OUTSIDE)
     if not number.isdigit() or int(number) not in part:
         raise UsageError(f"{cache.name} {died}, before it played a vector")
-    finding = finding_of(died.ending, cache.name, cache.model)
     vector = read_vectors()[int(number)]
-    failure = Failure(
-        finding,
-        vector.case,
-        f"vector {vector.vector_id}",
-        1,
+    finding = evolve(
+        finding_of(died.ending, vector.case, cache.name, cache.model),
         black_box=outside,
         against=None if outside else cache.model,
+        origin=f"vector {vector.vector_id}",
     )
     why_not_all = NO_ANSWER if finding.is_silence else ""
-    return int(number), VectorResult(Tally(cases=1), [failure], why_not_all)
+    return int(number), VectorResult(Tally(cases=1), [finding], why_not_all)
 
 
 def play_vectors(cache: CachePlan, numbers: Sequence[int], deadline: float) -> VectorResult:
@@ -125,7 +120,7 @@ def play_vectors(cache: CachePlan, numbers: Sequence[int], deadline: float) -> V
             break
         NOTE.place(str(number).encode())
         held.add(play_vector(vector, trial))
-        if any(failure.finding.is_silence for failure in held.failures):
+        if any(finding.is_silence for finding in held.findings):
             held.why_not_all = NO_ANSWER
             break
     return held
@@ -147,9 +142,9 @@ def play_vector(vector: Vector, trial: Trial) -> VectorResult:
             return held
         held.tally.add(evolve(tally, cases=0))
         if finding is not None:
-            inside = inside or way.laws_inside(vector.case, finding)
-            failure = way.failure(finding, vector.case, f"vector {vector.vector_id}")
-            held.failures.append(evolve(failure, inside=inside))
+            inside = inside or way.laws_inside(finding)
+            origin = f"vector {vector.vector_id}"
+            held.findings.append(evolve(finding, origin=origin, inside=inside))
     held.tally.cases = 1
     return held
 

@@ -224,13 +224,13 @@ def _write_files(
 
 
 def _drawings(report: CheckReport) -> Iterator[Drawings]:
-    """The run of each failure, to step through; nothing if there is none."""
-    if report.numbered:
+    """The run of each finding, to step through; nothing if there is none."""
+    if report.findings:
         from kvcanon.conformance.report.html_page import Drawings
-        from kvcanon.conformance.show.failure_run import drawn_failures
+        from kvcanon.conformance.show.failure_run import drawn_findings
         from kvcanon.conformance.show.page import show_script, show_style
 
-        drawn = drawn_failures(report, report.result.plan.seed)
+        drawn = drawn_findings(report, report.result.plan.seed)
         yield Drawings(drawn, show_style(), show_script())
 
 
@@ -253,15 +253,15 @@ def _stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def _write_scripts(report: CheckReport, folder: Path | None) -> Mapping[str, str]:
-    """Write a script for each failure; return the files by the number of the failure."""
-    if folder is None or not report.numbered:
+    """Write a script for each finding; return the files by the number of the finding."""
+    if folder is None or not report.findings:
         return {}
     from kvcanon.conformance.report.script import file_name
 
     files: dict[str, str] = {}
-    for each in report.numbered:
-        path = folder / file_name(each.cache, each.replay.failure.finding)
-        write_file(path, each.replay.script)
+    for each in report.findings:
+        path = folder / file_name(each)
+        write_file(path, each.script)
         files[each.number] = str(path)
     return files
 

@@ -26,12 +26,12 @@ from kvcanon.conformance.explore.exploration import (
     Exploration,
     ExplorationLimits,
     ExplorationSpec,
+    as_guarded,
     explore,
 )
-from kvcanon.conformance.explore.failure_case import failure_of
 from kvcanon.conformance.explore.offered_scopes import why_left_out
 from kvcanon.conformance.explore.report import (
-    failure_text,
+    finding_text,
     json_of,
     lacks_evidence,
     markdown_of,
@@ -110,7 +110,7 @@ def explore_command(
     for name, why in left_out.items():
         # What is no result goes to stderr where stdout is for a program.
         typer.echo(f"left out {name}: {why}", err=quiet)
-    if any(each.broken is not None or lacks_evidence(each) for each in found):
+    if any(each.finding is not None or lacks_evidence(each) for each in found):
         raise typer.Exit(BROKEN)
 
 
@@ -137,16 +137,16 @@ def _file_name(cache: str, scope: Scope) -> str:
 def _print(out: ReportConsole, found: Exploration, scripts: Path | None, *, premises: bool) -> None:
     for part in text_of(found, premises=premises):
         out.print(part, markup=False)
-    if found.broken is None:
+    if found.finding is None:
         return
     adapter = adapter_as(found.cache)
-    failure = failure_of(adapter, found.scope, found.broken, found.law_ids)
-    replay = replayed(failure, adapter, found.law_ids)
+    guarded = as_guarded(found.finding, adapter, found.law_ids)
+    finding = replayed(guarded, adapter, found.law_ids)
     file = None
     if scripts is not None:
-        file = scripts / file_name(found.cache, replay.failure.finding)
-        write_file(file, replay.script)
-    print_parts(out, failure_text(replay, None if file is None else str(file)))
+        file = scripts / file_name(finding)
+        write_file(file, finding.script)
+    print_parts(out, finding_text(finding, None if file is None else str(file)))
 
 
 @contextmanager

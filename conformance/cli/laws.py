@@ -165,7 +165,7 @@ def _print_witness(witness: Vector) -> None:
     out.print(Padding(Text(fault), (0, 0, 1, 2)))
     out.print(Padding(Text(f"in {literal(witness.case.config)}"), (0, 0, 1, 2)))
     lines = code_lines(calls_of(witness.case, REFERENCE))
-    out.print(Padding(calls(lines, witness.case.actions, None), (0, 0, 1, 2)))
+    out.print(Padding(calls(lines, witness.case, None), (0, 0, 1, 2)))
     out.print(Padding(Text("The answers are those of the plain cache."), (0, 0, 0, 2)))
 
 

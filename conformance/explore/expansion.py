@@ -12,8 +12,9 @@ from time import process_time
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
+from kvcanon.conformance.check.result import Finding, Grounds, shorter
 from kvcanon.conformance.errors import ViolationError, describe_exception
 from kvcanon.conformance.explore.canonicalizer import Canonicalizer, digest
 from kvcanon.conformance.explore.frontier import Path
@@ -34,19 +35,6 @@ class Edge:
     digest: bytes
 
 
-@frozen
-class Broken:
-    """A failure at the end of a path."""
-
-    path: Path
-    name: str
-    """The id of the first broken law, or the name of the exception."""
-    text: str
-    """One sentence that says what is wrong."""
-    law_ids: tuple[str, ...] = ()
-    """The ids of all laws that are broken."""
-
-
 @define
 class Expansion:
     """The result of expanding some states."""
@@ -63,19 +51,8 @@ class Expansion:
     cpu_seconds: float = 0.0
     laws_exercised: Counter[str] = Factory(Counter)
     """How often each law was exercised."""
-    broken: Broken | None = None
-    """The failure of the shortest failing path; of several, the first."""
-
-    def note(self, path: Path, problem: Exception) -> None:
-        """Record the exception raised at the end of a path."""
-        if self.broken is not None and len(self.broken.path) <= len(path):
-            return
-        if isinstance(problem, ViolationError):
-            law_ids = tuple(dict.fromkeys(each.law.law_id for each in problem.violations))
-            self.broken = Broken(path, law_ids[0], problem.violations[0].text, law_ids)
-        else:
-            text = f"raised {describe_exception(problem)}"
-            self.broken = Broken(path, type(problem).__name__, text)
+    finding: Finding | None = None
+    """What is wrong at the end of the shortest failing path; of several, the first."""
 
 
 class Expander:
@@ -123,7 +100,7 @@ class Expander:
                 self._witness.see_start(state)
             self._witness.see_state(state)
         except Exception as problem:  # noqa: BLE001  # Reading a state must not raise.
-            found.note(path, problem)
+            found.finding = shorter(found.finding, self._finding(path, problem))
             return None
         return product
 
@@ -149,7 +126,8 @@ class Expander:
             try:
                 twin.do(action)
             except Exception as problem:  # noqa: BLE001  # No call may raise, except a refusal.
-                found.note((*path, action), problem)
+                broken = self._finding((*path, action), problem)
+                found.finding = shorter(found.finding, broken)
                 twin = None
                 continue
             if watched.state is start and twin.traces() == at_start:
@@ -158,3 +136,25 @@ class Expander:
             else:
                 yield Edge(action, digest(self.canon.form(twin, watched.state)))
                 twin = None
+
+    def _finding(self, path: Path, problem: Exception) -> Finding:
+        """The finding of an exception that was raised at the end of a path."""
+        texts: dict[str, str] = {}
+        name, text = type(problem).__name__, f"raised {describe_exception(problem)}"
+        if isinstance(problem, ViolationError):
+            for each in problem.violations:
+                texts.setdefault(each.law.law_id, each.text)
+            name, text = next(iter(texts.items()))
+        return Finding(
+            cache=self.origin.adapter.name,
+            grounds=Grounds.LAW if texts else Grounds.CRASH,
+            name=name,
+            broken=tuple(texts),
+            text=text,
+            words=f"{name}: {text}",
+            case=Case(self.scope.config, path, drain=()),
+            action=max(0, len(path) - 1),
+            operation=0,
+            texts=tuple(texts.values()),
+            origin=f"exploration of {self.scope.name}",
+        )

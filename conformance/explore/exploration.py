@@ -16,16 +16,18 @@ from functools import cache
 from pathlib import Path as File
 from time import monotonic
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.trial import adapter_as
+from kvcanon.conformance.check.result import Finding, shorter
+from kvcanon.conformance.check.trial import Trial, adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore import frontier
-from kvcanon.conformance.explore.expansion import Broken, Expander, Expansion
+from kvcanon.conformance.explore.expansion import Expander, Expansion
 from kvcanon.conformance.explore.frontier import Path
 from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.workers import Workers, workers
@@ -94,13 +96,13 @@ class Exploration:
     jobs: int
     left: int
     """States that were visited and not gone on from; 0 where the scope is exhausted."""
-    broken: Broken | None
-    """What is wrong, and the shortest path to it."""
+    finding: Finding | None
+    """What is wrong, in the case that has the shortest path to it."""
 
     @property
     def exhausted(self) -> bool:
         """Whether every state of the scope was visited."""
-        return not self.left and self.broken is None
+        return not self.left and self.finding is None
 
     @property
     def not_exercised(self) -> tuple[str, ...]:
@@ -131,6 +133,21 @@ def explore(
     return run.result(jobs)
 
 
+UNSEEN = "The guard, under which the path was played once more, sees nothing of it."
+
+
+def as_guarded(finding: Finding, adapter: Adapter, law_ids: Sequence[str]) -> Finding:
+    """A finding of an exploration as the guard reports it, or else as the explorer did.
+
+    The path is shortest in actions. An action of a client may call several operations, so the case
+    is played under the guard to find which of them breaks the law.
+    """
+    guarded, _ = Trial(adapter, JudgeConfig(laws=law_ids or None)).play(finding.case)
+    if guarded is None:
+        return evolve(finding, words=f"{finding.words}\n{UNSEEN}")
+    return evolve(guarded, origin=finding.origin)
+
+
 class _Run:
     """A running exploration."""
 
@@ -142,7 +159,7 @@ class _Run:
         self._limits = limits
         self._tell = tell
         self._of = _described(self._expander)
-        self._broken: Broken | None = None
+        self._finding: Finding | None = None
         self._began = self._saved = monotonic()
         file = limits.checkpoint
         if file is not None and file.exists():
@@ -154,7 +171,7 @@ class _Run:
     def go(self, by: Workers) -> None:
         """Expand level after level."""
         progress, limits = self._progress, self._limits
-        while progress.level and self._broken is None:
+        while progress.level and self._finding is None:
             if limits.levels is not None and len(progress.levels) >= limits.levels:
                 break
             self._go_through_level(by)
@@ -180,7 +197,7 @@ class _Run:
             progress.cpu_seconds,
             jobs,
             len(progress.level) - progress.at + len(progress.following),
-            self._broken,
+            self._finding,
         )
 
     def _go_through_level(self, by: Workers) -> None:
@@ -223,11 +240,8 @@ class _Run:
         progress.steps += found.steps
         progress.laws_exercised.update(found.laws_exercised)
         progress.cpu_seconds += found.cpu_seconds
-        nearest = self._broken
-        if found.broken is not None and (
-            nearest is None or len(found.broken.path) < len(nearest.path)
-        ):
-            self._broken = found.broken
+        if found.finding is not None:
+            self._finding = shorter(self._finding, found.finding)
         self._tell(len(progress.levels), progress.at, len(progress.level))
         if monotonic() - self._saved > SAVED_EVERY_SECONDS:
             self._save()
@@ -240,7 +254,7 @@ class _Run:
         """Save progress, unless a law is broken: a resumed run would not find the failure again."""
         self._saved = monotonic()
         self._progress.seconds = self._seconds_before + self._saved - self._began
-        if self._limits.checkpoint is not None and self._broken is None:
+        if self._limits.checkpoint is not None and self._finding is None:
             frontier.save(self._progress, self._limits.checkpoint, self._of)
 
 

@@ -14,9 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.conformance.explore.expansion import Broken
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.explore.exploration import Exploration
-from kvcanon.conformance.report.failure_replay import ReplayedFailure
 from kvcanon.conformance.report.text import calls
 from kvcanon.spec.law import LAWS
 
@@ -29,21 +28,21 @@ def text_of(found: Exploration, *, premises: bool = False) -> Iterator[Renderabl
         yield Padding(_premises(found), (0, 0, 1, 2))
 
 
-def failure_text(replayed: ReplayedFailure, script: str | None) -> Iterator[RenderableType]:
-    """A failure: in words, call by call, and as a script unless that was written to a file."""
-    finding, actions = replayed.failure.finding, replayed.failure.case.actions
-    yield Text(f"{finding.headline}, after {len(actions)} actions, and no fewer", "bold red")
+def finding_text(finding: Finding, script: str | None) -> Iterator[RenderableType]:
+    """A finding: in words, call by call, and as a script unless that was written to a file."""
+    actions = len(finding.case.actions)
+    yield Text(f"{finding.headline}, after {actions} actions, and no fewer", "bold red")
     yield Padding(Text(finding.words.rstrip()), (1, 0, 1, 2))
-    yield Padding(calls(replayed.lines, actions, replayed.last_number), (0, 0, 1, 2))
-    if not replayed.again:
+    yield Padding(calls(finding.calls, finding.case, finding.operation), (0, 0, 1, 2))
+    if not finding.shown_again:
         yield "Played once more for this report, the path did not show it: is there chance in it?"
-    yield f"  Script: {script}\n" if script is not None else f"\n{replayed.script}"
+    yield f"  Script: {script}\n" if script is not None else f"\n{finding.script}"
 
 
 def verdict_of(explorations: Sequence[Exploration]) -> Text:
     """The last line: the verdict on all explorations."""
-    broken = [each.scope.name for each in explorations if each.broken is not None]
-    left = [each.scope.name for each in explorations if each.left and each.broken is None]
+    broken = [each.scope.name for each in explorations if each.finding is not None]
+    left = [each.scope.name for each in explorations if each.left and each.finding is None]
     vacuous = [each.scope.name for each in explorations if lacks_evidence(each)]
     states = sum(each.states for each in explorations)
     if broken:
@@ -129,16 +128,16 @@ def json_of(found: Exploration) -> Mapping[str, Any]:
         "seconds": found.seconds,
         "cpu_seconds": found.cpu_seconds,
         "jobs": found.jobs,
-        "broken": None if found.broken is None else _broken(found.broken),
+        "broken": None if found.finding is None else _finding(found.finding),
     }
 
 
-def _broken(broken: Broken) -> Mapping[str, Any]:
+def _finding(finding: Finding) -> Mapping[str, Any]:
     return {
-        "name": broken.name,
-        "laws": list(broken.law_ids),
-        "text": broken.text,
-        "actions": [list(action) for action in broken.path],
+        "name": finding.name,
+        "laws": list(finding.broken),
+        "text": finding.text,
+        "actions": [list(action) for action in finding.case.actions],
     }
 
 
@@ -159,7 +158,7 @@ def markdown_of(explorations: Sequence[Exploration]) -> str:
 
 def _row(found: Exploration) -> str:
     cpu = max(found.cpu_seconds, 1e-9)
-    state = "" if found.exhausted else ", BROKEN" if found.broken else f", {found.left:,} left"
+    state = "" if found.exhausted else ", BROKEN" if found.finding else f", {found.left:,} left"
     cells = (
         f"`{found.scope.name}`",
         f"{found.states:,}{state}",

@@ -10,7 +10,7 @@ from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.check.blocks import local_caches
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import CheckPlan, effort_named
-from kvcanon.conformance.check.result import Failure
+from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 
@@ -55,14 +55,14 @@ def check_cache(
     if words := [*map(_in_words, result.failures), *missing]:
         raise AssertionError("\n\n".join(words))
     for cache in result.caches:
-        for failure in cache.unkept:
-            warnings.warn(f"{UNKEPT}: {_in_words(failure)}", stacklevel=2)
+        for finding in cache.unkept:
+            warnings.warn(f"{UNKEPT}: {_in_words(finding)}", stacklevel=2)
 
 
-def _in_words(failure: Failure) -> str:
-    """A failure: the law and what is wrong in the first line; at the end its case in JSON."""
-    finding, case = failure.finding, json.dumps(case_to_json(failure.case))
+def _in_words(finding: Finding) -> str:
+    """The law and what is wrong in the first line; at the end the case in JSON."""
+    case = json.dumps(case_to_json(finding.case))
     return (
         f"{finding.headline}: {finding.text}\n\n{finding.words}\n\n"
-        f"found by: {failure.origin}\nthe case: {case}"
+        f"found by: {finding.origin}\nthe case: {case}"
     )

@@ -13,8 +13,9 @@ from functools import singledispatchmethod
 from itertools import takewhile
 from typing import cast
 
-from attrs import NOTHING, AttrsInstance, fields, frozen, has
+from attrs import NOTHING, AttrsInstance, fields, has
 
+from kvcanon.conformance.check.result import CodeLine
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.recorded_calls import (
@@ -47,21 +48,6 @@ from kvcanon.spec.types import Component, Counts, Key, Slots
 LONGEST = 1_000
 """Characters of a line that are shown; of a longer one the first `LEFT` and the last `RIGHT`."""
 LEFT, RIGHT = 300, 60
-
-
-@frozen
-class CodeLine:
-    """A call as a line of Python, and its answer in words."""
-
-    action: int
-    number: int | None
-    """The number of the cache's operation; None if the call is no operation."""
-    before: tuple[str, ...]
-    """Lines that define the names in the code."""
-    code: str
-    answer: str
-    refused: bool
-    """Whether the cache refused the call."""
 
 
 def code_lines(calls: Sequence[RecordedCall]) -> tuple[CodeLine, ...]:

@@ -1,4 +1,4 @@
-"""Replays failures: plays each reduced case once more, and records every call and answer.
+"""Replays findings: plays each reduced case once more, and records every call and answer.
 
 For a report that is done in a worker, or even in a copy of it, so that a cache cannot end the
 report.
@@ -13,13 +13,13 @@ from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.play import CaseRun
-from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.key_text import with_names
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.report.call_code import CodeLine, code_lines, named_keys
+from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.report.script import script_of
@@ -31,58 +31,34 @@ from kvcanon.spec.types import Key
 
 
 @frozen
-class ReplayedFailure:
-    """A failure, and the calls of its replay. Its sentences call keys as the calls do."""
-
-    failure: Failure
-    lines: tuple[CodeLine, ...]
-    again: bool
-    """Whether the replay for the report showed the fault again."""
-    script: str
-    folded: tuple[ReplayedFailure, ...] = ()
-    """The failures that most likely have the same cause."""
-
-    @property
-    def every(self) -> tuple[ReplayedFailure, ...]:
-        """The failure, and those that are folded into it."""
-        return self, *self.folded
-
-    @property
-    def last_number(self) -> int:
-        """The number of the operation at which the fault shows."""
-        return self.failure.finding.operation
-
-
-@frozen
-class FailureReplay:
-    """The calls of a failure."""
+class FindingReplay:
+    """The calls of a finding's case."""
 
     calls: tuple[RecordedCall, ...]
     again: bool
     """Whether the same fault showed again; a cache that is not deterministic may differ."""
 
 
-def judges_of(failure: Failure, law_ids: Collection[str]) -> JudgeConfig:
-    """How to judge a replay so that it ends at the failure, and not before.
+def judges_of(finding: Finding, law_ids: Collection[str]) -> JudgeConfig:
+    """How to judge a replay so that it ends at the finding, and not before.
 
-    Only the broken laws are checked, or else `law_ids`. SHOULD laws are left out unless the failure
+    Only the broken laws are checked, or else `law_ids`. SHOULD laws are left out unless the finding
     is of SHOULD laws: they may break before the others, and a replay ends there.
     """
-    judges = JudgeConfig(failure.black_box, failure.finding.broken or law_ids)
+    judges = JudgeConfig(finding.black_box, finding.broken or law_ids)
     must = tuple(law.law_id for law in judges.every_law if law.level is Level.MUST)
-    return evolve(judges, laws=must) if must and not failure.finding.only_should else judges
+    return evolve(judges, laws=must) if must and not finding.only_should else judges
 
 
-def replay_failure(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> FailureReplay:
-    """Play a failure's case again on a new cache, and record all calls and answers."""
+def replay_finding(finding: Finding, adapter: Adapter, judges: JudgeConfig) -> FindingReplay:
+    """Play a finding's case again on a new cache, and record all calls and answers."""
     recorder = CallRecorder()
-    first = failure.finding
     try:
-        found = play_recorded(failure.case, adapter, judges, recorder)
+        found = play_recorded(finding.case, adapter, judges, recorder)
     except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
-        return FailureReplay((), _is_not_made(failure, error))
-    calls = _up_to_the_finding(recorder.calls, failure)
-    return FailureReplay(calls, _is_again(found, first))
+        return FindingReplay((), _is_not_made(finding, error))
+    calls = _up_to(finding, recorder.calls)
+    return FindingReplay(calls, _is_again(found, finding))
 
 
 class _TellingRecorder(CallRecorder):
@@ -98,8 +74,8 @@ class _TellingRecorder(CallRecorder):
         self.calls = []
 
 
-def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> FailureReplay:
-    """As `replay_failure`, in a copy of this process that the cache may end or block.
+def replay_in_copy(finding: Finding, adapter: Adapter, judges: JudgeConfig) -> FindingReplay:
+    """As `replay_finding`, in a copy of this process that the cache may end or block.
 
     The last call is then the one that did so.
     """
@@ -112,7 +88,7 @@ def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
 
     def play(tell: Tell) -> tuple[Finding | None, list[RecordedCall]]:
         recorder = _TellingRecorder(tell)
-        found = play_recorded(failure.case, adapter, judges, recorder)
+        found = play_recorded(finding.case, adapter, judges, recorder)
         return found, recorder.calls
 
     try:
@@ -121,18 +97,15 @@ def replay_in_copy(failure: Failure, adapter: Adapter, judges: JudgeConfig) -> F
     except ProcessDied as died:
         end = CacheEnded(str(died))
         calls += [evolve(call, answer=end) for call in last]
-        ended = finding_of(died.ending, adapter.name)
-        return FailureReplay(tuple(calls), _is_again(ended, failure.finding))
+        ended = finding_of(died.ending, finding.case, adapter.name)
+        return FindingReplay(tuple(calls), _is_again(ended, finding))
     except Exception as error:  # noqa: BLE001  # Making the cache may raise anything.
-        return FailureReplay((), _is_not_made(failure, error))
-    return FailureReplay(
-        _up_to_the_finding([*calls, *rest], failure), _is_again(found, failure.finding)
-    )
+        return FindingReplay((), _is_not_made(finding, error))
+    return FindingReplay(_up_to(finding, [*calls, *rest]), _is_again(found, finding))
 
 
-def _is_not_made(failure: Failure, error: Exception) -> bool:
-    first = failure.finding
-    not_made = first.grounds is Grounds.CRASH and not first.operation
+def _is_not_made(finding: Finding, error: Exception) -> bool:
+    not_made = finding.grounds is Grounds.CRASH and not finding.operation
     return not_made and isinstance(error, UsageError)
 
 
@@ -149,8 +122,8 @@ def play_recorded(
     case: Case, adapter: Adapter, judges: JudgeConfig, recorder: CallRecorder
 ) -> Finding | None:
     """Play a case up to the first finding, of SHOULD laws too. Raises: as `make_subject`."""
-    judges = evolve(judges.of_case(case), ends_at_should=True)
-    run = CaseRun(adapter, case.config, judges, clients=recorder)
+    judges = evolve(judges, ends_at_should=True)
+    run = CaseRun(adapter, case, judges, clients=recorder)
     for action in case.actions:
         run.act(action)
         recorder.action += 1
@@ -159,75 +132,77 @@ def play_recorded(
     return run.finding
 
 
-def _up_to_the_finding(calls: Sequence[RecordedCall], failure: Failure) -> tuple[RecordedCall, ...]:
+def _up_to(finding: Finding, calls: Sequence[RecordedCall]) -> tuple[RecordedCall, ...]:
     """The calls up to the finding: after a difference between two caches both go on."""
-    last = failure.finding.operation
+    last = finding.operation
     kept = list(takewhile(lambda call: call.number is None or call.number <= last, calls))
     while kept and kept[-1].number is None and not isinstance(kept[-1].answer, BaseException):
         kept.pop()
     return tuple(kept)
 
 
-def _is_again(found: Finding | None, first: Finding) -> bool:
-    """Whether the replay ended as the failure did."""
-    if first.grounds is Grounds.AGREEMENT:
+def _is_again(found: Finding | None, finding: Finding) -> bool:
+    """Whether a replay found it again."""
+    if finding.grounds is Grounds.AGREEMENT:
         # A difference needs two caches, and the replay has one.
         return found is None
-    if found is None or found.grounds is not first.grounds:
+    if found is None or found.grounds is not finding.grounds:
         return False
-    return first.name in found.broken if first.grounds is Grounds.LAW else found.name == first.name
+    return finding.name in (found.broken if finding.grounds is Grounds.LAW else (found.name,))
 
 
 # For a report.
 
 
 def replay_all(
-    name: str, failures: Sequence[Failure], law_ids: Sequence[str], seed: int, *, apart: bool
-) -> tuple[ReplayedFailure, ...]:
-    """Replay the failures of a cache by its name, here or in a worker with the seed of the check.
+    name: str, findings: Sequence[Finding], law_ids: Sequence[str], seed: int, *, apart: bool
+) -> tuple[Finding, ...]:
+    """Replay the findings of a cache by its name, here or in a worker with the seed of the check.
 
     `law_ids` are the laws to check where no law is broken.
     """
     if not apart:
         adapter = adapter_as(name)
-        return tuple(replayed(failure, adapter, law_ids) for failure in failures)
+        return tuple(replayed(finding, adapter, law_ids) for finding in findings)
     with workers(1, apart=True, seed=seed) as by:
         shown = []
-        for failure in failures:
-            job = by.executor.submit(replay_one, name, failure, law_ids, False)
+        for finding in findings:
+            job = by.executor.submit(replay_one, name, finding, law_ids, False)
             try:
                 shown.append(job.result())
             except ProcessDied:
-                again = by.executor.submit(replay_one, name, failure, law_ids, True)
+                again = by.executor.submit(replay_one, name, finding, law_ids, True)
                 shown.append(again.result())
         return tuple(shown)
 
 
 def replay_one(
     name: str,
-    failure: Failure,
+    finding: Finding,
     law_ids: Sequence[str],
     in_copy: bool,  # Of a job.
-) -> ReplayedFailure:
-    """Replay a failure; one that ends or blocks its process in a copy of this one."""
-    in_copy = in_copy or failure.finding.takes_its_process
-    return replayed(failure, adapter_as(name), law_ids, in_copy=in_copy)
+) -> Finding:
+    """Replay a finding; one that ends or blocks its process in a copy of this one."""
+    in_copy = in_copy or finding.takes_its_process
+    return replayed(finding, adapter_as(name), law_ids, in_copy=in_copy)
 
 
 def replayed(
-    failure: Failure, adapter: Adapter, law_ids: Collection[str], *, in_copy: bool = False
-) -> ReplayedFailure:
-    """Replay a failure; `law_ids` are the laws to check if the failure is of no law.
+    finding: Finding, adapter: Adapter, law_ids: Collection[str], *, in_copy: bool = False
+) -> Finding:
+    """A finding with the calls of its replay; `law_ids` are the laws to check if it is of no law.
 
     `in_copy` plays in a copy of this process.
     """
-    judges = judges_of(failure, law_ids)
-    replay = (replay_in_copy if in_copy else replay_failure)(failure, adapter, judges)
-    lines = code_lines(replay.calls)
-    named = evolve(failure, finding=_with_names(failure.finding, named_keys(replay.calls)))
-    script = script_of(adapter.name, named, judges, lines)
-    folded = tuple(replayed(each, adapter, law_ids, in_copy=in_copy) for each in failure.folded)
-    return ReplayedFailure(named, lines, replay.again, script, folded)
+    judges = judges_of(finding, law_ids)
+    replay = (replay_in_copy if in_copy else replay_finding)(finding, adapter, judges)
+    shown = evolve(
+        _with_names(finding, named_keys(replay.calls)),
+        calls=code_lines(replay.calls),
+        shown_again=replay.again,
+        folded=tuple(replayed(each, adapter, law_ids, in_copy=in_copy) for each in finding.folded),
+    )
+    return evolve(shown, script=script_of(shown, judges))
 
 
 def _with_names(finding: Finding, keys: Mapping[str, Key]) -> Finding:

@@ -12,10 +12,9 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.result import Grounds, Standing
+from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standing
 from kvcanon.conformance.judge.explain import sentence
-from kvcanon.conformance.report.call_code import CodeLine, shortened
-from kvcanon.conformance.report.failure_replay import ReplayedFailure
+from kvcanon.conformance.report.call_code import shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (
     CacheReport,
@@ -39,10 +38,10 @@ STYLE = Path(__file__).with_name("page.css")
 
 @frozen
 class Drawings:
-    """The runs of failures, drawn by another room."""
+    """The runs of findings, drawn by another room."""
 
-    of: Callable[[ReplayedFailure], Markup]
-    """The element of a failure; empty if it has none."""
+    of: Callable[[Finding], Markup]
+    """The element of a finding; empty if it has none."""
     style: Markup
     script: Markup
 
@@ -51,7 +50,7 @@ NO_DRAWINGS = Drawings(lambda _: Markup(), Markup(), Markup())
 
 
 def check_html(report: CheckReport, drawings: Drawings = NO_DRAWINGS) -> str:
-    """The report of a check, with the runs of its failures where they are drawn."""
+    """The report of a check, with the runs of its findings where they are drawn."""
     title = f"kvcanon check: {', '.join(cache.name for cache in report.caches)}"
     head = tag(
         "head",
@@ -93,7 +92,7 @@ def _verdict(report: CheckReport) -> str:
         case CheckVerdict.NOT_JUDGED:
             return "Nothing was judged"
         case CheckVerdict.BROKEN:
-            found = [each.replay.failure.finding for each in report.numbered]
+            found = report.findings
             by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
             return "A law is broken" if by_law else "A fault was found"
 
@@ -137,9 +136,9 @@ def _caches(report: CheckReport, drawings: Drawings) -> list[Markup]:
             "section",
             tag("h2", cache.name, id=f"cache-{number}"),
             _facts(cache),
-            *(_failure(replay, drawings) for replay in cache.failures),
+            *(_finding(each, drawings) for each in cache.failures),
             *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
-            *(_failure(replay, drawings) for replay in cache.unkept),
+            *(_finding(each, drawings) for each in cache.unkept),
             _laws(cache),
         )
         for number, cache in enumerate(report.caches, 1)
@@ -165,24 +164,25 @@ def _facts(cache: CacheReport) -> Markup:
     return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows))
 
 
-def _failure(replay: ReplayedFailure, drawings: Drawings) -> Markup:
-    finding = replay.failure.finding
+def _finding(finding: Finding, drawings: Drawings) -> Markup:
     law = LAWS[finding.name] if finding.grounds is Grounds.LAW else None
-    name = _name_of(replay)
+    name = _name_of(finding)
     return tag(
         "article",
         tag("h3", finding.headline),
         _of_law(law) if law else joined(),
         tag("p", finding.text, class_="said"),
-        *(tag("p", words) for words in also_broken(replay)),
-        tag("p", " ".join(seen(replay)), class_="soft"),
+        *(tag("p", words) for words in also_broken(finding)),
+        tag("p", " ".join(seen(finding)), class_="soft"),
         _folded(
             "The whole explanation", _pre(finding.words.rstrip(), f"explanation of {name}", "words")
         ),
-        _folded(_lead(len(replay.lines)), _calls(replay), open_=True) if replay.lines else joined(),
-        drawings.of(replay),
-        _folded("A script that shows it again", _pre(replay.script, f"script of {name}", "code")),
-        *(_same_cause(each, drawings) for each in replay.folded),
+        _folded(_lead(len(finding.calls)), _calls(finding), open_=True)
+        if finding.calls
+        else joined(),
+        drawings.of(finding),
+        _folded("A script that shows it again", _pre(finding.script, f"script of {name}", "code")),
+        *(_same_cause(each, drawings) for each in finding.folded),
         class_="failure",
     )
 
@@ -197,30 +197,29 @@ def _of_law(law: Law) -> Markup:
     return tag("p", sentence(law), " ", tag("a", "Its page.", href=law.address), class_="soft")
 
 
-def _name_of(replay: ReplayedFailure) -> str:
-    """A name of a failure that no other failure of the page has."""
-    finding = replay.failure.finding
+def _name_of(finding: Finding) -> str:
+    """A name that no other finding of the page has."""
     return f"{finding.headline}, {finding.cache}"
 
 
-def _same_cause(replay: ReplayedFailure, drawings: Drawings) -> Markup:
-    """A failure that is folded into another one."""
-    summary = f"{replay.failure.finding.headline}, {replay.failure.why_folded}"
-    return _folded(summary, _failure(replay, drawings))
+def _same_cause(finding: Finding, drawings: Drawings) -> Markup:
+    """A finding that is folded into another one."""
+    summary = f"{finding.headline}, {finding.why_folded}"
+    return _folded(summary, _finding(finding, drawings))
 
 
-def _calls(replay: ReplayedFailure) -> Markup:
+def _calls(finding: Finding) -> Markup:
     rows: list[Markup] = []
     last = None
-    for line in replay.lines:
+    for line in finding.calls:
         if line.action != last:
             last = line.action
-            name = action_name(replay, last)
+            name = action_name(finding.case, last)
             rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))
         rows += [_row("", shortened(definition), "") for definition in line.before]
-        rows.append(_call(line, is_last=line.number == replay.failure.finding.operation))
+        rows.append(_call(line, is_last=line.number == finding.operation))
     return _scrolling(
-        f"calls of {_name_of(replay)}", tag("table", tag("tbody", *rows), class_="calls")
+        f"calls of {_name_of(finding)}", tag("table", tag("tbody", *rows), class_="calls")
     )
 
 

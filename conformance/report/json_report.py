@@ -11,10 +11,7 @@ from pathlib import Path
 from attrs import asdict
 
 from kvcanon import __version__
-from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.check.result import Standing
-from kvcanon.conformance.report.call_code import CodeLine
-from kvcanon.conformance.report.failure_replay import ReplayedFailure
+from kvcanon.conformance.check.result import CodeLine, Finding, Standing, finding_to_json
 from kvcanon.conformance.report.report import CacheReport, CheckReport
 
 FORMAT = "kvcanon-check/4"
@@ -76,34 +73,18 @@ def _cache(cache: CacheReport) -> dict[str, object]:
             }
             for judged in cache.laws
         ],
-        "failures": [_failure(replay) for replay in cache.failures],
-        "not_kept": [_failure(replay) for replay in cache.unkept],
+        "failures": [_finding(each) for each in cache.failures],
+        "not_kept": [_finding(each) for each in cache.unkept],
     }
 
 
-def _failure(replay: ReplayedFailure) -> dict[str, object]:
-    failure, finding = replay.failure, replay.failure.finding
+def _finding(finding: Finding) -> dict[str, object]:
     return {
-        "grounds": finding.grounds.value,
-        "name": finding.name,
-        "broken": list(finding.broken),
-        "text": finding.text,
-        "evidence": finding.evidence,
-        "words": finding.words,
-        "after": finding.after,
-        "action": finding.action,
-        "operation": finding.operation,
-        "origin": failure.origin,
-        "times": failure.times,
-        "black_box": failure.black_box,
-        "against": failure.against,
-        "reduced": failure.reduced,
-        "shown_again": replay.again,
-        "case": case_to_json(failure.case),
-        "calls": [_call(line) for line in replay.lines],
-        "script": replay.script,
-        "why_folded": failure.why_folded,
-        "folded": [_failure(each) for each in replay.folded],
+        **finding_to_json(finding),
+        "calls": [_call(line) for line in finding.calls],
+        "script": finding.script,
+        "why_folded": finding.why_folded,
+        "folded": [_finding(each) for each in finding.folded],
     }
 
 

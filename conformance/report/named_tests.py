@@ -11,8 +11,7 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.check.result import Grounds, Standing
-from kvcanon.conformance.report.failure_replay import ReplayedFailure
+from kvcanon.conformance.check.result import Finding, Grounds, Standing
 from kvcanon.conformance.report.report import (
     CacheReport,
     CheckReport,
@@ -45,7 +44,7 @@ class NamedTest:
     message: str = ""
     """What is wrong or why it was skipped, in a sentence; empty for a test that passed."""
     details: str = ""
-    """Each failure in full, with its script."""
+    """Each finding in full, with its script."""
     fault: str = ""
     """The law, the class of the exception, or what differs."""
     exercised: int = 0
@@ -86,41 +85,41 @@ def _law(cache: CacheReport, judged: Judged) -> NamedTest:
         case Standing.KNOWN:
             return NamedTest(law_id, name, NamedOutcome.SKIPPED, f"known to be broken: {remark}")
         case Standing.BROKEN | Standing.NOT_KEPT:
-            failures = list(_breaking(cache, law_id))
-            first = failures[0]
-            message = first.failure.finding.evidence[law_id] + _cause(cache, first)
+            findings = list(_breaking(cache, law_id))
+            first = findings[0]
+            message = first.evidence[law_id] + _cause(cache, first)
             page = f"The page of the law: {judged.law.address}"
-            details = "\n\n".join([page, *(_in_words(each) for each in failures)])
+            details = "\n\n".join([page, *(_in_words(each) for each in findings)])
             if judged.standing is Standing.BROKEN:
                 return NamedTest(law_id, name, NamedOutcome.FAILED, message, details, law_id)
             message = f"SHOULD, not kept: {message}"
             return NamedTest(law_id, name, NamedOutcome.NOT_KEPT, message, details)
 
 
-def _breaking(cache: CacheReport, law_id: str) -> Iterator[ReplayedFailure]:
-    """The failures in which a law is broken; first those that are named after it."""
-    failures = [each for each in cache.every_failure if law_id in each.failure.laws]
-    yield from sorted(failures, key=lambda each: each.failure.finding.name != law_id)
+def _breaking(cache: CacheReport, law_id: str) -> Iterator[Finding]:
+    """The findings in which a law is broken; first those that are named after it."""
+    findings = [each for each in cache.findings if law_id in each.broken]
+    yield from sorted(findings, key=lambda each: each.name != law_id)
 
 
-def _cause(cache: CacheReport, failure: ReplayedFailure) -> str:
-    """The failure that most likely explains one that is folded into it; empty for others."""
+def _cause(cache: CacheReport, finding: Finding) -> str:
+    """The finding that most likely explains one that is folded into it; empty for others."""
     for first in (*cache.failures, *cache.unkept):
-        if failure in first.folded:
-            return f" (most likely caused by {first.failure.finding.headline})"
+        if finding in first.folded:
+            return f" (most likely caused by {first.headline})"
     return ""
 
 
 def _other(cache: CacheReport, key: str, name: str, grounds: Grounds) -> NamedTest:
     """A test for findings that are of no law."""
-    failures = [each for each in cache.every_failure if each.failure.finding.grounds is grounds]
-    if not failures:
+    findings = [each for each in cache.findings if each.grounds is grounds]
+    if not findings:
         return NamedTest(key, name, NamedOutcome.PASSED)
-    finding = failures[0].failure.finding
+    first = findings[0]
     outcome = NamedOutcome.CRASHED if grounds is Grounds.CRASH else NamedOutcome.FAILED
-    details = "\n\n".join(_in_words(each) for each in failures)
-    return NamedTest(key, name, outcome, finding.text, details, finding.name)
+    details = "\n\n".join(_in_words(each) for each in findings)
+    return NamedTest(key, name, outcome, first.text, details, first.name)
 
 
-def _in_words(replay: ReplayedFailure) -> str:
-    return f"{replay.failure.finding.words}\n\nThis script shows it:\n\n{replay.script}"
+def _in_words(finding: Finding) -> str:
+    return f"{finding.words}\n\nThis script shows it:\n\n{finding.script}"

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import count
 from typing import TYPE_CHECKING
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.check.plan import CheckPlan
-from kvcanon.conformance.check.result import CacheResult, CheckResult, Standing
+from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Standing
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
 from kvcanon.spec.law import LAWS, Law
 
 if TYPE_CHECKING:
-    from kvcanon.conformance.report.failure_replay import ReplayedFailure
     from kvcanon.conformance.report.known_differences import KnownDifference
 
 
@@ -78,14 +78,14 @@ class CacheReport:
     result: CacheResult
     laws: tuple[Judged, ...]
     """Every law."""
-    failures: tuple[ReplayedFailure, ...]
+    failures: tuple[Finding, ...]
     """The shortest first; longer ones with most likely the same cause are folded into it."""
-    unkept: tuple[ReplayedFailure, ...]
-    """Failures of SHOULD laws alone."""
+    unkept: tuple[Finding, ...]
+    """Findings of SHOULD laws alone."""
 
     @property
-    def every_failure(self) -> tuple[ReplayedFailure, ...]:
-        """All failures, each followed by those that are folded into it."""
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, each followed by those that are folded into it."""
         return tuple(each for first in (*self.failures, *self.unkept) for each in first.every)
 
     def count(self, standing: Standing) -> int:
@@ -142,16 +142,6 @@ class CacheReport:
 
 
 @frozen
-class NumberedFailure:
-    """A failure with its number in the report."""
-
-    number: str
-    """As "2", or "2.1" for the first that is folded into failure 2."""
-    cache: str
-    replay: ReplayedFailure
-
-
-@frozen
 class CheckReport:
     """The report of a check."""
 
@@ -169,16 +159,9 @@ class CheckReport:
         return CheckVerdict.HOLDS if verdicts else CheckVerdict.NOT_JUDGED
 
     @property
-    def numbered(self) -> tuple[NumberedFailure, ...]:
-        """All failures: 1, 2, ..., and those that are folded into them: 1.1, 1.2, ..."""
-        firsts = [
-            (cache, first) for cache in self.caches for first in (*cache.failures, *cache.unkept)
-        ]
-        return tuple(
-            NumberedFailure(f"{number}.{at}" if at else f"{number}", cache.name, each)
-            for number, (cache, first) in enumerate(firsts, 1)
-            for at, each in enumerate(first.every)
-        )
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all caches, in the order of their numbers."""
+        return tuple(each for cache in self.caches for each in cache.findings)
 
     @property
     def seconds(self) -> float:
@@ -189,16 +172,24 @@ class CheckReport:
 def report_of(
     result: CheckResult, known: Sequence[KnownDifference] = (), *, apart: bool = False
 ) -> CheckReport:
-    """Make the report of a check. Every failure is replayed once, to record its calls.
+    """Make the report of a check. Every finding is replayed once, to record its calls.
 
     `apart` replays in a worker, so that a cache cannot end the report.
     """
-    caches = tuple(_of_cache(cache, result.plan, known, apart=apart) for cache in result.caches)
+    numbers = count(1)
+    caches = tuple(
+        _of_cache(cache, result.plan, known, numbers, apart=apart) for cache in result.caches
+    )
     return CheckReport(result, caches, tuple(known))
 
 
 def _of_cache(
-    cache: CacheResult, plan: CheckPlan, known: Sequence[KnownDifference], *, apart: bool
+    cache: CacheResult,
+    plan: CheckPlan,
+    known: Sequence[KnownDifference],
+    numbers: Iterator[int],
+    *,
+    apart: bool,
 ) -> CacheReport:
     laws = tuple(
         Judged(
@@ -212,15 +203,21 @@ def _of_cache(
     checked = [
         each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)
     ]
-    everything = (*cache.failures, *cache.unkept)
-    replays: tuple[ReplayedFailure, ...] = ()
-    if everything:
-        # A check without failures does not wait for this import.
+    findings = (*cache.failures, *cache.unkept)
+    if findings:
+        # A check without findings does not wait for this import.
         from kvcanon.conformance.report.failure_replay import replay_all  # noqa: PLC0415
 
-        replays = replay_all(cache.name, everything, checked, plan.seed, apart=apart)
-    failures, unkept = replays[: len(cache.failures)], replays[len(cache.failures) :]
+        findings = replay_all(cache.name, findings, checked, plan.seed, apart=apart)
+        findings = tuple(map(_numbered, findings, numbers))
+    failures, unkept = findings[: len(cache.failures)], findings[len(cache.failures) :]
     return CacheReport(cache.name, cache, laws, failures, unkept)
+
+
+def _numbered(finding: Finding, number: int) -> Finding:
+    """A finding with its number, and those that are folded into it: 2, 2.1, 2.2, ..."""
+    folded = (evolve(each, number=f"{number}.{at}") for at, each in enumerate(finding.folded, 1))
+    return evolve(finding, number=str(number), folded=tuple(folded))
 
 
 def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[KnownDifference]) -> str:

@@ -1,4 +1,4 @@
-"""Writes a failure as a Python script that needs only kvcanon and the cache.
+"""Writes a finding as a Python script that needs only kvcanon and the cache.
 
 The script has one call in each line, with its answer as a comment, to step through in a debugger.
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import indent, wrap
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.result import CodeLine, Finding, Grounds
 from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.report.call_code import CodeLine
 
 WIDTH = 100
 
@@ -29,20 +28,19 @@ _FROM = {
 """Where the names come from that a script may use."""
 
 
-def script_of(cache: str, failure: Failure, judges: JudgeConfig, lines: Sequence[CodeLine]) -> str:
-    """The script of a failure; `cache` is the name on the command line."""
-    body = "\n".join(_body(failure, lines)) or "pass"
-    call = f"with judged(\n{_arguments(cache, failure, judges)}) as (cache, copies):"
-    case = f"CASE = {_case(failure)}\n"
+def script_of(finding: Finding, judges: JudgeConfig) -> str:
+    """The script of a finding that was replayed."""
+    body = "\n".join(_body(finding)) or "pass"
+    call = f"with judged(\n{_arguments(finding, judges)}) as (cache, copies):"
+    case = f"CASE = {_case(finding)}\n"
     code = "\n".join([case, call, indent(body, "    ", lambda line: bool(line.strip()))])
-    return f"{_docstring(cache, failure.finding)}\n\n{_imports(code)}\n{code}\n"
+    return f"{_docstring(finding)}\n\n{_imports(code)}\n{code}\n"
 
 
-def file_name(cache: str, finding: Finding) -> str:
+def file_name(finding: Finding) -> str:
     """The file name of a finding's script; it differs for each finding of a check."""
-    return (
-        "-".join(re.sub(r"\W+", "_", part).strip("_") for part in (cache, _what(finding))) + ".py"
-    )
+    parts = (finding.cache, _what(finding))
+    return "-".join(re.sub(r"\W+", "_", part).strip("_") for part in parts) + ".py"
 
 
 def _what(finding: Finding) -> str:
@@ -53,7 +51,7 @@ def _what(finding: Finding) -> str:
     )
 
 
-def _docstring(cache: str, finding: Finding) -> str:
+def _docstring(finding: Finding) -> str:
     text = wrap(finding.text, WIDTH) or [""]
     exit_codes = (
         "it does not end while the cache gives no answer; interrupt it to see where the cache "
@@ -67,7 +65,7 @@ def _docstring(cache: str, finding: Finding) -> str:
     run = f"Run it where the cache can be imported: {exit_codes} once the fault is fixed."
     ending = wrap(run, WIDTH)
     lines = [
-        f"{finding.headline}, shown by {cache}.",
+        f"{finding.headline}, shown by {finding.cache}.",
         "",
         *text,
         "",
@@ -88,20 +86,20 @@ def _imports(code: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _arguments(cache: str, failure: Failure, judges: JudgeConfig) -> str:
-    parts = [json.dumps(cache), "CASE"]
+def _arguments(finding: Finding, judges: JudgeConfig) -> str:
+    parts = [json.dumps(finding.cache), "CASE"]
     if judges.laws is not None:
         parts.append(f"laws={json.dumps(list(judges.laws))}")
     if judges.black_box:
         parts.append("black_box=True")
-    if failure.against is not None:
-        parts.append(f"against={json.dumps(failure.against)}")
+    if finding.against is not None:
+        parts.append(f"against={json.dumps(finding.against)}")
     return "".join(f"    {part},\n" for part in parts)
 
 
-def _case(failure: Failure) -> str:
+def _case(finding: Finding) -> str:
     """The case as a Python literal, one action in each line."""
-    case = json.loads(json.dumps(case_to_json(failure.case)))
+    case = json.loads(json.dumps(case_to_json(finding.case)))
     config = "".join(
         f'        "{name}": {_value(value)},\n' for name, value in case["config"].items()
     )
@@ -121,14 +119,14 @@ def _value(value: object) -> str:
     return repr(value).replace("'", '"')
 
 
-def _body(failure: Failure, lines: Sequence[CodeLine]) -> Iterator[str]:
-    actions = [action.name for action in failure.case.actions]
+def _body(finding: Finding) -> Iterator[str]:
+    actions = [action.name for action in finding.case.actions]
     last = None
-    for line in lines:
+    for line in finding.calls:
         if line.action != last:
             last = line.action
             name = actions[last] if last < len(actions) else "the drain"
-            yield f"# {name}" if line is lines[0] else f"\n# {name}"
+            yield f"# {name}" if line is finding.calls[0] else f"\n# {name}"
         yield from line.before
         yield from _commented(line)
 

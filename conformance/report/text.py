@@ -7,30 +7,27 @@ verdict, what is wrong, and the calls that lead to it. What was played comes aft
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvcanon.conformance.cases.case import Action
-from kvcanon.conformance.check.result import AFTER_SAME_CALL, CheckResult, Grounds, Standing
-from kvcanon.conformance.report.report import (
-    CacheReport,
-    CheckReport,
-    CheckVerdict,
-    NumberedFailure,
+from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.result import (
+    AFTER_SAME_CALL,
+    CheckResult,
+    CodeLine,
+    Finding,
+    Grounds,
+    Standing,
 )
+from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
 from kvcanon.spec.law import LAWS
-
-if TYPE_CHECKING:
-    from kvcanon.conformance.report.call_code import CodeLine
-    from kvcanon.conformance.report.failure_replay import ReplayedFailure
 
 
 def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
-    """The parts of the report; `scripts` are the files of scripts by the number of their failure.
+    """The parts of the report; `scripts` are the files of scripts by the number of their finding.
 
     A part that is a plain string is for copying, and must not be wrapped.
     """
@@ -38,20 +35,19 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
     if report.verdict is not CheckVerdict.HOLDS:
         yield verdict(report)
         yield ""
-    unkept = {id(replay) for cache in report.caches for replay in cache.unkept}
-    for each in report.numbered:
-        if each.number.isdecimal():
-            yield from _failure(each, report, scripts, unkept=id(each.replay) in unkept)
+    for cache in report.caches:
+        for each in (*cache.failures, *cache.unkept):
+            yield from _finding(each, report, scripts, unkept=each in cache.unkept)
     yield Padding(_stages(report.result), (0, 0, 1, 2))
     for cache in report.caches:
         yield Text(cache.name, "bold cyan")
         yield Padding(_facts(cache), (0, 0, 1, 2))
-    for each in report.numbered:
+    for each in report.findings:
         if each.number not in scripts:
             yield Text(
                 f"Script of failure {each.number}; --scripts DIR writes it to a file", "bold"
             )
-            yield f"\n{each.replay.script}"
+            yield f"\n{each.script}"
     yield verdict(report)
 
 
@@ -134,22 +130,20 @@ def _profile(cache: CacheReport) -> Iterator[str]:
         )
 
 
-def _failure(
-    each: NumberedFailure, report: CheckReport, scripts: Mapping[str, str], *, unkept: bool
+def _finding(
+    finding: Finding, report: CheckReport, scripts: Mapping[str, str], *, unkept: bool
 ) -> Iterator[RenderableType]:
-    replay, finding = each.replay, each.replay.failure.finding
-    of_cache = f" of {each.cache}" if len(report.caches) > 1 else ""
-    heading = f"{each.number}{of_cache}: {finding.headline}"
+    of_cache = f" of {finding.cache}" if len(report.caches) > 1 else ""
+    heading = f"{finding.number}{of_cache}: {finding.headline}"
     if unkept:
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
         yield Text(f"Failure {heading}", "bold red")
-    told = [finding.text, *also_broken(replay)]
+    told = [finding.text, *also_broken(finding)]
     yield Padding(Text("\n".join(told)), (0, 0, 1, 2))
-    if replay.lines:
-        actions = replay.failure.case.actions
-        yield Padding(calls(replay.lines, actions, replay.last_number), (0, 0, 1, 2))
-    script = scripts.get(each.number)
+    if finding.calls:
+        yield Padding(calls(finding.calls, finding.case, finding.operation), (0, 0, 1, 2))
+    script = scripts.get(finding.number)
     if script is not None:
         yield f"  Play it again:  python {script}"
     else:
@@ -157,52 +151,50 @@ def _failure(
     if finding.grounds is Grounds.LAW:
         yield f"  The law:        kvcanon laws {finding.name}"
         yield f"  Its page:       {LAWS[finding.name].address}"
-    yield Padding(Text("\n".join(seen(replay))), (1, 0, 1, 2))
+    yield Padding(Text("\n".join(seen(finding))), (1, 0, 1, 2))
     yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
-    yield from _folded(each, scripts)
+    yield from _folded(finding, scripts)
 
 
-def _folded(each: NumberedFailure, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
-    """The failures with most likely the same cause: the sentences that are new, and the scripts."""
-    shown = set(each.replay.failure.finding.broken)
-    for at, replay in enumerate(each.replay.folded, 1):
-        failure, number = replay.failure, f"{each.number}.{at}"
-        evidence = failure.finding.evidence or {failure.finding.headline: failure.finding.text}
+def _folded(finding: Finding, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
+    """The findings with most likely the same cause: the sentences that are new, and the scripts."""
+    shown = set(finding.broken)
+    for each in finding.folded:
+        evidence = each.evidence or {each.headline: each.text}
         lines = [f"{what}: {text}" for what, text in evidence.items() if what not in shown]
         shown |= evidence.keys()
-        yield Text(f"  {number}: {failure.finding.headline}, {failure.why_folded}", "bold")
-        yield Padding(Text("\n".join([*lines, *seen(replay)])), (0, 0, 0, 4))
-        yield f"    Play it again:  python {scripts[number]}\n" if number in scripts else ""
+        yield Text(f"  {each.number}: {each.headline}, {each.why_folded}", "bold")
+        yield Padding(Text("\n".join([*lines, *seen(each)])), (0, 0, 0, 4))
+        script = scripts.get(each.number)
+        yield f"    Play it again:  python {script}\n" if script is not None else ""
 
 
-def also_broken(replay: ReplayedFailure) -> Iterator[str]:
+def also_broken(finding: Finding) -> Iterator[str]:
     """What the same fault most likely breaks too, a line for each reason."""
-    finding = replay.failure.finding
     why: dict[str, list[str]] = {}
     shown = {finding.name}
-    for each in replay.every:
-        broken = each.failure.finding.broken or (each.failure.finding.headline,)
+    for each in finding.every:
+        broken = each.broken or (each.headline,)
         new = [what for what in broken if what not in shown]
         shown.update(new)
         if new:
-            why.setdefault(each.failure.why_folded or AFTER_SAME_CALL, []).extend(new)
+            why.setdefault(each.why_folded or AFTER_SAME_CALL, []).extend(new)
     for reason, broken_too in why.items():
         yield f"also broken: {', '.join(broken_too)} ({reason})"
 
 
-def seen(replay: ReplayedFailure) -> Iterator[str]:
-    """Where and how often a failure was found, one sentence in each line."""
-    failure, finding = replay.failure, replay.failure.finding
-    yield f"First found by the {failure.origin}; {times(failure.times)} in all."
+def seen(finding: Finding) -> Iterator[str]:
+    """Where and how often it was found, one sentence in each line."""
+    yield f"First found by the {finding.origin}; {times(finding.times)} in all."
     if finding.operation:
-        yield f"Shown by the shortest case at operation {finding.operation}, {_where(replay)}."
-    if failure.black_box:
+        yield f"Shown by the shortest case at operation {finding.operation}, {_where(finding)}."
+    if finding.black_box:
         yield "Answers and events alone show it."
-    if not failure.reduced:
+    if not finding.reduced:
         yield "A shorter case may show it: the time to reduce it was over."
-    if failure.against is not None and finding.grounds is Grounds.AGREEMENT:
-        yield f"The cache had to agree with {failure.against}."
-    if not replay.again:
+    if finding.against is not None and finding.grounds is Grounds.AGREEMENT:
+        yield f"The cache had to agree with {finding.against}."
+    if not finding.shown_again:
         yield "A replay for this report did not show it: the cache may not be deterministic."
 
 
@@ -211,30 +203,25 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _where(replay: ReplayedFailure) -> str:
-    count = len(replay.failure.case.actions)
-    at = replay.failure.finding.action
+def _where(finding: Finding) -> str:
+    at, count = finding.action, len(finding.case.actions)
     if at >= count:
         return "in the drain at the end"
-    return f"in action {at + 1} of {count}, {action_name(replay, at)}"
+    return f"in action {at + 1} of {count}, {action_name(finding.case, at)}"
 
 
-def action_name(replay: ReplayedFailure, at: int) -> str:
-    """The name of an action of the failure's case."""
-    return name_of(replay.failure.case.actions, at)
-
-
-def name_of(actions: Sequence[Action], at: int) -> str:
+def action_name(case: Case, at: int) -> str:
     """The name of the action at an index of a case."""
+    actions = case.actions
     return actions[at].name if at < len(actions) else "the drain"
 
 
-def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int | None) -> Table:
+def calls(lines: Sequence[CodeLine], case: Case, last_number: int | None) -> Table:
     """The calls of a case, one in each line, under the names of its actions.
 
     The operation `last_number`, at which the fault shows, is highlighted.
     """
-    # A report without failures does not wait for this import.
+    # A report without findings does not wait for this import.
     from kvcanon.conformance.report.call_code import shortened  # noqa: PLC0415
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -245,7 +232,7 @@ def calls(lines: Sequence[CodeLine], actions: Sequence[Action], last_number: int
     for line in lines:
         if line.action != last:
             last = line.action
-            table.add_row("", Text(name_of(actions, last), "italic"), "")
+            table.add_row("", Text(action_name(case, last), "italic"), "")
         for definition in line.before:
             table.add_row("", Text(shortened(definition)), "")
         code = shortened(line.code.removeprefix("cache.").replace("= cache.", "= "))
@@ -288,7 +275,7 @@ def _names(report: CheckReport) -> list[str]:
     """All broken laws, and then the findings of no law."""
     laws = _standing_so(report, Standing.BROKEN)
     failures = [each for cache in report.caches for each in cache.failures]
-    findings = [each.failure.finding for first in failures for each in first.every]
+    findings = [each for first in failures for each in first.every]
     others = [each.headline for each in findings if each.grounds is not Grounds.LAW]
     return list(dict.fromkeys((*laws, *others)))
 

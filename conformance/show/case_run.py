@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import Factory, define, evolve, frozen
+from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.result import Finding
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import finding_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
@@ -35,14 +35,6 @@ from kvcanon.spec.snapshot import Snapshot
 ON_THE_PLAIN_CACHE = "kvcanon show with --cache reference shows the same calls on the plain cache."
 
 
-@frozen
-class Expected:
-    """What a failure says that breaks, for a page that must show it."""
-
-    operation: int
-    breaches: tuple[Breach, ...]
-
-
 @define
 class _Heard:
     """What the copy of this process told."""
@@ -63,22 +55,17 @@ class _Heard:
             self.last = None
 
 
-def expected_of(finding: Finding) -> Expected:
-    """What a finding says that breaks."""
-    breaches = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
-    return Expected(finding.operation, breaches or (Breach(finding.headline, finding.text),))
-
-
 def record_case(
     case: Case,
     adapter: Adapter,
     judges: JudgeConfig,
     title: str,
-    expected: Expected | None = None,
+    expected: Finding | None = None,
 ) -> ShownRun:
     """Play a case on a new cache in a copy of this process, up to the first finding.
 
-    Raises: UsageError: the cache cannot be made, or does not offer the configuration.
+    `expected` is what the page must show. Raises: UsageError: the cache cannot be made, or does not
+    offer the configuration.
     """
     heard = _Heard()
     finding = _play(case, adapter, judges, heard)
@@ -139,7 +126,7 @@ def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> F
     try:
         return in_fork(play, heard.hear)
     except ProcessDied as died:
-        finding = finding_of(died.ending, adapter.name)
+        finding = finding_of(died.ending, case, adapter.name)
         if heard.last is not None:
             breach = Breach(finding.headline, finding.text)
             call = evolve(heard.last, answer=None)
@@ -150,7 +137,7 @@ def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> F
 def _with_finding(
     steps: Sequence[ShownStep],
     finding: Finding | None,
-    expected: Expected | None,
+    expected: Finding | None,
     notes: list[str],
 ) -> list[ShownStep]:
     """The steps with the breach that was expected, or that no call shows."""
@@ -158,7 +145,7 @@ def _with_finding(
     if any(step.breaches for step in shown):
         return shown
     if finding is not None and shown:
-        shown[-1] = evolve(shown[-1], breaches=expected_of(finding).breaches)
+        shown[-1] = evolve(shown[-1], breaches=_breaches(finding))
         return shown
     if finding is not None:
         notes.append(f"{finding.headline}: {finding.text}")
@@ -167,14 +154,16 @@ def _with_finding(
     at = next(
         (i for i, step in enumerate(shown) if step.number == expected.operation), len(shown) - 1
     )
-    named = ", ".join(breach.title for breach in expected.breaches)
-    if expected.breaches and shown and _needs_another_cache(expected):
-        shown[at] = evolve(shown[at], breaches=expected.breaches)
+    breaches = _breaches(expected)
+    if shown and expected.grounds is Grounds.AGREEMENT:  # A cache alone does not show it.
+        shown[at] = evolve(shown[at], breaches=breaches)
         return shown[: at + 1]
+    named = ", ".join(breach.title for breach in breaches)
     notes.append(f"The fault did not show again when this page was made: {named}.")
     return shown
 
 
-def _needs_another_cache(expected: Expected) -> bool:
-    """Whether what breaks is an agreement, which a cache alone does not show."""
-    return any(each.title.startswith("no agreement") for each in expected.breaches)
+def _breaches(finding: Finding) -> tuple[Breach, ...]:
+    """What a finding says that breaks."""
+    broken = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
+    return broken or (Breach(finding.headline, finding.text),)

@@ -13,7 +13,7 @@ from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.json_report import FORMAT as REPORT
 from kvcanon.conformance.show.case_run import record_case
-from kvcanon.conformance.show.failure_run import numbered_failures, run_of_failure
+from kvcanon.conformance.show.failure_run import numbered_findings, run_of_finding
 from kvcanon.conformance.show.shown_run import ShownRun
 from kvcanon.conformance.vectors.vector import FOLDER, Vector, vector_from_json
 from kvcanon.conformance.vectors.vector import FORMAT as VECTOR
@@ -113,22 +113,22 @@ def _run_of_report(
     path: Path, report: dict[str, Any], cache: str | None, number: str | None
 ) -> ShownRun:
     try:
-        failures = numbered_failures(report)
+        findings = numbered_findings(report)
     except _BAD as error:
         raise UsageError(f"{path} is a damaged report: {type(error).__name__}: {error}") from error
-    if not failures:
+    if not findings:
         raise UsageError(f"{path} has no failure to show: its verdict is {report.get('verdict')}")
-    chosen = number or next(iter(failures))
-    if chosen not in failures:
+    chosen = number or next(iter(findings))
+    if chosen not in findings:
         raise UsageError(
-            f"{path} has no failure {chosen}; give --failure one of {', '.join(failures)}"
+            f"{path} has no failure {chosen}; give --failure one of {', '.join(findings)}"
         )
-    name, failure, laws = failures[chosen]
-    unknown = sorted({*failure.finding.broken, *laws} - LAWS.keys())
+    finding, laws = findings[chosen]
+    unknown = sorted({*finding.broken, *laws} - LAWS.keys())
     if unknown:
         raise UsageError(f"{path} speaks of the law {unknown[0]}, which this kvcanon does not have")
-    run = run_of_failure(cache or name, failure, laws)
-    return run.with_facts(("failure", f"{chosen} of {path.name}, {failure.origin}"))
+    run = run_of_finding(cache or finding.cache, finding, laws)
+    return run.with_facts(("failure", f"{chosen} of {path.name}, {finding.origin}"))
 
 
 def _run_of_script(path: Path, text: str, cache: str | None) -> ShownRun:

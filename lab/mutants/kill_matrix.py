@@ -151,7 +151,7 @@ def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | No
         total.add(journal.tally)
         found = journal.shortest or journal.unkept
         if found is not None:
-            return _kill(found.finding, total, began)
+            return _kill(found, total, began)
     return None
 
 

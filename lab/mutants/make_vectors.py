@@ -96,7 +96,7 @@ def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
             case = evolve(draw_case(number, REFERENCE.offer), ranks=ranks_of(mutant))
             finding = speaks(mutant, level, case)
             if finding is not None:
-                smallest = reduce_case(case, finding, trial_of(mutant, level))
+                smallest = reduce_case(finding, trial_of(mutant, level))
                 assert smallest is not None, f"{name} does not show its fault every time"
                 return Candidate(name, level, smallest.case)
     return None

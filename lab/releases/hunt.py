@@ -19,17 +19,17 @@ from time import monotonic
 
 from attrs import Factory, asdict, evolve, frozen
 
-from kvcanon.conformance.cases.case import Case, case_to_json, config_from_json
+from kvcanon.conformance.cases.case import case_to_json, config_from_json
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.reduce import reduce_case
-from kvcanon.conformance.check.result import Failure, Finding, Tally
+from kvcanon.conformance.check.result import CodeLine, Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.law_lookup import find_law
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.report.call_code import CodeLine, code_lines
-from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
+from kvcanon.conformance.report.call_code import code_lines
+from kvcanon.conformance.report.failure_replay import judges_of, replay_finding
 from kvcanon.conformance.report.script import answer_line, script_of
 from kvcanon.lab.releases.past_bugs import Drawn
 from kvcanon.spec.types import WritePolicy
@@ -87,7 +87,7 @@ def hunt(wanted: Hunt) -> Hunted:
     law = find_law(wanted.law_id)
     trial = Trial(adapter, JudgeConfig(laws=(law.law_id,)))
     played, begun = Tally(), monotonic()
-    broken: tuple[Case, Finding] | None = None
+    broken: Finding | None = None
     cut_short = False
     for number in range(wanted.cases):
         if monotonic() - begun > wanted.seconds:
@@ -97,20 +97,18 @@ def hunt(wanted: Hunt) -> Hunted:
         finding, tally = trial.play(case)
         played.add(tally)
         if finding is not None and wanted.is_found_by(finding):
-            broken = case, finding
+            broken = finding
             break
     seconds = round(monotonic() - begun, 1)
     exercised = played.laws[law.law_id]
     if broken is None:
         return Hunted(False, exercised, played.cases, played.steps, seconds, cut_short)
-    case, finding = broken
-    smallest = reduce_case(case, finding, trial)
+    smallest = reduce_case(broken, trial)
     # A shorter case may break the same law by another bug.
-    if smallest is not None and wanted.is_found_by(smallest.finding):
-        case, finding = smallest.case, smallest.finding
-    failure = Failure(finding, case, f"walker, seed {wanted.seed}", times=1)
-    judges = judges_of(failure, (law.law_id,))
-    lines = code_lines(replay_failure(failure, adapter, judges).calls)
+    finding = smallest if smallest is not None and wanted.is_found_by(smallest) else broken
+    judges = judges_of(finding, (law.law_id,))
+    calls = code_lines(replay_finding(finding, adapter, judges).calls)
+    finding = evolve(finding, calls=calls, origin=f"walker, seed {wanted.seed}")
     return Hunted(
         True,
         exercised,
@@ -118,9 +116,9 @@ def hunt(wanted: Hunt) -> Hunted:
         played.steps,
         seconds,
         text=finding.text,
-        calls=tuple(each for line in lines for each in (*line.before, _with_answer(line))),
-        case=case_to_json(case),
-        script=script_of(adapter.name, failure, judges, lines),
+        calls=tuple(each for line in calls for each in (*line.before, _with_answer(line))),
+        case=case_to_json(finding.case),
+        script=script_of(finding, judges),
     )
 
 

@@ -121,8 +121,8 @@ def _play(
 ) -> tuple[Sequence[CallScene], Finding | None]:
     """Play a vector's case up to the first finding."""
     case, recorder = vector.case, SceneRecorder()
-    judges = evolve(judges.of_case(case), ends_at_should=True)
-    run = CaseRun(adapter, case.config, judges, clients=recorder)
+    judges = evolve(judges, ends_at_should=True)
+    run = CaseRun(adapter, case, judges, clients=recorder)
     for action in case.actions:
         if run.finding is None:
             run.act(action)

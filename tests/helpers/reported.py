@@ -18,7 +18,7 @@ from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import (
     CacheResult,
     CheckResult,
-    Failure,
+    Finding,
     StageResult,
     Standing,
     Tally,
@@ -156,16 +156,16 @@ ASK_TOO_MUCH = Case(CacheConfig(device_slots=Counts(full=2)), (Action("ask_nonse
 """An allocation of more slots than there are."""
 
 
-def failure_in(name: str, case: Case, against: str | None = None) -> Failure:
+def failure_in(name: str, case: Case, against: str | None = None) -> Finding:
     """What is found in a case."""
     model = None if against is None else adapter_as(against)
     finding, _ = Trial(adapter_as(name), against=model).play(case)
     assert finding is not None
-    return Failure(finding, case, "walker, seed 7, case 3", 12, against=against)
+    return evolve(finding, origin="walker, seed 7, case 3", times=12)
 
 
 @cache
-def failure_of(name: str, against: str | None = None) -> Failure:
+def failure_of(name: str, against: str | None = None) -> Finding:
     """The first failure in the cases, reduced to its smallest case."""
     model = None if against is None else adapter_as(against)
     trial = Trial(adapter_as(name), against=model)
@@ -173,18 +173,18 @@ def failure_of(name: str, against: str | None = None) -> Failure:
         case = draw_case(seed, trial.adapter.offer)
         finding, _ = trial.play(case)
         if finding is not None:
-            smallest = reduce_case(case, finding, trial)
+            smallest = reduce_case(finding, trial)
             return failure_in(name, smallest.case if smallest else case, against)
     raise AssertionError(f"nothing was found in {name}")
 
 
 def result_of(
     name: str,
-    *failures: Failure,
+    *failures: Finding,
     known: str = "",
     profile: Profile = CANON,
     lacks: tuple[str, ...] = (),
-    unkept: tuple[Failure, ...] = (),
+    unkept: tuple[Finding, ...] = (),
     missing: tuple[str, ...] = (),
 ) -> CacheResult:
     """A handmade result of a check; all laws without a failure held."""
@@ -194,9 +194,9 @@ def result_of(
             standings[law.law_id] = Standing.NOT_EXERCISED
     for first in failures:
         for failure in first.every:
-            standings |= dict.fromkeys(failure.laws, Standing.BROKEN)
+            standings |= dict.fromkeys(failure.broken, Standing.BROKEN)
     for failure in unkept:
-        standings |= dict.fromkeys(failure.laws, Standing.NOT_KEPT)
+        standings |= dict.fromkeys(failure.broken, Standing.NOT_KEPT)
     if known:
         standings[known] = Standing.KNOWN
     came = [law for law, how in standings.items() if how is not Standing.NOT_EXERCISED]

@@ -49,14 +49,13 @@ def unkept() -> CheckReport:
     """A report of a cache that breaks a SHOULD law only."""
     failure = failure_in("reported:Forgetful", SERVE)
     finding = evolve(
-        failure.finding,
+        failure,
         name="EVICT-7",
         broken=("EVICT-7",),
         text="kept twice",
         texts=("kept twice",),
     )
-    of_should = evolve(failure, finding=finding)
-    return report_of(check_of(result_of("reported:Forgetful", unkept=(of_should,))))
+    return report_of(check_of(result_of("reported:Forgetful", unkept=(finding,))))
 
 
 # The formats.

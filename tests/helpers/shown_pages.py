@@ -20,7 +20,7 @@ from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.report.html_page import Drawings, check_html
 from kvcanon.conformance.show.case_run import record_case
-from kvcanon.conformance.show.failure_run import drawn_failures
+from kvcanon.conformance.show.failure_run import drawn_findings
 from kvcanon.conformance.show.page import show_page, show_script, show_style
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.conformance.show.rows import ROW_LENGTH, Row, StateRows
@@ -182,7 +182,7 @@ def stream_text() -> str:
 def report_text() -> str:
     """The report of a check with failures, with a run for each."""
     report = faulty()
-    drawn = drawn_failures(report, 0)
+    drawn = drawn_findings(report, 0)
     return check_html(report, Drawings(drawn, show_style(), show_script()))
 
 

@@ -20,7 +20,7 @@ from kvcanon.conformance.check.blocks import (
 )
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.reduce import Share, reduce_all, reduced
-from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.stage import ENOUGH
 from kvcanon.conformance.check.triage import distinct
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
@@ -46,7 +46,7 @@ def played(cache: CachePlan, many: int = 4) -> tuple[BlocksReport, str]:
         return play_blocks(cache, iter(range(many)), by, NEVER, lambda _block, _report: None)
 
 
-def reduced_all(cache: CachePlan, report: BlocksReport) -> tuple[Failure, ...]:
+def reduced_all(cache: CachePlan, report: BlocksReport) -> tuple[Finding, ...]:
     """The failures of a report."""
     with workers(1) as by:
         return reduce_all(cache, report, by)
@@ -59,7 +59,7 @@ def leaky() -> BlocksReport:
 
 
 @pytest.fixture(scope="module")
-def failures(leaky: BlocksReport) -> tuple[Failure, ...]:
+def failures(leaky: BlocksReport) -> tuple[Finding, ...]:
     """Its failures."""
     return reduced_all(LEAKY, leaky)
 
@@ -75,9 +75,9 @@ def test_another_seed_plays_other_cases() -> None:
 
 def test_the_first_case_of_a_finding_counts(leaky: BlocksReport) -> None:
     """A failure comes from the first case that shows it."""
-    (found,) = (each for each in leaky.found.values() if each.finding.name == "ALLOC-3")
+    (found,) = (each for each in leaky.found.values() if each.name == "ALLOC-3")
     cases = cases_of(LEAKY)
-    for number in range(found.number):
+    for number in range(found.case_number):
         finding, _ = cases.trial(number).play(cases.case(number))
         assert finding is None or finding.name != "ALLOC-3"
     assert sum(each.times for each in leaky.found.values()) > len(leaky.found)
@@ -112,7 +112,7 @@ def test_a_cache_that_does_not_answer_is_played_a_few_times_only() -> None:
     assert faulty.Silent.unanswered == 2
     with workers(1) as by:
         (failure,) = reduce_all(silent, report, by)
-    assert failure.finding.name == "ChildSilent"
+    assert failure.name == "ChildSilent"
     assert faulty.Silent.unanswered < 20
 
 
@@ -147,8 +147,8 @@ def test_a_cache_that_cannot_be_made_is_found_and_others_go_on() -> None:
     """A factory that raises is a finding, and the other cases are played."""
     report, _ = played(plan("faulty:unmade"))
     (found,) = report.found.values()
-    assert found.finding.grounds is Grounds.CRASH
-    assert "no such kernel" in found.finding.text
+    assert found.grounds is Grounds.CRASH
+    assert "no such kernel" in found.text
     assert report.tally.cases == 32
 
 
@@ -172,42 +172,42 @@ def test_what_an_earlier_run_found_must_show_again(leaky: BlocksReport) -> None:
 
 
 @pytest.fixture(scope="module")
-def one(failures: tuple[Failure, ...]) -> Failure:
+def one(failures: tuple[Finding, ...]) -> Finding:
     """A failure that answers and events show."""
     first, *_ = failures
-    assert (first.finding.name, first.black_box, first.reduced) == ("ALLOC-3", True, True)
+    assert (first.name, first.black_box, first.reduced) == ("ALLOC-3", True, True)
     return first
 
 
-def named(failure: Failure, *texts: tuple[str, str]) -> Finding:
-    """The finding of a failure, with these broken laws and their sentences."""
+def named(finding: Finding, *texts: tuple[str, str]) -> Finding:
+    """A finding with these broken laws and their sentences."""
     broken, words = zip(*texts, strict=True)
-    return evolve(failure.finding, broken=broken, texts=words)
+    return evolve(finding, broken=broken, texts=words)
 
 
-def test_failures_of_one_fingerprint_are_one(one: Failure) -> None:
+def test_failures_of_one_fingerprint_are_one(one: Finding) -> None:
     """Failures with one fingerprint become one, with all their findings counted."""
     longer = evolve(one, case=cases_of(LEAKY).case(3), times=5, origin="elsewhere")
     (joined,) = distinct([longer, one])
     assert joined == evolve(one, times=one.times + 5)
 
 
-def test_a_law_that_only_a_longer_failure_breaks_keeps_it(one: Failure) -> None:
+def test_a_law_that_only_a_longer_failure_breaks_keeps_it(one: Finding) -> None:
     """A longer failure is kept for a law that no other breaks, and is named after that law."""
-    more = named(one, *one.finding.evidence.items(), ("TREE-1", "so it is"))
-    longer = evolve(one, finding=more, case=cases_of(LEAKY).case(3))
+    more = named(one, *one.evidence.items(), ("TREE-1", "so it is"))
+    longer = evolve(more, case=cases_of(LEAKY).case(3))
     first, other = distinct([longer, one])
-    assert first.finding == one.finding
-    assert (other.finding.name, other.finding.text) == ("TREE-1", "so it is")
+    assert first == evolve(one, times=2 * one.times)
+    assert (other.name, other.text) == ("TREE-1", "so it is")
 
 
-def test_one_case_for_two_laws_is_one_failure_named_after_the_more_frequent(one: Failure) -> None:
+def test_one_case_for_two_laws_is_one_failure_named_after_the_more_frequent(one: Finding) -> None:
     """Two laws that break at the same call of one case are one failure."""
     both = named(one, ("ALLOC-1", "a"), ("ALLOC-3", "c"))
-    rare = evolve(one, finding=both.of_law("ALLOC-1"), times=1)
-    often = evolve(one, finding=both.of_law("ALLOC-3"), times=7)
+    rare = evolve(both.of_law("ALLOC-1"), times=1)
+    often = evolve(both.of_law("ALLOC-3"), times=7)
     (joined,) = distinct([rare, often])
-    assert (joined.finding.name, joined.finding.text, joined.times) == ("ALLOC-3", "c", 8)
+    assert (joined.name, joined.text, joined.times) == ("ALLOC-3", "c", 8)
 
 
 def test_every_law_that_was_broken_is_broken_by_a_reduced_case() -> None:
@@ -219,14 +219,14 @@ def test_every_law_that_was_broken_is_broken_by_a_reduced_case() -> None:
     assert report.beside.keys() - report.found.keys()
     evidence: dict[str, str] = {}
     for failure in reduced_all(cache, report):
-        evidence |= failure.finding.evidence
-        assert failure.finding.text == failure.finding.evidence[failure.finding.name]
+        evidence |= failure.evidence
+        assert failure.text == failure.evidence[failure.name]
     assert seen <= evidence.keys()
     assert all(evidence.values())
 
 
 def test_blocks_with_findings_end_before_their_deadline(
-    one: Failure, monkeypatch: pytest.MonkeyPatch
+    one: Finding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blocks after a finding have an earlier deadline than those before it."""
     assert time_to_reduce(monotonic() + 100) == pytest.approx(40, abs=1)
@@ -238,7 +238,7 @@ def test_blocks_with_findings_end_before_their_deadline(
         deadlines.append(deadline)
         report = BlocksReport()
         if 1 in numbers:
-            report.note(one.finding, one.case, 1)
+            report.note(one)
         return report
 
     monkeypatch.setattr(blocks, "play_cases", play)
@@ -251,7 +251,7 @@ def test_blocks_with_findings_end_before_their_deadline(
 
 
 def test_reductions_share_the_time_that_is_left(
-    leaky: BlocksReport, failures: tuple[Failure, ...]
+    leaky: BlocksReport, failures: tuple[Finding, ...]
 ) -> None:
     """Each reduction has its share of the time; what was not reduced says so."""
     assert Share(math.inf, 2, 5).ends() == math.inf
@@ -269,5 +269,5 @@ def test_a_finding_names_the_cache_as_the_command_line_does() -> None:
     """A finding names the cache as the command line does; the adapter is the same."""
     cache = plan("faulty:NICKNAMED")
     report, _ = played(cache)
-    assert {found.finding.cache for found in report.found.values()} == {"faulty:NICKNAMED"}
+    assert {found.cache for found in report.found.values()} == {"faulty:NICKNAMED"}
     assert cases_of(cache).base.adapter.offer == faulty.SIMPLE != Offer()

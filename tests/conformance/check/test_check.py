@@ -12,7 +12,7 @@ from attrs import evolve
 from few_cases import FEW, plan_of
 from kvcanon.conformance.check.check import SHARES, STAGES, check
 from kvcanon.conformance.check.plan import EFFORTS, CheckStage, Shard, effort_named, stages_and_laws
-from kvcanon.conformance.check.result import CheckResult, Failure, Grounds, Standing
+from kvcanon.conformance.check.result import CheckResult, Finding, Grounds, Standing
 from kvcanon.conformance.check.trial import Trial, adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
@@ -31,18 +31,18 @@ def facts(result: CheckResult) -> object:
 
 def broken_in(result: CheckResult) -> set[str]:
     """The laws that some failure shows, also one that is folded into another."""
-    return {law_id for first in result.failures for each in first.every for law_id in each.laws}
+    return {law_id for first in result.failures for each in first.every for law_id in each.broken}
 
 
 check_here = partial(check, apart=False)
 """Checks caches that neither end nor block their process without starting another one."""
 
 
-def shows(failure: Failure) -> bool:
+def shows(failure: Finding) -> bool:
     """Whether a case shows its failure when it is played again."""
-    trial = Trial(adapter_as(failure.finding.cache), JudgeConfig(black_box=failure.black_box))
+    trial = Trial(adapter_as(failure.cache), JudgeConfig(black_box=failure.black_box))
     seen, _ = trial.play(failure.case)
-    return failure.finding.is_same(seen)
+    return failure.is_same(seen)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_hypothesis_finds_it_too() -> None:
     assert "enough was found" in result.stages[0].cut_short
     (failure,) = result.failures
     assert failure.origin == "machine, seed 0, run 0"
-    assert failure.finding.name in failure.laws
+    assert failure.name in failure.broken
     assert shows(failure)
 
 
@@ -146,8 +146,8 @@ def test_a_cache_must_agree_with_another() -> None:
     """A cache that differs from the one to agree with fails."""
     plan = plan_of("faulty:Short", "reference", against="reference", only=["TREE-1", "walker"])
     result = check_here(plan)
-    assert {failure.finding.grounds for failure in result.failures} == {Grounds.AGREEMENT}
-    assert {failure.finding.cache for failure in result.failures} == {"faulty:Short"}
+    assert {failure.grounds for failure in result.failures} == {Grounds.AGREEMENT}
+    assert {failure.cache for failure in result.failures} == {"faulty:Short"}
     assert result.failures[0].against == "reference"
     assert len(result.failures[0].case.actions) <= 3
 
@@ -187,7 +187,7 @@ def test_a_cache_that_does_not_answer_is_left_out_of_later_stages() -> None:
     """Later stages leave out a cache that gave no answer."""
     result = check_here(plan_of("faulty:Silent", "reference", only=["walker", "machine"]))
     silent, sound = result.caches
-    assert [failure.finding.name for failure in silent.failures] == ["ChildSilent"]
+    assert [failure.name for failure in silent.failures] == ["ChildSilent"]
     assert not sound.failures
     walker, machine = result.stages
     assert silent.tally.cases + sound.tally.cases == walker.cases + machine.cases

@@ -112,9 +112,9 @@ def test_a_deadly_case_is_reduced() -> None:
     """A case that ends its process is reduced as any other, and stays deadly."""
     trial, finding, number = first_finding("free_read_at_zero")
     case = draw_case(number, trial.adapter.offer)
-    smallest = reduce_case(case, finding, trial)
+    smallest = reduce_case(finding, trial)
     assert smallest is not None
-    assert smallest.finding.name == finding.name
+    assert smallest.name == finding.name
     assert len(smallest.case.actions) == 1 < len(case.actions)
     assert smallest.case.config.page_size == 1
 
@@ -136,8 +136,8 @@ def test_a_check_goes_on_after_a_death(jobs: int) -> None:
         (failure,) = reduce_all(cache, report, by)
     assert (report.tally.cases, why) == (cases, ENOUGH)
     (found,) = report.found.values()
-    assert (found.number, found.times) == (deadly_cases[0], DEATHS_ENOUGH)
-    assert failure.finding.name == "exit code 9"
+    assert (found.case_number, found.times) == (deadly_cases[0], DEATHS_ENOUGH)
+    assert failure.name == "exit code 9"
     assert len(failure.case.actions) == 1
 
 
@@ -164,7 +164,7 @@ def test_each_stage_finds_a_death(stage: str) -> None:
     """Each stage knows the case of a death, and reports it."""
     (cache,) = check(planned("deadly:match_read_at_zero", stage)).caches
     (failure,) = cache.failures
-    assert failure.finding.name == "SIGSEGV"
+    assert failure.name == "SIGSEGV"
     assert stage.removesuffix("s") in failure.origin
     assert failure.case.actions
 
@@ -174,7 +174,7 @@ def test_the_other_cache_may_die() -> None:
     result = check(planned("reference", "walker", against="deadly:match_abort"))
     assert not result.caches[0].failures
     (failure,) = result.caches[1].failures
-    assert (failure.finding.cache, failure.finding.name) == ("deadly:match_abort", "SIGABRT")
+    assert (failure.cache, failure.name) == ("deadly:match_abort", "SIGABRT")
 
 
 def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -191,11 +191,11 @@ def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> N
     result = check(planned("deadly:match_read_at_zero", "walker"))
     report = report_of(result, apart=True)
     (failure,) = report.caches[0].failures
-    assert failure.again
-    assert failure.lines[-1].answer == "ended its process with SIGSEGV"
-    assert failure.lines[-1].code.startswith("cache.match(")
-    assert failure.lines[-1].number == failure.failure.finding.operation
-    assert len(failure.lines) > 1
+    assert failure.shown_again
+    assert failure.calls[-1].answer == "ended its process with SIGSEGV"
+    assert failure.calls[-1].code.startswith("cache.match(")
+    assert failure.calls[-1].number == failure.operation
+    assert len(failure.calls) > 1
     assert ran(failure.script, tmp_path).returncode == -11
     assert "its process ends at the last call" in failure.script
 

@@ -73,7 +73,7 @@ def test_a_cache_that_serves_without_effect_breaks_a_law(name: str, law_id: str)
 def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
     """An eviction that always refuses is found in the drain."""
     cache = checked("lazy:EvictsNothing", "walker")
-    assert "BadArgument" in [failure.finding.name for failure in cache.failures]
+    assert "BadArgument" in [failure.name for failure in cache.failures]
 
 
 def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:

@@ -25,7 +25,7 @@ from kvcanon.conformance.check.machine import (
     machine_of,
 )
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.result import Failure, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.lab.variants.override import Overrides, overriding
@@ -59,9 +59,9 @@ SILENT = trial_of(overriding(silent_fetches))
 KEPT = trial_of(overriding(kept_windows), NO_HOST)
 
 
-def first_failure(trial: Trial, drawing: Drawing) -> Failure:
+def first_failure(trial: Trial, drawing: Drawing) -> Finding:
     """The first failure in the cases that are drawn."""
-    first, *_ = draw_cases(trial, drawing).failures
+    first, *_ = draw_cases(trial, drawing).findings
     return first
 
 
@@ -73,20 +73,20 @@ def first_failure(trial: Trial, drawing: Drawing) -> Failure:
 def test_fault_is_found_and_reduced(trial: Trial, law_id: str, actions: list[str]) -> None:
     """A planted fault is found, its case is reduced, and shows it without Hypothesis."""
     drawn = draw_cases(trial, Drawing(100))
-    failure = drawn.failures[0]
-    assert failure.finding.grounds is Grounds.LAW
-    assert law_id in failure.finding.broken
+    failure = drawn.findings[0]
+    assert failure.grounds is Grounds.LAW
+    assert law_id in failure.broken
     assert len(failure.case.actions) <= len(actions)
     assert 0 < drawn.tally.cases <= 101
     assert failure.origin == "machine, seed 0"
     found, _ = play(failure.case, [trial.adapter])
-    assert found == [failure.finding]
+    assert found == [failure]
 
 
 def test_sound_cache_is_not_accused() -> None:
     """The reference breaks no law, and every case is played."""
     drawn = draw_cases(Trial(REFERENCE), Drawing(30))
-    assert not drawn.failures
+    assert not drawn.findings
     assert drawn.tally.cases >= 30
     assert drawn.tally.steps > drawn.tally.cases
     assert {"RES-4", "EVENT-4", "DATA-1"} <= set(+drawn.tally.laws)
@@ -119,7 +119,6 @@ def test_printed_code_can_be_pasted() -> None:
     code = "\n".join(note for note in caught.value.__notes__ if note.startswith("state"))
     with pytest.raises(HypothesisFailure) as pasted:
         exec(code, {"CacheMachine": machine_of(KEPT)})  # noqa: S102  # As a reader would run it.
-    assert pasted.value.case == caught.value.case
     assert pasted.value.finding == caught.value.finding
 
 
@@ -187,8 +186,8 @@ def test_other_faults_are_found(
 ) -> None:
     """What is wrong without a broken law is found, too, wherever it shows."""
     failure = first_failure(trial, drawing)
-    assert grounds in (None, failure.finding.grounds)
-    assert text in failure.finding.text
+    assert grounds in (None, failure.grounds)
+    assert text in failure.text
     if text == "stuck":
         assert failure.case.actions == ()
         assert failure.case.drain
@@ -197,13 +196,13 @@ def test_other_faults_are_found(
 def test_caches_that_agree_are_no_finding() -> None:
     """Two reference caches agree in every drawn case."""
     agreeing = Trial(Adapter("it", ReferenceCache), against=REFERENCE)
-    assert not draw_cases(agreeing, Drawing(10)).failures
+    assert not draw_cases(agreeing, Drawing(10)).findings
 
 
 def test_configurations_that_are_not_offered_are_left_out() -> None:
     """Cases that are not offered are counted as such, and are no findings."""
     drawn = draw_cases(trial_of(picky), Drawing(40))
-    assert not drawn.failures
+    assert not drawn.findings
     assert drawn.tally.unoffered > 0
     assert drawn.tally.cases > 0
     assert drawn.tally.cases + drawn.tally.unoffered >= 40
@@ -214,23 +213,23 @@ def test_what_was_found_before_is_tried_first() -> None:
     database = InMemoryExampleDatabase()
     first = first_failure(KEPT, Drawing(100, database=database))
     again = draw_cases(KEPT, Drawing(1, from_seed=77, database=database))
-    assert again.failures[0].case == first.case
+    assert again.findings[0].case == first.case
     assert again.tally.cases == 1
 
 
 def test_no_case_begins_after_the_end_and_none_is_reduced_after_the_deadline() -> None:
     """A run ends in time, and says whether cases are missing or a case was not reduced."""
     none = draw_cases(Trial(REFERENCE), Drawing(20), ends=0)
-    assert (none.failures, none.tally.cases, none.cut) == ((), 0, True)
+    assert (none.findings, none.tally.cases, none.cut) == ((), 0, True)
     in_time = draw_cases(SILENT, Drawing(100))
     late = draw_cases(SILENT, Drawing(100), deadline=0)
     assert not in_time.cut
     assert not late.cut
     assert in_time.tally == late.tally
-    (short,), (long,) = in_time.failures, late.failures[:1]
+    (short,), (long,) = in_time.findings, late.findings[:1]
     assert (short.reduced, long.reduced) == (True, False)
     assert len(short.case.actions) <= len(long.case.actions)
-    assert short.finding.name == long.finding.name
+    assert short.name == long.name
 
 
 def test_profiles_are_fixed() -> None:

@@ -19,7 +19,6 @@ from kvcanon.conformance.check.reduce import (
     PLAYS,
     PLAYS_IF_SILENT,
     PLAYS_IN_COPIES,
-    Reduction,
     reduce_case,
 )
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
@@ -38,28 +37,29 @@ CRASHING = Trial(Adapter("crashing", Crashing))
 
 
 @cache
-def first_finding(trial: Trial, length: int = 0) -> tuple[Case, Finding]:
-    """Return the first case of a minimum length that shows a fault."""
+def first_finding(trial: Trial, length: int = 0) -> Finding:
+    """Return the first finding in a case of a minimum length."""
     for seed in range(200):
         case = draw_case(seed, trial.adapter.offer)
         finding, _ = trial.play(case)
         if finding is not None and len(case.actions) >= length:
-            return case, finding
+            return finding
     raise AssertionError("nothing was found")
 
 
 @cache
-def reduced(trial: Trial, case: Case, finding: Finding) -> tuple[Case, Finding]:
-    """The reduced case, which must show the fault, and the finding in it."""
-    smallest = reduce_case(case, finding, trial)
+def reduced(trial: Trial, finding: Finding) -> Finding:
+    """The finding in the reduced case, which must show the fault."""
+    smallest = reduce_case(finding, trial)
     assert smallest is not None
-    return smallest.case, smallest.finding
+    return smallest
 
 
 def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
     """The reduced case shows the fault again."""
-    case, finding = first_finding(LEAKY, length=60)
-    smallest, seen = reduced(LEAKY, case, finding)
+    finding = first_finding(LEAKY, length=60)
+    seen = reduced(LEAKY, finding)
+    smallest = seen.case
     again, _ = LEAKY.play(smallest)
     assert again == seen
     assert finding.is_same(seen)
@@ -68,8 +68,8 @@ def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
 
 def test_no_part_of_what_is_left_can_be_left_out() -> None:
     """No action of the reduced case can be left out."""
-    case, finding = first_finding(LEAKY, length=60)
-    smallest, _ = reduced(LEAKY, case, finding)
+    finding = first_finding(LEAKY, length=60)
+    smallest = reduced(LEAKY, finding).case
     for at in range(len(smallest.actions)):
         rest = smallest.actions[:at] + smallest.actions[at + 1 :]
         seen, _ = LEAKY.play(evolve(smallest, actions=rest))
@@ -100,14 +100,14 @@ def test_two_actions_that_need_each_other_leave_together() -> None:
     case = Case(CacheConfig(device_slots=Counts(full=4)), actions, ())
     finding, _ = trial.play(case)
     assert finding is not None
-    smallest, _ = reduced(trial, case, finding)
+    smallest = reduced(trial, finding).case
     assert [action.name for action in smallest.actions] == ["take_events"]
 
 
 def test_what_is_left_is_plain() -> None:
     """The reduced case has no window and no host tier if the fault needs none."""
     trial = Trial(Adapter("crashing", Crashing))
-    first, _ = first_finding(trial, length=60)
+    first = first_finding(trial, length=60).case
     case = evolve(
         first,
         # The shortest case has one of these, and with it a host tier, or a large pool.
@@ -128,7 +128,7 @@ def test_what_is_left_is_plain() -> None:
     )
     finding, _ = trial.play(case)
     assert finding is not None
-    smallest, _ = reduced(trial, case, finding)
+    smallest = reduced(trial, finding).case
     assert smallest.config == CacheConfig(device_slots=Counts(full=2))
     assert smallest.drain == ()
     assert all(pick < 42 for action in smallest.actions for pick in action[1:])
@@ -147,7 +147,7 @@ def test_what_is_not_offered_is_not_tried() -> None:
         least_slots=9,
     )
     trial = Trial(Adapter("crashing", Crashing, offer))
-    config = reduced(trial, *first_finding(trial))[0].config
+    config = reduced(trial, first_finding(trial)).case.config
     assert (config.page_size, config.window_tokens, config.mamba) == (4, 8, True)
     assert (config.bigram, config.write_policy) == (True, WritePolicy.WRITE_BACK)
     assert (config.eviction_policy, config.load_back_threshold_pages) == ("fifo", 2)
@@ -166,10 +166,11 @@ def test_the_fault_stays_the_same() -> None:
             super().__init__(config, engine)
 
     trial = Trial(Adapter("both", Both, Offer(least_slots=5)))
-    case, finding = first_finding(trial)
+    finding = first_finding(trial)
     assert finding.grounds is Grounds.LAW
     tempted = Trial(Adapter("both", Both, Offer(least_slots=2)))
-    smallest, seen = reduced(tempted, case, finding)
+    seen = reduced(tempted, finding)
+    smallest = seen.case
     assert seen.grounds is Grounds.LAW
     assert smallest.config.device_slots.full == 5
 
@@ -177,7 +178,8 @@ def test_the_fault_stays_the_same() -> None:
 def test_a_cache_that_cannot_be_made_needs_no_actions() -> None:
     """The reduced case of a factory that raises has no actions."""
     trial = Trial(Adapter("unmade", unmade))
-    smallest, seen = reduced(trial, *first_finding(trial))
+    seen = reduced(trial, first_finding(trial))
+    smallest = seen.case
     assert seen.grounds is Grounds.CRASH
     assert smallest.actions == ()
     assert smallest.config == CacheConfig(page_size=2, device_slots=Counts(full=2))
@@ -200,21 +202,21 @@ def test_plays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PLAYS_IF_SILENT < PLAYS_IN_COPIES < PLAYS
     monkeypatch.setattr(reduce, "PLAYS", 7)
     trial = Counting(Adapter("leaky", Leaky))
-    case, finding = first_finding(trial)
+    finding = first_finding(trial)
     plays.clear()
-    assert reduced(trial, case, finding) != (case, finding)
+    assert reduced(trial, finding) != finding
     assert len(plays) == 7
 
 
 def test_the_time_is_bounded_and_decides_nothing_if_it_is_enough() -> None:
     """A reduction ends at its deadline, and says that it was not done."""
-    case, finding = first_finding(LEAKY)
-    late = reduce_case(case, finding, LEAKY, monotonic() - 1)
-    assert late == Reduction(case, finding, done=False)
-    in_time = reduce_case(case, finding, LEAKY, monotonic() + 600)
-    assert in_time == reduce_case(case, finding, LEAKY, math.inf)
+    finding = first_finding(LEAKY)
+    late = reduce_case(finding, LEAKY, monotonic() - 1)
+    assert late == evolve(finding, reduced=False)
+    in_time = reduce_case(finding, LEAKY, monotonic() + 600)
+    assert in_time == reduce_case(finding, LEAKY, math.inf)
     assert in_time is not None
-    assert in_time.done
+    assert in_time.reduced
 
 
 def test_a_call_that_must_be_refused_is_not_taken_for_a_lawful_one() -> None:
@@ -224,7 +226,7 @@ def test_a_call_that_must_be_refused_is_not_taken_for_a_lawful_one() -> None:
     finding, _ = trial.play(case)
     assert finding is not None
     assert not finding.is_unlawful_call
-    _, seen = reduced(trial, case, finding)
+    seen = reduced(trial, finding)
     assert not seen.is_unlawful_call
 
 
@@ -237,6 +239,6 @@ class Obedient(ReferenceCache):
 
 def test_a_fault_that_does_not_show_again_is_not_reduced() -> None:
     """A fault that does not show again is not reduced."""
-    case, finding = first_finding(LEAKY)
+    finding = first_finding(LEAKY)
     sound = Trial(Adapter("leaky", ReferenceCache, SIMPLE))
-    assert reduce_case(case, finding, sound) is None
+    assert reduce_case(finding, sound) is None

@@ -173,7 +173,7 @@ def test_cases_go_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert report.tally.cases == 24
     assert not report.enough
     (found,) = report.found.values()
-    assert found.finding.name == SHOULD_ID
+    assert found.name == SHOULD_ID
     assert found.times > 3
 
 
@@ -181,14 +181,14 @@ def test_cases_go_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
     """The machine reports a SHOULD law if it found nothing else."""
     drawn = run_once(plan_of("reference", effort=SMALL).of("reference"), 0, math.inf)
-    (failure,) = drawn.failures
-    assert failure.finding.name == SHOULD_ID
+    (failure,) = drawn.findings
+    assert failure.name == SHOULD_ID
     assert len(failure.case.actions) < 4
     assert drawn.tally.cases >= 5
     more = plan_of("faulty:Leaky", effort=evolve(SMALL, run=20)).of("faulty:Leaky")
-    failures = run_once(more, 0, math.inf).failures
+    failures = run_once(more, 0, math.inf).findings
     assert failures
-    assert not any(each.finding.only_should for each in failures)
+    assert not any(each.only_should for each in failures)
 
 
 @thrift
@@ -218,7 +218,7 @@ def test_a_check_fails_for_it_only_if_it_is_strict(strict: bool) -> None:
     assert not any(stage.cut_short for stage in result.stages)
     assert cache.standings[SHOULD_ID] is (Standing.BROKEN if strict else Standing.NOT_KEPT)
     (failure,) = cache.failures if strict else cache.unkept
-    assert failure.finding.name == SHOULD_ID
+    assert failure.name == SHOULD_ID
     assert len(failure.case.actions) == 1
     assert not (cache.unkept if strict else cache.failures)
     assert not cache.missing

@@ -131,8 +131,8 @@ def test_several_who_share_a_store_find_what_one_finds(opened: Callable[[], Stor
     for report in opened().reports():
         shared.add(report)
     assert shared.tally == whole.tally
-    assert [(found.number, found.times) for found in shared.found.values()] == [
-        (found.number, found.times) for found in whole.found.values()
+    assert [(found.case_number, found.times) for found in shared.found.values()] == [
+        (found.case_number, found.times) for found in whole.found.values()
     ]
 
 

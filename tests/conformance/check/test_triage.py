@@ -8,7 +8,7 @@ from attrs import evolve
 from few_cases import FEW, plan_of
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.result import AFTER_SAME_CALL, Failure, Finding, Grounds, Standing
+from kvcanon.conformance.check.result import AFTER_SAME_CALL, Finding, Grounds, Standing
 from kvcanon.conformance.check.triage import RARE, folded
 from kvcanon.spec.config import CacheConfig
 
@@ -20,27 +20,29 @@ def failure(
     operation: int = 3,
     inside: tuple[str, ...] = (),
     times: int = 1,
-) -> Failure:
+) -> Finding:
     """A failure that breaks these laws, the first by name."""
-    finding = Finding(
+    return Finding(
         "it",
         Grounds.LAW if broken else Grounds.CRASH,
         broken[0] if broken else "KeyError",
         broken,
         "so",
         "so",
+        Case(CacheConfig(), tuple(Action(name) for name in actions.split())),
         action=0,
         operation=operation,
         texts=("so",) * len(broken),
         after=after,
+        origin="walker",
+        times=times,
+        inside=frozenset(inside),
     )
-    case = Case(CacheConfig(), tuple(Action(name) for name in actions.split()))
-    return Failure(finding, case, "walker", times, inside=frozenset(inside))
 
 
-def names(failures: tuple[Failure, ...]) -> list[list[str]]:
+def names(failures: tuple[Finding, ...]) -> list[list[str]]:
     """The names of the failures, each with those that are folded into it."""
-    return [[each.finding.name for each in first.every] for first in failures]
+    return [[each.name for each in first.every] for first in failures]
 
 
 def test_the_shortest_comes_first() -> None:
@@ -72,11 +74,11 @@ def test_the_shortest_comes_first() -> None:
     ],
     ids=["one case", "one operation", "by states", "a crash"],
 )
-def test_what_one_fault_explains_is_folded(other: Failure, why: str) -> None:
+def test_what_one_fault_explains_is_folded(other: Finding, why: str) -> None:
     """A failure that the shortest most likely explains is folded into it, with the reason."""
     first = failure("EVENT-10", "RES-4", inside=("EVENT-10", "RES-4"))
     (only,) = folded([first, other])
-    assert only.finding == first.finding
+    assert evolve(only, folded=()) == first
     (explained,) = only.folded
     assert explained == evolve(other, why_folded=why)
 
@@ -90,7 +92,7 @@ def test_what_one_fault_explains_is_folded(other: Failure, why: str) -> None:
     ],
     ids=["another operation", "another outcome", "another law of the area"],
 )
-def test_what_states_tell_apart_is_not_folded(other: Failure) -> None:
+def test_what_states_tell_apart_is_not_folded(other: Finding) -> None:
     """A failure whose states tell that it is another fault stays by itself."""
     first = failure("EVENT-10", "RES-4", times=50, inside=("EVENT-10",))
     assert len(folded([first, other])) == 2
@@ -135,7 +137,7 @@ def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> Non
     evidence: dict[str, str] = {}
     for first in cache.failures:
         for each in first.every:
-            evidence |= each.finding.evidence
+            evidence |= each.evidence
     assert broken == evidence.keys()
     assert all(evidence.values())
     if not black_box:

@@ -20,7 +20,7 @@ from jsonschema import Draft202012Validator
 from command_line import read, usage_error
 from kvcanon.conformance.check import check as check_module
 from kvcanon.conformance.check.plan import EFFORTS, CheckStage
-from kvcanon.conformance.check.result import Failure, Finding, Grounds, StageResult
+from kvcanon.conformance.check.result import Finding, Grounds, StageResult
 from kvcanon.conformance.check.stage import StageOutcome, StageRun
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli.terminal import signs_of_life
@@ -227,9 +227,9 @@ def test_progress_is_for_terminals_only() -> None:
 
 
 @pytest.fixture
-def vectors(monkeypatch: pytest.MonkeyPatch) -> list[Failure]:
+def vectors(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """Replace the vector stage by one with these failures."""
-    shown: list[Failure] = []
+    shown: list[Finding] = []
 
     def play(_run: StageRun) -> StageOutcome:
         return StageOutcome(StageResult(CheckStage.VECTORS, 1, 5, 0.0), {}, tuple(shown))
@@ -289,11 +289,13 @@ def test_a_stage_that_was_not_played_proves_nothing_fixed(
 
 
 def test_what_is_not_known_breaks_beside_what_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], vectors: list[Failure]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], vectors: list[Finding]
 ) -> None:
     """Another broken law fails the check beside a known one."""
-    finding = Finding("reported:Forgetful", Grounds.LAW, "RES-4", ("RES-4",), "so", "so", 0, 1)
-    vectors.append(Failure(finding, SERVE, "vector RES-4-a", 1))
+    finding = Finding(
+        "reported:Forgetful", Grounds.LAW, "RES-4", ("RES-4",), "so", "so", SERVE, 0, 1
+    )
+    vectors.append(evolve(finding, origin="vector RES-4-a"))
     options = ("--only", "vectors", *known(tmp_path, "LOCK-8"))
     printed = read(capsys, "check", "reported:Forgetful", *options, code=1)
     assert printed.splitlines()[-1] == "BROKEN: RES-4"

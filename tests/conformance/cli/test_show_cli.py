@@ -20,7 +20,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     report = faulty()
     (tmp_path / "faulty.json").write_text(json_text(check_json(report)))
     (tmp_path / "sound.json").write_text(json_text(check_json(sound())))
-    (tmp_path / "script.py").write_text(report.numbered[0].replay.script)
+    (tmp_path / "script.py").write_text(report.findings[0].script)
     (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "hash_ids": [1]}\n{}\n')
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "later.json").write_text('{"format": "kvcanon-check/99"}')

@@ -32,12 +32,13 @@ from kvcanon.conformance.explore import exploration as exploring_module
 from kvcanon.conformance.explore import frontier
 from kvcanon.conformance.explore.expansion import Expander, Expansion
 from kvcanon.conformance.explore.exploration import (
+    UNSEEN,
     Exploration,
     ExplorationLimits,
     ExplorationSpec,
+    as_guarded,
     explore,
 )
-from kvcanon.conformance.explore.failure_case import UNSEEN, failure_of
 from kvcanon.conformance.explore.frontier import Codes, Path, Visited
 from kvcanon.conformance.explore.moves import moves
 from kvcanon.conformance.explore.offered_scopes import why_left_out
@@ -69,7 +70,7 @@ each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in
 def told(found: Exploration) -> tuple[object, ...]:
     """Return all results that must not depend on the order of the search."""
     counts = found.states, found.edges, found.steps, found.laws_exercised
-    return found.levels, counts, found.broken
+    return found.levels, counts, found.finding
 
 
 @each_scope
@@ -237,16 +238,16 @@ def test_a_fault_is_found_by_the_shortest_path(
     """A planted fault is found on a shortest path, with the laws that it breaks."""
     adapter = Adapter(plant.__name__, overriding(plant))
     found = explore(expander(scope, adapter))
-    assert found.broken is not None
-    assert found.broken.path == path
-    assert found.broken.name == name
+    assert found.finding is not None
+    assert found.finding.case.actions == path
+    assert found.finding.name == name
     assert not found.exhausted
-    failure = failure_of(adapter, scope, found.broken, found.law_ids)
-    assert failure.finding.name == name
-    assert UNSEEN not in failure.finding.words
+    failure = as_guarded(found.finding, adapter, found.law_ids)
+    assert failure.name == name
+    assert UNSEEN not in failure.words
     assert failure.case.actions == path
     nearer = explore(expander(scope, adapter), limits=ExplorationLimits(levels=len(path) - 1))
-    assert nearer.broken is None
+    assert nearer.finding is None
     assert nearer.left
 
 
@@ -254,13 +255,13 @@ def test_what_the_guard_does_not_see_is_told_as_such() -> None:
     """A fault that cannot be replayed is reported as such."""
     adapter = Adapter("moves nothing", overriding(copies_nothing))
     found = explore(expander(HOST, adapter))
-    assert found.broken is not None
+    assert found.finding is not None
     # The guard knows the bytes of slots from the first write on, and there is none here.
-    assert found.broken.path[0].name == "insert_host_exactly"
-    failure = failure_of(adapter, HOST, found.broken, found.law_ids)
-    assert failure.finding.name == found.broken.name == "DATA-1"
-    assert UNSEEN in failure.finding.words
-    assert not replayed(failure, adapter, found.law_ids).again
+    assert found.finding.case.actions[0].name == "insert_host_exactly"
+    failure = as_guarded(found.finding, adapter, found.law_ids)
+    assert failure.name == found.finding.name == "DATA-1"
+    assert UNSEEN in failure.words
+    assert not replayed(failure, adapter, found.law_ids).shown_again
 
 
 def test_only_the_laws_that_were_asked_for_are_asked() -> None:
@@ -296,8 +297,8 @@ def test_any_number_of_processes_finds_the_same() -> None:
     assert told(one) == told(two)
     one, two = (explore(ExplorationSpec("faulty:Short", HOST), jobs) for jobs in (1, 2))
     assert told(one) == told(two)
-    assert one.broken is not None
-    assert one.broken.path == (PUT, exact_action("match_exactly", (0,)))
+    assert one.finding is not None
+    assert one.finding.case.actions == (PUT, exact_action("match_exactly", (0,)))
 
 
 def test_several_processes_need_a_name() -> None:
@@ -340,7 +341,7 @@ def test_a_fault_is_not_lost_between_two_runs(tmp_path: File) -> None:
     adapter = Adapter("generous", overriding(finds_too_much))
     limits = ExplorationLimits(checkpoint=tmp_path / "progress.npz")
     for _ in range(2):
-        assert explore(expander(FULL, adapter), limits=limits).broken is not None
+        assert explore(expander(FULL, adapter), limits=limits).finding is not None
 
 
 def test_progress_of_another_exploration_is_refused(tmp_path: File) -> None:
@@ -420,7 +421,7 @@ def test_hidden_hits_change_nothing_where_no_policy_goes_by_them() -> None:
     """A cache that hides its hits is explored in as many states as one that shows them."""
     shy = Adapter("shy", ReferenceCache, hides=frozenset({Need.HITS, Need.AGES, Need.TRANSFERS}))
     found, plain = explore(expander(FULL, shy)), explore(expander(FULL))
-    assert (found.states, found.edges, found.broken) == (plain.states, plain.edges, None)
+    assert (found.states, found.edges, found.finding) == (plain.states, plain.edges, None)
     assert found.exhausted
 
 

@@ -42,10 +42,10 @@ def test_exhaustion_finds_it_by_the_vector(bug: Mutant) -> None:
     """Each bug is found on the path and by the laws of its vector."""
     scope, vector = FOUNDING[bug.name], vector_of(bug)
     found = explore(expander(scope, mutated(bug)))
-    assert found.broken is not None
-    assert bug.law_id in found.broken.law_ids
+    assert found.finding is not None
+    assert bug.law_id in found.finding.broken
     assert scope.made_for == (bug.law_id,) == (vector.law_id,)
-    assert found.broken.path == vector.case.actions
+    assert found.finding.case.actions == vector.case.actions
     assert vector.case.drain == ()
 
 
@@ -54,7 +54,7 @@ def test_the_plain_cache_passes_there(bug: Mutant) -> None:
     """The plain cache holds in the bug's scope, and the law is exercised."""
     limits = ExplorationLimits(levels=len(vector_of(bug).case.actions))
     found = explore(expander(FOUNDING[bug.name]), limits=limits)
-    assert found.broken is None
+    assert found.finding is None
     assert not found.missed
 
 
@@ -64,7 +64,7 @@ def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
     for scope in smaller(FOUNDING[bug.name]):
         by = Expander(mutated(bug), scope, [LAWS[bug.law_id]])
         limits = ExplorationLimits(levels=len(vector_of(bug).case.actions))
-        assert explore(by, limits=limits).broken is None
+        assert explore(by, limits=limits).finding is None
 
 
 def smaller(scope: Scope) -> Iterator[Scope]:

@@ -11,7 +11,7 @@ from kvcanon.conformance.cases.case import RANKS, Action, Case, case_from_json, 
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.blocks import NumberedCases
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.result import Failure, Finding, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.lockstep import Lockstep
@@ -69,15 +69,15 @@ def test_ranks_that_settle_alone_are_found() -> None:
 
 def test_script_of_a_failure_makes_ranks() -> None:
     """The script of a failure plays its case on as many ranks."""
-    failure = Failure(_any_finding(), CASE, "ranks, seed 0, case 0", 1)
-    assert '    "ranks": 3,\n' in script_of("my_cache:make", failure, JudgeConfig(), [])
-    single = evolve(failure, case=evolve(CASE, ranks=1))
-    assert "ranks" not in script_of("my_cache:make", single, JudgeConfig(), []).split("CASE")[1]
+    finding = _any_finding()
+    assert '    "ranks": 3,\n' in script_of(finding, JudgeConfig())
+    single = evolve(finding, case=evolve(CASE, ranks=1))
+    assert "ranks" not in script_of(single, JudgeConfig()).split("CASE")[1]
 
 
 def _any_finding() -> Finding:
     text = "rank 1 answers otherwise"
-    return Finding("mine", Grounds.LAW, "ASYNC-11", ("ASYNC-11",), text, text, 0, 1)
+    return Finding("mine", Grounds.LAW, "ASYNC-11", ("ASYNC-11",), text, text, CASE, 0, 1)
 
 
 def test_case_keeps_its_ranks() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvcanon.conformance.cases.draw import draw_case
-from kvcanon.conformance.check.result import Failure, Grounds
+from kvcanon.conformance.check.result import Grounds
 from kvcanon.conformance.check.trial import Trial, adapter_as
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import code_lines, shortened
-from kvcanon.conformance.report.failure_replay import judges_of, replay_failure
+from kvcanon.conformance.report.failure_replay import judges_of, replay_finding
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import Evicted, Settled
 from kvcanon.spec.types import Counts, Slots
@@ -63,10 +63,9 @@ def test_answer_that_breaks_a_law_is_told_without_states() -> None:
     """Judged by answers alone, the call that breaks a law is listed with what it answered."""
     asked = Trial(adapter_as("reported:Forgetful")).from_outside()
     drawn = (draw_case(seed, asked.adapter.offer) for seed in range(400))
-    played = ((case, asked.play(case)[0]) for case in drawn)
-    case, finding = next((case, found) for case, found in played if found is not None)
-    failure = Failure(finding, case, "walker", 1, black_box=True)
-    replay = replay_failure(failure, asked.adapter, judges_of(failure, ()))
+    found = (asked.play(case)[0] for case in drawn)
+    finding = next(each for each in found if each is not None)
+    replay = replay_finding(finding, asked.adapter, judges_of(finding, ()))
     answer, _, law_ids = code_lines(replay.calls)[-1].answer.partition("<- breaks ")
     assert answer
     assert law_ids == ", ".join(finding.broken)
@@ -75,8 +74,8 @@ def test_answer_that_breaks_a_law_is_told_without_states() -> None:
 def test_nonsense_is_told_to_its_end() -> None:
     """A cache with invalid answers has a report with all its answers."""
     failure = failure_of("reported:Nonsense")
-    assert failure.finding.grounds is Grounds.LAW
-    replay = replay_failure(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))
+    assert failure.grounds is Grounds.LAW
+    replay = replay_finding(failure, adapter_as("reported:Nonsense"), judges_of(failure, ()))
     lines = code_lines(replay.calls)
     assert lines[-1].answer == "<- breaks REFUSE-4"
-    assert "it must be" in failure.finding.text.splitlines()[0]
+    assert "it must be" in failure.text.splitlines()[0]

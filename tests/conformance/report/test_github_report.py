@@ -31,10 +31,10 @@ def test_each_failing_test_is_annotated(report: CheckReport) -> None:
 
 def test_more_than_github_shows_are_counted(report: CheckReport) -> None:
     """The last annotation names those for which there is no place."""
-    one = report.caches[0].failures[0].failure
+    one = report.caches[0].failures[0]
     laws = tuple(f"EVENT-{number}" for number in (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12))
-    finding = evolve(one.finding, name=laws[0], broken=laws, texts=())
-    result = result_of("reported:Forgetful", evolve(one, finding=finding))
+    finding = evolve(one, name=laws[0], broken=laws, texts=())
+    result = result_of("reported:Forgetful", finding)
     lines = list(error_lines(report_of(check_of(result))))
     assert len(lines) == github.MOST_ANNOTATIONS
     assert lines[-1] == "::error title=2 more::EVENT-11, EVENT-12"
@@ -60,9 +60,9 @@ def test_summary_has_verdict_table_and_report(report: CheckReport) -> None:
 
 def test_words_of_a_cache_do_not_break_the_summary(report: CheckReport) -> None:
     """Pipes, tags and fences in what a cache says are shown as they are."""
-    failure = report.caches[2].failures[0].failure
-    finding = evolve(failure.finding, text="a | b <script>\nnext `row`")
-    result = result_of("reported:Crashing", evolve(failure, finding=finding))
+    failure = report.caches[2].failures[0]
+    finding = evolve(failure, text="a | b <script>\nnext `row`")
+    result = result_of("reported:Crashing", finding)
     text = step_summary(report_of(check_of(result)), "before\n````\nafter")
     assert "a \\| b \\<script\\> next \\`row\\` |\n" in text
     assert "\n`````text\nbefore\n````\nafter\n`````\n" in text

@@ -27,10 +27,10 @@ def test_page_says_what_the_text_says(report: CheckReport) -> None:
     """The page has every failure, its calls, its script, and all laws."""
     said = "".join(page(report).said)
     for cache in report.caches:
-        for replay in cache.failures:
-            assert replay.failure.finding.words.rstrip() in said
-            assert replay.script in said
-            assert all(line.code in said for line in replay.lines)
+        for finding in cache.failures:
+            assert finding.words.rstrip() in said
+            assert finding.script in said
+            assert all(line.code in said for line in finding.calls)
     assert "A law is broken" in said
     of_law = re.search(
         r'<p class="soft">[^<]+<a href="([^"]+)">Its page\.</a></p>', check_html(report)

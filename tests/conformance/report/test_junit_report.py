@@ -61,9 +61,9 @@ def test_junit_counts_what_it_has(report: CheckReport) -> None:
 
 def test_junit_holds_what_no_xml_can(report: CheckReport) -> None:
     """Control characters in a cache's words are replaced, so that the XML is valid."""
-    failure = report.caches[2].failures[0].failure
-    finding = evolve(failure.finding, text="a \x00 b", words="\x1b[0m")
-    result = result_of("reported:Crashing", evolve(failure, finding=finding))
+    failure = report.caches[2].failures[0]
+    finding = evolve(failure, text="a \x00 b", words="\x1b[0m")
+    result = result_of("reported:Crashing", finding)
     error = junit(report_of(check_of(result))).find(".//error")
     assert error is not None
     assert error.get("message") == "a \ufffd b"

@@ -10,12 +10,12 @@ import pytest
 
 from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case
-from kvcanon.conformance.check.result import Failure, Grounds
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.check.trial import adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
-from kvcanon.conformance.report.failure_replay import FailureReplay, judges_of, replay_failure
+from kvcanon.conformance.report.failure_replay import FindingReplay, judges_of, replay_finding
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
@@ -35,16 +35,16 @@ MUTANTS = (
 """Faults whose cases have refusals, decisions about copies, and fetched pages."""
 
 
-def script(failure: Failure) -> str:
+def script(failure: Finding) -> str:
     """Return the script of a failure."""
-    cache = result_of(failure.finding.cache, failure)
+    cache = result_of(failure.cache, failure)
     return report_of(check_of(cache, against=failure.against)).caches[0].failures[0].script
 
 
-def replay(failure: Failure) -> FailureReplay:
+def replay(failure: Finding) -> FindingReplay:
     """Replay a failure."""
-    adapter = adapter_as(failure.finding.cache)
-    return replay_failure(failure, adapter, judges_of(failure, ()))
+    adapter = adapter_as(failure.cache)
+    return replay_finding(failure, adapter, judges_of(failure, ()))
 
 
 def run(code: str) -> tuple[int, str]:
@@ -68,7 +68,7 @@ def test_script_fails_on_the_faulty_cache_and_passes_on_a_sound_one(name: str) -
     code = script(failure)
     exit_code, said = run(code)
     assert exit_code == 1
-    assert failure.finding.name in said
+    assert failure.name in said
     assert 'File "<string>", line ' in said, "no line of the script is to blame"
     sound = "serving:ServingCache" if name == "REQUESTS" else "reference"
     mended = code.replace(f'    "reported:{name}",', f'    "{sound}",')
@@ -102,7 +102,7 @@ def test_script_of_a_crash_raises_what_the_cache_raised() -> None:
 def test_script_of_a_difference_says_who_did_what() -> None:
     """The script of a difference plays both caches, and prints what each did."""
     failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
-    assert failure.finding.grounds is Grounds.AGREEMENT
+    assert failure.grounds is Grounds.AGREEMENT
     exit_code, said = run(script(failure))
     assert exit_code == 1
     assert "the model:" in said
@@ -126,8 +126,8 @@ def test_script_is_python_that_one_can_read() -> None:
 
 def test_scripts_of_one_check_have_names_of_their_own() -> None:
     """Each failure of a check has its own file name."""
-    found = [failure_of(f"reported:{name}").finding for name in ("Forgetful", "Crashing", *MUTANTS)]
-    names = {file_name(finding.cache, finding) for finding in found}
+    found = [failure_of(f"reported:{name}") for name in ("Forgetful", "Crashing", *MUTANTS)]
+    names = {file_name(finding) for finding in found}
     assert len(names) == len(found)
     assert "reported_Forgetful-LOCK_8.py" in names
     assert all(name.replace("-", "").replace(".", "").isidentifier() for name in names)
@@ -149,7 +149,7 @@ def test_replay_says_when_the_fault_does_not_show_again() -> None:
 def test_a_cache_that_cannot_be_made_fails_again() -> None:
     """A replay on a cache that cannot be made shows the failure again."""
     failure = failure_of("faulty:unmade")
-    assert not failure.finding.operation
+    assert not failure.operation
     assert replay(failure).again
     exit_code, said = run(script(failure))
     assert exit_code == 1
@@ -161,17 +161,17 @@ def test_replay_ends_where_caches_differ() -> None:
     failure = failure_in("reported:Wordy", ASK_TOO_MUCH, "reference")
     replayed = replay(failure)
     numbers = [call.number for call in replayed.calls if call.number is not None]
-    assert numbers[-1] == failure.finding.operation
+    assert numbers[-1] == failure.operation
 
 
 def test_calls_end_at_the_operation_that_differs_within_its_action() -> None:
     """A difference within an action ends the calls within that action."""
     case = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve", c=4),), ())
     failure = failure_in("reported:Wordy", case, "reference")
-    assert failure.finding.action == 0
+    assert failure.action == 0
     last = replay(failure).calls[-1]
     assert isinstance(last.call, Allocate)
-    assert last.number == failure.finding.operation == 3
+    assert last.number == failure.operation == 3
 
 
 def test_calls_of_a_cache_that_hangs_end_with_the_call_that_hangs(

@@ -42,7 +42,7 @@ def test_text_tells_the_standing_of_laws(report: CheckReport) -> None:
 def test_text_tells_a_failure_from_its_law_to_its_last_call(report: CheckReport) -> None:
     """The text of a failure has its law, its explanation, and its calls with answers."""
     printed = text(report)
-    finding = report.caches[0].failures[0].failure.finding
+    finding = report.caches[0].failures[0]
     assert f"Failure 1 of reported:Forgetful: LOCK-8 {LAWS['LOCK-8'].name}" in printed
     assert words(finding.words) in words(printed)
     assert "First found by the walker, seed 7, case 3; 12 times in all." in printed
@@ -54,19 +54,15 @@ def test_text_tells_a_failure_from_its_law_to_its_last_call(report: CheckReport)
 def test_the_first_screen_tells_what_is_wrong_and_what_to_do() -> None:
     """The first 24 lines have the verdict, the sentence, the calls, the script and the law."""
     first, other = (failure_in("reported:Forgetful", SERVE) for _ in range(2))
-    finding = other.finding.of_law("LOCK-8")
-    other = evolve(
-        other,
-        finding=evolve(finding, name="RES-4", broken=("RES-4",), text="so", texts=("so",)),
-        why_folded="after the same call",
-    )
+    other = evolve(other, name="RES-4", broken=("RES-4",), text="so", texts=("so",))
+    other = evolve(other, why_folded="after the same call")
     failing = result_of("reported:Forgetful", evolve(first, folded=(other,)))
     shown = report_of(check_of(failing))
     whole = text(shown, {"1": "s/one.py", "1.1": "s/two.py"}).splitlines()
     screen = [line.rstrip() for line in whole[:24]]
     assert screen[1] == "BROKEN: RES-4, LOCK-8"
     assert screen[3] == f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name}"
-    assert first.finding.text[:60] in screen[4]
+    assert first.text[:60] in screen[4]
     assert "  also broken: RES-4 (after the same call)" in screen
     assert any(line.endswith("done <- breaks LOCK-8") for line in screen)
     assert "  Play it again:  python s/one.py" in screen
@@ -79,8 +75,8 @@ def test_the_first_screen_tells_what_is_wrong_and_what_to_do() -> None:
 def test_what_is_folded_is_whole_in_every_format() -> None:
     """A folded failure is whole in JSON, fails its own test in JUnit, and is on the page."""
     first = failure_in("reported:Forgetful", SERVE)
-    finding = evolve(first.finding, name="RES-4", broken=("RES-4",), text="so", texts=("so",))
-    other = evolve(first, finding=finding, why_folded="after the same call", reduced=False)
+    other = evolve(first, name="RES-4", broken=("RES-4",), text="so", texts=("so",))
+    other = evolve(other, why_folded="after the same call", reduced=False)
     shown = report_of(check_of(result_of("reported:Forgetful", evolve(first, folded=(other,)))))
     value = json.loads(json_text(check_json(shown)))
     VALIDATOR.validate(value)
@@ -103,8 +99,8 @@ def test_text_has_every_script_or_its_file(report: CheckReport) -> None:
     """The text has every script unwrapped, or the file that the script was written to."""
     printed = text(report)
     for cache in report.caches:
-        for replay in cache.failures:
-            assert replay.script in printed
+        for finding in cache.failures:
+            assert finding.script in printed
     printed = text(report, {"1": "one.py", "2": "two.py", "3": "three.py"})
     assert "Play it again:  python two.py" in printed
     assert "import judged" not in printed
@@ -198,8 +194,8 @@ def test_what_is_known_is_not_forgotten_where_nothing_else_is_broken() -> None:
 def test_markup_in_what_a_cache_says_is_shown(report: CheckReport) -> None:
     """The text shows brackets in a cache's words."""
     failure = failure_in("reported:Forgetful", SERVE)
-    finding = evolve(failure.finding, words="[red]slot[/red] [0]")
-    shown = report_of(check_of(result_of("reported:Forgetful", evolve(failure, finding=finding))))
+    finding = evolve(failure, words="[red]slot[/red] [0]")
+    shown = report_of(check_of(result_of("reported:Forgetful", finding)))
     assert "[red]slot[/red] [0]" in text(shown)
 
 
@@ -270,7 +266,7 @@ def test_every_departure_has_its_meaning() -> None:
 def test_what_does_not_show_again_is_said(report: CheckReport) -> None:
     """The text says if a replay does not show the fault."""
     failure = failure_in("reported:Forgetful", SERVE)
-    sound_now = evolve(failure, finding=evolve(failure.finding, cache="reference"))
+    sound_now = evolve(failure, cache="reference")
     printed = text(report_of(check_of(result_of("reference", sound_now))))
     assert "A replay for this report did not show it" in printed
     assert "did not show it" not in text(report)

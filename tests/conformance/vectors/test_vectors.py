@@ -121,14 +121,14 @@ def test_black_box_vectors_are_also_judged_from_outside() -> None:
 def test_a_known_law_is_shown_and_hides_no_other() -> None:
     """A known law is counted, is no failure, and does not hide other broken laws."""
     (cache,) = check(plan_of("reported:duplicates_leak", only=["vectors"])).caches
-    broken = {law_id for first in cache.failures for each in first.every for law_id in each.laws}
-    known = cache.failures[0].finding.name
+    broken = {law_id for first in cache.failures for each in first.every for law_id in each.broken}
+    known = cache.failures[0].name
     assert len(broken) > 1
     excused = plan_of("reported:duplicates_leak", only=["vectors"], known=[known])
     (again,) = check(excused).caches
     assert again.standings[known] is Standing.KNOWN
     assert again.tally.known[known] > 0
-    every = {law_id for first in again.failures for each in first.every for law_id in each.laws}
+    every = {law_id for first in again.failures for each in first.every for law_id in each.broken}
     assert known not in every
     assert every
 
@@ -195,12 +195,12 @@ def test_a_silent_cache_gets_no_more_vectors() -> None:
     (played,) = result.stages
     assert "faulty:Silent: it gave no answer after" in played.cut_short
     assert 0 < played.cases < len(IDS)
-    assert [each.finding.name for each in result.failures] == ["ChildSilent"]
+    assert [each.name for each in result.failures] == ["ChildSilent"]
 
 
 def test_a_vector_that_ends_the_process_is_a_failure() -> None:
     """A cache that ends its process fails in the vector that ended it."""
     (cache,) = check(plan_of("faulty:Dying", only=["vectors"], jobs=2)).caches
-    crash = next(each for each in cache.failures if each.finding.grounds is Grounds.CRASH)
-    assert crash.finding.name.startswith(("SIG", "exit code"))
+    crash = next(each for each in cache.failures if each.grounds is Grounds.CRASH)
+    assert crash.name.startswith(("SIG", "exit code"))
     assert crash.origin.removeprefix("vector ") in IDS
