@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from kvcanon.conformance.check.trial import Trial
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.judge.by_states.guard import GuardedCache
-    from kvcanon.conformance.judge.guard import guard
-    from kvcanon.conformance.judge.judges import JudgeConfig
+    from kvcanon.conformance.judge import GuardedCache, JudgeConfig, guard
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -87,19 +85,17 @@ _MODULES = {
         "tokens_of",
     ),
     "adapter_parts.tree_view": ("LastMatch", "TreeView"),
-    "judge.guard": ("guard",),
     "cases.case": ("Case", "case_from_json", "case_to_json"),
     "cases.draw": ("draw_case",),
     "cli": ("main",),
     "errors": ("UsageError", "ViolationError"),
-    "judge.by_states.guard": ("GuardedCache",),
     "protocol.adapter": ("Adapter", "CacheKind", "Capability", "CopyControl", "Offer"),
     "protocol.cache_names": ("load_adapter",),
     "protocol.request": ("Admitted", "RequestCache"),
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),
     "check.machine": ("machine_of",),
-    "judge.judges": ("JudgeConfig",),
+    "judge": ("GuardedCache", "JudgeConfig", "guard"),
     "check.play": ("play",),
     "check.trial": ("Trial",),
     "pytest_plugin.checks": ("check_cache",),

@@ -27,7 +27,7 @@ from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
 from kvcanon.conformance.check.trial import Trial, adapter_as, finding_of
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import LOADED
 from kvcanon.conformance.workers.ending import ProcessDied

@@ -14,8 +14,7 @@ from enum import StrEnum
 from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig, find_law
 from kvcanon.spec.law import LAWS
 
 

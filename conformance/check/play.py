@@ -27,12 +27,13 @@ from kvcanon.conformance.errors import (
     describe_exception,
     explain_exception,
 )
-from kvcanon.conformance.judge.agreement import Recorder, first_difference
-from kvcanon.conformance.judge.by_states.guard import GuardedCache
-from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
-from kvcanon.conformance.judge.judges import (
+from kvcanon.conformance.judge import (
     ALL_JUDGES,
+    BlackboxGuard,
+    GuardedCache,
     JudgeConfig,
+    Recorder,
+    first_difference,
     make_judged,
     make_judged_requests,
 )
@@ -51,7 +52,7 @@ from kvcanon.spec.views import PageNumbers
 
 if TYPE_CHECKING:
     from kvcanon.conformance.cases.request_client import RequestClient
-    from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+    from kvcanon.conformance.judge import RequestBlackboxGuard
 
 # Clients.
 

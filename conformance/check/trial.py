@@ -23,7 +23,7 @@ from kvcanon.conformance.check.time_limit import (
     made_in_time,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
+from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import (
     INSIDE,
     Adapter,

@@ -33,7 +33,7 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.text import text_report
 

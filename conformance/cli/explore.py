@@ -40,7 +40,7 @@ from kvcanon.conformance.explore.report import (
 )
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.explore.scopes.naming import GROUPS, SCOPES, scopes_named
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.report.failure_replay import replayed
 from kvcanon.conformance.report.script import file_name
 

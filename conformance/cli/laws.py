@@ -18,7 +18,7 @@ from rich.text import Text
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.laws.law_search import Found, search_laws
 from kvcanon.conformance.laws.laws_json import law_json, laws_json, witnesses_of
 from kvcanon.conformance.protocol.cache_names import REFERENCE

@@ -27,7 +27,7 @@ from kvcanon.conformance.explore.expansion import Expander, Expansion
 from kvcanon.conformance.explore.frontier import Path
 from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.workers import Workers, workers

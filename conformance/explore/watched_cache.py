@@ -15,16 +15,21 @@ from collections.abc import Callable, Iterable
 
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge.answers import require_answer
-from kvcanon.conformance.judge.by_states.capture import StepCapture, call_cache, read_known_slots
-from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
-from kvcanon.conformance.judge.by_states.law_checker import met_by, violations_of
-from kvcanon.conformance.judge.by_states.relevance import Relevance
+from kvcanon.conformance.judge import (
+    Relevance,
+    Shared,
+    StepCapture,
+    by_premise,
+    call_cache,
+    met_by,
+    read_known_slots,
+    require_answer,
+)
 from kvcanon.conformance.protocol.adapter import WatchedCopies
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import Residency, Resident
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation, violations_of
 from kvcanon.spec.laws.expected_events import residency_of
 from kvcanon.spec.operations import Matched, Operation, method_of
 from kvcanon.spec.snapshot import Snapshot

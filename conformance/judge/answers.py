@@ -26,7 +26,7 @@ from kvcanon.spec.operations import Done, Refused
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot
 
-LAW_ID = "REFUSE-4"
+ANSWER_LAW = "REFUSE-4"
 """The law that an answer of a wrong type breaks."""
 
 BY_CLASS_ALONE = (Key, Snapshot)
@@ -87,9 +87,9 @@ def outcome_of(answer: object) -> object:
 
 def answer_violation(wrong: AnswerError, number: int, asked: str) -> ViolationError:
     """A finding of REFUSE-4 in operation `number`, which is `asked` in words."""
-    found = Violation(LAWS[LAW_ID], str(wrong))
+    found = Violation(LAWS[ANSWER_LAW], str(wrong))
     words = (
-        f"{wrong}\n\n{LAW_ID} {found.law.name}, in operation {number}, {asked}\n"
+        f"{wrong}\n\n{ANSWER_LAW} {found.law.name}, in operation {number}, {asked}\n"
         f"    The law: {sentence(found.law)}\n"
         f"    Its page: {found.law.address}"
     )

@@ -11,7 +11,7 @@ from kvcanon.conformance.check.blocks import local_caches
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import CheckPlan, effort_named
 from kvcanon.conformance.check.result import Finding
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
 
 UNKEPT = "SHOULD, not kept"

@@ -16,7 +16,7 @@ import pytest
 
 from kvcanon.conformance.check.plan import CheckPlan, effort_named
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.pytest_plugin.session_check import (
     SessionCheck,
     from_json,

@@ -12,10 +12,13 @@ from typing import Protocol, TypeAlias
 from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.errors import OnShould, ViolationError
-from kvcanon.conformance.judge.by_states.guard import GuardedCache
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
-from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
-from kvcanon.conformance.judge.guard import guard_subject, require_all
+from kvcanon.conformance.judge import (
+    BlackboxGuard,
+    GuardedCache,
+    RequestBlackboxGuard,
+    guard_subject,
+    require_all,
+)
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.replay.engine import ReplayStats, TreeEngine, counts_of
 from kvcanon.conformance.replay.latency import Latency, TimedCache

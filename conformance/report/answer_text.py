@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 
 from kvcanon.conformance.errors import ViolationError, message_of
-from kvcanon.conformance.judge.answers import LAW_ID
+from kvcanon.conformance.judge import ANSWER_LAW
 from kvcanon.conformance.protocol.request import Admitted
 from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError
@@ -89,7 +89,7 @@ def outcome_in_words(broken: ViolationError) -> str:
     """The answer of the call that broke a law; empty if it is not known."""
     outcome = broken.outcome
     # An answer of a wrong type is no outcome of a step; the sentence above the calls shows it.
-    is_wrong = any(each.law.law_id == LAW_ID for each in broken.violations)
+    is_wrong = any(each.law.law_id == ANSWER_LAW for each in broken.violations)
     return "" if outcome is None or is_wrong else answer_in_words(outcome)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.check.play import ClientFactory
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.judge import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
 from kvcanon.conformance.protocol.request import Admitted, FullRequestCache, RequestId
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache

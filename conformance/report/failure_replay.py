@@ -16,8 +16,7 @@ from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.judge.key_text import with_names
+from kvcanon.conformance.judge import JudgeConfig, with_names
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder

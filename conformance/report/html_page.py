@@ -13,7 +13,7 @@ from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standing
-from kvcanon.conformance.judge.explain import sentence
+from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.call_code import shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.report.report import (

@@ -23,7 +23,7 @@ from attrs import fields, frozen
 from kvcanon.conformance.check.plan import CheckStage
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict
 
 

@@ -16,7 +16,7 @@ from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Standing
-from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
+from kvcanon.conformance.judge import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
 from kvcanon.spec.law import LAWS, Law

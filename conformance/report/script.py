@@ -16,7 +16,7 @@ from textwrap import indent, wrap
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.check.result import CodeLine, Finding, Grounds
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 
 WIDTH = 100
 

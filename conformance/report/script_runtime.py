@@ -17,8 +17,12 @@ from typing import Any
 from kvcanon.conformance.cases import stamps
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
-from kvcanon.conformance.judge.judges import JudgeConfig, make_judged, make_judged_requests
+from kvcanon.conformance.judge import (
+    JudgeConfig,
+    RequestBlackboxGuard,
+    make_judged,
+    make_judged_requests,
+)
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.cache import Cache

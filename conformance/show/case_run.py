@@ -10,8 +10,7 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import finding_of
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.judge.key_text import with_names
+from kvcanon.conformance.judge import JudgeConfig, with_names
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.failure_replay import play_recorded

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvcanon.conformance.cases.case import case_from_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
+from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.json_report import FORMAT as REPORT
 from kvcanon.conformance.show.case_run import record_case

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
-from kvcanon.conformance.judge.explain import sentence
+from kvcanon.conformance.judge import sentence
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import LAWS

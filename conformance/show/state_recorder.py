@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+from kvcanon.conformance.judge import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_recorder import CallRecorder

@@ -26,8 +26,7 @@ from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
-from kvcanon.conformance.judge.judges import JudgeConfig, make_judged
+from kvcanon.conformance.judge import GuardedCache, JudgeConfig, guard_states, make_judged
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.drawn_config import usual_config
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache

@@ -20,7 +20,7 @@ from kvcanon.conformance.cli.terminal import (
     progress,
 )
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, lacks_of, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.drawn_config import usual_config

@@ -31,7 +31,7 @@ from kvcanon.conformance.check.plan import Effort
 from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors

@@ -24,7 +24,7 @@ from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors.vector import (
     FOLDER,

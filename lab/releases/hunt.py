@@ -25,8 +25,7 @@ from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import CodeLine, Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge import JudgeConfig, find_law
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import judges_of, replay_finding

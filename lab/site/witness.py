@@ -15,7 +15,7 @@ from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_recorder import CallRecorder

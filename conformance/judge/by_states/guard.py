@@ -16,7 +16,7 @@ from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
-from kvcanon.conformance.judge.answers import LAW_ID, answer_violation, require_answer
+from kvcanon.conformance.judge.answers import ANSWER_LAW, answer_violation, require_answer
 from kvcanon.conformance.judge.by_states.capture import CallResult, StepCapture, call_cache
 from kvcanon.conformance.judge.by_states.law_checker import LawChecker, breaks_shape
 from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
@@ -118,7 +118,7 @@ class GuardedCache(JudgedCache):
         self._rate = rate
         self._random = Random(seed)
         self._checker = LawChecker(laws, events=cache.config.events, thorough=thorough)
-        self._checks_answers = any(law.law_id == LAW_ID for law in laws)
+        self._checks_answers = any(law.law_id == ANSWER_LAW for law in laws)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
         self._capture = StepCapture(cache, copies, self._read_stamps, ranks, thorough)

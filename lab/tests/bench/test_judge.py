@@ -10,7 +10,7 @@ import pytest
 from faulty import CrashingAtOnce
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.lab.bench.judge_speed import INSIDE, OUTSIDE, Cost, cost_at, growth, rate, shares
 from kvcanon.reference import ReferenceCache

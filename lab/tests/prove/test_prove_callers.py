@@ -13,7 +13,7 @@ import pytest
 
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.prove.claim import oracle_functions
 

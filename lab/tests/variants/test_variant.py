@@ -9,7 +9,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding
-from kvcanon.conformance.judge.judges import ALL_JUDGES, JudgeConfig
+from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.registry import VARIATIONS

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
 from kvcanon.conformance.judge.answers import (
-    LAW_ID,
+    ANSWER_LAW,
     answer_violation,
     outcome_of,
     require_answer,
@@ -268,7 +268,7 @@ class RequestBlackboxGuard:
 
     def _finding_of(self, wrong: AnswerError, asked: str) -> ViolationError:
         """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
-        if LAW_ID not in self._seen.checks.law_ids:
+        if ANSWER_LAW not in self._seen.checks.law_ids:
             raise wrong
         return answer_violation(wrong, self.steps, asked)
 

@@ -18,7 +18,7 @@ from kvcanon.conformance.errors import (
     raise_violations,
 )
 from kvcanon.conformance.judge.answers import (
-    LAW_ID,
+    ANSWER_LAW,
     answer_violation,
     outcome_of,
     require_answer,
@@ -212,7 +212,7 @@ class BlackboxGuard(JudgedCache):
 
     def _finding_of(self, wrong: AnswerError, operation: Operation) -> ViolationError:
         """The finding of an answer of a wrong type. Raises: AnswerError: no law checks it."""
-        if LAW_ID not in self._state.checks.law_ids:
+        if ANSWER_LAW not in self._state.checks.law_ids:
             raise wrong
         return answer_violation(wrong, self.steps, in_words(operation))
 
