@@ -113,11 +113,7 @@ def test_without_states_the_area_or_a_rare_longer_case_decides() -> None:
 
 BROKEN = [
     "reported:duplicates_leak",
-    "reported:slots_are_dealt_backwards",
     "reported:deletion_is_silent",
-    "reported:evicted_window_slots_leak",
-    "reported:refusal_evicts",
-    "reported:Forgetful",
     "faulty:Short",
 ]
 """Caches with one fault each, which breaks several laws."""
