@@ -66,7 +66,7 @@ def print_servers(out: ReportConsole, results: Sequence[tuple[BenchJob, Json]]) 
             *("core", "req/s", "times", "least", "most", "first token ms p50", "p99"),
             *("hits", "cache us", "share"),
         )
-        for row in rows:  # type: ignore[attr-defined] # What a child of this release wrote.
+        for row in rows:  # What a child of this release wrote.
             times, wait = row["times"], row["first_token_ms"]
             cached = row["core"] != NO_CACHE
             table.add_row(
