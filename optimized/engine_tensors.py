@@ -20,12 +20,7 @@ from types import MappingProxyType
 import torch
 from attrs import frozen
 
-from kvcanon.optimized.device_planes import (
-    DevicePlane,
-    DevicePlanes,
-    plane_of,
-    require_no_sharing,
-)
+from kvcanon.optimized.device_planes import DevicePlane, DevicePlanes, plane_of, require_no_sharing
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import GPU, Component

@@ -21,11 +21,7 @@ from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.stats import Stats
 
 try:
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        SummaryMetricFamily,
-    )
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
     raise ImportError(

@@ -29,14 +29,7 @@ from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
 from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferStatus
-from kvcanon.spec.types import (
-    DEFAULT_NAMESPACE,
-    GPU,
-    Component,
-    Counts,
-    Namespace,
-    TransferId,
-)
+from kvcanon.spec.types import DEFAULT_NAMESPACE, GPU, Component, Counts, Namespace, TransferId
 
 if TYPE_CHECKING:
     from kvcanon.optimized.cuda_engine import CudaEngine

@@ -137,16 +137,15 @@ class CaseRun:
             on_should = OnExcused(self._note_excused, judges.known)
         NOTE.step(0, 0, compared=self._is_model)
         if adapter.kind is CacheKind.REQUEST:
-            from kvcanon.conformance.cases.request_client import (  # noqa: PLC0415  # As above.
-                act_by_requests,
-            )
+            from kvcanon.conformance.cases import request_client  # noqa: PLC0415  # As above.
 
             request_subject, judge = made_in_time(
                 lambda: make_judged_requests(adapter, config, judges, on_should)
             )
             self._judge = judge
-            request_client = factory.request_client(judge, request_subject, stamps, namespaces)
-            self.client, self._do = request_client, partial(act_by_requests, request_client)
+            by_requests = factory.request_client(judge, request_subject, stamps, namespaces)
+            self.client = by_requests
+            self._do = partial(request_client.act_by_requests, by_requests)
             return
         subject, self._judge = made_in_time(lambda: make_judged(adapter, config, judges, on_should))
         cache: Cache = self._judge

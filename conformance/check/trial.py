@@ -24,13 +24,7 @@ from kvcanon.conformance.check.time_limit import (
 )
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
-from kvcanon.conformance.protocol.adapter import (
-    INSIDE,
-    Adapter,
-    CacheKind,
-    Unoffered,
-    make_subject,
-)
+from kvcanon.conformance.protocol.adapter import INSIDE, Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.workers.ending import Ending, ProcessDied
 from kvcanon.conformance.workers.notes import MAKING
 from kvcanon.spec.law import Need

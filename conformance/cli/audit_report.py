@@ -13,12 +13,7 @@ from attrs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from kvcanon.conformance.cli.terminal import (
-    ReportConsole,
-    figures_table,
-    print_json,
-    print_title,
-)
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
 from kvcanon.live.against import Comparison
 from kvcanon.live.audit import AuditResult
 from kvcanon.live.dashboard import amount, place_of

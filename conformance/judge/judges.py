@@ -134,12 +134,10 @@ def make_judged_requests(
     if judges.ranks > 1:
         raise Unoffered("request caches are not compared as ranks")
     # Most checks are of trees, and do not wait for this import.
-    from kvcanon.conformance.judge.from_outside.request.guard import (  # noqa: PLC0415
-        RequestBlackboxGuard,
-    )
+    from kvcanon.conformance.judge.from_outside.request import guard  # noqa: PLC0415
 
     subject = make_request_subject(adapter, config)
     laws, black_box = judges.every_law, judges.black_box
-    return subject, RequestBlackboxGuard(
+    return subject, guard.RequestBlackboxGuard(
         subject, adapter.profile, laws, on_should, black_box=black_box
     )

@@ -22,12 +22,7 @@ from kvcanon.conformance.probe.reduction import (
     ShownFinding,
     replay_limit,
 )
-from kvcanon.conformance.probe.request_judge import (
-    JudgedAgainst,
-    PromptKey,
-    judge_sent,
-    prompt_key,
-)
+from kvcanon.conformance.probe.request_judge import JudgedAgainst, PromptKey, judge_sent, prompt_key
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,
     REPLY_TOKENS,

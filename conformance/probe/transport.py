@@ -7,13 +7,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from http.client import (
-    HTTPConnection,
-    HTTPException,
-    HTTPResponse,
-    HTTPSConnection,
-    IncompleteRead,
-)
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from ssl import SSLCertVerificationError, SSLError
 from typing import Any, TypeVar
 from urllib.parse import urlsplit

@@ -11,13 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from kvcanon.conformance.protocol.adapter import (
-    SMALL_PAGES,
-    SMALL_WINDOWS,
-    SPREAD,
-    Offer,
-    Pick,
-)
+from kvcanon.conformance.protocol.adapter import SMALL_PAGES, SMALL_WINDOWS, SPREAD, Offer, Pick
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
 

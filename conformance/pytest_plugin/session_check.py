@@ -14,12 +14,7 @@ from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.known_differences import line_on_stale, read_known
-from kvcanon.conformance.report.named_tests import (
-    AGREEMENT,
-    NamedOutcome,
-    NamedTest,
-    named_tests,
-)
+from kvcanon.conformance.report.named_tests import AGREEMENT, NamedOutcome, NamedTest, named_tests
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
 from kvcanon.conformance.report.text import verdict
 

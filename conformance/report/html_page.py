@@ -16,12 +16,7 @@ from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standin
 from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.call_code import shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
-from kvcanon.conformance.report.report import (
-    CacheReport,
-    CheckReport,
-    CheckVerdict,
-    Judged,
-)
+from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict, Judged
 from kvcanon.conformance.report.text import (
     action_name,
     also_broken,

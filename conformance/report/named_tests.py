@@ -12,12 +12,7 @@ from enum import StrEnum
 from attrs import evolve, frozen
 
 from kvcanon.conformance.check.result import Finding, Grounds, Standing
-from kvcanon.conformance.report.report import (
-    CacheReport,
-    CheckReport,
-    CheckVerdict,
-    Judged,
-)
+from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict, Judged
 
 
 class NamedOutcome(StrEnum):

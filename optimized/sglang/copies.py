@@ -11,10 +11,7 @@ name for the next. These names are negative, as no handle is, and -1 is SGLang's
 from __future__ import annotations
 
 from attrs import Factory, define
-from sglang.srt.mem_cache.unified_cache.cache_action import (
-    BackupKV,
-    UpdatePendingBackupOnNodeSplit,
-)
+from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, UpdatePendingBackupOnNodeSplit
 
 from kvcanon.optimized.native_types import NodeCuts
 from kvcanon.optimized.sglang.pool_slots import Amounts

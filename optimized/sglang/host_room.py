@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from attrs import Factory, define
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
-    DriveHostEvictionResult,
-)
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import DriveHostEvictionResult
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.core_state import CoreState

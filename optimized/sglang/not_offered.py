@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
-    UnifiedTreeCoreInterface,
-)
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import UnifiedTreeCoreInterface
 
 from kvcanon.optimized.sglang.refusals import refuse
 

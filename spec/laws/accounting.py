@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Premise, law
 from kvcanon.spec.laws import bounds, premises, visibility
-from kvcanon.spec.laws.comparison import (
-    freed_slots,
-    losses,
-    pool_in_words,
-    row_slots,
-    total,
-)
+from kvcanon.spec.laws.comparison import freed_slots, losses, pool_in_words, row_slots, total
 from kvcanon.spec.operations import (
     Evict,
     Evicted,

@@ -17,18 +17,8 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.comparison import (
-    MEDIA,
-    in_words,
-    owners_of,
-    pages_changed,
-    pool_in_words,
-)
-from kvcanon.spec.operations import (
-    Allocate,
-    Refused,
-    Reset,
-)
+from kvcanon.spec.laws.comparison import MEDIA, in_words, owners_of, pages_changed, pool_in_words
+from kvcanon.spec.operations import Allocate, Refused, Reset
 from kvcanon.spec.oracle.grounds import owned_once
 from kvcanon.spec.snapshot import NO_POOL, NodeState, PoolState, Snapshot
 from kvcanon.spec.types import GPU, SWA, Component, Slot, Slots

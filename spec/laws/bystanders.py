@@ -12,14 +12,7 @@ from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.comparison import page_in_words
 from kvcanon.spec.laws.situations import used_prefix
-from kvcanon.spec.operations import (
-    Insert,
-    InsertHost,
-    LoadBack,
-    Lock,
-    Match,
-    Operation,
-)
+from kvcanon.spec.operations import Insert, InsertHost, LoadBack, Lock, Match, Operation
 from kvcanon.spec.snapshot import Pool
 from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
 from kvcanon.spec.views import PageNumber, Step, pages_along, recency_orders

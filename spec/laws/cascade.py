@@ -16,15 +16,7 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.operations import Evict, EvictHost
 from kvcanon.spec.snapshot import Snapshot, is_device_leaf, is_host_leaf
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Medium,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 

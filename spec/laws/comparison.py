@@ -10,14 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from attrs import evolve, frozen
 
-from kvcanon.spec.snapshot import (
-    NO_POOL,
-    NodeState,
-    Pool,
-    Snapshot,
-    is_device_leaf,
-    is_host_leaf,
-)
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Pool, Snapshot, is_device_leaf, is_host_leaf
 from kvcanon.spec.types import (
     CPU,
     FULL,

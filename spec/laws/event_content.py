@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.events import (
-    BlockStored,
-)
+from kvcanon.spec.events import BlockStored
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import premises, situations, visibility

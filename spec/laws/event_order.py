@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    Resident,
-)
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Resident
 from kvcanon.spec.law import Kind, Need, Premise, Stream, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.expected_events import (

@@ -32,17 +32,7 @@ from kvcanon.spec.laws.comparison import (
 from kvcanon.spec.operations import Evict, EvictHost
 from kvcanon.spec.oracle.eviction import last_was_needed
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Counts,
-    Medium,
-    NodeId,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, NodeId
 from kvcanon.spec.views import COLUMN, PageNumber, Step
 
 

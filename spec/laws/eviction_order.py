@@ -25,12 +25,7 @@ from kvcanon.spec.operations import (
     InsertHost,
     LoadDecision,
 )
-from kvcanon.spec.replay.backup import (
-    copies_several,
-    due_backups,
-    enqueued_parts,
-    replay_backups,
-)
+from kvcanon.spec.replay.backup import copies_several, due_backups, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device

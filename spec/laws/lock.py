@@ -15,27 +15,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from kvcanon.spec.difference import REBUILT, REBUILT_AND_ADJACENT, Difference
 from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, situations, visibility
-from kvcanon.spec.laws.comparison import (
-    is_loose_copy,
-    page_in_words,
-    refs_of,
-    slot_of,
-)
+from kvcanon.spec.laws.comparison import is_loose_copy, page_in_words, refs_of, slot_of
 from kvcanon.spec.laws.copies import may_be_given_up
 from kvcanon.spec.operations import Lock, Refused, Settled, Unlock, UnlockWindow
 from kvcanon.spec.oracle.grounds import lock_has_ground
 from kvcanon.spec.oracle.window import in_window, window_start
 from kvcanon.spec.snapshot import HoldState, NodeState, Snapshot
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Key,
-    NodeId,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, NodeId
 from kvcanon.spec.views import COLUMN, Step
 
 Refs = dict[NodeId, list[int]]

@@ -16,21 +16,9 @@ from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.snapshot import (
-    NO_POOL,
-    ComponentState,
-    PoolState,
-    Snapshot,
-)
+from kvcanon.spec.snapshot import NO_POOL, ComponentState, PoolState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, NodeId, Slot
-from kvcanon.spec.views import (
-    COLUMN,
-    PageRow,
-    Step,
-    path_of,
-    rows_along,
-    usable_pages,
-)
+from kvcanon.spec.views import COLUMN, PageRow, Step, path_of, rows_along, usable_pages
 
 
 @law(

@@ -21,15 +21,7 @@ from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
 from kvcanon.spec.oracle.eviction import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
-from kvcanon.spec.types import (
-    CPU,
-    GPU,
-    MAMBA,
-    SWA,
-    Component,
-    Key,
-    NodeId,
-)
+from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Component, Key, NodeId
 from kvcanon.spec.views import (
     PageNumber,
     Step,

@@ -27,15 +27,7 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.laws.copies import builds_on, copies_changed, may_be_given_up, settled_transfers
 from kvcanon.spec.laws.lock import NO_REFS, covered_refs
-from kvcanon.spec.operations import (
-    Evict,
-    Flush,
-    Inserted,
-    LoadBack,
-    LoadedBack,
-    Settle,
-    Settled,
-)
+from kvcanon.spec.operations import Evict, Flush, Inserted, LoadBack, LoadedBack, Settle, Settled
 from kvcanon.spec.snapshot import NO_POOL, Pool, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, MAMBA, Slot, TransferId

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from kvcanon.spec.config import Limit
-from kvcanon.spec.operations import (
-    HostPayload,
-    Insert,
-    InsertHost,
-)
+from kvcanon.spec.operations import HostPayload, Insert, InsertHost
 from kvcanon.spec.refusals.keys import wrong_key
 from kvcanon.spec.refusals.slots import bad_slots
 from kvcanon.spec.snapshot import Snapshot

@@ -11,11 +11,7 @@ from itertools import chain
 from typing import Any
 
 from kvcanon.spec.config import Limit
-from kvcanon.spec.operations import (
-    LoadBack,
-    Lock,
-    Match,
-)
+from kvcanon.spec.operations import LoadBack, Lock, Match
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, GPU, Key

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvcanon.spec.operations import (
-    Reset,
-    Settle,
-    Unlock,
-    UnlockWindow,
-)
+from kvcanon.spec.operations import Reset, Settle, Unlock, UnlockWindow
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import path_of
 

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from kvcanon.spec.config import Limit
-from kvcanon.spec.operations import (
-    Allocate,
-    Evict,
-    EvictHost,
-    Free,
-    Insert,
-    Read,
-    Write,
-)
+from kvcanon.spec.operations import Allocate, Evict, EvictHost, Free, Insert, Read, Write
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import GPU, Counts, Slots
 

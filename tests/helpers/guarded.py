@@ -10,12 +10,7 @@ from kvcanon.reference import InlineEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Kind, Law, Level, Premise
-from kvcanon.spec.types import (
-    Counts,
-    Key,
-    WritePolicy,
-    make_key,
-)
+from kvcanon.spec.types import Counts, Key, WritePolicy, make_key
 from kvcanon.spec.views import Step
 
 CONFIG = CacheConfig(

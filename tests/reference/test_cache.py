@@ -5,20 +5,9 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import (
-    BadArgument,
-    CacheBusy,
-)
+from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
-from kvcanon.spec.types import (
-    CPU,
-    FULL,
-    GPU,
-    SWA,
-    Counts,
-    Key,
-    Page,
-)
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Counts, Key, Page
 from scenes import plain, refused
 
 PLAIN = CacheConfig(device_slots=Counts(8))

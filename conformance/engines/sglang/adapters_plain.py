@@ -9,11 +9,7 @@ from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.factory import make_world
 from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
-from kvcanon.conformance.engines.sglang.radix import (
-    RadixCache,
-    radix_tree_of,
-    window_tree_of,
-)
+from kvcanon.conformance.engines.sglang.radix import RadixCache, radix_tree_of, window_tree_of
 from kvcanon.conformance.engines.sglang.release import named, takes, version
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
 from kvcanon.conformance.protocol.adapter import Adapter, Offer

@@ -19,11 +19,7 @@ from attrs import frozen
 
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
 from kvcanon.conformance.engines.sglang.peer_types import Cache, Kind, Tensor
-from kvcanon.conformance.engines.sglang.pools import (
-    SlotPool,
-    pages_of_allocator,
-    pages_of_slots,
-)
+from kvcanon.conformance.engines.sglang.pools import SlotPool, pages_of_allocator, pages_of_slots
 from kvcanon.conformance.engines.sglang.release import called, has, named
 from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig

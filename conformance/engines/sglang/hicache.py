@@ -21,13 +21,7 @@ from kvcanon.conformance.engines.sglang.snapshot import MatchedNode
 from kvcanon.conformance.engines.sglang.transfers import Entry, Run
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
 from kvcanon.spec.errors import BadArgument, TransferPending
-from kvcanon.spec.operations import (
-    Evicted,
-    Inserted,
-    LoadDecision,
-    LoadedBack,
-    Settled,
-)
+from kvcanon.spec.operations import Evicted, Inserted, LoadDecision, LoadedBack, Settled
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Page, Slot, Slots
 

@@ -12,12 +12,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from kvcanon.conformance.explore.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
-from kvcanon.conformance.explore.scopes.small import (
-    FULL,
-    FULL_SWA,
-    WRITE_BACK,
-    WRITE_THROUGH,
-)
+from kvcanon.conformance.explore.scopes.small import FULL, FULL_SWA, WRITE_BACK, WRITE_THROUGH
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 

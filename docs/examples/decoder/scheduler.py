@@ -21,14 +21,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, TransferPending
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Namespace, TransferId
 from model import Decoder
-from paging import (
-    NO_SLOT,
-    LoadFailed,
-    PagedMemory,
-    PagedTensors,
-    PageTable,
-    allocate_tensors,
-)
+from paging import NO_SLOT, LoadFailed, PagedMemory, PagedTensors, PageTable, allocate_tensors
 from request import Request, SlotArray, Tokens, slot_array
 
 

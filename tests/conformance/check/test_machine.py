@@ -17,13 +17,7 @@ from kvcanon.conformance.cases import request_client
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.check import machine
-from kvcanon.conformance.check.machine import (
-    CI,
-    Drawing,
-    HypothesisFailure,
-    draw_cases,
-    machine_of,
-)
+from kvcanon.conformance.check.machine import CI, Drawing, HypothesisFailure, draw_cases, machine_of
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial

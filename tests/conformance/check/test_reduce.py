@@ -15,12 +15,7 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.cases.wide_actions import WIDE
 from kvcanon.conformance.check import reduce
-from kvcanon.conformance.check.reduce import (
-    PLAYS,
-    PLAYS_IF_SILENT,
-    PLAYS_IN_COPIES,
-    reduce_case,
-)
+from kvcanon.conformance.check.reduce import PLAYS, PLAYS_IF_SILENT, PLAYS_IN_COPIES, reduce_case
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, Offer

@@ -10,11 +10,7 @@ from kvcanon.conformance.probe.others import OtherClients
 from kvcanon.conformance.probe.reduction import CONFIRMATIONS, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import JudgedAgainst
 from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import (
-    Leaves,
-    ProbeReply,
-    ProbeRequest,
-)
+from kvcanon.conformance.probe.talk import Leaves, ProbeReply, ProbeRequest
 from probing import FACTS, PAGE, SPACE, QuietApi, player_of, scored
 
 GOES_ON = ProbeRequest("goes on", tuple(range(40)), 4, SPACE, overlaps=5)

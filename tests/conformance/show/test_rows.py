@@ -19,14 +19,7 @@ from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcanon.spec.law import SITE, Need
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, GPU, Counts, Key
-from shown_pages import (
-    broken_tree_run,
-    hidden_run,
-    replay_run,
-    unpacked,
-    vector_run,
-    violation_run,
-)
+from shown_pages import broken_tree_run, hidden_run, replay_run, unpacked, vector_run, violation_run
 
 
 def test_moves_give_the_order_before_and_after() -> None:

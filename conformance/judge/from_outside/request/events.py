@@ -15,13 +15,7 @@ from attrs import Factory, define
 
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Prompt
 from kvcanon.spec.config import CANON, Profile
-from kvcanon.spec.events import (
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    Event,
-    Residency,
-)
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event, Residency
 from kvcanon.spec.law import LAWS, Stream
 from kvcanon.spec.laws.page_hashes import short
 from kvcanon.spec.snapshot import NodeState, Snapshot

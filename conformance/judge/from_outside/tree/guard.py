@@ -11,12 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kvcanon.conformance.errors import (
-    AnswerError,
-    OnShould,
-    ViolationError,
-    raise_violations,
-)
+from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, raise_violations
 from kvcanon.conformance.judge.answers import (
     ANSWER_LAW,
     answer_violation,

@@ -17,16 +17,9 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
     usable,
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, LOADING
-from kvcanon.conformance.judge.from_outside.tree.state import (
-    ObservedState,
-    Text,
-    same_node_below,
-)
+from kvcanon.conformance.judge.from_outside.tree.state import ObservedState, Text, same_node_below
 from kvcanon.conformance.judge.key_text import key_in_words
-from kvcanon.spec.operations import (
-    Match,
-    Matched,
-)
+from kvcanon.spec.operations import Match, Matched
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import GPU, Key, Slot, Slots, TransferId
 

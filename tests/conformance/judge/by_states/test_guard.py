@@ -17,11 +17,7 @@ from kvcanon.spec.events import AllBlocksCleared
 from kvcanon.spec.law import LAWS, SHAPE, Violation
 from kvcanon.spec.operations import Match, Matched, Operation, Refused
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import (
-    Counts,
-    Key,
-    Slots,
-)
+from kvcanon.spec.types import Counts, Key, Slots
 from kvcanon.spec.views import Step
 
 # A sound cache.

@@ -12,10 +12,7 @@ from kvcanon.reference import ReferenceCache
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.operations import Operation
-from kvcanon.spec.types import (
-    Counts,
-    make_key,
-)
+from kvcanon.spec.types import Counts, make_key
 from kvcanon.spec.views import Step
 
 # Sampling.
