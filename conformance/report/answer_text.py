@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
+from typing import Any
 
 from kvcanon.conformance.errors import ViolationError, message_of
 from kvcanon.conformance.judge import ANSWER_LAW
@@ -48,41 +49,15 @@ def _in_words(answer: object) -> str:
 
 
 @_in_words.register
-def _(_answer: None) -> str:
-    return "done"
-
-
-@_in_words.register
-def _(_answer: Done) -> str:
-    return "done"
-
-
-@_in_words.register
-def _(answer: bytes) -> str:
-    return f"{len(answer)} bytes"
-
-
-@_in_words.register
 def _(answer: BaseException) -> str:
     if isinstance(answer, CacheEnded):
         return str(answer)
+    if isinstance(answer, CacheError):
+        return f"refused, {type(answer).__name__}: {message_of(answer)}"
+    if isinstance(answer, ViolationError):
+        law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
+        return f"{outcome_in_words(answer)} <- breaks {law_ids}".lstrip()
     return f"raised {type(answer).__name__}: {message_of(answer)}".rstrip(": ")
-
-
-@_in_words.register
-def _(answer: CacheError) -> str:
-    return f"refused, {type(answer).__name__}: {message_of(answer)}"
-
-
-@_in_words.register
-def _(answer: Refused) -> str:
-    return _in_words(answer.error)
-
-
-@_in_words.register
-def _(answer: ViolationError) -> str:
-    law_ids = ", ".join(dict.fromkeys(each.law.law_id for each in answer.violations))
-    return f"{outcome_in_words(answer)} <- breaks {law_ids}".lstrip()
 
 
 def outcome_in_words(broken: ViolationError) -> str:
@@ -100,17 +75,6 @@ def _(answer: Matched) -> str:
 
 
 @_in_words.register
-def _(answer: Receipt) -> str:
-    return f"receipt {answer.receipt_id}"
-
-
-@_in_words.register
-def _(answer: Slots) -> str:
-    some = [f"{component.value} {_listed(slots)}" for component, slots in answer if slots]
-    return ", ".join(some) or "no slots"
-
-
-@_in_words.register
 def _(answer: Inserted) -> str:
     parts = [f"{_pages(answer.present_pages)} present", f"took {_counts(answer.adopted)}"]
     if answer.freed:
@@ -123,16 +87,6 @@ def _(answer: Inserted) -> str:
 
 
 @_in_words.register
-def _(answer: Admitted) -> str:
-    return f"{_pages(answer.reused_pages)} reused; {_in_words(answer.slots)}"
-
-
-@_in_words.register
-def _(answer: Evicted) -> str:
-    return f"freed {_counts(answer.freed)}"
-
-
-@_in_words.register
 def _(answer: LoadedBack) -> str:
     evicted = f"; evicted {_counts(answer.evicted)}" if answer.evicted else ""
     if answer.decision is LoadDecision.ENQUEUED:
@@ -140,28 +94,28 @@ def _(answer: LoadedBack) -> str:
     return f"{answer.decision.value.replace('_', ' ')}{evicted}"
 
 
-@_in_words.register
-def _(answer: HostInserted) -> str:
-    return (
+_IN_ONE_EXPRESSION: Mapping[type, Callable[[Any], str]] = {
+    type(None): lambda _: "done",
+    Done: lambda _: "done",
+    bytes: lambda data: f"{len(data)} bytes",
+    Refused: lambda refused: _in_words(refused.error),
+    Receipt: lambda receipt: f"receipt {receipt.receipt_id}",
+    Slots: lambda slots: _joined((f"{of.value} {_listed(s)}" for of, s in slots if s), "no slots"),
+    Admitted: lambda answer: f"{_pages(answer.reused_pages)} reused; {_in_words(answer.slots)}",
+    Evicted: lambda answer: f"freed {_counts(answer.freed)}",
+    HostInserted: lambda answer: (
         f"{answer.placed_pages} placed, {answer.refilled_pages} refilled, "
         f"{answer.present_pages} present, {answer.dropped_pages} dropped"
-    )
-
-
-@_in_words.register
-def _(answer: Settled) -> str:
-    each = [f"transfer {transfer_id} {status.value}" for transfer_id, status in answer.transfers]
-    return ", ".join(each) or "nothing settled"
-
-
-@_in_words.register
-def _(answer: Taken) -> str:
-    return _in_words(answer.events)
-
-
-@_in_words.register
-def _(answer: tuple) -> str:  # type: ignore[type-arg]  # A class to dispatch on has no arguments.
-    return ", ".join(_event(event) for event in answer) or "no events"
+    ),
+    Settled: lambda answer: _joined(
+        (f"transfer {which} {status.value}" for which, status in answer.transfers),
+        "nothing settled",
+    ),
+    Taken: lambda answer: _in_words(answer.events),
+    tuple: lambda events: _joined(map(_event, events), "no events"),
+}
+for _kind, _words in _IN_ONE_EXPRESSION.items():
+    _in_words.register(_kind, _words)
 
 
 def _event(event: object) -> str:
@@ -172,8 +126,13 @@ def _event(event: object) -> str:
 
 
 def _counts(counts: Counts) -> str:
-    some = [f"{counts[each]} {each.value}" for each in Component if counts[each]]
-    return ", ".join(some) or "nothing"
+    return _joined(
+        (f"{counts[each]} {each.value}" for each in Component if counts[each]), "nothing"
+    )
+
+
+def _joined(parts: Iterable[str], nothing: str) -> str:
+    return ", ".join(parts) or nothing
 
 
 def _pages(count: int) -> str:

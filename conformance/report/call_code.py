@@ -7,9 +7,8 @@ if they were freed since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from functools import singledispatchmethod
 from itertools import takewhile
 from typing import cast
 
@@ -26,23 +25,7 @@ from kvcanon.conformance.report.recorded_calls import (
     TransferDecision,
 )
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import (
-    Allocate,
-    Evict,
-    EvictHost,
-    Free,
-    Insert,
-    InsertHost,
-    LoadBack,
-    Lock,
-    Match,
-    Read,
-    Receipt,
-    TakeEvents,
-    Unlock,
-    UnlockWindow,
-    Write,
-)
+from kvcanon.spec.operations import InsertHost, Lock, Operation, Receipt, method_of
 from kvcanon.spec.types import Component, Counts, Key, Slots
 
 LONGEST = 1_000
@@ -124,90 +107,45 @@ class _Names:
             self._slots[f"{name}.slots"] = answer.slots
         return name
 
-    @singledispatchmethod
     def _code(self, call: Call) -> str:
-        return f"cache.{type(call).__name__.lower()}()"
+        match call:
+            case RequestCall():
+                key = "" if call.key is None else f", {self._key(call.key)}"
+                return f"cache.{call.method}({call.request_id}{key})"
+            case TransferDecision():
+                return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
+            case StampWrite():
+                start = f", {call.start_pages}" if call.start_pages else ""
+                key, slots = self._key(call.key), self._slots_code(call.slots)
+                return f"write_stamps(cache, {key}, {slots}{start})"
+            case InsertHost():
+                payload = call.payload
+                counts = Counts(len(payload.full), len(payload.swa), len(payload.mamba))
+                key = self._key(call.key)
+                fetched = f"fetched(cache, {key}, {literal(counts)})"
+                return f"cache.insert_host({key}, {call.start_pages}, {fetched})"
+            case _:
+                return f"cache.{method_of(type(call))}({', '.join(self._arguments(call))})"
 
-    @_code.register
-    def _(self, call: Match) -> str:
-        return f"cache.match({self._key(call.key)})"
+    def _arguments(self, operation: Operation) -> Iterator[str]:
+        """The arguments of a call; one that has a default is named, and left out if it has it."""
+        for each in fields(type(operation)):
+            value = getattr(operation, each.name)
+            if each.default is NOTHING:
+                yield self._argument(value)
+            elif value != each.default:
+                yield f"{each.name}={self._argument(value)}"
 
-    @_code.register
-    def _(self, call: Lock) -> str:
-        return f"cache.lock({self._key(call.key)})"
-
-    @_code.register
-    def _(self, call: Unlock) -> str:
-        return f"cache.unlock({self._receipt(call.receipt)})"
-
-    @_code.register
-    def _(self, call: UnlockWindow) -> str:
-        return f"cache.unlock_window({self._receipt(call.receipt)})"
-
-    @_code.register
-    def _(self, call: Allocate) -> str:
-        return f"cache.allocate({literal(call.counts)})"
-
-    @_code.register
-    def _(self, call: Free) -> str:
-        return f"cache.free({self._slots_code(call.slots)})"
-
-    @_code.register
-    def _(self, call: Evict) -> str:
-        return f"cache.evict({literal(call.counts)})"
-
-    @_code.register
-    def _(self, call: EvictHost) -> str:
-        return f"cache.evict_host({literal(call.counts)})"
-
-    @_code.register
-    def _(self, call: LoadBack) -> str:
-        quota = "" if call.quota_pages is None else f", quota_pages={call.quota_pages}"
-        return f"cache.load_back({self._key(call.key)}{quota})"
-
-    @_code.register
-    def _(self, _call: TakeEvents) -> str:
-        return "cache.take_events()"
-
-    @_code.register
-    def _(self, call: StampWrite) -> str:
-        start = f", {call.start_pages}" if call.start_pages else ""
-        key, slots = self._key(call.key), self._slots_code(call.slots)
-        return f"write_stamps(cache, {key}, {slots}{start})"
-
-    @_code.register
-    def _(self, call: RequestCall) -> str:
-        key = "" if call.key is None else f", {self._key(call.key)}"
-        return f"cache.{call.method}({call.request_id}{key})"
-
-    @_code.register
-    def _(self, call: Write) -> str:
-        return f"cache.write({literal(call.component)}, {call.slot}, {call.data!r})"
-
-    @_code.register
-    def _(self, call: Read) -> str:
-        return f"cache.read({literal(call.component)}, {literal(call.medium)}, {call.slot})"
-
-    @_code.register
-    def _(self, call: TransferDecision) -> str:
-        return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
-
-    @_code.register
-    def _(self, call: Insert) -> str:
-        parts = [self._key(call.key), str(call.start_pages), self._slots_code(call.slots)]
-        if call.counted_pages:
-            parts.append(f"counted_pages={call.counted_pages}")
-        if call.priority:
-            parts.append(f"priority={call.priority}")
-        return f"cache.insert({', '.join(parts)})"
-
-    @_code.register
-    def _(self, call: InsertHost) -> str:
-        payload = call.payload
-        counts = Counts(len(payload.full), len(payload.swa), len(payload.mamba))
-        key = self._key(call.key)
-        fetched = f"fetched(cache, {key}, {literal(counts)})"
-        return f"cache.insert_host({key}, {call.start_pages}, {fetched})"
+    def _argument(self, value: object) -> str:
+        match value:
+            case Key():
+                return self._key(value)
+            case Receipt():
+                return self._receipts.get(value.receipt_id) or literal(value)
+            case Slots():
+                return self._slots_code(value)
+            case _:
+                return literal(value)
 
     def _key(self, key: Key) -> str:
         for name, known in self.keys.items():
@@ -220,9 +158,6 @@ class _Names:
         self.keys[name] = key
         self._before.append(f"{name} = {_key_literal(key)}")
         return name
-
-    def _receipt(self, receipt: Receipt) -> str:
-        return self._receipts.get(receipt.receipt_id) or literal(receipt)
 
     def _slots_code(self, slots: Slots) -> str:
         for name, known in reversed(self._slots.items()):
