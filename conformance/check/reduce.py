@@ -211,11 +211,6 @@ def _no_host(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
         yield evolve(config, write_policy=WritePolicy.NONE, host_slots=Counts())
 
 
-def _with_host(offer: Offer) -> set[WritePolicy]:
-    """The write policies of a host tier; without one there is no pool either."""
-    return set(offer.write_policies) - {WritePolicy.NONE}
-
-
 def _smaller_device_pools(config: CacheConfig, offer: Offer) -> Iterator[CacheConfig]:
     for slots in _smaller(config.device_slots, config, offer):
         yield evolve(config, device_slots=slots)
@@ -242,7 +237,12 @@ PLAINER: tuple[Plainer, ...] = (
     _plainer("window_tokens", lambda offer: offer.windows_tokens, lambda tokens: tokens or 0),
     _plainer("bigram", lambda offer: offer.bigram, int),
     _plainer("page_size", lambda offer: offer.page_sizes, int),
-    _plainer("write_policy", _with_host, [*WritePolicy].index),
+    _plainer(
+        "write_policy",
+        # Without a host tier there is no host pool either.
+        lambda offer: set(offer.write_policies) - {WritePolicy.NONE},
+        [*WritePolicy].index,
+    ),
     _plainer("eviction_policy", lambda offer: offer.eviction_policies, [*EvictionPolicy].index),
     _plainer("load_back_threshold_pages", lambda offer: offer.load_back_thresholds_pages, int),
     _plainer("events", lambda offer: offer.events, lambda enabled: not enabled),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TypeAlias
 
 from kvcanon.conformance.cases.client import ClientRequest, Stamps
@@ -153,7 +154,7 @@ class _Walk:
             ends[node.node_id] = numbers[-1], names[-1]
             parts.append(self._node(node, namespace, numbers, names))
             children = [self._state.nodes[child_id] for child_id in node.child_ids]
-            stack.extend(sorted(children, key=_last_access))
+            stack.extend(sorted(children, key=attrgetter("last_access")))
         return tuple(parts)
 
     def _first_nodes(self) -> list[NodeState]:
@@ -356,10 +357,6 @@ def _named(hashes: tuple[bytes, ...] | None, names: tuple[bytes, ...]) -> Part:
     if hashes is None:
         return 0
     return 1 if hashes == names else hashes
-
-
-def _last_access(node: NodeState) -> int:
-    return node.last_access
 
 
 def _ranks(ticks: Iterable[int]) -> dict[int, int]:

@@ -41,8 +41,9 @@ def explain_violations(
     broken_before: Collection[str] = (),
 ) -> str:
     """Like `explain`, for an operation and an answer that are text already."""
+    count = "1 violation" if len(violations) == 1 else f"{len(violations)} violations"
     lines = [
-        f"{_counted(violations)} after operation {number}, {asked},",
+        f"{count} after operation {number}, {asked},",
         f"which was answered {answered}:",
     ]
     for law in {violation.law.law_id: violation.law for violation in violations}.values():
@@ -54,10 +55,6 @@ def explain_violations(
         if law.law_id in broken_before:
             lines.append("    It was broken before, by an operation that was not judged.")
     return "\n".join(lines)
-
-
-def _counted(violations: Sequence[Violation]) -> str:
-    return "1 violation" if len(violations) == 1 else f"{len(violations)} violations"
 
 
 def sentence(law: Law) -> str:

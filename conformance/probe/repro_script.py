@@ -36,7 +36,8 @@ def script_of(
         check = "order" if len(finding.bounds) == 2 else "most"
     requests = [_plain(each.request) for each in shown.requests]
     law = finding.law_id or "no law of its own"
-    head = f'"""{law}, {finding.fault.words}.\n\n{_safe(finding.words)}.\n'
+    words = finding.words.replace("\\", "/").replace('"""', "'''")
+    head = f'"""{law}, {finding.fault.words}.\n\n{words}.\n'
     constants = {
         "API": facts.api,
         "MODEL": facts.model,
@@ -61,10 +62,6 @@ def _plain(request: ProbeRequest) -> tuple[object, ...]:
     named = (space.salt, space.extra_key, space.lora)
     tokens = list(request.tokens)
     return (request.name, tokens, request.count, named, request.abort_after, request.overlaps)
-
-
-def _safe(words: str) -> str:
-    return words.replace("\\", "/").replace('"""', "'''")
 
 
 _USAGE = '''

@@ -21,7 +21,6 @@ from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     CopyControl,
-    Option,
     RequestSubject,
     Subject,
     Unoffered,
@@ -68,7 +67,7 @@ def serve(adapter: Adapter, lines: Iterable[str], answers: IO[str]) -> None:
 
 def _hello(adapter: Adapter) -> dict[str, object]:
     """Return the hello line; it makes a cache to find out what the cache can do."""
-    subject = _made(adapter, any_config(_first, adapter.offer))
+    subject = _made(adapter, any_config(lambda options: options[0], adapter.offer))
     essential = request.ESSENTIAL if adapter.kind is CacheKind.REQUEST else tree.ESSENTIAL
     of_copies = () if _copies_of(subject) is None else OF_COPIES
     return {
@@ -100,10 +99,6 @@ def _called(subject: Served | None, name: str, asked: Mapping[str, object]) -> o
 
 def _copies_of(subject: Served) -> CopyControl | None:
     return subject.copies if isinstance(subject, Subject) else None
-
-
-def _first(options: Sequence[Option]) -> Option:
-    return options[0]
 
 
 def _say(answers: IO[str], value: Mapping[str, object]) -> None:

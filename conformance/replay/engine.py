@@ -112,7 +112,7 @@ class TreeEngine:
             self._cache.unlock(receipt)
         self._settle(wait=False)
         if self._cache.config.events and Capability.TAKE_EVENTS in self._can:
-            self._count_events(self._cache.take_events())
+            self.tally.events.update(map(event_name, self._cache.take_events()))
 
     def _load_back(self, prefix: Key) -> int:
         """Load a locked prefix to the device; returns how many of its pages are then there."""
@@ -184,9 +184,6 @@ class TreeEngine:
     def _add(self, counts: Counts, sign: int) -> None:
         """Add freed slots (sign 1) to the count of free slots, or subtract allocated ones (-1)."""
         self._free.update({c: sign * counts[c] for c in Component})
-
-    def _count_events(self, events: tuple[Event, ...]) -> None:
-        self.tally.events.update(event_name(event) for event in events)
 
 
 def counts_of(by_component: Mapping[Component, int]) -> Counts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 
-from attrs import evolve, field, fields, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import (
@@ -33,8 +33,6 @@ Value = TypeVar("Value")
 STATES = 64
 """The pool of mamba states of a cache that has them always."""
 
-EVERY_SIZE = frozenset(each.name for each in fields(WorkloadSizes))
-"""The names of all sizes, where none may be another than is asked for."""
 OPTIONS = {"window_tokens": "--window", "pool": "--pool-tokens", "host": "--host-tokens"}
 """The options of sizes that have another name."""
 
@@ -160,17 +158,6 @@ class Fit:
             )
         self.notes.append(f"a pool of {wanted:,} pages, as {slots:,} is not offered")
         return evolve(sizes, pool=PoolSize(wanted * sizes.page_size))
-
-
-def offered_windows(adapter: Adapter) -> list[bool]:
-    """Whether a cache offers configurations without a window, and with one: False, True."""
-    has_window = [each is not None for each in adapter.offer.windows_tokens]
-    return [windowed for windowed in (False, True) if windowed in has_window]
-
-
-def offered_events(adapter: Adapter) -> list[bool]:
-    """Whether a cache offers to be silent, and to emit events: False, True."""
-    return [emits for emits in (False, True) if emits in adapter.offer.events]
 
 
 def make_cache(adapter: Adapter, config: CacheConfig) -> Subject | RequestSubject:

@@ -6,7 +6,6 @@ judge and pass untimed, so that a cache under the guard measures like one that i
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from attrs import frozen
 
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.operations import Operation
+from kvcanon.spec.operations import METHODS, Operation
 
 
 @frozen
@@ -41,7 +40,7 @@ class TimedCache(WrappedCache):
 
     def latencies(self) -> dict[str, Latency]:
         """Latencies by operation, in the order of their first call."""
-        return {_method(kind): latency_of(taken_ns) for kind, taken_ns in self._taken_ns.items()}
+        return {METHODS[kind]: latency_of(taken_ns) for kind, taken_ns in self._taken_ns.items()}
 
     def _around(
         self,
@@ -56,11 +55,6 @@ class TimedCache(WrappedCache):
             return call(*args, **kwargs)
         finally:
             self._taken_ns[type(operation)].append(perf_counter_ns() - began_ns)
-
-
-def _method(kind: type[Operation]) -> str:
-    """Return the method name of an operation: `load_back` for `LoadBack`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def latency_of(taken_ns: array[int]) -> Latency:

@@ -112,9 +112,6 @@ CHAT_SIZES = WorkloadSizes(
 """Generated chat overflows every pool of these sizes."""
 TRACE_SIZES = WorkloadSizes(page_size=64, pool=PoolSize(1_000_000))
 """The sizes at which peers were measured on the conversation trace."""
-CHAT_BENCH_SIZES = evolve(CHAT_SIZES, host=NO_POOL)
-TRACE_BENCH_SIZES = evolve(TRACE_SIZES, window_tokens=4096, swa=PoolSize(262_144))
-"""The sizes of the second measurement of peers, which has this window."""
 
 
 @frozen
@@ -137,11 +134,6 @@ class Workload:
     def usual_sizes(self) -> WorkloadSizes:
         """The usual sizes for a replay of the requests."""
         return CHAT_SIZES if self.trace is None else TRACE_SIZES
-
-    @property
-    def bench_sizes(self) -> WorkloadSizes:
-        """The usual sizes for a benchmark with the requests."""
-        return CHAT_BENCH_SIZES if self.trace is None else TRACE_BENCH_SIZES
 
     def __str__(self) -> str:
         if self.trace is not None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.actions import ACTIONS
-from kvcanon.conformance.cases.case import RANKS, Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.case import RANKS, Case, case_from_json
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.errors import BadArgument
@@ -146,52 +146,8 @@ def script_from_json(keys: object, calls: object) -> Script:
     return Script(keys, tuple(_call_from_json(each) for each in calls))
 
 
-def call_to_json(call: ScriptCall) -> Json:
-    """Encode a call as it stands in a file."""
-    marks = {MARK: list(call.may_differ)} if call.may_differ else {}
-    return {**call.call, "answer": call.answer, **marks}
-
-
 def _call_from_json(value: object) -> ScriptCall:
     if not isinstance(value, dict) or not {"op", "answer"} <= value.keys():
         raise ValueError(f"{value!r} is no call: it must be an object with op and answer")
     call = {name: each for name, each in value.items() if name not in ("answer", MARK)}
     return ScriptCall(call, value["answer"], tuple(value.get(MARK, ())))
-
-
-def vector_text(vector: Vector) -> str:
-    """Return the text of a vector's file: a line for each call, and for each field before."""
-    case = case_to_json(vector.case)
-    head = {
-        "format": FORMAT,
-        "id": vector.vector_id,
-        "law": vector.law_id,
-        "reason": vector.reason,
-        "mutant": vector.mutant,
-        "level": vector.level.value,
-    }
-    lines = [
-        *(f"  {json.dumps(name)}: {json.dumps(each)}," for name, each in head.items()),
-        # Fields with their defaults are written, too, so that a vector keeps its meaning if these
-        # change.
-        *_object("config", asdict(vector.case.config)),
-        *_object("keys", vector.script.keys),
-        *_list("  ", "calls", [call_to_json(each) for each in vector.script.calls]),
-        '  "case": {',
-        *_list("    ", "actions", case["actions"]),
-        f'    "drain": {json.dumps(case["drain"])}',
-        "  }",
-    ]
-    return "\n".join(["{", *lines, "}\n"])
-
-
-def _object(name: str, fields: Mapping[str, object]) -> list[str]:
-    """Return the lines of a field that is an object."""
-    lines = [f"    {json.dumps(each)}: {json.dumps(value)}" for each, value in fields.items()]
-    return [f"  {json.dumps(name)}: {{", ",\n".join(lines), "  },"]
-
-
-def _list(indent: str, name: str, values: Iterable[object]) -> list[str]:
-    """Return the lines of a field that is a list."""
-    lines = [f"{indent}  {json.dumps(each)}" for each in values]
-    return [f"{indent}{json.dumps(name)}: [", ",\n".join(lines), f"{indent}],"]

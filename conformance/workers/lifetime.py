@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import CDLL
-from subprocess import CompletedProcess
 from time import sleep
-from typing import Any
 
 PR_SET_PDEATHSIG = 1
 """From `linux/prctl.h`."""
@@ -52,21 +49,6 @@ def tied() -> Callable[[], None] | None:
         _end_without(parent)
 
     return tie
-
-
-def run_tied(command: Sequence[str], **options: Any) -> CompletedProcess[str]:  # noqa: ANN401
-    """Run a program that ends with this process; returns its status, and all that it said.
-
-    The options are those of `subprocess.run`.
-    """
-    return subprocess.run(  # noqa: S603
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=tied(),  # It makes two calls of the system.
-        **options,
-    )
 
 
 def _end_without(parent: int) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.mooncake import load_trace
 from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.lab.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.oracle.pages import whole_pages
 from kvcanon.spec.types import Counts, WritePolicy

@@ -18,7 +18,6 @@ from statistics import median
 from attrs import Factory, asdict, define, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.bench.case import BenchCell, HostSetup, WorkloadSource
 from kvcanon.lab.bench.child import BenchJob, Json
 from kvcanon.lab.bench.contestants import Contestant, Field
@@ -26,6 +25,7 @@ from kvcanon.lab.bench.floor import FullHit
 from kvcanon.lab.bench.growth import Point
 from kvcanon.lab.bench.tails import tail_cell
 from kvcanon.lab.bench.throughput import Throughput
+from kvcanon.lab.tied_program import run_tied
 
 Fill = Callable[[Contestant, BenchJob], Json]
 """Runs a job for a contestant."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench.case import BenchCell
 from kvcanon.lab.bench.drivers.sglang_engine import OURS, EngineDriver
@@ -19,6 +18,7 @@ from kvcanon.lab.bench.engine_stalls import measure_stalls
 from kvcanon.lab.bench.server_contest import ServerLoad, measure_servers
 from kvcanon.lab.bench.shared_prefixes import SharedPrefixes
 from kvcanon.lab.servers.server_environment import make_servers
+from kvcanon.lab.torch_device import require_device
 
 Options = Mapping[str, str]
 SERVER = "engine_server"

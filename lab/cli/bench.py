@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, fields, frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import OnceCommand
@@ -33,16 +33,12 @@ from kvcanon.conformance.cli.workload_options import (
     Trace,
 )
 from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import load_adapter
-from kvcanon.conformance.replay.fitted_cache import (
-    EVERY_SIZE,
-    Fit,
-    make_cache,
-    offered_events,
-    offered_windows,
-)
+from kvcanon.conformance.replay import workload as workloads
+from kvcanon.conformance.replay.fitted_cache import Fit, make_cache
 from kvcanon.conformance.replay.replay import Replay, replay
-from kvcanon.conformance.replay.workload import Workload, WorkloadSizes
+from kvcanon.conformance.replay.workload import PoolSize, Workload, WorkloadSizes
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.workers import workers
 from kvcanon.lab.cli.bench_cliffs import bench_cliffs
@@ -62,6 +58,13 @@ bench.command("judge", cls=OnceCommand)(bench_judge)
 bench.command("live", cls=OnceCommand)(bench_live)
 bench.command("show", cls=OnceCommand)(bench_show)
 bench.command("tree", cls=OnceCommand)(bench_tree)
+
+
+CHAT_SIZES = evolve(workloads.CHAT_SIZES, host=workloads.NO_POOL)
+TRACE_SIZES = evolve(workloads.TRACE_SIZES, window_tokens=4096, swa=PoolSize(262_144))
+"""The sizes of the second measurement of peers, which has this window."""
+EVERY_SIZE = frozenset(each.name for each in fields(WorkloadSizes))
+"""The names of all sizes, where none may be another than is asked for."""
 
 
 @frozen
@@ -125,7 +128,8 @@ def bench_replay(
 ) -> None:
     """Time a cache: full, and full + swa, without events and with them; nothing is judged."""
     workload = Workload(trace, conversations, seed, limit)
-    usual, adapter = workload.bench_sizes, load_adapter(cache)
+    adapter = load_adapter(cache)
+    usual = CHAT_SIZES if workload.trace is None else TRACE_SIZES
     cases = [
         BenchCase(
             cache,
@@ -209,3 +213,14 @@ def _row(measured: ReplayRate) -> list[str]:
         *(f"{each.p50_us:,.0f} / {each.p99_us:,.0f}" if each else "-" for each in latencies),
         f"{measured.peak_bytes / 2**20:,.0f}",
     ]
+
+
+def offered_windows(adapter: Adapter) -> list[bool]:
+    """Whether a cache offers configurations without a window, and with one: False, True."""
+    has_window = [each is not None for each in adapter.offer.windows_tokens]
+    return [windowed for windowed in (False, True) if windowed in has_window]
+
+
+def offered_events(adapter: Adapter) -> list[bool]:
+    """Whether a cache offers to be silent, and to emit events: False, True."""
+    return [emits for emits in (False, True) if emits in adapter.offer.events]

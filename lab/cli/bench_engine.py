@@ -12,7 +12,6 @@ import typer
 from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.cli.workload_options import Seed
-from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench.case import BenchCell, HostSetup, RequestStep, WorkloadSource
 from kvcanon.lab.bench.child import BenchJob, Json
@@ -32,6 +31,7 @@ from kvcanon.lab.cli.peers import PeersFolder
 from kvcanon.lab.releases.environment import peers_in
 from kvcanon.lab.servers.server_environment import make_servers
 from kvcanon.lab.servers.server_setup import NO_CACHE
+from kvcanon.lab.torch_device import CPU_DEVICE
 from kvcanon.spec.types import WritePolicy
 
 CORES = ("kvcanon", "rust", "python", "floor")

@@ -24,9 +24,9 @@ from attrs import frozen
 
 from kvcanon import __version__
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.releases.catalogue import RELEASES, STAND_INS, Release
 from kvcanon.lab.releases.source import check_source, copy_source
+from kvcanon.lab.tied_program import run_tied
 
 Run = Callable[[Sequence[str], Mapping[str, str]], None]
 """Runs a command with these variables, and raises `UsageError` if it fails."""

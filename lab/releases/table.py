@@ -13,10 +13,10 @@ from enum import StrEnum
 from attrs import asdict, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.releases.environment import Peer
 from kvcanon.lab.releases.hunt import HERE, Hunt, Hunted, hunt_to_json
 from kvcanon.lab.releases.past_bugs import PastBug
+from kvcanon.lab.tied_program import run_tied
 
 MODULE = "kvcanon.lab.releases.hunt"
 

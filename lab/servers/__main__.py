@@ -16,7 +16,6 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvcanon.conformance.engines.torch_device import CPU_DEVICE, require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import run_command, usual_folder
 from kvcanon.lab.servers.kept_runs import KeptRuns, PortionOverError, kept_runs
@@ -30,6 +29,7 @@ from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, wh
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.lab.servers.verdict import with_references
 from kvcanon.lab.servers.vllm_server import VLLM
+from kvcanon.lab.torch_device import CPU_DEVICE, require_device
 
 SOUND_SEEDS = 10
 """Seeds with which nothing may be found of a sound server."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.lab.releases.mended import mended_core
 from kvcanon.lab.servers.tiny_model import CONTEXT, FULL_MODEL, SLIDING_MODEL
+from kvcanon.lab.torch_device import CPU_DEVICE
 
 KVCANON = "kvcanon"
 RUST = "rust"

@@ -57,11 +57,8 @@ class SGLangEventTranslator:
 
     def _removed(self, event: object) -> Iterator[Event]:
         sent = cast("SGLangEvent", event)
-        for block_hash in sorted(sent.block_hashes, key=self._height):
+        for block_hash in sorted(sent.block_hashes, key=lambda each: -self.depths.get(each, 0)):
             yield BlockRemoved(self.page_hash(block_hash), medium_of(sent))
-
-    def _height(self, block_hash: int) -> int:
-        return -self.depths.get(block_hash, 0)
 
     def _stored(self, event: object) -> Iterator[Event]:
         sent = cast("SGLangEvent", event)

@@ -21,13 +21,12 @@ from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
 from kvcanon.conformance.engines.sglang.peer_types import Cache, Kind, Tensor
 from kvcanon.conformance.engines.sglang.pools import SlotPool, pages_of_allocator, pages_of_slots
 from kvcanon.conformance.engines.sglang.release import called, has, named
-from kvcanon.conformance.engines.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component
 from kvcanon.spec.types import Medium as MediumOf
 
-DEVICE = CPU_DEVICE
+DEVICE = "cpu"
 """Where pools and slots of the device are; a test on a GPU sets another."""
 NOT_MADE = ("Unsupported layout", "No matching HiCache strategy", "currently only supports")
 """Errors of SGLang's releases about a host tier that they do not support."""

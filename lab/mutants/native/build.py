@@ -15,10 +15,10 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import run_tied
 from kvcanon.lab.mutants.native.changes import CppChange
 from kvcanon.lab.mutants.native.finder import FOLDER, Spot, sources_in
 from kvcanon.lab.mutants.native.schemata import DECLARED, DEFINED, crossing, with_mutants
+from kvcanon.lab.tied_program import run_tied
 
 HEADER = "mutant.hpp"
 MODULE = "module.cpp"

@@ -10,11 +10,11 @@ import pytest
 
 from command_line import read, usage_error
 from in_peer import peer
-from kvcanon.conformance.engines.torch_device import require_device
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.bench.child import BenchJob, Json
 from kvcanon.lab.bench.contestants import Contestant
 from kvcanon.lab.cli import bench_engine
+from kvcanon.lab.torch_device import require_device
 
 RELEASE = "sglang==0.5.23"
 

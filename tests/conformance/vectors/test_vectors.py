@@ -27,8 +27,8 @@ from kvcanon.conformance.vectors.vector import (
     read_vectors,
     vector_files,
     vector_from_json,
-    vector_text,
 )
+from kvcanon.lab.mutants.vector_text import vector_text
 from kvcanon.lab.variants.marks import script_of
 from kvcanon.lab.variants.variant import VARIANT
 from kvcanon.spec.law import LAWS
