@@ -11,7 +11,7 @@ _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\d+|\*)")
 TRANSPORTS = ("tcp://", "ipc://")
 
 
-class BadEndpoint(ValueError):
+class BadEndpoint(OSError):
     """An address that no socket can have."""
 
 

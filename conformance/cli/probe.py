@@ -30,7 +30,7 @@ from kvcanon.conformance.probe.served_log import logged_request
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import ProbeRequest
-from kvcanon.conformance.probe.transport import EngineAddress, ServerProblem, address_of
+from kvcanon.conformance.probe.transport import EngineAddress, address_of
 
 if TYPE_CHECKING:
     from kvcanon.conformance.probe.beside import StreamBeside
@@ -190,14 +190,11 @@ def _named_rounds(given: str) -> frozenset[str]:
 
 
 def _player(address: EngineAddress, api: ApiName, model: str, limits: ProbeLimits) -> ProbePlayer:
-    """Ask the server what it is. Raises: UsageError."""
+    """Ask the server what it is. Raises: UsageError, ServerProblem."""
     run = f"kvcanon-{limits.seed}-{time.time_ns() // 1000:x}-{os.getpid():x}"
-    try:
-        engine = api_of(address, api, run, model)
-        facts = engine.facts()
-    except ServerProblem as problem:
-        raise UsageError(str(problem)) from problem
-    return ProbePlayer(engine, facts, run, time.monotonic() + limits.seconds, limits.requests)
+    engine = api_of(address, api, run, model)
+    ends = time.monotonic() + limits.seconds
+    return ProbePlayer(engine, engine.facts(), run, ends, limits.requests)
 
 
 def _beside(
@@ -207,16 +204,12 @@ def _beside(
     record: Path | None,
     stack: ExitStack,
 ) -> StreamBeside:
-    """Connect to the events of the server. Raises: UsageError."""
+    """Connect to the events of the server. Raises: BadEndpoint."""
     # The extra `live` may be missing, and the command works without it.
     from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
-    from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
     from kvcanon.live.frames import Source  # noqa: PLC0415
 
-    try:
-        return stack.enter_context(stream_beside(Source(events, replay), ignored, record))
-    except BadEndpoint as error:
-        raise UsageError(str(error)) from error
+    return stack.enter_context(stream_beside(Source(events, replay), ignored, record))
 
 
 def _log(path: Path, stack: ExitStack) -> Callable[[ProbeRequest, SentRequest], None]:
@@ -237,7 +230,7 @@ def _log(path: Path, stack: ExitStack) -> Callable[[ProbeRequest, SentRequest], 
 def _probed(
     player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None, events: str
 ) -> ProbeResult:
-    """Play the rounds. Raises: UsageError."""
+    """Play the rounds. Raises: ServerProblem."""
 
     def found_beside() -> Sequence[ProbeFinding]:
         return () if beside is None else beside.take_found(events, sent=player.computed > 0)
@@ -249,16 +242,12 @@ def _probed(
             player.facts = evolve(player.facts, extra_keys=False, not_said=said)
     # To connect to the stream took time.
     player.deadline = time.monotonic() + limits.seconds
-    try:
-        with signs_of_life() as note:
+    with signs_of_life() as note:
 
-            def say(round_name: str) -> None:
-                sent = limits.requests - player.requests_left
-                note(f"{round_name}, requests so far", sent, None)
+        def say(round_name: str) -> None:
+            note(f"{round_name}, requests so far", limits.requests - player.requests_left, None)
 
-            result = ProbeSession(player, limits, found_beside, say).run()
-    except ServerProblem as problem:
-        raise UsageError(str(problem)) from problem
+        result = ProbeSession(player, limits, found_beside, say).run()
     if beside is not None:
         _note_beside(beside, result)
     return result

@@ -106,21 +106,18 @@ def watch_command(
 def _sources(
     endpoints: Sequence[str], replays: Sequence[str | None], ranks: int
 ) -> tuple[Source, ...]:
-    """Every rank of every publisher. Raises: UsageError."""
-    from kvcanon.live.endpoints import BadEndpoint, endpoint_of_rank  # noqa: PLC0415
+    """Every rank of every publisher. Raises: BadEndpoint."""
+    from kvcanon.live.endpoints import endpoint_of_rank  # noqa: PLC0415
     from kvcanon.live.frames import Source  # noqa: PLC0415
 
-    try:
-        return tuple(
-            Source(
-                endpoint_of_rank(endpoint, rank),
-                None if replay is None else endpoint_of_rank(replay, rank),
-            )
-            for endpoint, replay in zip(endpoints, replays, strict=True)
-            for rank in range(ranks)
+    return tuple(
+        Source(
+            endpoint_of_rank(endpoint, rank),
+            None if replay is None else endpoint_of_rank(replay, rank),
         )
-    except BadEndpoint as error:
-        raise UsageError(str(error)) from error
+        for endpoint, replay in zip(endpoints, replays, strict=True)
+        for rank in range(ranks)
+    )
 
 
 def _opened(
@@ -130,16 +127,12 @@ def _opened(
     record: Path | None,
     stack: ExitStack,
 ) -> StreamWatch:
-    """A watch, and its recording. Raises: UsageError."""
-    from kvcanon.live.endpoints import BadEndpoint  # noqa: PLC0415
+    """A watch, and its recording. Raises: BadEndpoint."""
     from kvcanon.live.stream_recording import StreamRecorder  # noqa: PLC0415
     from kvcanon.live.subscriber import Subscriber  # noqa: PLC0415
     from kvcanon.live.watch import StreamWatch  # noqa: PLC0415
 
-    try:
-        subscriber = stack.enter_context(Subscriber(sources, topic=topic))
-    except BadEndpoint as error:
-        raise UsageError(str(error)) from error
+    subscriber = stack.enter_context(Subscriber(sources, topic=topic))
     recorder = None
     if record is not None:
         recorder = stack.enter_context(StreamRecorder(record, sources))
