@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from subprocess import CompletedProcess
 from typing import Any
 
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.ending import tied
 
 
 def run_tied(command: Sequence[str], **options: Any) -> CompletedProcess[str]:  # noqa: ANN401

@@ -10,15 +10,14 @@ from time import monotonic
 
 from attrs import evolve
 
+from kvcanon.conformance.check.drawn_stages import draw_all, rank_all, walk_all
 from kvcanon.conformance.check.essentials import always_refused, missing
 from kvcanon.conformance.check.facts import CacheFacts, facts_of
-from kvcanon.conformance.check.machine_stage import draw_all
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Standing, Tally
 from kvcanon.conformance.check.stage import Progress, StageOutcome, StageRun, no_progress
 from kvcanon.conformance.check.triage import distinct, folded
 from kvcanon.conformance.check.vector_stage import hold
-from kvcanon.conformance.check.walker_stage import rank_all, walk_all
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.conformance.workers.workers import Workers, workers

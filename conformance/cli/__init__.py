@@ -4,15 +4,19 @@ Exit code 0: the command ran, and no law is broken. 1: a law is broken, or too l
 to say that none is. 2: the command line or the named cache is wrong; stderr says why in one line.
 
 Results go to stdout, everything else to stderr. Progress bars appear on terminals only.
+
+The wheel has no lab, and no module of the product imports it. `kvcanon lab` finds it by name, as a
+cache is found.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 
 from kvcanon.conformance.cli.command_line import CommandLine, usage_error
-from kvcanon.conformance.cli.lab import IN_THE_LAB, run_lab
 from kvcanon.conformance.errors import UsageError
 
 COMMANDS = CommandLine(
@@ -27,10 +31,12 @@ COMMANDS = CommandLine(
         "show": f"{__name__}.show:show_command",
         "watch": f"{__name__}.watch:watch_command",
         "audit": f"{__name__}.audit:audit_command",
-        "lab": f"{__name__}.lab:lab_help",
+        "lab": f"{__name__}:lab_help",
     },
     supervised=("explore", "replay", "show"),
 )
+IN_THE_LAB = ("bench", "mutants", "peers", "prove")
+"""Commands that are reached through `kvcanon lab` alone."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,9 +45,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copied = arguments is None
     if given[:1] == ["lab"]:
         try:
-            return run_lab(given[1:], copied=copied)
+            require_lab()
+            return int(import_module("kvcanon.lab.cli").run(given[1:], copied=copied))
         except UsageError as error:
             return usage_error(str(error))
     if given[:1] and given[0] in IN_THE_LAB:
         return usage_error(f"{given[0]} is in the lab; run `kvcanon lab {given[0]}` in a checkout")
     return COMMANDS.run(given, copied=copied)
+
+
+def require_lab() -> None:
+    """Require a checkout. Raises: UsageError."""
+    if find_spec("kvcanon.lab") is None:
+        raise UsageError(
+            "the lab is in the repository, not in the wheel; clone it, and run `make venv` there"
+        )
+
+
+def lab_help() -> None:
+    """Judge the judge: mutants, proofs, past releases and benchmarks, in a checkout."""
+    # `main` hands the words after `lab` to the lab; this is its line in the help.
+    require_lab()

@@ -24,8 +24,15 @@ from kvcanon.conformance.check.plan import (
     stages_and_laws,
 )
 from kvcanon.conformance.cli.command_line import BROKEN
-from kvcanon.conformance.cli.files import require_files, require_folder, write_file
-from kvcanon.conformance.cli.options import DrawSeed, Jobs, Scripts, minutes_of
+from kvcanon.conformance.cli.options import (
+    DrawSeed,
+    Jobs,
+    Scripts,
+    minutes_of,
+    require_files,
+    require_folder,
+    write_file,
+)
 from kvcanon.conformance.cli.terminal import (
     ReportConsole,
     print_parts,

@@ -18,8 +18,16 @@ from rich.progress import TimeElapsedColumn
 
 from kvcanon.conformance.check.trial import adapter_as
 from kvcanon.conformance.cli.command_line import BROKEN
-from kvcanon.conformance.cli.files import require_folder, write_file
-from kvcanon.conformance.cli.options import AsJson, CacheName, Jobs, Markdown, Scripts, minutes_of
+from kvcanon.conformance.cli.options import (
+    AsJson,
+    CacheName,
+    Jobs,
+    Markdown,
+    Scripts,
+    minutes_of,
+    require_folder,
+    write_file,
+)
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_parts, progress_bars
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore.exploration import (

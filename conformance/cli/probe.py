@@ -14,8 +14,8 @@ import typer
 from attrs import asdict, evolve
 
 from kvcanon.conformance.cli.command_line import BROKEN
-from kvcanon.conformance.cli.files import require_files, write_file
 from kvcanon.conformance.cli.live_options import IgnoreOption, ignored_laws, require_live
+from kvcanon.conformance.cli.options import require_files, write_file
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, signs_of_life
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN

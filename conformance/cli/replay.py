@@ -13,8 +13,7 @@ import typer
 from attrs import evolve
 
 from kvcanon.conformance.cli.command_line import BROKEN
-from kvcanon.conformance.cli.files import require_files, write_file
-from kvcanon.conformance.cli.options import AsJson, CacheName
+from kvcanon.conformance.cli.options import AsJson, CacheName, require_files, write_file
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
 from kvcanon.conformance.cli.terminal import print_json, progress
 from kvcanon.conformance.cli.workload_options import (

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvcanon.conformance.cli.files import require_files, write_file
+from kvcanon.conformance.cli.options import require_files, write_file
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.show.inputs import run_of_file
 from kvcanon.conformance.show.page import show_page

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.ending import exit_name
-from kvcanon.conformance.workers.lifetime import end_with
+from kvcanon.conformance.workers.ending import end_with, exit_name
 
 FAILED = 1
 """The exit code of Python after an exception."""

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.live import Live
 
 from kvcanon.conformance.cli.command_line import BROKEN
-from kvcanon.conformance.cli.files import require_files, require_no_file
 from kvcanon.conformance.cli.live_options import (
     ClosedHostOption,
     HashChoice,
@@ -22,6 +21,7 @@ from kvcanon.conformance.cli.live_options import (
     follower_config,
     require_live,
 )
+from kvcanon.conformance.cli.options import require_files, require_no_file
 from kvcanon.conformance.cli.terminal import ReportConsole
 from kvcanon.conformance.errors import UsageError
 

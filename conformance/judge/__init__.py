@@ -18,17 +18,16 @@ from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.by_states.law_checker import met_by
 from kvcanon.conformance.judge.by_states.relevance import Relevance
-from kvcanon.conformance.judge.explain import sentence
+from kvcanon.conformance.judge.explain import sentence, with_names
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.judges import (
     ALL_JUDGES,
     JudgeConfig,
+    find_law,
     make_judged,
     make_judged_requests,
 )
-from kvcanon.conformance.judge.key_text import with_names
-from kvcanon.conformance.judge.law_lookup import find_law
 
 if TYPE_CHECKING:
     from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard

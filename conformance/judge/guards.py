@@ -17,7 +17,7 @@ from kvcanon.conformance.errors import OnShould, UsageError, ViolationError
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
-from kvcanon.conformance.judge.law_lookup import find_law
+from kvcanon.conformance.judge.judges import find_law
 from kvcanon.conformance.protocol.adapter import (
     OF_REQUESTS,
     Adapter,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
@@ -12,7 +13,6 @@ from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.errors import OnShould, UsageError, describe_exception
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
-from kvcanon.conformance.judge.law_lookup import find_law
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     RequestSubject,
@@ -23,6 +23,21 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Law, Need
+
+
+def find_law(law_id: str) -> Law:
+    """The law with this id. Raises: UsageError."""
+    wanted = law_id.upper()
+    if wanted in LAWS:
+        return LAWS[wanted]
+    near = get_close_matches(wanted, LAWS, n=4)
+    hint = (
+        f"near it are {', '.join(near)}"
+        if near
+        else f"`kvcanon laws` lists them, `kvcanon laws --about {law_id!r}` searches them"
+    )
+    raise UsageError(f"no law {law_id}; {hint}")
+
 
 if TYPE_CHECKING:
     from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard

@@ -6,18 +6,22 @@ what the law of ranks (ASYNC-11) compares.
 
 Every second poll is the cache's own, in which the ranks agree. The others gather what has arrived,
 and settle what has arrived on all, as an engine may do by itself.
+
+In a call in which the ranks agree with each other each rank is in a thread, since it must wait for
+the others. But only one runs at a time, in the order of the ranks, up to its next agreement or the
+end of its call; so a case is played the same every time.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, Generic, TypeVar, cast
 
 from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
-from kvcanon.conformance.judge.lockstep import Lockstep
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     Subject,
@@ -29,11 +33,115 @@ from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, Wrappe
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import Evict, Flush, LoadBack, Operation, Outcome, Poll, Receipt
 from kvcanon.spec.snapshot import RankView
 from kvcanon.spec.transfer import Agree, TransferEngine, TransferOrder, arrived_on_all
 from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
+
+Given = TypeVar("Given")
+
+
+class _Turn(Generic[Given]):
+    """One rank's call, in a thread that runs while the main thread waits for it."""
+
+    def __init__(self, call: Callable[[], Given]) -> None:
+        self.asked: list[int] | None = None
+        """What the rank gave to `agree`; None if its call has ended."""
+        self.answer: Given | None = None
+        self.error: BaseException | None = None
+        self._call = call
+        self._agreed: Sequence[int] | SpecViolation = ()
+        self._mine, self._others = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Run up to the first agreement or the end."""
+        self._thread.start()
+        self._others.acquire()
+
+    def go_on(self, agreed: Sequence[int] | SpecViolation) -> None:
+        """Return from `agree`, or raise there, and run up to the next agreement or the end."""
+        self._agreed = agreed
+        self._mine.release()
+        self._others.acquire()
+
+    def abandon(self) -> None:
+        """Let the thread end that still waits, because this one was interrupted."""
+        if self.asked is not None:
+            self._agreed = SpecViolation("the call was given up")
+            self._mine.release()
+
+    def agree(self, arrivals: Sequence[int]) -> Sequence[int]:
+        """Wait for the other ranks; called in the thread of the rank."""
+        self.asked = [int(each) for each in arrivals]
+        self._others.release()
+        self._mine.acquire()
+        if isinstance(self._agreed, SpecViolation):
+            raise self._agreed
+        return self._agreed
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._call()
+        except BaseException as error:  # noqa: BLE001  # It is raised in the main thread.
+            self.error = error
+        self.asked = None
+        self._others.release()
+
+
+class Lockstep:
+    """The agreement of some ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._turns: list[_Turn[Any] | None] = [None] * ranks
+
+    def agree_of(self, rank: int) -> Callable[[Sequence[int]], Sequence[int]]:
+        """The `agree` of a rank's cache."""
+        return partial(self._agree, rank)
+
+    def call(self, calls: Sequence[Callable[[], Given]]) -> list[Given]:
+        """Make a call on each rank. Raises: what the first rank that raised did.
+
+        SpecViolation: one rank agreed with the others in a call, and another did not.
+        """
+        turns = [_Turn(call) for call in calls]
+        self._turns = [*turns]
+        try:
+            for turn in turns:
+                turn.start()
+            while any(turn.asked is not None for turn in turns):
+                agreed = _least([turn.asked for turn in turns])
+                for turn in turns:
+                    if turn.asked is not None:
+                        turn.go_on(agreed)
+        finally:
+            self._turns = [None] * len(turns)
+            for turn in turns:
+                turn.abandon()
+        for turn in turns:
+            if turn.error is not None:
+                raise turn.error
+        return [turn.answer for turn in turns]  # type: ignore[misc]  # Each has ended.
+
+    def _agree(self, rank: int, arrivals: Sequence[int]) -> Sequence[int]:
+        turn = self._turns[rank]
+        if turn is None:
+            raise SpecViolation("called agree in a call that no rank waits in for the others")
+        return turn.agree(arrivals)
+
+
+def _least(asked: Sequence[list[int] | None]) -> Sequence[int] | SpecViolation:
+    """The least of all ranks, or what is wrong."""
+    sizes = [None if each is None else len(each) for each in asked]
+    if len(set(sizes)) > 1:
+        return SpecViolation(
+            "the ranks do not agree on the same copies: they have "
+            f"{', '.join('none' if size is None else str(size) for size in sizes)} in flight"
+        )
+    return [min(each) for each in zip(*(each or () for each in asked), strict=True)]
+
 
 NEEDS = {Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS}
 """What a cache must show so that ranks can be compared."""

@@ -38,7 +38,7 @@ from kvcanon.conformance.protocol.wire import (
     refusal_from_json,
     to_json,
 )
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.ending import tied
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import Need

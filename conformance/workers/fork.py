@@ -25,9 +25,9 @@ from kvcanon.conformance.workers.ending import (
     end_group,
     end_late,
     end_soon,
+    end_with,
     ending_of,
 )
-from kvcanon.conformance.workers.lifetime import end_with
 from kvcanon.conformance.workers.notes import NOTE, SIZE
 from kvcanon.conformance.workers.worker import answer_of
 

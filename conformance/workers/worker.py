@@ -21,7 +21,7 @@ from mmap import mmap
 from multiprocessing.connection import Connection
 
 from kvcanon.conformance.errors import describe_exception
-from kvcanon.conformance.workers.lifetime import end_with
+from kvcanon.conformance.workers.ending import end_with
 from kvcanon.conformance.workers.notes import NOTE, SIZE
 
 READY = b"ready"

@@ -17,7 +17,7 @@ from time import monotonic, sleep
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.ending import tied
 from kvcanon.lab.servers.http_client import ask
 from kvcanon.lab.servers.server_setup import PLUGIN, Ports, ServerSetup, arguments, variables
 

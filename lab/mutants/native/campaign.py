@@ -15,7 +15,7 @@ from attrs import frozen
 
 from kvcanon.conformance.check.plan import QUICK_CASES, STANDARD_CASES
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.workers.lifetime import tied
+from kvcanon.conformance.workers.ending import tied
 from kvcanon.lab.mutants.detection import MutantVerdict, Sight
 from kvcanon.lab.mutants.native.build import Build
 from kvcanon.lab.mutants.place import MutantPlace

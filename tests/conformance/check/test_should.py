@@ -13,7 +13,7 @@ from few_cases import FEW, check_here, plan_of
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.blocks import play_cases
 from kvcanon.conformance.check.check import check
-from kvcanon.conformance.check.machine_stage import run_once
+from kvcanon.conformance.check.drawn_stages import run_once
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Standing

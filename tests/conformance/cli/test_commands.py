@@ -49,4 +49,4 @@ def test_a_command_imports_no_other() -> None:
         [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True
     )
     modules = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()}
-    assert modules & COMMANDS.commands.keys() == {"lab", "watch"}
+    assert modules & COMMANDS.commands.keys() == {"watch"}

@@ -14,8 +14,7 @@ from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.judge.lockstep import Lockstep
-from kvcanon.conformance.judge.ranks import RankCopies, make_ranks
+from kvcanon.conformance.judge.ranks import Lockstep, RankCopies, make_ranks
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.script import script_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcanon.conformance.judge.explain import key_in_words
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Place, Prompt
-from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.conformance.protocol.request import RequestId
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Slot, Slots
 from kvcanon.spec.views import PageNumber

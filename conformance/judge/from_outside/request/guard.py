@@ -17,7 +17,7 @@ from kvcanon.conformance.judge.answers import (
     outcome_of,
     require_answer,
 )
-from kvcanon.conformance.judge.explain import explain_violations
+from kvcanon.conformance.judge.explain import explain_violations, key_in_words
 from kvcanon.conformance.judge.from_outside.checks import Checks
 from kvcanon.conformance.judge.from_outside.request.checks import (
     check_contents,
@@ -31,7 +31,6 @@ from kvcanon.conformance.judge.from_outside.request.checks import (
 from kvcanon.conformance.judge.from_outside.request.events import EventChecker
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.judge.judged_cache import Service
-from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.conformance.protocol.adapter import RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.workers.notes import NOTE

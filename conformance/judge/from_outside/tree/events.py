@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from kvcanon.conformance.judge.explain import key_in_words
 from kvcanon.conformance.judge.from_outside.tree.pages import FULL_COLUMN, Certainty, PageRecord
 from kvcanon.conformance.judge.from_outside.tree.state import (
     ObservedState,
@@ -16,7 +17,6 @@ from kvcanon.conformance.judge.from_outside.tree.state import (
     may_be_one_node,
     words,
 )
-from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.spec.config import StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hash

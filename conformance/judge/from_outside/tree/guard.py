@@ -22,7 +22,6 @@ from kvcanon.conformance.judge.answers import (
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.explain import explain_violations, in_words
 from kvcanon.conformance.judge.from_outside.checks import Checks
-from kvcanon.conformance.judge.from_outside.tree.allocate import after_allocate, after_free
 from kvcanon.conformance.judge.from_outside.tree.events import (
     SENDERS,
     check_events,
@@ -34,6 +33,13 @@ from kvcanon.conformance.judge.from_outside.tree.evict import (
     after_evict_host,
     find_host_leaves,
 )
+from kvcanon.conformance.judge.from_outside.tree.held import (
+    after_allocate,
+    after_free,
+    after_lock,
+    after_reset,
+    after_unlock,
+)
 from kvcanon.conformance.judge.from_outside.tree.insert import after_insert, after_insert_host
 from kvcanon.conformance.judge.from_outside.tree.load import (
     after_load_back,
@@ -41,11 +47,6 @@ from kvcanon.conformance.judge.from_outside.tree.load import (
     check_due,
 )
 from kvcanon.conformance.judge.from_outside.tree.match import after_match
-from kvcanon.conformance.judge.from_outside.tree.receipts import (
-    after_lock,
-    after_reset,
-    after_unlock,
-)
 from kvcanon.conformance.judge.from_outside.tree.refusal import after_refusal
 from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState

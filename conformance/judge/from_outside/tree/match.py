@@ -6,6 +6,7 @@ A match shows what is cached and changes no data, so it is checked against all e
 from __future__ import annotations
 
 from kvcanon.conformance.judge.answers import Read
+from kvcanon.conformance.judge.explain import key_in_words
 from kvcanon.conformance.judge.from_outside.tree.pages import (
     ALL_COLUMNS,
     MAMBA_COLUMN,
@@ -18,7 +19,6 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState, Text, same_node_below
-from kvcanon.conformance.judge.key_text import key_in_words
 from kvcanon.spec.operations import Match, Matched
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import GPU, Key, Slot, Slots, TransferId

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from attrs import Factory, define
 
-from kvcanon.conformance.judge.key_text import key_in_words
+from kvcanon.conformance.judge.explain import key_in_words
 from kvcanon.spec.hashing import namespace_seed, page_hash
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.types import Component, Key, Namespace, Slot

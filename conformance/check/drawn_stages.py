@@ -1,7 +1,11 @@
-"""The stage of a check in which Hypothesis draws cases for each cache.
+"""The stages of a check that draw cases: the walker, ranks, and Hypothesis's machine.
 
-The actions and configurations are those of the walker. The walker plays far more cases; Hypothesis
-builds on cases that it drew before, and reaches states that are rare by chance.
+The cases of ranks are those that the walker plays, with the same draws; only the copies end on each
+rank at another time. A case without a host tier has no copies: it is counted as not offered, as is
+every case for a cache that makes no ranks.
+
+Hypothesis draws from the walker's actions and configurations. The walker plays far more cases;
+Hypothesis builds on cases that it drew before, and reaches states that are rare by chance.
 """
 
 from __future__ import annotations
@@ -9,18 +13,72 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future
 from contextlib import nullcontext
+from itertools import count
 from time import monotonic
 
 from attrs import evolve
 
-from kvcanon.conformance.check.blocks import cases_of, time_to_reduce
+from kvcanon.conformance.cases.case import RANKS
+from kvcanon.conformance.check.blocks import (
+    BlocksReport,
+    OnBlock,
+    cases_of,
+    play_blocks,
+    time_to_reduce,
+)
 from kvcanon.conformance.check.machine import Drawing, MachineRun, draw_cases, noted_case
-from kvcanon.conformance.check.plan import CachePlan
-from kvcanon.conformance.check.reduce import reduce_case
+from kvcanon.conformance.check.plan import CachePlan, CheckPlan
+from kvcanon.conformance.check.reduce import reduce_all, reduce_case
 from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
 from kvcanon.conformance.check.trial import apart, finding_of, short_limit
 from kvcanon.conformance.workers.ending import ProcessDied
+from kvcanon.spec.law import Need
+
+LEAST_SECONDS = 4.0
+"""The time to reduce findings that come late; the machine then has less."""
+
+
+def walk_all(run: StageRun) -> StageOutcome:
+    """Play cases of the walker on one cache after the other, in several processes."""
+    return _play_all(run, run.plan, run.plan.effort.walker_cases)
+
+
+def rank_all(run: StageRun) -> StageOutcome:
+    """Play cases on several ranks of one cache after the other, in several processes."""
+    plan = evolve(run.plan, judges=evolve(run.plan.judges, ranks=RANKS), against=None)
+    if not any(Need.RANKS in law.needs for law in plan.judges.every_law):
+        return run.outcome(endless=False)
+    return _play_all(run, plan, plan.effort.ranks_cases)
+
+
+def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome:
+    """Play so many cases on each cache, or cases until the deadline if their number is open."""
+    for name in run.caches():
+        cache = plan.of(name)
+        show = _showing(run, name, cases)
+        if cases is None and plan.store is not None:
+            # Most checks keep no results, and do not wait for this import.
+            from kvcanon.conformance.check.store import open_store, share_blocks  # noqa: PLC0415
+
+            store = open_store(cache)
+            report, why = share_blocks(cache, store, run.by, run.ends, show)
+        else:
+            blocks = run.parts(cases, plan.effort.block)
+            report, why = play_blocks(cache, blocks, run.by, run.ends, show)
+        reducing = max(run.ends, monotonic() + LEAST_SECONDS)
+        run.add(name, report.tally, reduce_all(cache, report, run.by, reducing), why)
+    return run.outcome(endless=cases is None)
+
+
+def _showing(run: StageRun, name: str, cases: int | None) -> OnBlock:
+    """Shows each block that is played."""
+    done = count(1)
+
+    def show(_block: int, _report: BlocksReport) -> None:
+        run.show(name, next(done) * run.plan.effort.block, cases)
+
+    return show
 
 
 def draw_all(run: StageRun) -> StageOutcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcanon.conformance.judge.key_text import key_in_words, legend, with_names
+from kvcanon.conformance.judge.explain import key_in_words, legend, with_names
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
