@@ -19,7 +19,7 @@ from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
 from kvcanon.conformance.check.trial import Trial, finding_of
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors, vector_files
+from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors, vector_files
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.notes import NOTE
 

@@ -25,7 +25,7 @@ from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls
-from kvcanon.conformance.vectors.vector import Vector
+from kvcanon.conformance.vectors import Vector
 from kvcanon.spec.law import LAWS, SITE, Law
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.laws.symptoms import Symptom, symptoms
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors import read_vectors
 from kvcanon.spec.law import LAWS, Law
 
 OURS: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
-from kvcanon.conformance.vectors.vector import Vector, read_vectors
+from kvcanon.conformance.vectors import Vector, read_vectors
 from kvcanon.spec.law import LAWS, Law
 
 FORMAT = "kvcanon-laws/1"

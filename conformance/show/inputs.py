@@ -15,8 +15,8 @@ from kvcanon.conformance.report.json_report import FORMAT as REPORT
 from kvcanon.conformance.show.case_run import record_case
 from kvcanon.conformance.show.failure_run import numbered_findings, run_of_finding
 from kvcanon.conformance.show.shown_run import ShownRun
-from kvcanon.conformance.vectors.vector import FOLDER, Vector, vector_from_json
-from kvcanon.conformance.vectors.vector import FORMAT as VECTOR
+from kvcanon.conformance.vectors import FOLDER, Vector, vector_from_json
+from kvcanon.conformance.vectors import FORMAT as VECTOR
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS
 

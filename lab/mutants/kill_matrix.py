@@ -34,7 +34,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.vectors.vector import Vector, VectorLevel, read_vectors
+from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.variants.override import overriding

@@ -12,7 +12,7 @@ from kvcanon.conformance.check.blocks import NumberedCases
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors import read_vectors
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS, vector_trials
 
 

@@ -26,7 +26,7 @@ from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.vectors.vector import FOLDER, Vector, VectorLevel, read_vectors
+from kvcanon.conformance.vectors import FOLDER, Vector, VectorLevel, read_vectors
 from kvcanon.conformance.workers.ending import end_with
 from kvcanon.lab.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant

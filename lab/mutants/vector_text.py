@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from attrs import asdict
 
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.vectors.vector import FORMAT, MARK, Json, ScriptCall, Vector
+from kvcanon.conformance.vectors import FORMAT, MARK, Json, ScriptCall, Vector
 
 
 def vector_text(vector: Vector) -> str:

@@ -20,7 +20,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
-from kvcanon.conformance.vectors.vector import Vector
+from kvcanon.conformance.vectors import Vector
 from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache

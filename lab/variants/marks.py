@@ -13,7 +13,7 @@ from attrs import asdict, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.vectors.vector import Script
+from kvcanon.conformance.vectors import Script
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.script_recorder import record_script
 from kvcanon.lab.variants.script_runner import play_script

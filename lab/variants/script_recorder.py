@@ -17,7 +17,7 @@ from kvcanon.conformance.protocol.adapter import CopyControl, make_subject
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.vectors.vector import Json, Script, ScriptCall
+from kvcanon.conformance.vectors import Json, Script, ScriptCall
 from kvcanon.lab.variants.script_names import ScriptNames, slot_owners
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError, ReceiptSpent, SlotNotHeld, TransferPending

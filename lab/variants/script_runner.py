@@ -16,7 +16,7 @@ from attrs import frozen
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.pipe_server import serve
 from kvcanon.conformance.protocol.wire import to_json
-from kvcanon.conformance.vectors.vector import Json, Script
+from kvcanon.conformance.vectors import Json, Script
 from kvcanon.spec.config import CacheConfig
 
 NAME = "$"

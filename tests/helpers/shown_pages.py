@@ -27,7 +27,7 @@ from kvcanon.conformance.show.rows import ROW_LENGTH, Row, StateRows
 from kvcanon.conformance.show.shown_run import Breach, ShownRun, ShownStep
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_run import record_stream
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors import read_vectors
 from kvcanon.lab.bench.large_run import LargeRun
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame
 from kvcanon.reference import ReferenceCache

@@ -24,7 +24,7 @@ from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors import read_vectors
 from kvcanon.conformance.workers.ending import end_with
 from kvcanon.lab.mutants.detection import verdict_of
 from kvcanon.lab.mutants.looks import Look, as_checked, by_states, by_vectors, first_sight

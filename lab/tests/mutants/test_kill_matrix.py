@@ -15,7 +15,7 @@ from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
+from kvcanon.conformance.vectors import FOLDER, read_vectors
 from kvcanon.lab.mutants.kill_matrix import (
     NO_LAWS,
     find_mutants,

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import read, usage_error
 from kvcanon.conformance.report.json_report import check_json, json_text
-from kvcanon.conformance.vectors.vector import FOLDER
+from kvcanon.conformance.vectors import FOLDER
 from sample_reports import faulty, sound
 
 

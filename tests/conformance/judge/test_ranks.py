@@ -18,7 +18,7 @@ from kvcanon.conformance.judge.ranks import Lockstep, RankCopies, make_ranks
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.script import script_of
-from kvcanon.conformance.vectors.vector import read_vectors
+from kvcanon.conformance.vectors import read_vectors
 from kvcanon.lab.mutants.planted.ranks import ranks_settle_what_ended_here
 from kvcanon.lab.variants.override import overriding
 from kvcanon.optimized.cache import OptimizedCache

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.conformance.protocol.wire import CALLS
-from kvcanon.conformance.vectors.vector import (
+from kvcanon.conformance.vectors import (
     FOLDER,
     Script,
     ScriptCall,

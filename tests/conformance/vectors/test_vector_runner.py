@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvcanon.conformance.vectors.vector import FOLDER, read_vectors
+from kvcanon.conformance.vectors import FOLDER, read_vectors
 from paths import DOCS
 
 RUNNER = DOCS / "examples" / "vectors" / "play_vectors.mjs"

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 
 from few_cases import plan_of
+from kvcanon.conformance import vectors
 from kvcanon.conformance.check import vector_stage
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.result import Grounds, Standing
@@ -19,8 +20,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.vectors import vector
-from kvcanon.conformance.vectors.vector import (
+from kvcanon.conformance.vectors import (
     FOLDER,
     Vector,
     VectorLevel,
@@ -162,7 +162,7 @@ def test_a_broken_file_is_said_in_one_line(
 ) -> None:
     """A vector that cannot be read ends a command with one line and exit code 2."""
     (tmp_path / "LOAD-1-a.json").write_text("{}")
-    monkeypatch.setattr(vector, "FOLDER", tmp_path)
+    monkeypatch.setattr(vectors, "FOLDER", tmp_path)
     read_vectors.cache_clear()
     try:
         assert main(["laws", "LOAD-1"]) == 2
