@@ -51,6 +51,7 @@ def run(*command: object, timeout: float = 60) -> subprocess.CompletedProcess[st
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=timeout)
 
 
+@pytest.mark.nightly
 def test_every_allocation_may_fail(program: Path) -> None:
     """Each allocation of each call of random histories fails once, and once with all later ones.
 
@@ -85,6 +86,7 @@ STOPPED = {
 """What stops the core where one of its modules breaks a rule of another, by the planted mistake."""
 
 
+@pytest.mark.nightly
 def test_a_mistake_between_modules_of_the_core_stops_it(program: Path) -> None:
     """In a build with asserts, each planted mistake ends the program where it is made."""
     assert run(program, "plant", "list").stdout.split() == list(STOPPED)

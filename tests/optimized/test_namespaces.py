@@ -41,6 +41,7 @@ def known(cache: PrefixCache) -> int:
     return len(cache._numbers)
 
 
+@pytest.mark.nightly
 def test_a_million_salts_leave_a_bounded_number_of_namespaces() -> None:
     """Neither the native core nor Python keeps more than the default and the idle ones."""
     cache = new_cache(PLAIN)

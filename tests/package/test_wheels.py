@@ -110,12 +110,14 @@ def test_wheel_is_judged_where_no_compiler_is(release: Release) -> None:
     assert "No law is broken." in report
 
 
+@pytest.mark.nightly
 def test_stable_wheel_is_for_3_12_and_later(stable: Release) -> None:
     """The wheel of 3.12 says that later versions can use it, and keeps to what they promise."""
     assert stable.wheel.name.startswith("kvcanon-0.1.0-cp312-abi3-")
     run_well(BIN / "abi3audit", "--strict", stable.wheel, cwd=stable.elsewhere)
 
 
+@pytest.mark.nightly
 def test_stable_core_works_in_each_later_python(
     stable: Release, pythons: dict[int, Path], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 from time import monotonic
 
 import pytest
@@ -16,13 +17,15 @@ from kvcanon.conformance.check.blocks import (
     cases_of,
     local_caches,
     play_blocks,
+    play_cases,
     time_to_reduce,
 )
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.reduce import Share, reduce_all, reduced
 from kvcanon.conformance.check.result import Finding, Grounds
-from kvcanon.conformance.check.stage import ENOUGH
+from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
 from kvcanon.conformance.check.triage import distinct
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.workers.workers import workers
 from kvcanon.reference import ReferenceCache
@@ -40,9 +43,9 @@ def plan(name: str, each: int = 8, **asked: object) -> CachePlan:
 LEAKY, REFERENCE = plan("faulty:Leaky"), plan("reference")
 
 
-def played(cache: CachePlan, many: int = 4) -> tuple[BlocksReport, str]:
+def played(cache: CachePlan, many: int = 4, jobs: int = 1) -> tuple[BlocksReport, str]:
     """The report of some blocks, and why they ended early."""
-    with workers(1) as by:
+    with workers(jobs) as by:
         return play_blocks(cache, iter(range(many)), by, NEVER, lambda _block, _report: None)
 
 
@@ -62,6 +65,11 @@ def leaky() -> BlocksReport:
 def failures(leaky: BlocksReport) -> tuple[Finding, ...]:
     """Its failures."""
     return reduced_all(LEAKY, leaky)
+
+
+def test_any_number_of_processes_finds_the_same(leaky: BlocksReport) -> None:
+    """One process and two find the same."""
+    assert played(LEAKY, jobs=2)[0] == leaky
 
 
 def test_another_seed_plays_other_cases() -> None:
@@ -94,6 +102,58 @@ def test_cases_are_judged_from_inside_and_from_outside_and_compared() -> None:
     # In a black-box check the adapter itself hides states.
     hidden, _ = played(plan("reference", black_box=True))
     assert "TREE-1" in report.tally.laws.keys() - hidden.tally.laws.keys()
+
+
+def test_only_chosen_laws_are_checked() -> None:
+    """A law that is left out does not end a case."""
+    report, _ = played(plan("faulty:Leaky", only=("MATCH-1", "LOCK-1")), many=2)
+    assert report.tally.laws.keys() <= {"MATCH-1", "LOCK-1"}
+    assert not report.found
+
+
+def test_a_case_gets_what_was_asked_of_the_check() -> None:
+    """What a plan asks of the judge reaches the trial of each case as it is."""
+    cache = plan("faulty:Leaky", only=("LOCK-1", "MATCH-1"), known=("ALLOC-3",))
+    for number in range(8):
+        judges = cases_of(cache).trial(number).judges
+        assert evolve(judges, black_box=False) == JudgeConfig(
+            laws=("MATCH-1", "LOCK-1"), known=frozenset({"ALLOC-3"})
+        )
+
+
+def test_disagreement_is_found() -> None:
+    """A cache that differs from the one to agree with is found."""
+    short = plan("faulty:SIMPLY_SHORT", against="reference", only=("TREE-1",))
+    report, _ = played(short)
+    assert {found.grounds for found in report.found.values()} == {Grounds.AGREEMENT}
+    first, *_ = reduced_all(short, report)
+    assert first.against == "reference"
+    assert len(first.case.actions) <= 3
+
+
+def test_the_time_is_a_ceiling() -> None:
+    """Blocks end when their time is over, and say so."""
+    with workers(1) as by:
+        report, why = play_blocks(REFERENCE, count(), by, monotonic() + 0.2, lambda _b, _r: None)
+    assert why == OUT_OF_TIME
+    assert report.tally.cases > 0
+    assert play_cases(REFERENCE, range(8), monotonic() - 1).cut
+
+
+def test_a_configuration_that_is_not_offered_is_left_out() -> None:
+    """A case with a configuration that is not offered counts as not offered, and is no finding."""
+    report, _ = played(plan("faulty:choosy"))
+    assert not report.found
+    assert report.tally.unoffered > 0
+    assert report.tally.cases + report.tally.unoffered == 32
+
+
+def test_a_cache_that_ends_its_process_is_a_finding() -> None:
+    """A cache that ends its process is a finding, and its case is known."""
+    report, _ = played(plan("faulty:Dying", each=4), many=1, jobs=2)
+    (found,) = report.found.values()
+    assert found.name == "exit code 9"
+    assert report.tally.cases == 4
 
 
 def test_a_cache_that_is_wrong_in_everything_is_left_soon() -> None:

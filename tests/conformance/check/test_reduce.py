@@ -61,6 +61,12 @@ def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
     assert len(smallest.actions) <= 4
 
 
+def test_reducing_is_repeatable() -> None:
+    """Reducing a case twice gives the same case."""
+    finding = first_finding(LEAKY)
+    assert reduce_case(finding, LEAKY) == reduced(LEAKY, finding)
+
+
 def test_no_part_of_what_is_left_can_be_left_out() -> None:
     """No action of the reduced case can be left out."""
     finding = first_finding(LEAKY, length=60)

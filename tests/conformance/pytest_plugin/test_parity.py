@@ -64,6 +64,8 @@ SOUND = (
     Pair("simple_cache:ADAPTER", 0),
     Pair("block_manager:of_BlockManager", 0),
 )
+BY_DAY = (BY_TREE[0], BY_TREE[3], BY_TREE[8], BY_REQUEST[0], SOUND[1])
+"""One of each kind; the others are played at night."""
 REFUSED = (
     Pair("docs_caches:missing", 2),
     Pair("docs_caches:not_one", 2),
@@ -87,7 +89,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(folder))
 
 
-@pytest.mark.parametrize("pair", [*BY_TREE, *BY_REQUEST, *SOUND], ids=str)
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(pair, marks=() if pair in BY_DAY else pytest.mark.nightly)
+        for pair in (*BY_TREE, *BY_REQUEST, *SOUND)
+    ],
+    ids=str,
+)
 def test_pytest_and_check_say_the_same(
     pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,12 @@ def test_a_silent_cache_gets_no_more_vectors() -> None:
     assert [each.name for each in result.failures] == ["ChildSilent"]
 
 
+def test_any_number_of_processes_comes_to_the_same_result() -> None:
+    """One process and two give the same report."""
+    one, two = (check(plan_of("faulty:Leaky", only=["vectors"], jobs=jobs)) for jobs in (1, 2))
+    assert one.caches == two.caches
+
+
 def test_a_vector_that_ends_the_process_is_a_failure() -> None:
     """A cache that ends its process fails in the vector that ended it."""
     (cache,) = check(plan_of("faulty:Dying", only=["vectors"], jobs=2)).caches
