@@ -57,14 +57,42 @@ def _usage(state: State, component: Component) -> Usage:
 
 def _node_state(node: Node) -> NodeState:
     """A node as a value; the same object as before if nothing in the node changed."""
-    now = (
+    now = _facts(node)
+    # Most nodes repeat in every snapshot; making new values would take most of the time.
+    if node.shown is None or node.shown[0] != now:
+        node.shown = now, _new_node_state(node)
+    return node.shown[1]
+
+
+def _facts(node: Node) -> tuple[object, ...]:
+    """All that a snapshot shows of a node and that can change."""
+    return (
         node.node_id,
         None if node.parent is None else node.parent.node_id,
-        tuple([child.node_id for child in node.children.values()]),
+        [child.node_id for child in node.children.values()],
         node.namespace,
         node.pages,
-        {
-            component: (
+        node.hit_count,
+        node.priority,
+        node.created,
+        node.last_access,
+        node.hashes,
+        [
+            (data.device, data.host, data.lock_refs, data.loading, data.backing)
+            for data in node.data.values()
+        ],
+    )
+
+
+def _new_node_state(node: Node) -> NodeState:
+    return NodeState(
+        node_id=node.node_id,
+        parent_id=None if node.parent is None else node.parent.node_id,
+        child_ids=tuple([child.node_id for child in node.children.values()]),
+        namespace=node.namespace,
+        pages=node.pages,
+        data={
+            component: ComponentState(
                 data.device,
                 data.host,
                 data.lock_refs,
@@ -73,18 +101,12 @@ def _node_state(node: Node) -> NodeState:
             )
             for component, data in node.data.items()
         },
-        node.hit_count,
-        node.priority,
-        node.created,
-        node.last_access,
-        node.hashes,
+        hit_count=node.hit_count,
+        priority=node.priority,
+        created=node.created,
+        last_access=node.last_access,
+        hashes=node.hashes,
     )
-    # Most nodes repeat in every snapshot; making new values would take most of the time.
-    if node.shown is None or node.shown[0] != now:
-        place, data, use = now[:5], now[5], now[6:]
-        states = {component: ComponentState(*facts) for component, facts in data.items()}
-        node.shown = now, NodeState(*place, states, *use)
-    return node.shown[1]
 
 
 def _hold_state(held: Hold) -> HoldState:
