@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 from operator import attrgetter
 from typing import TypeAlias
 
 from attrs import fields
 
-from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot, kept
 from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot
 
 _FIELDS = tuple(each.name for each in fields(Snapshot) if each.name != "nodes")
+_values = attrgetter(*_FIELDS)
 
 
 class Difference:
@@ -38,7 +38,7 @@ class Difference:
         """Whether no node was rebuilt, and these fields are equal in both states."""
         return not self.rebuilt and self.fields.isdisjoint(fields)
 
-    @cached_property
+    @kept
     def shifted(self) -> AbstractSet[NodeId]:
         """The nodes that are equal in both states but at another depth: a node above them grew."""
         before, after = self.before, self.after
@@ -55,13 +55,13 @@ class Difference:
                 below.extend(after.nodes[node_id].child_ids)
         return shifted
 
-    @cached_property
+    @kept
     def changed(self) -> tuple[list[NodeState], list[NodeState]]:
         """The nodes below the root that differ or are at another depth, before and after."""
         ids = self.touched | self.shifted
         return _in_order(self.before, ids), _in_order(self.after, ids)
 
-    @cached_property
+    @kept
     def rebuilt(self) -> AbstractSet[NodeId]:
         """The touched nodes that differ in their place, their pages, or their data.
 
@@ -79,7 +79,7 @@ class Difference:
             or (was.parent_id, was.namespace) != (now.parent_id, now.namespace)
         }
 
-    @cached_property
+    @kept
     def family(self) -> AbstractSet[NodeId]:
         """The rebuilt nodes and all that were or are their parents and children.
 
@@ -95,7 +95,7 @@ class Difference:
                         ids.add(node.parent_id)
         return ids
 
-    @cached_property
+    @kept
     def remapped(self) -> AbstractSet[Slot]:
         """The full slots that have another window slot than before."""
         here, there = self.before.swa_of_full, self.after.swa_of_full
@@ -105,7 +105,7 @@ class Difference:
         remapped.update(here.keys() - there.keys())
         return remapped
 
-    @cached_property
+    @kept
     def balanced(self) -> bool:
         """Whether each slot that left a free list, a request or a node went to another of them."""
         if self.unchanged("pools"):
@@ -130,17 +130,17 @@ class Difference:
 
     # The nodes that laws of nodes check.
 
-    @cached_property
+    @kept
     def rebuilt_nodes(self) -> Collection[NodeState]:
         """The rebuilt nodes, as they are after the step."""
         return self.nodes_after(self.rebuilt)
 
-    @cached_property
+    @kept
     def rebuilt_nodes_before(self) -> Collection[NodeState]:
         """The rebuilt nodes, as they were before the step."""
         return _below_root(self.before, self.rebuilt)
 
-    @cached_property
+    @kept
     def rebuilt_and_adjacent(self) -> Collection[NodeState]:
         """The rebuilt nodes, their parents and their children, as they are after the step."""
         return self.nodes_after(self.family)
@@ -173,13 +173,8 @@ def _touched(before: Snapshot, after: Snapshot) -> AbstractSet[NodeId]:
 def _fields(before: Snapshot, after: Snapshot) -> AbstractSet[str]:
     if before is after:
         return frozenset()
-    return frozenset(
-        [
-            name
-            for name in _FIELDS
-            if (was := getattr(before, name)) is not (now := getattr(after, name)) and was != now
-        ]
-    )
+    both = zip(_FIELDS, _values(before), _values(after), strict=True)
+    return frozenset([name for name, was, now in both if was is not now and was != now])
 
 
 def _slots_of(nodes: Iterable[NodeState], component: Component, medium: Medium) -> list[Slot]:

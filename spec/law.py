@@ -21,7 +21,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
-from functools import cached_property, wraps
+from functools import wraps
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -30,7 +30,7 @@ from attrs import frozen
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference, NodesOf
 from kvcanon.spec.events import Ahead, Event, Residency
-from kvcanon.spec.snapshot import NodeState, Snapshot
+from kvcanon.spec.snapshot import NodeState, Snapshot, kept
 from kvcanon.spec.views import Step
 
 
@@ -80,7 +80,7 @@ class Need(StrEnum):
     """Several caches can be made that agree on what they settle, as ranks of one model."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class Stream:
     """Events in order after `start`, and the state after the last of them."""
 
@@ -93,10 +93,16 @@ class Stream:
     """The residency in that state, as changes since `start`; None where it was not kept up to
     date."""
 
-    @cached_property
+    @kept
     def folded(self) -> Ahead:
         """The residency after all events."""
         return self.start.ahead(self.events)
+
+    def beside(self, there: Ahead) -> Stream:
+        """The same events, which are not folded again, beside the residency in the state."""
+        both = Stream(self.start, self.events, self.state, self.begins, there)
+        object.__setattr__(both, "folded", self.folded)
+        return both
 
 
 Judged = TypeVar("Judged")

@@ -9,9 +9,8 @@ only to say where to look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from attrs import Factory, field, frozen
 
@@ -36,6 +35,37 @@ from kvcanon.spec.types import (
     Slot,
     TransferId,
 )
+
+Owner = TypeVar("Owner")
+Value = TypeVar("Value")
+
+
+class kept(Generic[Owner, Value]):  # noqa: N801  # It stands where `property` would.
+    """A property that is computed at the first look, and then kept in the object.
+
+    A `cached_property` does the same, but it takes a lock, and in a class of attrs with slots each
+    look goes astray first. Here a step asks for a dozen.
+    """
+
+    def __init__(self, compute: Callable[[Owner], Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type[Owner], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[Owner]) -> Self: ...
+
+    @overload
+    def __get__(self, instance: Owner, owner: type[Owner]) -> Value: ...
+
+    def __get__(self, instance: Owner | None, owner: type[Owner]) -> Self | Value:
+        if instance is None:
+            return self
+        value = self._compute(instance)
+        object.__setattr__(instance, self._name, value)  # From now on it is found first.
+        return value
 
 
 @frozen
@@ -79,7 +109,20 @@ def _of(component: Component) -> Any:  # noqa: ANN401  # It passes for the value
     return Factory(lambda node: node.data.get(component, NO_DATA), takes_self=True)
 
 
-@frozen
+class PartsOf(NamedTuple):
+    """The components that a node has in some way."""
+
+    device: frozenset[Component]
+    """On the device, filled or being filled."""
+    host: frozenset[Component]
+    locked: frozenset[Component]
+    loading: frozenset[Component]
+    """Being copied to the device."""
+    backing: frozenset[Component]
+    """Being copied to the host."""
+
+
+@frozen(slots=False)
 class NodeState:
     """One node of the radix tree: consecutive pages whose data is on the same media."""
 
@@ -104,6 +147,18 @@ class NodeState:
 
     def __getitem__(self, component: Component) -> ComponentState:
         return self.data.get(component, NO_DATA)
+
+    @kept
+    def parts(self) -> PartsOf:
+        """Its components, by what they have."""
+        data = self.data.items()
+        return PartsOf(
+            device=frozenset([component for component, each in data if each.device is not None]),
+            host=frozenset([component for component, each in data if each.host is not None]),
+            locked=frozenset([component for component, each in data if each.lock_refs]),
+            loading=frozenset([component for component, each in data if each.loading is not None]),
+            backing=frozenset([component for component, each in data if each.backing is not None]),
+        )
 
 
 @frozen
@@ -138,7 +193,7 @@ class TransferState:
     """Its nodes no longer wait for it; its target slots are freed when it ends."""
 
 
-@frozen
+@frozen(slots=False)
 class PoolState:
     """The slots of one component on one medium."""
 
@@ -147,7 +202,7 @@ class PoolState:
     held: frozenset[Slot] = frozenset()
     """Slots that requests own. On the host: slots that a client fills itself; else empty."""
 
-    @cached_property
+    @kept
     def free_set(self) -> frozenset[Slot]:
         """The free slots, without order."""
         return frozenset(self.free)
@@ -170,7 +225,7 @@ class Usage:
 Pool = tuple[Component, Medium]
 
 
-@frozen
+@frozen(slots=False)
 class Snapshot:
     """The whole state of a cache.
 
@@ -193,32 +248,32 @@ class Snapshot:
     """Events that were not taken yet."""
     profile: Profile = field(default=CANON)
 
-    @cached_property
+    @kept
     def starts(self) -> Starts:
         """For each node that is reachable from the root, the number of pages before it."""
         return Starts(self)
 
-    @cached_property
+    @kept
     def paths(self) -> dict[Key, tuple[Any, ...]]:
         """A memo of `views.path_of`: the paths of keys."""
         return {}
 
-    @cached_property
+    @kept
     def rows(self) -> dict[NodeId, list[Any]]:
         """A memo of `views.rows_of`: the rows of the pages of nodes."""
         return {}
 
-    @cached_property
+    @kept
     def hashes(self) -> dict[NodeId, tuple[bytes, ...]]:
         """A memo of `laws.page_hashes`: the page hashes of nodes that do not show them."""
         return {}
 
-    @cached_property
+    @kept
     def _found_below(self) -> dict[NodeId, dict[tuple[Namespace, Page], NodeState]]:
         """A memo of `child`: children by namespace and first page."""
         return {}
 
-    @cached_property
+    @kept
     def upwards(self) -> Upwards:
         """For each node, the node and its ancestors, without the root."""
         return Upwards(self.nodes)
@@ -232,7 +287,7 @@ class Snapshot:
         """Every node but the root."""
         return self._below_root
 
-    @cached_property
+    @kept
     def _below_root(self) -> tuple[NodeState, ...]:
         return tuple([node for node in self.nodes.values() if node.node_id != self.root_id])
 
@@ -262,6 +317,10 @@ class Snapshot:
             self._found_below[node_id] = found
         return found.get((namespace, page))
 
+    def stand_as(self, other: Snapshot) -> None:
+        """Take over how many pages are before each node from a state with the same pages."""
+        object.__setattr__(self, "starts", other.starts)
+
     def is_reachable(self, node_id: NodeId) -> bool:
         """Whether a path leads from the root to a node."""
         try:
@@ -274,11 +333,17 @@ class Snapshot:
         """The nodes that paths from the root lead to, the root first; parents before children."""
         found, below, starts = list[NodeState](), [self.root_id], self.starts
         while below:
-            node = self.nodes[below.pop()]
+            node_id = below.pop()
+            node = self.nodes[node_id]
             found.append(node)
-            below.extend(
-                [each for each in node.child_ids if each in starts or self.is_reachable(each)]
-            )
+            end = starts[node_id] + len(node.pages)
+            for child_id in node.child_ids:
+                child = self.nodes.get(child_id)
+                if child is not None and child.parent_id == node_id:
+                    starts[child_id] = end
+                    below.append(child_id)
+                elif self.is_reachable(child_id):
+                    below.append(child_id)
         return found
 
     def describe(self, node: NodeState) -> str:

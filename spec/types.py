@@ -156,7 +156,8 @@ class Counts:
         return cls(*[by_component.get(component, 0) for component in (FULL, SWA, MAMBA)])
 
     def __getitem__(self, component: Component) -> int:
-        return int(getattr(self, component))  # A component is the name of its field.
+        count: int = getattr(self, component)  # A component is the name of its field.
+        return count
 
     def __iter__(self) -> Iterator[tuple[Component, int]]:
         return iter(((FULL, self.full), (SWA, self.swa), (MAMBA, self.mamba)))

@@ -68,6 +68,9 @@ def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
     left, came = list[Resident](), list[Resident]()
     for node_id in difference.touched:
         was, now = before.nodes.get(node_id), after.nodes.get(node_id)
+        stays = was is not None and now is not None and was.hashes == now.hashes
+        if stays and node_id not in difference.rebuilt:
+            continue  # Only its use changed.
         media_before = _media_of(was, at_enqueue=at_enqueue)
         media_after = _media_of(now, at_enqueue=at_enqueue)
         if was is not None and now is not None:

@@ -140,7 +140,6 @@ def _owners(
     return {
         node.node_id
         for node in nodes
-        if (data := node.data.get(component)) is not None
-        and (data.device if medium is GPU else data.host) is not None
-        and not (on_host_alone and data.device is not None)
+        if component in (node.parts.device if medium is GPU else node.parts.host)
+        and not (on_host_alone and component in node.parts.device)
     }

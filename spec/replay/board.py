@@ -50,9 +50,9 @@ class Piece:
     was: dict[Medium, frozenset[Component]] = Factory(lambda: {GPU: frozenset(), CPU: frozenset()})
     """The same in the state before."""
     locked: set[Component] = Factory(set)
-    loading: set[Component] = Factory(set)
+    loading: frozenset[Component] = frozenset()
     """The components being copied to the device."""
-    backing: set[Component] = Factory(set)
+    backing: frozenset[Component] = frozenset()
     """The components being copied to the host."""
     arrived: dict[Pool, float] = Factory(dict)
     """Its places in the LRU orders of which it became the most recent during the replay."""
@@ -265,19 +265,17 @@ def board_of(state: Snapshot) -> Board:
 
 def _piece_of(node: NodeState, begin: int, parent: Piece) -> Piece:
     """A node as a piece that begins at a page, below the piece of its parent."""
-    data = node.data.items()
-    device = frozenset([component for component, each in data if each.device is not None])
-    host = frozenset([component for component, each in data if each.host is not None])
+    parts = node.parts
     return Piece(
         node.node_id,
         begin,
         begin + len(node.pages),
         parent,
-        on={GPU: set(device), CPU: set(host)},
-        was={GPU: device, CPU: host},
-        locked={component for component, each in data if each.lock_refs},
-        loading={component for component, each in data if each.loading is not None},
-        backing={component for component, each in data if each.backing is not None},
+        on={GPU: set(parts.device), CPU: set(parts.host)},
+        was={GPU: parts.device, CPU: parts.host},
+        locked=set(parts.locked),
+        loading=parts.loading,
+        backing=parts.backing,
     )
 
 

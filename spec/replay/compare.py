@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 from attrs import frozen
 
 from kvcanon.spec.replay.board import Board, Piece
+from kvcanon.spec.snapshot import kept
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Medium, NodeId
 from kvcanon.spec.views import PageRow, Step
 
@@ -24,13 +24,13 @@ class PageData(NamedTuple):
     medium: Medium
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class ObservedChanges:
     """The changes of a step, by the nodes of the state before."""
 
     step: Step
 
-    @cached_property
+    @kept
     def rows(self) -> dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]]:
         """The rows of pages in nodes that differ, before and after, by node and depth."""
         before, after = self.step.changed
