@@ -13,7 +13,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from typing import TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 from attrs import fields, has
 
@@ -177,10 +177,10 @@ def _of_each(kind: type, right: str, find: Find) -> Find:
     def find_in(value: object) -> WrongPart | None:
         if not isinstance(value, kind) or isinstance(value, (str, bytes)):
             return "", value, right
-        assert isinstance(value, Collection)  # noqa: S101  # Both kinds are.
-        if find is _of_int and set(map(type, value)) <= {int}:
+        parts = cast("Collection[object]", value)  # Both kinds are.
+        if find is _of_int and set(map(type, parts)) <= {int}:
             return None  # Most are lists of slots.
-        for index, each in enumerate(value):
+        for index, each in enumerate(parts):
             wrong = find(each)
             if wrong is not None:
                 return f"[{index}]{wrong[0]}", wrong[1], wrong[2]
@@ -216,11 +216,14 @@ def _of_union(kinds: tuple[object, ...]) -> Find:
     right = _with_article(f"{', '.join(names[:-1])} or {names[-1]}")
 
     def find_in(value: object) -> WrongPart | None:
-        found = [find(value) for find in finds]
-        if None in found:
-            return None
+        found: list[WrongPart] = []
+        for find in finds:
+            wrong = find(value)
+            if wrong is None:
+                return None
+            found.append(wrong)
         # A value of one of the classes has a wrong part; any other is wrong as a whole.
-        deeper = [each for each in found if each is not None and each[0]]
+        deeper = [each for each in found if each[0]]
         return deeper[0] if deeper else ("", value, right)
 
     return find_in

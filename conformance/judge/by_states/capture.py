@@ -87,6 +87,8 @@ class StepCapture:
         difference = Difference(before, state)
         if difference.is_none and not self.thorough:
             difference = Difference(before, before)
+        elif not (self.thorough or difference.rebuilt):
+            state.stand_as(before)
         after = difference.after
         events = after.events
         if not isinstance(outcome, Taken) and events[: len(before.events)] == before.events:

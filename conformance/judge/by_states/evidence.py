@@ -42,21 +42,24 @@ class Evidence:
 
     def __init__(self, laws: Collection[Law]) -> None:
         self._law_ids = tuple(law.law_id for law in laws)
-        self._times_met: Counter[Shared] = Counter()
+        self._times_met: Counter[tuple[Shared, ...]] = Counter()
+        """How often premises were met together: the same ones are, step after step."""
         self._states = MetByStates(by_premise(laws, Kind.STATE))
 
     @property
     def laws_exercised(self) -> dict[str, int]:
         """How often the premise of each law was met."""
         exercised = dict.fromkeys(self._law_ids, 0)
-        for shared, times in self._times_met.items():
-            for law_id in shared.law_ids:
-                exercised[law_id] += times
+        for met, times in self._times_met.items():
+            for shared in met:
+                for law_id in shared.law_ids:
+                    exercised[law_id] += times
         return exercised
 
     def see(self, met: Iterable[Shared], difference: Difference) -> None:
         """Count premises that a step or its stream met, and those that the state after it meets."""
-        self._times_met.update([*met, *self._states.after(difference)])
+        self._times_met[tuple(met)] += 1
+        self._times_met[self._states.after(difference)] += 1
 
 
 class MetByStates:

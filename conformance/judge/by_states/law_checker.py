@@ -97,8 +97,8 @@ class LawChecker:
         if not agenda.laws or (settled and step.before is step.after and not stream.events):
             return []  # The same state without new events was checked before.
         there = moved_on(stream.start, step.difference) if settled else None
-        stream = Stream(stream.start, stream.events, stream.state, stream.begins, there)
         if there is not None:
+            stream = stream.beside(there)
             self._settled = stream.folded.agrees_with(there)
         else:
             self._settled = is_truth(stream.folded, stream.state)
