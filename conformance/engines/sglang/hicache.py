@@ -72,7 +72,7 @@ class HostedCache(UnifiedCache):
             if counts[component] > freed:
                 size = self.world.pools[component, CPU].page_size
                 short = (counts[component] - freed) * size
-                self.world.cache.evict_host(short, self.tree.kinds[component])
+                self._evict_on_host(short, component)
         now = self._free_on_host()
         return Evicted(Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)]))
 
@@ -119,6 +119,10 @@ class HostedCache(UnifiedCache):
         return Settled(settled)
 
     # Helpers.
+
+    def _evict_on_host(self, tokens: int, component: Component) -> None:
+        """Free host slots of a component. A mended core frees others."""
+        self.world.cache.evict_host(tokens, self.tree.kinds[component])
 
     def _require_no_other_load(self, node: SGLangNode, stops: list[MatchedNode]) -> None:
         """Refuse a load of nodes that another load brings: some releases back off from these.
