@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace as Made
 from typing import Any, NamedTuple
 
@@ -16,9 +15,9 @@ import pytest
 
 from in_peer import run_in
 from kvcanon.lab.releases.mended import mended_copies, mended_core, mended_windows
+from paths import HELPERS
 from sglang_parts import node
 
-HELPERS = Path(__file__).parents[2] / "helpers"
 RELEASE = "sglang==0.5.23"
 FULL, WINDOW = 0, 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 from in_peer import broken_in, run_in
 from kvcanon.sglang_plugin import register
 from kvcanon.sglang_release import SELECTS
+from paths import HELPERS
 
 RELEASE = "sglang==0.5.23"
-HELPERS = Path(__file__).parents[2] / "helpers"
 CONFIGURATIONS = 19
 NO_WINDOW_TO_LOSE = "has no window, or a state that every insert must bring"
 SKIPPED = {
