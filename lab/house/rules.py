@@ -14,6 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.mutants.equivalents import Core, read_reviewed, require_places
+from kvcanon.lab.mutants.finder import all_places
+from kvcanon.lab.mutants.native.finder import all_spots
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("spec", "reference", "optimized", "live", "conformance", "lab")
 FOLDERS = (*PARTS, "tests", "docs", "src/kvcanon")
@@ -81,6 +86,16 @@ def folder_of(path: Path) -> str:
     return next(each for each in FOLDERS if path.is_relative_to(ROOT / each))
 
 
+def stale_reviews(checkout: Path) -> Iterator[str]:
+    """The reviewed mutants whose place is gone: no mutants are made while there are any."""
+    spots = {Core.REFERENCE: all_places(), Core.NATIVE: all_spots(checkout)}
+    for core, places in spots.items():
+        try:
+            require_places(read_reviewed(checkout, core), places)
+        except UsageError as error:
+            yield str(error)
+
+
 def broken_rules() -> Iterator[str]:
     """Every breach of the rules, with its place."""
     homes = defaultdict[str, list[Path]](list)
@@ -99,3 +114,4 @@ def broken_rules() -> Iterator[str]:
     for name, places in homes.items():
         if len(places) > 1:
             yield f"{', '.join(map(str, places))}: the class name {name} is given twice"
+    yield from stale_reviews(ROOT)

@@ -1,10 +1,12 @@
 """The rules of the house see what they are for."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from kvcanon.lab.house import rules
+from kvcanon.lab.mutants.equivalents import LIST
 
 
 def test_the_house_keeps_its_rules() -> None:
@@ -52,3 +54,18 @@ def test_docs_import_the_public_api() -> None:
     (found,) = rules.deep_imports("    from kvcanon.conformance.check import play\n")
     assert "kvcanon.conformance.check" in found
     assert not list(rules.deep_imports("from kvcanon.conformance import guard\n"))
+
+
+def test_reviewed_mutants_without_a_place_are_found(tmp_path: Path) -> None:
+    """The entries of each core are looked up among the places of that core."""
+    listed = tmp_path / LIST
+    listed.parent.mkdir(parents=True)
+    entries = (
+        '[reference.equal]\n"match.gone:true:1" = "."',
+        '[native.equal]\n"state.gone:true:1" = "."',
+    )
+    listed.write_text("\n".join(entries), encoding="utf-8")
+    (tmp_path / "optimized").symlink_to(rules.ROOT / "optimized")
+    found = [*rules.stale_reviews(tmp_path)]
+    assert ["match.gone" in each for each in found] == [True, False]
+    assert ["state.gone" in each for each in found] == [False, True]

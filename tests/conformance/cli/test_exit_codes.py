@@ -12,7 +12,7 @@ from attrs import evolve
 
 import kvcanon.__main__ as kvcanon_main
 from command_line import KVCANON, read, usage_error
-from descendants import descendants, wait_until_ended
+from killed import left_after_a_kill
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import check as check_cli
@@ -136,10 +136,7 @@ def test_a_wrong_limit_is_a_usage_error(
         (("check", "deadly:match_hold_the_interpreter", "--jobs", "2", "--only", "walker"), 2),
         (("check", "deadly:match_loop", "--jobs", "1", "--only", "walker"), 1),
         (("check", f"pipe:{SERVING} deadly:match_loop", "--jobs", "1", "--only", "walker"), 2),
-        (("lab", "mutants", "--jobs", "2"), 2),
-        (("lab", "mutants", "--mechanical", "--jobs", "2"), 2),
         (("explore", "reference", "--jobs", "2"), 2),
-        (("lab", "prove", "--jobs", "2"), 2),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -148,19 +145,7 @@ def test_no_process_outlives_a_killed_command(
 ) -> None:
     """After SIGKILL of a command none of its processes is left, not even in a native loop."""
     monkeypatch.setenv(VARIABLE, "300")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'tests'}:{HELPERS}")
-    with subprocess.Popen(
-        [*KVCANON, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        end = time.monotonic() + 60
-        while len(found := descendants(process.pid)) < least and time.monotonic() < end:
-            assert process.poll() is None
-            time.sleep(0.05)
-        assert len(found) >= least
-        time.sleep(3)  # The workers are at their jobs by now.
-        found |= descendants(process.pid)
-        process.kill()
-    assert not wait_until_ended(found, 10)
+    assert not left_after_a_kill(arguments, least)
 
 
 def test_a_verdict_is_needed_for_0(monkeypatch: pytest.MonkeyPatch) -> None:
