@@ -47,6 +47,7 @@ class CallRecorder(ClientFactory):
         self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
     ) -> Client:
         """Make a client whose calls are recorded."""
+        self.made(subject)
         copies = None if subject.copies is None else RecordingCopies(subject.copies, self)
         recording = RecordingCache(cache, self)
         client = RecordingClient(recording, subject.can, copies, stamps, namespaces)
@@ -61,6 +62,7 @@ class CallRecorder(ClientFactory):
         namespaces: tuple[Namespace, ...],
     ) -> RequestClient:
         """Make a client of requests whose calls are recorded."""
+        self.made(subject)
         recording = RecordingRequestCache(cache, self)
         client = RecordingRequestClient(recording, subject.can, stamps, namespaces)
         client.calls = self
@@ -82,6 +84,9 @@ class CallRecorder(ClientFactory):
             raise
         self.calls.append(RecordedCall(self.action, number, call, answer))
         return answer
+
+    def made(self, subject: Subject | RequestSubject) -> None:
+        """Note a cache that was made, before its first call."""
 
     def began(self, call: RecordedCall) -> None:
         """Note a call before it is made; its answer is not known yet."""

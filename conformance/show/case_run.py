@@ -15,8 +15,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.failure_replay import play_recorded
 from kvcanon.conformance.report.recorded_calls import RecordedCall
-from kvcanon.conformance.show.drawn import DrawnFrom, lacks
-from kvcanon.conformance.show.event_tap import with_event_tap
+from kvcanon.conformance.show.emitted_events import with_event_tap
 from kvcanon.conformance.show.shown_run import (
     Breach,
     ShownRun,
@@ -24,8 +23,8 @@ from kvcanon.conformance.show.shown_run import (
     breach_of_law,
     config_facts,
 )
-from kvcanon.conformance.show.state_recorder import Began, Beginning, ObservedCall, StateRecorder
-from kvcanon.conformance.show.step_packer import StepPacker
+from kvcanon.conformance.show.state_recorder import ObservedCall, StateRecorder, Told
+from kvcanon.conformance.show.step_packer import DrawnFrom, StepPacker
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork
 from kvcanon.spec.law import Need
@@ -43,15 +42,15 @@ class _Heard:
     last: RecordedCall | None = None
     """A call that began and has not ended."""
 
-    def hear(self, told: Beginning | Began | ObservedCall) -> None:
+    def hear(self, told: Told) -> None:
         """Take what was told."""
-        if isinstance(told, Beginning):
-            self.start = told.state
-        elif isinstance(told, Began):
-            self.last = told.call
-        else:
+        if isinstance(told, RecordedCall):
+            self.last = told
+        elif isinstance(told, tuple):
             self.calls.append(told)
             self.last = None
+        else:
+            self.start = told
 
 
 def record_case(
@@ -68,28 +67,20 @@ def record_case(
     """
     heard = _Heard()
     finding = _play(case, adapter, judges, heard)
-    lines = code_lines([each.call for each in heard.calls])
-    keys = named_keys([each.call for each in heard.calls])
-    steps = [
-        ShownStep(
-            line.action,
-            line.number,
-            line.code,
-            seen.answer,
-            seen.refused,
-            seen.state,
-            seen.events,
-            tuple(evolve(each, text=with_names(each.text, keys)) for each in seen.breaches),
-            line.before,
+    calls = [call for call, _ in heard.calls]
+    keys = named_keys(calls)
+    steps = []
+    for line, (_, step) in zip(code_lines(calls), heard.calls, strict=True):
+        breaches = [evolve(each, text=with_names(each.text, keys)) for each in step.breaches]
+        steps.append(
+            evolve(step, code=line.code, definitions=line.before, breaches=tuple(breaches))
         )
-        for line, seen in zip(lines, heard.calls, strict=True)
-    ]
     notes: list[str] = []
     steps = _with_finding(steps, finding, expected, notes)
     packer = StepPacker(heard.start)
     for step in steps:
         packer.add(step)
-    notes += lacks(packer.drawn, adapter.name)
+    notes += packer.lacks(adapter.name)
     if packer.drawn is DrawnFrom.NOTHING:
         notes.append(ON_THE_PLAIN_CACHE)
     names = (*(action.name for action in case.actions), "the drain")
@@ -116,7 +107,7 @@ def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> F
         recorder = StateRecorder(tell, by_states=by_states)
         tapped = adapter
         if not by_states:
-            tapped = with_event_tap(adapter, recorder.heard.extend)
+            tapped = with_event_tap(adapter, recorder.heard)
         try:
             return play_recorded(case, tapped, judges, recorder)
         except Unoffered as refusal:
@@ -127,9 +118,9 @@ def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> F
     except ProcessDied as died:
         finding = finding_of(died.ending, case, adapter.name)
         if heard.last is not None:
-            breach = Breach(finding.headline, finding.text)
-            call = evolve(heard.last, answer=None)
-            heard.calls.append(ObservedCall(call, finding.text, False, None, (), (breach,)))
+            call, breach = heard.last, Breach(finding.headline, finding.text)
+            step = ShownStep(call.action, call.number, "", finding.text, breaches=(breach,))
+            heard.calls.append((call, step))
         return finding
 
 

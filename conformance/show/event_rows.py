@@ -37,6 +37,8 @@ class EventRows:
         self._ids: dict[BookHash, NodeId] = {}
         self._hashes: dict[NodeId, BookHash] = {}
         self._children: dict[NodeId, set[NodeId]] = {}
+        self.heard = False
+        """Whether there was any event."""
         self._last_id = ROOT
         self.now.change({ROOT: _empty_row(-1)}, root=ROOT)
 
@@ -52,6 +54,7 @@ class EventRows:
         """Fold the next events, each of its book, and return what they changed."""
         rows: dict[NodeId, Row | None] = {}
         for book, event in events:
+            self.heard = True
             self._books[book].fold(event)
             if isinstance(event, AllBlocksCleared):
                 for node_id in [at for at, each in self._hashes.items() if each[0] == book]:

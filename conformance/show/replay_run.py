@@ -16,15 +16,10 @@ from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, Wrappe
 from kvcanon.conformance.replay.engine import ReplayStats
 from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words
-from kvcanon.conformance.show.drawn import lacks
 from kvcanon.conformance.show.emitted_events import WaitingEvents
-from kvcanon.conformance.show.shown_run import (
-    Chart,
-    ShownRun,
-    ShownStep,
-    breach_of_law,
-    config_facts,
-)
+from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.shown_run import Chart, ShownRun, ShownStep, breaches_of, config_facts
+from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -62,7 +57,7 @@ class ReplayRecorder:
         self._operations = 0
         self._packer: StepPacker | None = None
         self._waiting = WaitingEvents(None)
-        self._earlier: list[Event] = []
+        self._events = EventRows(Namespaces())
         self._lines: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._hits: list[tuple[int, int]] = [(0, 0)]
         """Hit tokens and prompt tokens of all requests so far."""
@@ -102,7 +97,7 @@ class ReplayRecorder:
         if not self._is_shown():
             answer = do()
             if self._tells and self._packer is None and isinstance(operation, TakeEvents):
-                self._earlier += answer if isinstance(answer, tuple) else ()
+                self._events.move_to(answer if isinstance(answer, tuple) else ())
             return answer
         packer = self._begun()
         outcome: object = None
@@ -119,7 +114,7 @@ class ReplayRecorder:
     def run(self, title: str, facts: tuple[tuple[str, str], ...]) -> ShownRun:
         """The recorded run."""
         packer = self._begun()
-        notes = [*packer.notes, *lacks(packer.drawn, "The cache")]
+        notes = [*packer.notes, *packer.lacks("The cache")]
         if self._operations > packer.steps:
             notes.append(
                 f"{packer.steps:,} of {self._operations:,} calls are shown step by step, from "
@@ -160,8 +155,7 @@ class ReplayRecorder:
         if self._packer is None:
             state = self._state()
             self._waiting = WaitingEvents(state)
-            self._packer = StepPacker(state, self._earlier)
-            self._earlier = []
+            self._packer = StepPacker(state, self._events)
         return self._packer
 
     def _state(self) -> Snapshot | None:
@@ -184,10 +178,7 @@ class ReplayRecorder:
                 isinstance(outcome, CacheError),
                 state,
                 events,
-                tuple(
-                    breach_of_law(each.law.law_id, each.text)
-                    for each in (broken.violations if broken else ())
-                ),
+                () if broken is None else breaches_of(broken),
             )
         )
 

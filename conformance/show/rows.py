@@ -10,7 +10,7 @@ the node has it in words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import Factory, define
 
@@ -26,6 +26,9 @@ PER_COMPONENT = ("device", "host", "lock_refs", "loading", "backing")
 TAIL = ("hit_count", "priority", "created", "last_access", "oddity")
 ROW_LENGTH = FIRST_COMPONENT + 3 * len(PER_COMPONENT) + len(TAIL)
 ODDITY = ROW_LENGTH - 1
+
+_LETTERS = {"root": "o", "recency": "r", "pools": "p", "holds": "h", "transfers": "t"}
+"""Fields by their letters in a delta."""
 
 UNKNOWN_SLOTS = "?"
 """Stands for slots that only an event speaks of."""
@@ -46,26 +49,15 @@ class StateRows:
 
     def to_json(self) -> dict[str, object]:
         """The whole state, for the page to begin from."""
-        return {
-            "root": self.root,
-            "rows": [[node_id, *row] for node_id, row in self.rows.items()],
-            "recency": self.recency,
-            "pools": self.pools,
-            "holds": self.holds,
-            "transfers": self.transfers,
-        }
+        others = {name: getattr(self, name) for name in _LETTERS}
+        return others | {"rows": [[node_id, *row] for node_id, row in self.rows.items()]}
 
     def change(
         self,
         rows: Mapping[NodeId, Row | None],
-        *,
-        root: NodeId | None = None,
-        recency: Mapping[str, tuple[NodeId, ...]] | None = None,
-        pools: Mapping[str, list[object]] | None = None,
-        holds: list[object] | None = None,
-        transfers: list[object] | None = None,
+        **news: Any,  # noqa: ANN401  # Each is of the type of its field.
     ) -> Delta:
-        """Take over what is new, and return it as a delta; None stands for no change.
+        """Take over rows, and other fields by their names, and return what is new as a delta.
 
         `n` has the nodes that came or went, with the row before and after, 0 for none; `c` the
         changed places of other rows, each with the value before and after; `r` the moves in orders
@@ -73,33 +65,16 @@ class StateRows:
         """
         delta: Delta = {}
         self._change_rows(rows, delta)
-        if root is not None and root != self.root:
-            delta["o"] = [self.root, root]
-            self.root = root
-        if recency is not None:
-            moves = {
-                pool: moved(self.recency.get(pool, ()), recency.get(pool, ()))
-                for pool in {**self.recency, **recency}
-                if self.recency.get(pool, ()) != recency.get(pool, ())
-            }
-            if moves:
-                delta["r"] = moves
-            self.recency = dict(recency)
-        if pools is not None:
-            changed = {
-                pool: [self.pools.get(pool, 0), pools.get(pool, 0)]
-                for pool in {**self.pools, **pools}
-                if self.pools.get(pool) != pools.get(pool)
-            }
+        for name, now in news.items():
+            was = getattr(self, name)
+            setattr(self, name, now)
+            changed: object = [was, now] if now != was else None
+            if name == "recency":
+                changed = {pool: moved(*pair) for pool, pair in _changed(was, now, ()).items()}
+            elif name == "pools":
+                changed = _changed(was, now, 0)
             if changed:
-                delta["p"] = changed
-            self.pools = dict(pools)
-        if holds is not None and holds != self.holds:
-            delta["h"] = [self.holds, holds]
-            self.holds = holds
-        if transfers is not None and transfers != self.transfers:
-            delta["t"] = [self.transfers, transfers]
-            self.transfers = transfers
+                delta[_LETTERS[name]] = changed
         return delta
 
     def _change_rows(self, rows: Mapping[NodeId, Row | None], delta: Delta) -> None:
@@ -123,6 +98,14 @@ class StateRows:
             delta["n"] = whole
         if parts:
             delta["c"] = parts
+
+
+def _changed(
+    was: Mapping[str, Any], now: Mapping[str, Any], absent: object
+) -> dict[str, list[Any]]:
+    """What differs, by pool: before and after."""
+    pairs = {pool: [was.get(pool, absent), now.get(pool, absent)] for pool in {**was, **now}}
+    return {pool: pair for pool, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def moved(before: Sequence[NodeId], after: Sequence[NodeId]) -> list[object]:

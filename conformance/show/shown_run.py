@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, field, frozen
 
+from kvcanon.conformance.errors import ViolationError
 from kvcanon.conformance.judge import sentence
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
@@ -30,6 +31,11 @@ def breach_of_law(law_id: str, text: str) -> Breach:
     """The breach of a law."""
     law = LAWS[law_id]
     return Breach(f"{law_id} {law.name}", text, sentence(law), law_id)
+
+
+def breaches_of(error: ViolationError) -> tuple[Breach, ...]:
+    """The breaches of the laws that a call broke."""
+    return tuple(breach_of_law(each.law.law_id, each.text) for each in error.violations)
 
 
 @frozen

@@ -47,22 +47,16 @@ class SnapshotRows:
         self.now = StateRows()
         self._namespaces = namespaces
         self._last: Snapshot | None = None
-        self._listed: dict[NodeId, tuple[NodeId, ...]] = {}
-        """The children that each node lists."""
-        self._children: dict[NodeId, tuple[tuple[NodeId, ...], frozenset[NodeId]]] = {}
-        """The same as sets, made when they are needed."""
 
     def move_to(self, state: Snapshot) -> Delta:
         """Take the next state, and return what changed."""
-        touched: Iterable[NodeId] = state.nodes
-        if self._last is not None:
-            touched = Difference(self._last, state).touched
-        concerned = self._concerned(state, touched)
+        last = self._last
+        listed: dict[NodeId, frozenset[NodeId]] = {}
         rows = {
-            node_id: _row(state, node, self._namespaces, self._oddity(state, node))
+            node_id: _row(state, node, self._namespaces, _oddity(state, node, listed))
             if (node := state.nodes.get(node_id)) is not None
             else None
-            for node_id in concerned
+            for node_id in (state.nodes if last is None else _concerned(last, state))
         }
         self._last = state
         return self.now.change(
@@ -74,44 +68,41 @@ class SnapshotRows:
             transfers=_transfers(state),
         )
 
-    def _concerned(self, state: Snapshot, touched: Iterable[NodeId]) -> list[NodeId]:
-        """The touched nodes, and the children that one of them began or ceased to list."""
-        concerned = dict.fromkeys(touched)
-        for node_id in tuple(concerned):
-            node = state.nodes.get(node_id)
-            listed = () if node is None else node.child_ids
-            before = self._listed.get(node_id, ())
-            if listed != before:
-                concerned.update(dict.fromkeys(set(before) ^ set(listed)))
-            if node is None:
-                self._listed.pop(node_id, None)
-            else:
-                self._listed[node_id] = listed
-        return list(concerned)
 
-    def _oddity(self, state: Snapshot, node: NodeState) -> str:
-        """Where parents and children disagree, in words; "" in a sound tree."""
-        odd = []
-        if node.node_id != state.root_id:
-            if node.parent_id is None or node.parent_id not in state.nodes:
-                odd.append(f"its parent {node.parent_id} is not in the tree")
-            elif node.node_id not in self._children_of(state, node.parent_id):
-                odd.append(f"node {node.parent_id} does not list it as a child")
-        for child_id in node.child_ids:
-            child = state.nodes.get(child_id)
-            if child is None:
-                odd.append(f"its child {child_id} is not in the tree")
-            elif child.parent_id != node.node_id:
-                odd.append(f"it lists node {child_id}, whose parent is {child.parent_id}")
-        return "; ".join(odd)
+def _concerned(before: Snapshot, state: Snapshot) -> Iterable[NodeId]:
+    """The nodes that differ, and the children that one of them began or ceased to list."""
+    touched = Difference(before, state).touched
+    concerned = dict.fromkeys(touched)
+    for node_id in touched:
+        was, now = (
+            set[NodeId]() if node is None else set(node.child_ids)
+            for node in (before.nodes.get(node_id), state.nodes.get(node_id))
+        )
+        concerned.update(dict.fromkeys(was ^ now))
+    return concerned
 
-    def _children_of(self, state: Snapshot, node_id: NodeId) -> frozenset[NodeId]:
-        """The children that a node lists, as a set that is made once for each list."""
-        listed = state.nodes[node_id].child_ids
-        known = self._children.get(node_id)
-        if known is None or known[0] is not listed:
-            known = self._children[node_id] = (listed, frozenset(listed))
-        return known[1]
+
+def _oddity(state: Snapshot, node: NodeState, listed: dict[NodeId, frozenset[NodeId]]) -> str:
+    """Where parents and children disagree, in words; "" in a sound tree.
+
+    `listed` keeps the children that each node lists as a set, made once for each state.
+    """
+    odd, parent_id = [], node.parent_id
+    if node.node_id != state.root_id:
+        if parent_id is None or parent_id not in state.nodes:
+            odd.append(f"its parent {parent_id} is not in the tree")
+        else:
+            if parent_id not in listed:
+                listed[parent_id] = frozenset(state.nodes[parent_id].child_ids)
+            if node.node_id not in listed[parent_id]:
+                odd.append(f"node {parent_id} does not list it as a child")
+    for child_id in node.child_ids:
+        child = state.nodes.get(child_id)
+        if child is None:
+            odd.append(f"its child {child_id} is not in the tree")
+        elif child.parent_id != node.node_id:
+            odd.append(f"it lists node {child_id}, whose parent is {child.parent_id}")
+    return "; ".join(odd)
 
 
 def pages_text(pages: Iterable[Page]) -> str:

@@ -7,64 +7,36 @@ blocks its process is shown up to there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from kvcanon.conformance.cases.client import Client, Stamps
-from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.errors import ViolationError
-from kvcanon.conformance.judge import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.show.emitted_events import WaitingEvents
-from kvcanon.conformance.show.shown_run import Breach, breach_of_law
-from kvcanon.spec.cache import Cache
+from kvcanon.conformance.show.shown_run import Breach, ShownStep, breaches_of
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import TakeEvents
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Namespace
 
 Result = TypeVar("Result")
 
 
-@frozen
-class ObservedCall:
-    """A call that ended, and what was seen then; it can be sent to another process."""
-
-    call: RecordedCall
-    answer: str
-    refused: bool
-    state: Snapshot | None
-    events: tuple[Event, ...]
-    breaches: tuple[Breach, ...]
-
-
-@frozen
-class Beginning:
-    """The state of the new cache; None if it does not show it."""
-
-    state: Snapshot | None
-
-
-@frozen
-class Began:
-    """A call that begins."""
-
-    call: RecordedCall
-
-
-Tell = Callable[[object], None]
+ObservedCall: TypeAlias = tuple[RecordedCall, ShownStep]
+"""A call that ended, and what was seen then; its code is written once all calls are known."""
+Told: TypeAlias = Snapshot | RecordedCall | ObservedCall | None
+"""The state of the new cache, None if it does not show it; a call that begins; one that ended."""
 
 
 class StateRecorder(CallRecorder):
     """Records calls with the states after them, and tells each as it ends."""
 
-    def __init__(self, tell: Tell, *, by_states: bool) -> None:
+    def __init__(self, tell: Callable[[Told], None], *, by_states: bool) -> None:
         """`by_states` says that events wait in snapshots until the client takes them."""
         super().__init__()
         self.heard: list[Event] = []
@@ -74,23 +46,13 @@ class StateRecorder(CallRecorder):
         self._look: Callable[[], Snapshot] | None = None
         self._waiting = WaitingEvents(None)
 
-    def tree_client(
-        self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
-    ) -> Client:
-        """Make a client whose calls are recorded, and tell the state of the new cache."""
-        self._begin(subject)
-        return super().tree_client(cache, subject, stamps, namespaces)
-
-    def request_client(
-        self,
-        cache: RequestBlackboxGuard,
-        subject: RequestSubject,
-        stamps: Stamps,
-        namespaces: tuple[Namespace, ...],
-    ) -> RequestClient:
-        """As `tree_client`, for a cache of requests."""
-        self._begin(subject)
-        return super().request_client(cache, subject, stamps, namespaces)
+    def made(self, subject: Subject | RequestSubject) -> None:
+        """Tell the state of the new cache."""
+        if Need.SNAPSHOT in subject.shows:
+            self._look = subject.cache.snapshot
+        state = self._state()
+        self._waiting = WaitingEvents(state)
+        self._tell(state)
 
     def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
         """Make a call, and tell what was seen when it ended."""
@@ -103,36 +65,30 @@ class StateRecorder(CallRecorder):
 
     def began(self, call: RecordedCall) -> None:
         """Tell a call before it is made."""
-        self._tell(Began(call))
-
-    def _begin(self, subject: Subject | RequestSubject) -> None:
-        if Need.SNAPSHOT in subject.shows:
-            self._look = subject.cache.snapshot
-        state = self._state()
-        self._waiting = WaitingEvents(state)
-        self._tell(Beginning(state))
+        self._tell(call)
 
     def _ended(self, call: RecordedCall) -> None:
         answer = call.answer
         state = self._state()
         breaches: tuple[Breach, ...] = ()
         if isinstance(answer, ViolationError):
-            breaches = tuple(breach_of_law(v.law.law_id, v.text) for v in answer.violations)
+            breaches = breaches_of(answer)
             if answer.step is not None:
                 state = answer.step.after  # What the judge saw.
         elif isinstance(answer, BaseException) and not isinstance(answer, CacheError):
             breaches = (Breach(f"crash: {type(answer).__name__}", answer_in_words(answer)),)
         kept = None if isinstance(answer, BaseException) else answer
-        self._tell(
-            ObservedCall(
-                evolve(call, answer=kept),
-                _words_of(answer),
-                isinstance(answer, CacheError),
-                state,
-                self._events(call.call, state),
-                breaches,
-            )
+        step = ShownStep(
+            call.action,
+            call.number,
+            "",
+            _words_of(answer),
+            isinstance(answer, CacheError),
+            state,
+            self._events(call.call, state),
+            breaches,
         )
+        self._tell((evolve(call, answer=kept), step))
 
     def _state(self) -> Snapshot | None:
         """The state now; None if the cache does not show one."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 
-from kvcanon.conformance.show.drawn import DrawnFrom
 from kvcanon.conformance.show.event_rows import EventRows, hash_text
 from kvcanon.conformance.show.rows import Delta, StateRows
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
 from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows, pages_text
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, SITE
 from kvcanon.spec.snapshot import Snapshot
 
 FORMAT = "kvcanon-show/1"
@@ -30,6 +30,31 @@ LONGEST = 600
 """Characters of a call or an answer that are shown."""
 PART_SIZE = 1 << 18
 """Characters of a part with changes before it is deflated: it is unpacked in milliseconds."""
+
+
+class DrawnFrom(StrEnum):
+    """From what the tree is drawn; the page leaves out the panels for which it knows nothing."""
+
+    STATE = "state"
+    EVENTS = "events"
+    """Each block that an event stored is a node, with the media that it is on."""
+    NOTHING = "nothing"
+    """There is no tree: the page has calls and answers."""
+
+
+_LACKS = {
+    DrawnFrom.EVENTS: (
+        "{} does not show its state: the tree has what its events say, each page as a node, "
+        "without slots, locks and windows. A method snapshot in its adapter shows the rest; see "
+        "{}adapters.html."
+    ),
+    DrawnFrom.NOTHING: (
+        "{} shows neither its state nor events, so that there is no tree: this page has calls and "
+        "answers. To draw one, give its adapter take_events, which shows its blocks, or snapshot, "
+        "which shows everything; see {}adapters.html."
+    ),
+}
+"""What a page lacks for its cache, and the mend, in words."""
 
 
 def packed(value: object) -> str:
@@ -47,24 +72,19 @@ class StepPacker:
     def __init__(
         self,
         start: Snapshot | None,
-        earlier: Iterable[Event] = (),
-        first: Callable[[StateRows], None] | None = None,
         folded: EventRows | None = None,
+        first: Callable[[StateRows], None] | None = None,
     ) -> None:
-        """Begin with a state, or where the cache shows none, with the events up to then.
+        """Begin with a state, or where there is none, with the events that were folded up to then.
 
-        `first` makes the first state of a run that no cache plays; `folded` is what follows the
-        events of a stream, which go on in it.
+        `first` makes the first state of a run that no cache plays.
         """
-        self.namespaces = Namespaces() if folded is None else folded.namespaces
+        self._events = EventRows(Namespaces()) if folded is None else folded
         self.notes: dict[str, None] = {}
         """What could not be shown, in words, each once."""
         self._told = start is None and first is None
         """Whether the tree is that of the events, as the cache shows none."""
-        self._heard = folded is not None
-        """Whether there was any event."""
-        self._snapshots = SnapshotRows(self.namespaces)
-        self._events = EventRows(self.namespaces) if folded is None else folded
+        self._snapshots = SnapshotRows(self._events.namespaces)
         self._table: list[list[object]] = []
         self._breaches: list[list[object]] = []
         self._first_breach: int | None = None
@@ -81,9 +101,7 @@ class StepPacker:
         self._counts: dict[str, list[int]] = {"nodes": [], "copies in flight": [], "locks": []}
         if first is not None:
             first(self.now)
-        elif start is None:
-            self._move_by(tuple(earlier))
-        else:
+        elif start is not None:
             self._state_delta(start)
         self._begin_part()
         self._note_counts()
@@ -108,13 +126,17 @@ class StepPacker:
         """From what the tree is drawn, by the steps up to now."""
         if not self._told:
             return DrawnFrom.STATE
-        return DrawnFrom.EVENTS if self._heard else DrawnFrom.NOTHING
+        return DrawnFrom.EVENTS if self._events.heard else DrawnFrom.NOTHING
+
+    def lacks(self, cache: str) -> tuple[str, ...]:
+        """What the page lacks for a cache, in words; nothing if its state is known."""
+        return (_LACKS[self.drawn].format(cache, SITE),) if self.drawn in _LACKS else ()
 
     def add(self, step: ShownStep) -> None:
         """Add the next step."""
         delta: Delta | None
         if self._told:
-            delta = self._move_by(step.events)
+            delta = self._events.move_to(step.events)
         else:
             delta = None if step.state is None else self._state_delta(step.state)
         self.add_delta(step, delta)
@@ -161,7 +183,7 @@ class StepPacker:
             "starts": self._starts,
             "sizes": self._sizes,
             "states": list(self._states.items()),
-            "namespaces": self.namespaces.words(),
+            "namespaces": self._events.namespaces.words(),
             "drawn": self.drawn.value,
         }
         return {"steps": packed(table), **self._parts}
@@ -181,10 +203,6 @@ class StepPacker:
         except Exception as error:  # noqa: BLE001  # A faulty snapshot may hold anything.
             self.notes[f"a state could not be read: {type(error).__name__}: {error}"] = None
             return None
-
-    def _move_by(self, events: Sequence[Event]) -> Delta:
-        self._heard = self._heard or bool(events)
-        return self._events.move_to(events)
 
     def _begin_part(self) -> None:
         number = len(self._starts)

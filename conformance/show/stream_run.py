@@ -18,11 +18,10 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.text import times
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.sent_pages import wire_hash
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownStep, breach_of_law
 from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.step_packer import StepPacker
-from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks
+from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks, wire_hash
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Arrived, Frame
 from kvcanon.live.stream_faults import StreamFinding, shown_key
@@ -139,6 +138,7 @@ def _chosen(survey: StreamSurvey, recording: Recording, failure: str | None) -> 
 def _first_rows(recording: Recording, window: range, books: StreamBooks) -> tuple[EventRows, int]:
     """What is known before the batches that are shown, and how many blocks of it are left out."""
     rows = EventRows(Namespaces())
+    rows.heard = True  # A stream that says nothing says that nothing is there.
     for arrived in islice(recording.frames(), window.start):
         rows.move_books(books.take(arrived).events)
     if len(rows.now.rows) <= MOST_BLOCKS:
