@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -20,13 +20,10 @@ from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_ti
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN
 from kvcanon.conformance.probe.discovery import ApiName, api_of
-from kvcanon.conformance.probe.findings import ProbeFinding
-from kvcanon.conformance.probe.not_judged import with_options
-from kvcanon.conformance.probe.player import ProbePlayer
+from kvcanon.conformance.probe.player import ProbePlayer, logged_request
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.rounds import ROUNDS
-from kvcanon.conformance.probe.served_log import logged_request
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import ProbeRequest
@@ -156,8 +153,8 @@ def probe_command(
     limits = ProbeLimits(seed, seconds, requests, margin, vocabulary, flush, rounds)
     address = address_of(url, api_key, timeout)
     player = _player(address, api, model, limits)
-    player.facts = with_options(
-        player.facts, window=window, pool_tokens=pool_tokens, page_size=page, host=host_tier
+    player.facts = player.facts.but(
+        window=window, pool_tokens=pool_tokens, page_size=page, has_host=host_tier
     )
     with ExitStack() as stack:
         beside = None
@@ -165,7 +162,7 @@ def probe_command(
             beside = _beside(events, replay, ignored, record, stack)
         if log is not None:
             player.log = _log(log, stack)
-        result = _probed(player, limits, beside, str(events))
+        result = _probed(player, limits, beside)
     sums = None if beside is None else asdict(beside.sums)
     if as_json:
         print_json(report_json(result, seed, sums))
@@ -227,14 +224,8 @@ def _log(path: Path, stack: ExitStack) -> Callable[[ProbeRequest, SentRequest], 
     return write
 
 
-def _probed(
-    player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None, events: str
-) -> ProbeResult:
+def _probed(player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None) -> ProbeResult:
     """Play the rounds. Raises: ServerProblem."""
-
-    def found_beside() -> Sequence[ProbeFinding]:
-        return () if beside is None else beside.take_found(events, sent=player.computed > 0)
-
     if beside is not None:
         player.beside = beside
         if player.facts.extra_keys:
@@ -247,7 +238,7 @@ def _probed(
         def say(round_name: str) -> None:
             note(f"{round_name}, requests so far", limits.requests - player.requests_left, None)
 
-        result = ProbeSession(player, limits, found_beside, say).run()
+        result = ProbeSession(player, limits, say).run()
     if beside is not None:
         _note_beside(beside, result)
     return result

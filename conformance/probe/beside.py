@@ -137,11 +137,12 @@ class StreamBeside:
             self.found.append(ProbeFinding(kind, words, sent.round))
         return True
 
-    def take_found(self, endpoint: str, *, sent: bool) -> list[ProbeFinding]:
+    def take_found(self, *, sent: bool) -> list[ProbeFinding]:
         """What was found since the last call; `sent` says whether requests were sent.
 
         Raises: UsageError, if this is no stream of the server.
         """
+        endpoint = self.subscriber.sources[0].endpoint
         if sent and not self.batches:
             raise UsageError(
                 f"nothing came from {endpoint}: check the address, and that the engine publishes "

@@ -1,41 +1,95 @@
-"""Sends requests, and keeps what came: within a number of requests and of seconds."""
+"""Sends requests, and keeps what came: within a number of requests and of seconds.
+
+Requests of a run go out one after the other; some go on while the next are sent.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import Future
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Self
 
 from attrs import define, evolve, field
 
-from kvcanon.conformance.probe.rounds import renamed_spaces
-from kvcanon.conformance.probe.running import RunningRequest
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineApi, EngineFacts, Leaves, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.transport import ServerProblem
+
+if TYPE_CHECKING:  # It needs the extra `live`.
+    from kvcanon.conformance.probe.beside import StreamBeside
 
 WAKE_SECONDS = 300.0
 """How long the first prompt may take. vLLM for CPUs compiles for 20 s to minutes before it."""
 
 Log = Callable[[ProbeRequest, SentRequest], None]
 
+_NO_REPLY = ProbeReply((), None, aborted=True)
+
 
 class OutOfBudget(Exception):
     """No request or no second is left."""
 
 
-class Beside(Protocol):
-    """What is looked at beside the answers: the stream of events."""
+@define(eq=False)
+class RunningRequest:
+    """A request whose reply another thread reads while others are sent."""
 
-    def settle(self, round_name: str) -> float:
-        """Wait until nothing comes."""
+    api: EngineApi
+    request: ProbeRequest
+    real: ProbeRequest
+    """The request as it is sent."""
+    leaves: Leaves
+    """Whether its client leaves; it leaves after `leave`, too."""
+    began: float = field(factory=time.time)
+    """Seconds since 1970."""
+    at: int = 0
+    """Its place in its sequence."""
+    since: int = 0
+    """Requests that were answered since."""
+    lasted: int = 0
+    """How many of them while its reply was still generated."""
+    _generated: int = 0
+    _reply: Future[ProbeReply] = field(factory=Future)
+    _begun: Event = field(factory=Event)
+    _left: bool = False
 
-    def promise(self, request: ProbeRequest) -> object:
-        """What is promised for a request that is not sent yet."""
+    def start(self) -> None:
+        """Send it, and return once its first token came. Raises: ServerProblem."""
+        Thread(target=self._read, daemon=True).start()
+        self._begun.wait()
+        if self._reply.done():
+            self._reply.result()
 
-    def compare(
-        self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
-    ) -> bool:
-        """Compare the promise with what was served; False if events came too late for that."""
+    def count(self) -> None:
+        """Count a request that was answered."""
+        goes_on = not self._reply.done() and self._generated < self.request.count
+        self.lasted += goes_on and self.lasted == self.since
+        self.since += 1
+
+    def wait(self) -> ProbeReply:
+        """The reply, once it has ended. Raises: ServerProblem."""
+        return self._reply.result()
+
+    def leave(self) -> None:
+        """Let the client leave at the next token, and wait until it has."""
+        self._left = True
+        self._reply.exception()
+
+    def _read(self) -> None:
+        try:
+            self._reply.set_result(self.api.generate(self.real, self._leaves))
+        except Exception as error:  # noqa: BLE001  # It is raised where the reply is waited for.
+            self._reply.set_exception(error)
+        finally:
+            self._begun.set()
+
+    def _leaves(self, count: int) -> bool:
+        self._generated = count
+        if count:
+            self._begun.set()
+        return self._left or self.leaves(count)
 
 
 @define
@@ -48,9 +102,9 @@ class ProbePlayer:
     """A word that no other run has; it is put before salts."""
     deadline: float
     requests_left: int
-    beside: Beside | None = None
+    beside: StreamBeside | None = None
+    """What is looked at beside the answers: the stream of events."""
     log: Log | None = None
-    clock: Callable[[], float] = time.monotonic
     computed: int = 0
     """Tokens that the server computed so far."""
     busy_seconds: float = 0.0
@@ -63,14 +117,12 @@ class ProbePlayer:
 
     def send(self, request: ProbeRequest, round_name: str, run: str) -> SentRequest:
         """Send one request in the namespaces of a run. Raises: OutOfBudget, ServerProblem."""
-        if self.requests_left <= 0 or self.clock() >= self.deadline:
-            raise OutOfBudget
-        self.requests_left -= 1
+        self._count_one()
         real = self._real(request, run)
         promised = None if self.beside is None else self.beside.promise(real)
-        began, clock = time.time(), self.clock()
+        began, clock = time.time(), time.monotonic()
         reply = self.api.generate(real, self._leaves(real))
-        self.busy_seconds += self.clock() - clock
+        self.busy_seconds += time.monotonic() - clock
         sent = SentRequest(request, reply, round_name, began)
         self.computed += max(0, sent.computed)
         in_time = self.beside is None or self.beside.compare(promised, real, sent, self.facts)
@@ -84,22 +136,20 @@ class ProbePlayer:
         Its client leaves after half of the time that is left, so that a slow reply does not take
         the time of all later rounds.
         """
-        if self.requests_left <= 0 or self.clock() >= self.deadline:
-            raise OutOfBudget
-        self.requests_left -= 1
+        self._count_one()
         if self.beside is not None:
             self.beside.settle(round_name)
-        deadline = self.clock() + self.seconds_left / 2
+        deadline = time.monotonic() + self.seconds_left / 2
         running = RunningRequest(
-            self.api, request, self._real(request, run), lambda _count: self.clock() >= deadline
+            self.api, request, self._real(request, run), lambda _count: time.monotonic() >= deadline
         )
         running.start()
         return running
 
-    def end(self, running: RunningRequest, round_name: str, lasted: int) -> SentRequest:
+    def end(self, running: RunningRequest, round_name: str) -> SentRequest:
         """Wait for the reply of a request that was begun. Raises: ServerProblem."""
         reply = running.wait()
-        sent = SentRequest(running.request, reply, round_name, running.began, lasted)
+        sent = SentRequest(running.request, reply, round_name, running.began, running.lasted)
         self.computed += max(0, sent.computed)
         if self.beside is not None:
             self.beside.settle(round_name)
@@ -126,30 +176,110 @@ class ProbePlayer:
 
         Raises: OutOfBudget, ServerProblem.
         """
-        api, began = self.api, self.clock()
+        api, began = self.api, time.monotonic()
         self.api = api.patient(WAKE_SECONDS)
         try:
             self.send(request, "the first prompt", self.fresh_run())
         finally:
             self.api = api
-            self.deadline += self.clock() - began
+            self.deadline += time.monotonic() - began
             self.busy_seconds, self.computed = 0.0, 0
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the deadline."""
-        return self.deadline - self.clock()
+        return self.deadline - time.monotonic()
 
     def seconds_for(self, tokens: int) -> float:
         """About how long the server takes to compute so many tokens."""
         return tokens * self.busy_seconds / self.computed if self.computed else 0.0
+
+    def _count_one(self) -> None:
+        """Take a request off those that are left. Raises: OutOfBudget."""
+        if self.requests_left <= 0 or self.seconds_left <= 0:
+            raise OutOfBudget
+        self.requests_left -= 1
 
     def _leaves(self, request: ProbeRequest) -> Leaves | None:
         """When its client leaves; None if it waits for the whole reply."""
         after, deadline = request.abort_after, self.deadline
         if not after:
             return None
-        return lambda count: count >= after or self.clock() >= deadline
+        return lambda count: count >= after or time.monotonic() >= deadline
 
     def _real(self, request: ProbeRequest, run: str) -> ProbeRequest:
-        return renamed_spaces(request, run) if self.facts.salts else request
+        """The request with its salt made that of a run, so that its namespace is empty before."""
+        space = request.space
+        if not (self.facts.salts and space.salt):
+            return request
+        return evolve(request, space=evolve(space, salt=f"{run} {space.salt}"))
+
+
+@define
+class RequestSequence:
+    """Requests of one run, in the order in which they began. Leaving the block ends them all."""
+
+    player: ProbePlayer
+    run: str
+    sent: list[SentRequest] = field(factory=list)
+    _open: list[RunningRequest] = field(factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        for each in self._open:
+            each.leave()
+        self._open.clear()
+
+    def send(self, request: ProbeRequest, round_name: str) -> SentRequest:
+        """Send a request; the reply of one that goes on is empty until it has ended.
+
+        Raises: OutOfBudget, ServerProblem.
+        """
+        unanswered = SentRequest(request, _NO_REPLY, round_name)
+        try:
+            if request.overlaps:
+                running = self.player.begin(request, round_name, self.run)
+                made = evolve(unanswered, began=running.began)
+            else:
+                running, made = None, self.player.send(request, round_name, self.run)
+        except ServerProblem:
+            self.sent.append(unanswered)
+            raise
+        self.sent.append(made)
+        for each in list(self._open):
+            each.count()
+            if each.since >= each.request.overlaps:
+                self._end(each)
+        if running is not None:
+            running.at = len(self.sent) - 1
+            self._open.append(running)
+        return made
+
+    def finish(self) -> None:
+        """Wait for all that go on. Raises: ServerProblem."""
+        while self._open:
+            self._end(self._open[0])
+
+    def _end(self, running: RunningRequest) -> None:
+        self.sent[running.at] = self.player.end(running, self.sent[running.at].round)
+        self._open.remove(running)
+
+
+def logged_request(real: ProbeRequest, sent: SentRequest) -> dict[str, Any] | None:
+    """A request as a line of a log has it, which `kvcanon.live.served` reads and describes.
+
+    `real` is the request as it was sent. None if it is not known what was cached for it. Events
+    leave `extra_key` out, so it is left out here.
+    """
+    if sent.reply.cached is None or sent.reply.aborted or real.space.extra_key:
+        return None
+    tiers = sent.reply.tiers
+    named = {
+        "cached_tokens_details": None if tiers is None else dict(tiers),
+        "cache_salt": real.space.salt or None,
+        "lora": real.space.lora or None,
+    }
+    made = {"time": sent.began, "tokens": list(real.tokens), "cached_tokens": sent.reply.cached}
+    return made | {name: value for name, value in named.items() if value is not None}

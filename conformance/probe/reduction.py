@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterable, Sequence
 
-from attrs import frozen
+from attrs import define, evolve, field, frozen
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.others import WITNESS_REQUESTS, OtherClients
-from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
+from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
 from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import ProbeRequest
-from kvcanon.conformance.probe.together import RequestSequence, without
+from kvcanon.conformance.probe.sharing import PageRange, SentRequest
+from kvcanon.conformance.probe.talk import ProbeRequest, PromptSpace
 from kvcanon.spec.shortest import shortest
 
 MOST_REPLAYED = 400
 """Requests that are sent again for one finding."""
 CONFIRMATIONS = 3
 """Times that a finding must come again which another client, or luck, can cause."""
+WITNESS_PAGES = 3
+WITNESS_REQUESTS = 2
+COUNT_LOOKS = 5
+COUNT_PAUSE_SECONDS = 0.02
 
 BY_OTHERS = frozenset({ProbeFault.TOO_FEW, ProbeFault.ORDER, ProbeFault.WINDOW_ORDER})
 """Kinds that another client of the server can cause now and then."""
@@ -43,7 +47,69 @@ class ShownFinding:
     """Whether it was found again when these requests were sent again."""
 
 
-@frozen
+@define
+class OtherClients:
+    """Looks for other clients during one replay.
+
+    A server that counts prompt tokens shows them by its count. And where too little is cached of a
+    prompt, a witness is sent just before it: whoever evicts the least recently used data evicts the
+    witness first, so that while a part of the witness is there, nobody has evicted the prompt.
+    """
+
+    player: ProbePlayer
+    finding: ProbeFinding
+    page: PageRange
+    _counted: float | None = field(init=False)
+    _own: int = 0
+    _witness: ProbeRequest | None = None
+    _run: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        # The tokens of the last request may be counted a moment after its reply.
+        self._counted = self.player.api.prompt_tokens()
+        for _ in range(COUNT_LOOKS):
+            if self._counted is None:
+                return
+            time.sleep(COUNT_PAUSE_SECONDS)
+            before, self._counted = self._counted, self.player.api.prompt_tokens()
+            if self._counted == before:
+                return
+
+    def before(self, at: int, request: ProbeRequest) -> None:
+        """Send the witness before the request whose data is missed. Raises: as `send`."""
+        if self.finding.fault is not ProbeFault.TOO_FEW or at != self.finding.since:
+            return
+        size = self.page.most or 1
+        drawn = random.Random(f"witness {self.finding.since}")
+        tokens = tuple(
+            # Tokens that the model has.
+            drawn.choice(request.tokens)
+            for _ in range(WITNESS_PAGES * size + 1)
+        )
+        space = PromptSpace("witness" if self.player.facts.salts else "")
+        self._witness = ProbeRequest("witness", tokens, 1, space)
+        self._run = self.player.fresh_run()
+        self._send()
+
+    def interfered(self, sent: Sequence[SentRequest]) -> bool:
+        """Whether another client can have evicted something. Raises: as `send`."""
+        if self._counted is not None:
+            own = self._own + sum(len(each.request.tokens) for each in sent)
+            counted = self.player.api.prompt_tokens()
+            if counted is not None and counted - self._counted > own:
+                return True
+        if self._witness is None:
+            return False
+        return not self._send().reply.on_device
+
+    def _send(self) -> SentRequest:
+        if self._witness is None:
+            raise RuntimeError("there is no witness")
+        self._own += len(self._witness.tokens)
+        return self.player.send(self._witness, "witness", self._run)
+
+
+@define
 class Reducer:
     """Sends requests of a round again, in namespaces that are fresh each time."""
 
@@ -51,39 +117,39 @@ class Reducer:
     by: JudgedAgainst
     may_flush: bool = False
     """Whether the cache may be emptied, where a server takes no salts."""
+    _left: int = 0
+    """Requests that may still be sent again for the finding."""
 
     def reduce(self, sent: Sequence[SentRequest], finding: ProbeFinding) -> ShownFinding:
         """The fewest requests found that show a finding. Raises: ServerProblem."""
         first = sent[: finding.last + 1]
         shown = [each.request for each in first]
-        left = [replay_limit(len(shown))]
-        kept = left[0] - MOST_REPLAYED
+        self._left = replay_limit(len(shown))
+        kept = self._left - MOST_REPLAYED
         whole = ShownFinding(finding, tuple(first), repeated=False)
-        player, began = self.player, self.player.clock()
+        player, began = self.player, time.monotonic()
         by_luck = any(request.overlaps for request in shown)
         tries = CONFIRMATIONS if by_luck else 1
-        again = next(filter(None, (self._shows(shown, finding, left) for _ in range(tries))), None)
+        again = next(filter(None, (self._shows(shown, finding) for _ in range(tries))), None)
         if again is None:
             return whole
-        took = player.clock() - began
+        took = time.monotonic() - began
         smaller = [again]
 
         def shows(fewer: Sequence[ProbeRequest]) -> bool:
-            if left[0] <= kept or player.seconds_left <= 0:
+            if self._left <= kept or player.seconds_left <= 0:
                 return False
-            found = self._shows(fewer, finding, left)
+            found = self._shows(fewer, finding)
             if found is not None:
                 smaller.append(found)
             return found is not None
 
         shortest(shown, shows, keeps_last=True, without=without)
-        player.deadline = player.clock() + 2 * (CONFIRMATIONS + 1) * took + 1
-        steady = self._steady(smaller, left, by_luck=by_luck)
+        player.deadline = time.monotonic() + 2 * (CONFIRMATIONS + 1) * took + 1
+        steady = self._steady(smaller, by_luck=by_luck)
         return steady or (whole if finding.fault in BY_OTHERS else smaller[0])
 
-    def _steady(
-        self, smaller: list[ShownFinding], left: list[int], *, by_luck: bool
-    ) -> ShownFinding | None:
+    def _steady(self, smaller: list[ShownFinding], *, by_luck: bool) -> ShownFinding | None:
         """The smallest that shows the finding again: some depend on what is cached besides.
 
         What another client can cause must come again each time, while none is seen. So must what
@@ -93,24 +159,19 @@ class Reducer:
         for each in reversed(smaller):
             requests = [sent.request for sent in each.requests]
             times = range(CONFIRMATIONS if doubted or by_luck else 1)
-            if all(self._shows(requests, each.finding, left, alone=doubted) for _ in times):
+            if all(self._shows(requests, each.finding, alone=doubted) for _ in times):
                 return each
         return None
 
     def _shows(
-        self,
-        shown: Sequence[ProbeRequest],
-        finding: ProbeFinding,
-        left: list[int],
-        *,
-        alone: bool = False,
+        self, shown: Sequence[ProbeRequest], finding: ProbeFinding, *, alone: bool = False
     ) -> ShownFinding | None:
         """The finding as fewer requests show it; None if they do not, or no time is left.
 
         If `alone`, it does not count where another client used the server, or can have.
         """
-        left[0] -= len(shown)
-        if left[0] < 0 or self.player.seconds_left <= 0:
+        self._left -= len(shown)
+        if self._left < 0 or self.player.seconds_left <= 0:
             return None
         run = self.player.fresh_run()
         if not self.player.facts.salts:
@@ -134,3 +195,13 @@ class Reducer:
             if each.fault is finding.fault and each.last == last:
                 return ShownFinding(each, tuple(sent), repeated=True)
         return None
+
+
+def without(requests: Sequence[ProbeRequest], left_out: Iterable[int]) -> list[ProbeRequest]:
+    """The other requests; those that go on do so during as many of the next as are still there."""
+    dropped = set(left_out)
+    kept = [at for at in range(len(requests)) if at not in dropped]
+    return [
+        evolve(requests[at], overlaps=sum(at < each <= at + requests[at].overlaps for each in kept))
+        for at in kept
+    ]

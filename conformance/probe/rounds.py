@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kvcanon.conformance.probe.lru_order import RETURNS
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest
@@ -375,10 +375,3 @@ ROUNDS = (
     ),
 )
 """The rounds, in the order in which they are played."""
-
-
-def renamed_spaces(request: ProbeRequest, run: str) -> ProbeRequest:
-    """The request with its salt made that of a run, so that its namespace is empty before."""
-    if not request.space.salt:
-        return request
-    return evolve(request, space=evolve(request.space, salt=f"{run} {request.space.salt}"))

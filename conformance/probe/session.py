@@ -12,9 +12,7 @@ from attrs import define, evolve, field, frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.closeness import USUAL_MARGIN, Closeness, compare_replies
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.held import held_after_aborts
-from kvcanon.conformance.probe.not_judged import CACHE_OFF, NO_COUNTS, not_judged
-from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
+from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
 from kvcanon.conformance.probe.reduction import (
     LEAKS,
     NEEDS_REPLAY,
@@ -32,13 +30,23 @@ from kvcanon.conformance.probe.rounds import (
 )
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
-from kvcanon.conformance.probe.together import RequestSequence
 from kvcanon.conformance.probe.transport import ServerProblem
 
 REDUCE_SECONDS = 10.0
 """How long the requests of one finding are sent again."""
 KEPT_FOR_REDUCTION = 3.0
 """Seconds after the deadline in which a finding of the last round can still be confirmed."""
+
+POOL_LOOKS = 5
+"""Times that a pool is looked at; blocks that another client holds may come free between."""
+POOL_PAUSE_SECONDS = 0.2
+NO_COUNTS = (
+    "cached tokens: the server does not say them; start vLLM with --enable-prompt-tokens-details"
+)
+CACHE_OFF = (
+    "nothing can be judged: prefix caching is off on this server{}; SGLang must run without "
+    "--disable-radix-cache, vLLM with --enable-prefix-caching and --enable-prompt-tokens-details"
+)
 
 
 @frozen
@@ -81,10 +89,20 @@ class ProbeResult:
     seconds: float = 0.0
 
     @property
+    def faults(self) -> set[ProbeFault]:
+        """The kinds of what was found."""
+        return {each.finding.fault for each in self.shown}
+
+    @property
     def laws(self) -> list[str]:
         """The broken laws, each once; a server that ended counts as one."""
         found = [each.finding for each in self.shown]
         return list(dict.fromkeys(each.law_id or each.fault.words for each in found))
+
+    def note(self, words: str) -> None:
+        """Say what cannot be judged, once."""
+        if words not in self.not_shown:
+            self.not_shown.append(words)
 
 
 @define
@@ -93,23 +111,23 @@ class ProbeSession:
 
     player: ProbePlayer
     limits: ProbeLimits
-    found_beside: Callable[[], Sequence[ProbeFinding]] = tuple
-    """The findings of the stream since the last call."""
     say: Callable[[str], None] = lambda _line: None
     truths: dict[PromptKey, ProbeReply] = field(factory=dict)
     round_seconds: float = 0.0
     """How long the last round took."""
     unanswered: tuple[SentRequest, ...] = ()
     """The requests of a round during which the server ended; the last had no answer."""
+    result: ProbeResult = field(init=False)
 
     def run(self) -> ProbeResult:
         """Play all rounds. Raises: UsageError, if the server cannot be probed."""
         player, began = self.player, time.monotonic()
         said = player.facts.page_size
-        result = ProbeResult(player.facts, PageRange(said, said) if said else PageRange())
+        page = PageRange(said, said) if said else PageRange()
+        result = self.result = ProbeResult(player.facts, page)
         if player.facts.cache_off:
             raise UsageError(CACHE_OFF.format(""))
-        result.not_shown += [*player.facts.not_said, *not_judged(player.facts)]
+        result.not_shown += [*player.facts.not_said, *_not_judged(player.facts)]
         if self.limits.only:
             result.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
@@ -119,22 +137,19 @@ class ProbeSession:
             self._wake()
             for each in ROUNDS:
                 playing = each.name
-                self._play(each, random.Random(rng.random()), result)
+                self._play(each, random.Random(rng.random()))
                 if each is ROUNDS[0]:
-                    self._require_hits(result)
+                    self._require_hits()
         except ServerProblem as problem:
-            if not problem.is_end:
-                if not result.shown:
-                    raise
+            if problem.is_end:
+                words, shown = f"during {playing}: {problem}", self.unanswered
+                finding = ProbeFinding(ProbeFault.ENDED, words, playing, len(shown) - 1)
+                self._show(finding, shown)
+            elif result.shown:
                 result.not_shown.append(f"what comes after {playing}: {problem}")
-                return self._summed(result, left, began)
-            words, shown = f"during {playing}: {problem}", self.unanswered
-            finding = ProbeFinding(ProbeFault.ENDED, words, playing, len(shown) - 1)
-            result.shown.append(ShownFinding(finding, shown, repeated=False))
-        return self._summed(result, left, began)
-
-    def _summed(self, result: ProbeResult, left: int, began: float) -> ProbeResult:
-        result.requests = left - self.player.requests_left
+            else:
+                raise
+        result.requests = left - player.requests_left
         result.seconds = time.monotonic() - began
         return result
 
@@ -147,31 +162,29 @@ class ProbeSession:
         self.say("the first prompt")
         self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
 
-    def _play(self, each: ProbeRound, rng: random.Random, result: ProbeResult) -> None:
+    def _play(self, each: ProbeRound, rng: random.Random) -> None:
         reason = self._why_not(each, self.player.facts)
         if reason:
             if reason != "-":
-                result.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
+                self.result.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
             return
         self.say(each.name)
         sent, ending = list[SentRequest](), None
-        began = self.player.clock()
+        began = time.monotonic()
         try:
-            self._send_all(each, rng, sent, result)
+            self._send_all(each, rng, sent)
         except (OutOfBudget, ServerProblem) as error:
             if isinstance(error, ServerProblem) and not error.is_end:
                 raise
             ending = error
-        self.round_seconds = self.player.clock() - began
-        self._count(each, sent, result, cut_short=isinstance(ending, OutOfBudget))
-        self._judge(sent, result)
+        self.round_seconds = time.monotonic() - began
+        self._count(each, sent, cut_short=isinstance(ending, OutOfBudget))
+        self._judge(sent)
         if isinstance(ending, ServerProblem):
             self.unanswered = tuple(sent)
             raise ending
 
-    def _send_all(
-        self, each: ProbeRound, rng: random.Random, sent: list[SentRequest], result: ProbeResult
-    ) -> None:
+    def _send_all(self, each: ProbeRound, rng: random.Random, sent: list[SentRequest]) -> None:
         """Play a round, and ask for the truth of each prompt."""
         player, facts = self.player, self.player.facts
         if not facts.salts and self.limits.flush:
@@ -185,20 +198,19 @@ class ProbeSession:
                 return sequence.send(request, each.name)
 
             vocabulary = self.limits.vocabulary
-            each.play(PromptSender(rng, facts, result.page, vocabulary, send, sent))
+            each.play(PromptSender(rng, facts, self.result.page, vocabulary, send, sent))
             sequence.finish()
         if each is ROUNDS[0]:
-            self._learn(sent, result)
-        if each.name == "aborts":
-            self._look_at_pool(held, sent, result)
-        self._find_truths(sent, result)
+            self._learn(sent)
+        if held is not None:
+            self._look_at_pool(held, sent)
+        self._find_truths(sent)
 
-    def _count(
-        self, each: ProbeRound, sent: Sequence[SentRequest], result: ProbeResult, *, cut_short: bool
-    ) -> None:
+    def _count(self, each: ProbeRound, sent: Sequence[SentRequest], *, cut_short: bool) -> None:
         """Note what a round took."""
+        result = self.result
         if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
-            _note_once(result, NO_COUNTS)
+            result.note(NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
         result.hits += hits
         result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
@@ -220,8 +232,9 @@ class ProbeSession:
             return f"{tokens} tokens take too long; try --seconds {needed + 60:.0f}"
         return each.unfit(facts)
 
-    def _learn(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+    def _learn(self, sent: Sequence[SentRequest]) -> None:
         """Learn the page size from prompts that were sent twice."""
+        result = self.result
         if not any(each.reply.cached for each in sent):
             return
         if result.page.known is None:
@@ -234,26 +247,33 @@ class ProbeSession:
                 "whole pages, which is right for some models; with --window 0 it is judged"
             )
 
-    def _require_hits(self, result: ProbeResult) -> None:
+    def _require_hits(self) -> None:
+        result = self.result
         if result.facts.window is None:
             result.not_shown.append(
                 "cached tokens from below where prompts fork: it is not known whether a layer has "
                 "a window or a state; give --window, 0 if none has"
             )
-        if result.hits or result.shown:
-            return
-        if NO_COUNTS in result.not_shown:
-            return
-        raise UsageError(CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
+        if not (result.hits or result.shown or NO_COUNTS in result.not_shown):
+            raise UsageError(CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
-    def _look_at_pool(
-        self, before: float | None, sent: Sequence[SentRequest], result: ProbeResult
-    ) -> None:
-        found = held_after_aborts(self.player, before)
-        if found is not None:
-            result.shown.append(ShownFinding(found, tuple(sent), repeated=False))
+    def _look_at_pool(self, before: float, sent: Sequence[SentRequest]) -> None:
+        """Look whether aborted requests hold a part of the pool. Raises: ServerProblem."""
+        for look in range(POOL_LOOKS):
+            time.sleep(POOL_PAUSE_SECONDS if look else 0)
+            held = self.player.api.held_share()
+            if held is None or held <= before + 1e-9:
+                return
+        words = (
+            f"aborts: {held:.2%} of the pool is held when no request runs, and {before:.2%} was "
+            "before some requests were aborted"
+        )
+        self._show(ProbeFinding(ProbeFault.HELD, words, "aborts"), sent)
 
-    def _find_truths(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+    def _show(self, finding: ProbeFinding, sent: Sequence[SentRequest]) -> None:
+        self.result.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
+
+    def _find_truths(self, sent: Sequence[SentRequest]) -> None:
         """Ask for the reply to each prompt without a cache."""
         counts: dict[PromptKey, int] = {}
         for each in sent:
@@ -265,34 +285,33 @@ class ProbeSession:
                 continue
             cold = self.player.cold(each.request, counts[key], may_flush=self.limits.flush)
             if cold is None:
-                _note_once(
-                    result,
-                    "tokens: the server takes no cache_salt; allow --flush to empty its cache",
+                self.result.note(
+                    "tokens: the server takes no cache_salt; allow --flush to empty its cache"
                 )
                 return
             if cold.cached:
-                _note_once(result, "tokens of prompts that are cached even under a fresh salt")
+                self.result.note("tokens of prompts that are cached even under a fresh salt")
                 continue
             self.truths[key] = cold
 
-    def _judge(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+    def _judge(self, sent: Sequence[SentRequest]) -> None:
         """Judge a round, and find the requests that show each kind of finding."""
-        facts, limits = self.player.facts, self.limits
+        facts, limits, result = self.player.facts, self.limits, self.result
         fresh = facts.salts or limits.flush
         by = JudgedAgainst(facts, result.page, limits.margin, fresh, self.truths)
-        self._count_ties(sent, result)
+        self._count_ties(sent)
         by_kind: dict[ProbeFault, ProbeFinding] = {}
         for finding in judge_sent(sent, by):
             by_kind.setdefault(finding.fault, finding)
-        self._note_short(sent, result)
-        for finding in self.found_beside():
-            if finding.fault not in {each.finding.fault for each in result.shown}:
-                result.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
+        self._note_short(sent)
+        for finding in self._found_beside():
+            if finding.fault not in result.faults:
+                self._show(finding, sent)
         for fault, finding in by_kind.items():
-            if any(each.finding.fault is fault for each in result.shown):
+            if fault in result.faults:
                 continue
             if fault is ProbeFault.TOKENS and not self._repeats_itself(sent[finding.at], by):
-                _note_once(result, "tokens: the server does not repeat itself without a cache")
+                result.note("tokens: the server does not repeat itself without a cache")
                 continue
             shown = self._reduced(sent, finding, by)
             if shown.repeated or fault not in NEEDS_REPLAY:
@@ -326,7 +345,7 @@ class ProbeSession:
         """Let a finding be confirmed: within its own time, and without a look at the stream."""
         player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
-        player.deadline = player.clock() + seconds
+        player.deadline = time.monotonic() + seconds
         player.requests_left, player.beside = requests, None
         try:
             yield
@@ -334,7 +353,12 @@ class ProbeSession:
             player.deadline, player.requests_left, player.beside = deadline, requests, beside
             if beside is not None:
                 beside.settle("replays")
-                self.found_beside()
+                self._found_beside()
+
+    def _found_beside(self) -> Sequence[ProbeFinding]:
+        """The findings of the stream since the last call."""
+        beside, asked = self.player.beside, self.player.computed > 0
+        return () if beside is None else beside.take_found(sent=asked)
 
     def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
         """Whether a prompt gives the same reply twice when nothing of it is cached."""
@@ -350,33 +374,45 @@ class ProbeSession:
             compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
         )
 
-    def _note_short(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+    def _note_short(self, sent: Sequence[SentRequest]) -> None:
         """Note where a reply ended before the requests were answered that were to press it out."""
         each = max(sent, key=lambda one: one.request.overlaps, default=None)
         if each is not None and each.lasted < each.request.overlaps:
-            _note_once(
-                result,
+            self.result.note(
                 f"what a request holds while it runs: the reply to {each.request.name!r} ended "
-                f"after {each.lasted} of {each.request.overlaps} requests that were sent meanwhile",
+                f"after {each.lasted} of {each.request.overlaps} requests that were sent meanwhile"
             )
 
-    def _count_ties(self, sent: Sequence[SentRequest], result: ProbeResult) -> None:
+    def _count_ties(self, sent: Sequence[SentRequest]) -> None:
         for each in sent:
             truth = self.truths.get(prompt_key(each.request))
             if truth is None:
                 continue
             compared = compare_replies(each.reply, truth, self.limits.margin)
             if compared.closeness is Closeness.NEAR_TIE:
-                result.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
+                self.result.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
             elif compared.closeness is Closeness.UNKNOWN:
                 why = (
                     "all that the server names as the likeliest are nearly as likely"
                     if each.reply.scores and truth.scores
                     else "the server gives no log-probabilities"
                 )
-                _note_once(result, f"tokens that differ: {why}")
+                self.result.note(f"tokens that differ: {why}")
 
 
-def _note_once(result: ProbeResult, words: str) -> None:
-    if words not in result.not_shown:
-        result.not_shown.append(words)
+def _not_judged(facts: EngineFacts) -> list[str]:
+    """What cannot be judged because of what a server is."""
+    found = []
+    if facts.ranks > 1:
+        found.append(
+            f"cached tokens from below: {facts.ranks} ranks share the requests, each with a cache"
+        )
+    if facts.policy not in {None, "lru"}:
+        found.append(f"the order of eviction: the policy is {facts.policy}")
+    if facts.speculative:
+        found.append("the last page of a hit: a draft model may need it to be computed again")
+    if not facts.loras:
+        found.append("LoRA adapters: the server lists none")
+    if facts.has_host is None:
+        found.append("the order of eviction: it is not known whether there is a host tier")
+    return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 Tokens = tuple[int, ...]
 Leaves = Callable[[int], bool]
@@ -111,6 +111,11 @@ class EngineFacts:
     extra_keys: bool = False
     not_said: tuple[str, ...] = field(default=())
     """What this server does not say, and how it can be made to."""
+
+    def but(self, **by_user: int | None) -> EngineFacts:
+        """What it says, where the user says it otherwise; None stands for nothing said."""
+        given: dict[str, Any] = {name: each for name, each in by_user.items() if each is not None}
+        return evolve(self, **given)
 
 
 class EngineApi(Protocol):

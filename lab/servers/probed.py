@@ -189,9 +189,7 @@ def _probe(
 
         beside = stack.enter_context(stream_beside(Source(events), VLLM_STREAM))
         player.beside = beside
-        result = ProbeSession(
-            player, limits, lambda: beside.take_found(events, sent=player.computed > 0)
-        ).run()
+        result = ProbeSession(player, limits).run()
         return result, f"; {sums_words(asdict(beside.sums))}"
 
 

@@ -6,8 +6,7 @@ import pytest
 from attrs import evolve, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.others import OtherClients
-from kvcanon.conformance.probe.reduction import CONFIRMATIONS, Reducer, ShownFinding
+from kvcanon.conformance.probe.reduction import CONFIRMATIONS, OtherClients, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import JudgedAgainst
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import Leaves, ProbeReply, ProbeRequest

@@ -8,7 +8,8 @@ import pytest
 from attrs import evolve, field, mutable
 
 from kvcanon.conformance.probe.findings import ProbeFault
-from kvcanon.conformance.probe.player import OutOfBudget
+from kvcanon.conformance.probe.player import OutOfBudget, RequestSequence
+from kvcanon.conformance.probe.reduction import without
 from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.sharing import SentRequest, least_shared
 from kvcanon.conformance.probe.talk import (
@@ -19,7 +20,6 @@ from kvcanon.conformance.probe.talk import (
     PromptSpace,
     Tokens,
 )
-from kvcanon.conformance.probe.together import RequestSequence, without
 from kvcanon.conformance.probe.transport import ServerProblem
 from probing import FACTS, PAGE, SPACE, QuietApi, player_of, scored
 
