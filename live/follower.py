@@ -10,10 +10,9 @@ from attrs import define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.frames import Frame
+from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTracker, checksum_of
 from kvcanon.live.hash_seeds import seeds_of
-from kvcanon.live.ledger_types import BookCounts, BreachTuple
-from kvcanon.live.sequence import BatchPlace, Placed, SequenceTracker, checksum_of
+from kvcanon.live.ledger_types import BookCounts
 from kvcanon.live.stream_faults import Fault, StreamFinding
 
 
@@ -39,7 +38,7 @@ class FollowerConfig:
     """Ids of laws whose breaches are not reported."""
     tracing: bool = False
     finding_prompts: bool = False
-    """Whether `kvcanon.live.overlap` can look up prompts; it takes time and memory."""
+    """Whether `kvcanon.live.served` can look up prompts; it takes time and memory."""
 
 
 @define
@@ -86,7 +85,7 @@ class Follower:
         self.config = config if config is not None else FollowerConfig()
         self.counts = FollowerCounts()
         self._tracker = SequenceTracker()
-        self._ledger = Ledger(
+        self.ledger = Ledger(
             seeds_of,
             int(self.config.hashes),
             self.config.host_is_closed,
@@ -94,14 +93,9 @@ class Follower:
             self.config.finding_prompts,
         )
 
-    @property
-    def ledger(self) -> Ledger:
-        """What is held."""
-        return self._ledger
-
     def books(self) -> list[BookView]:
         """What each rank and group of layers holds."""
-        return [BookView(*book) for book in self._ledger.books()]
+        return [BookView(*book) for book in self.ledger.books()]
 
     @property
     def saw_all(self) -> bool:
@@ -109,11 +103,16 @@ class Follower:
         books = self.books()
         return bool(books) and all(book.complete for book in books)
 
-    def take(self, frame: Frame) -> list[StreamFinding]:
-        """Fold a batch, and return what is wrong with it. A malformed one is skipped."""
+    def take(self, frame: Arrived) -> list[StreamFinding]:
+        """Fold what arrived, and return what is wrong with it. A malformed batch is skipped."""
+        if not isinstance(frame, Frame):
+            self.counts.malformed += 1
+            due = self.counts.last_sequence + 1
+            found = [StreamFinding(Fault.MALFORMED, self.source, due, problem=frame.problem)]
+            return self._reported(found)
         placed = frame.placed if frame.placed is not None else self._place(frame)
         if frame.anew and self.counts.batches:
-            self._ledger.drop()
+            self.ledger.drop()
             self.counts.restarts += 1
         sequence = frame.sequence
         found = [] if placed.place is BatchPlace.NEXT else list(self._misplaced(placed, sequence))
@@ -122,12 +121,6 @@ class Follower:
             begins = placed.place is BatchPlace.FIRST
             found += self._fold(sequence, frame.payload, begins=begins)
         return self._reported(found)
-
-    def break_off(self, problem: str) -> list[StreamFinding]:
-        """Count a frame that has no batch at all."""
-        self.counts.malformed += 1
-        due = self.counts.last_sequence + 1
-        return self._reported([StreamFinding(Fault.MALFORMED, self.source, due, problem=problem)])
 
     def _place(self, frame: Frame) -> Placed:
         if frame.anew:
@@ -141,9 +134,9 @@ class Follower:
             missing = placed.missing
             joined_late = missing.start == 0 and not placed.restarted
             if placed.restarted:
-                self._ledger.drop()
+                self.ledger.drop()
             else:
-                self._ledger.lose()
+                self.ledger.lose()
             if not joined_late:
                 counts.gaps += 1
                 counts.lost += len(missing)
@@ -159,35 +152,21 @@ class Follower:
         counts.batches += 1
         counts.last_sequence = sequence
         try:
-            rank, counts.last_timestamp, events, pages, unknown, broken = self._ledger.fold(
+            rank, counts.last_timestamp, events, pages, unknown, broken = self.ledger.fold(
                 payload, begins
             )
         except MalformedFrame as error:
             counts.malformed += 1
             # What it stored and removed is not known.
-            self._ledger.lose()
+            self.ledger.lose()
             yield StreamFinding(Fault.MALFORMED, self.source, sequence, problem=str(error))
             return
         counts.events += events
         counts.pages += pages
         counts.unknown_events += unknown
-        for each in broken:
-            yield self._finding(sequence, rank, each)
-
-    def _finding(self, sequence: int, rank: int, breach: BreachTuple) -> StreamFinding:
-        fault, event, page, medium, key, other, depth = breach
-        return StreamFinding(
-            Fault(fault),
-            self.source,
-            sequence,
-            rank=rank,
-            event=event,
-            page=page,
-            medium=MEDIA[medium],
-            key=key,
-            other=other,
-            depth=depth,
-        )
+        for fault, event, page, medium, key, other, depth in broken:
+            place = self.source, sequence, rank, event, page
+            yield StreamFinding(Fault(fault), *place, MEDIA[medium], key, other, depth)
 
     def _reported(self, found: list[StreamFinding]) -> list[StreamFinding]:
         kept = [finding for finding in found if finding.law_id not in self.config.ignored]

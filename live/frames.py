@@ -1,12 +1,45 @@
-"""Frames: the batches of publishers as they arrive, from a socket or from a recording."""
+"""Frames: the batches of publishers as they arrive, and where their numbers place them.
+
+A frame on the wire has three parts: a topic, the number of the batch, and the batch.
+"""
 
 from __future__ import annotations
 
+import zlib
+from collections import OrderedDict
+from enum import Enum, auto
 from typing import TypeAlias
 
 from attrs import frozen
 
-from kvcanon.live.sequence import Placed
+SEQUENCE_BYTES = 8
+END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
+"""The number of the frame that ends a replay."""
+REMEMBERED = 4096
+"""Batches whose checksums are kept, to tell a repeated batch from a publisher that began anew."""
+
+
+class BatchPlace(Enum):
+    """Where a batch stands in its stream."""
+
+    FIRST = auto()
+    """Batch 0 of a publisher: whatever was known before is void."""
+    NEXT = auto()
+    AFTER_GAP = auto()
+    """Batches before it are missing."""
+    REPEATED = auto()
+    LATE = auto()
+    """It was missing when later ones arrived."""
+
+
+@frozen
+class Placed:
+    """The place of a batch, and which batches are missing before it."""
+
+    place: BatchPlace
+    missing: range = range(0)
+    restarted: bool = False
+    """Whether a new publisher took the place of the one before."""
 
 
 @frozen
@@ -45,3 +78,67 @@ class BrokenFrame:
 
 
 Arrived: TypeAlias = Frame | BrokenFrame
+
+_NEXT = Placed(BatchPlace.NEXT)
+_REPEATED = Placed(BatchPlace.REPEATED)
+_LATE = Placed(BatchPlace.LATE)
+
+
+class SequenceTracker:
+    """Follows the sequence numbers of one publisher."""
+
+    def __init__(self) -> None:
+        self.expected: int | None = None
+        self._seen: OrderedDict[int, int] = OrderedDict()
+        self._missing: list[range] = []
+
+    def look(self, sequence: int, checksum: int) -> Placed:
+        """Say where a batch stands, by its number and the checksum of its payload."""
+        if self.expected is None:
+            return _beginning(sequence, restarted=False)
+        if sequence == self.expected:
+            return _NEXT
+        if sequence > self.expected:
+            return Placed(BatchPlace.AFTER_GAP, range(self.expected, sequence))
+        if self._seen.get(sequence) == checksum:
+            return _REPEATED
+        if sequence and any(sequence in missing for missing in self._missing):
+            return _LATE
+        return _beginning(sequence, restarted=True)
+
+    def place(self, sequence: int, checksum: int) -> Placed:
+        """Say where a batch stands, and count it as seen unless it is a repeated or a late one."""
+        placed = self.look(sequence, checksum)
+        if placed is _REPEATED or placed is _LATE:
+            return placed
+        if placed.restarted:
+            self.forget()
+        if placed.missing:
+            self._missing = [*self._missing, placed.missing][-REMEMBERED:]
+        self.expected = sequence + 1
+        self._seen[sequence] = checksum
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return placed
+
+    def is_same_run(self, sequence: int, payload: bytes) -> bool:
+        """Whether this batch is one that was seen; True where its checksum is not kept."""
+        known = self._seen.get(sequence)
+        return known is None or known == checksum_of(payload)
+
+    def forget(self) -> None:
+        """A new publisher took the place of the one before."""
+        self.expected = None
+        self._seen.clear()
+        self._missing = []
+
+
+def checksum_of(payload: bytes) -> int:
+    """What tells two batches of one number apart."""
+    return zlib.crc32(payload)
+
+
+def _beginning(sequence: int, *, restarted: bool) -> Placed:
+    """The place of the first batch that is seen of a publisher."""
+    place = BatchPlace.AFTER_GAP if sequence else BatchPlace.FIRST
+    return Placed(place, range(sequence), restarted)

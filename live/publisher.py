@@ -8,6 +8,10 @@ No event is lost in silence. The queue is bounded in pages. When it is full, `pu
 room ("block"), or drops the batch and leaves its number out ("drop"), so that every subscriber sees
 the gap. A slow subscriber, from whose socket ZeroMQ drops frames, sees the gap, too, and gets them
 by replay. `close` sends all that was published.
+
+A request for a replay is a number: the first batch that is wanted. The answer is each batch that is
+kept from there on, in the frames of the live stream, and then an end with the number -1. What is no
+longer kept is left out.
 """
 
 from __future__ import annotations
@@ -20,21 +24,23 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread
+from threading import Event as Flag
 from typing import Protocol, Self, TypeAlias, TypeGuard, cast
 
 import zmq
-from attrs import frozen
+from attrs import define, evolve
 
 from kvcanon.live.dialects import DIALECTS, Dialect
 from kvcanon.live.encode import encode_batch
 from kvcanon.live.endpoints import bind, binds, connect, endpoint_of_rank
-from kvcanon.live.replay_server import ReplayServer
+from kvcanon.live.frames import END, SEQUENCE_BYTES
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import Event
 
 logger = logging.getLogger(__name__)
 
-SEQUENCE_BYTES = 8
+LOOKS_EVERY_MS = 50
+"""How often a replay socket looks whether it is to close."""
 
 
 class Packed(Protocol):
@@ -62,18 +68,63 @@ class WhenFull(StrEnum):
     """It drops the batch, and leaves its number out."""
 
 
-@frozen
+@define
 class PublisherCounts:
     """What a publisher did so far."""
 
-    published: int
+    published: int = 0
     """Batches that were accepted."""
-    sent: int
-    dropped: int
+    sent: int = 0
+    dropped: int = 0
     """Batches that were dropped because the queue was full; each is a gap."""
-    failed: int
+    failed: int = 0
     """Batches that could not be encoded; each is a gap, and in the log."""
-    waiting_pages: int
+    waiting_pages: int = 0
+
+
+class ReplayServer:
+    """A ROUTER socket with a thread of its own. Raises: BadEndpoint."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        topic: bytes,
+        since: Callable[[int], list[tuple[int, bytes]]],
+    ) -> None:
+        self._socket = context.socket(zmq.ROUTER)
+        # An answer may be longer than what a slow subscriber takes at once.
+        self._socket.set_hwm(0)
+        try:
+            self.endpoint = bind(self._socket, endpoint)
+        except Exception:
+            self._socket.close(linger=0)
+            raise
+        self._topic, self._since = topic, since
+        self._over = Flag()
+        self._thread = Thread(target=self._work, name="kvcanon-replay", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._over.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._over.is_set():
+            if self._socket.poll(LOOKS_EVERY_MS):
+                self._serve(self._socket.recv_multipart())
+        self._socket.close(linger=0)
+
+    def _serve(self, request: list[bytes]) -> None:
+        if len(request) != 3 or len(request[2]) != SEQUENCE_BYTES:
+            logger.warning("a replay request with %d frames is not answered", len(request))
+            return
+        client, empty, first = request
+        for number, payload in self._since(int.from_bytes(first, "big")):
+            frames = (client, empty, self._topic, number.to_bytes(SEQUENCE_BYTES, "big"), payload)
+            self._socket.send_multipart(frames)
+        self._socket.send_multipart((client, empty, b"", END, b""))
 
 
 class Publisher:
@@ -101,12 +152,11 @@ class Publisher:
         replay_batches: int = 10_000,
         high_water_mark: int = 100_000,
         binds_endpoint: bool | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         for name, value in (("queue_pages", queue_pages), ("replay_batches", replay_batches)):
             if value < 1:
                 raise BadArgument(name, f"is {value}; give at least 1")
-        self._dialect, self._rank, self._clock = Dialect(dialect), rank, clock
+        self._dialect, self._rank = Dialect(dialect), rank
         self._when_full, self._queue_pages = WhenFull(when_full), queue_pages
         self._topic = topic.encode()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -125,8 +175,8 @@ class Publisher:
             raise
         self._queue: SimpleQueue[tuple[int, float, Events] | None] = SimpleQueue()
         self._state = Condition()
-        self._next = self._published = self._sent = self._dropped = self._failed = 0
-        self._waiting = 0
+        self._next = 0
+        self._counts = PublisherCounts()
         self._closed = False
         self._thread = Thread(target=self._work, name="kvcanon-publisher", daemon=True)
         self._thread.start()
@@ -140,9 +190,7 @@ class Publisher:
     def counts(self) -> PublisherCounts:
         """What was published so far."""
         with self._state:
-            return PublisherCounts(
-                self._published, self._sent, self._dropped, self._failed, self._waiting
-            )
+            return evolve(self._counts)
 
     def publish(self, events: Events, timestamp: float | None = None) -> bool:
         """Publish the events of one step as one batch; False where the batch was dropped.
@@ -155,7 +203,7 @@ class Publisher:
         if not len(events):
             return True
         pages = _pages_of(events)
-        at = self._clock() if timestamp is None else timestamp
+        at = time.time() if timestamp is None else timestamp
         with self._state:
             if self._when_full is WhenFull.BLOCK:
                 self._state.wait_for(lambda: self._closed or self._has_room(pages))
@@ -164,10 +212,10 @@ class Publisher:
             sequence = self._next
             self._next += 1
             if not self._has_room(pages):
-                self._dropped += 1
+                self._counts.dropped += 1
                 return False
-            self._published += 1
-            self._waiting += pages
+            self._counts.published += 1
+            self._counts.waiting_pages += pages
             self._queue.put((sequence, at, events))
         return True
 
@@ -204,7 +252,8 @@ class Publisher:
 
     def _has_room(self, pages: int) -> bool:
         """Whether a batch fits; one that never would is taken when nothing waits."""
-        return not self._waiting or self._waiting + pages <= self._queue_pages
+        waiting = self._counts.waiting_pages
+        return not waiting or waiting + pages <= self._queue_pages
 
     def _work(self) -> None:
         """Encode and send what was published, until `close`; the thread's own function."""
@@ -221,9 +270,9 @@ class Publisher:
                 number = sequence.to_bytes(SEQUENCE_BYTES, "big")
                 self._socket.send_multipart((self._topic, number, payload))
             with self._state:
-                self._waiting -= _pages_of(events)
-                self._sent += payload is not None
-                self._failed += payload is None
+                self._counts.waiting_pages -= _pages_of(events)
+                self._counts.sent += payload is not None
+                self._counts.failed += payload is None
                 self._state.notify_all()
 
     def _encode(self, events: Events, at: float) -> bytes:

@@ -7,7 +7,7 @@ from collections import Counter
 from attrs import define, field
 
 from kvcanon.live.follower import Follower, FollowerConfig
-from kvcanon.live.frames import Arrived, Frame
+from kvcanon.live.frames import Arrived
 from kvcanon.live.stream_faults import StreamFinding
 
 KEPT = 1000
@@ -28,15 +28,20 @@ class Streams:
         """Fold what arrived, and return what is wrong with it."""
         while len(self.followers) <= arrived.source:
             self.followers.append(Follower(len(self.followers), self.config))
-        follower = self.followers[arrived.source]
-        if isinstance(arrived, Frame):
-            found = follower.take(arrived)
-        else:
-            found = follower.break_off(arrived.problem)
-        if found:
-            self.total += len(found)
-            self.findings += found[: max(0, KEPT - len(self.findings))]
+        found = self.followers[arrived.source].take(arrived)
+        self.total += len(found)
+        self.findings += found[: max(0, KEPT - len(self.findings))]
         return found
+
+    @property
+    def events(self) -> int:
+        """All events."""
+        return sum(each.counts.events for each in self.followers)
+
+    @property
+    def pages(self) -> int:
+        """All stores and removes of one block."""
+        return sum(each.counts.pages for each in self.followers)
 
     def by_law(self) -> Counter[str]:
         """How often each law is broken."""

@@ -16,9 +16,17 @@ from attrs import define, evolve, field
 from zmq.utils.monitor import recv_monitor_message
 
 from kvcanon.live.endpoints import BadEndpoint, check_endpoint, connect
-from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
-from kvcanon.live.replay_server import END
-from kvcanon.live.sequence import BatchPlace, SequenceTracker, checksum_of
+from kvcanon.live.frames import (
+    END,
+    SEQUENCE_BYTES,
+    Arrived,
+    BatchPlace,
+    BrokenFrame,
+    Frame,
+    SequenceTracker,
+    Source,
+    checksum_of,
+)
 
 REPLAY_SILENCE_MS = 2000
 """How long a replay may be silent before it is given up."""
@@ -138,8 +146,9 @@ class Subscriber:
             except zmq.Again:
                 return
             now = time.time()
-            if len(parts) != 3 or len(parts[1]) != len(END) or len(parts[0]) > MOST_TOPIC_BYTES:
-                yield BrokenFrame(number, _shape_of(parts), now)
+            problem = _problem_of(parts)
+            if problem is not None:
+                yield BrokenFrame(number, problem, now)
                 continue
             topic, sequence, payload = parts
             frame = Frame(number, topic, int.from_bytes(sequence, "big"), payload, now)
@@ -161,54 +170,41 @@ class Subscriber:
             first = looked.missing.start
             goes_on = tracker.expected is not None and not looked.restarted
             # The last batch that was seen comes again, so that another publisher shows itself.
-            missed = self._replay(publisher, frame, first - 1 if goes_on else first)
+            missed = self._ask(publisher, first - 1 if goes_on else first, frame.sequence) or []
             if goes_on and missed and not tracker.is_same_run(*missed[0]):
                 anew, first = True, 0
-                missed = self._replay(publisher, frame, first)
+                missed = self._ask(publisher, first, frame.sequence) or []
                 tracker.forget()
             publisher.filled = range(first, frame.sequence)
             for sequence, payload in missed:
                 if sequence >= first:
                     placed = tracker.place(sequence, checksum_of(payload))
-                    yield evolve(
-                        frame,
-                        sequence=sequence,
-                        payload=payload,
-                        replayed=True,
-                        anew=anew,
-                        placed=placed,
-                    )
+                    filled = evolve(frame, sequence=sequence, payload=payload, replayed=True)
+                    yield evolve(filled, anew=anew, placed=placed)
                     anew = False
         yield evolve(frame, anew=anew, placed=tracker.place(frame.sequence, checksum))
 
     def _goes_on(self, publisher: _Publisher) -> bool:
         """Whether the publisher is the one that was connected before, as far as a replay tells."""
         last = (publisher.tracker.expected or 0) - 1
-        if last < 0 or publisher.source.replay_endpoint is None:
-            return True
-        answer = self._ask(publisher.source.replay_endpoint, last, _ANY_NUMBER, most=1)
-        if answer is None:
-            return True
+        answer = None if last < 0 else self._ask(publisher, last, _ANY_NUMBER, most=1)
         # A publisher that has not come so far has begun anew.
-        return bool(answer) and publisher.tracker.is_same_run(*answer[0])
-
-    def _replay(self, publisher: _Publisher, frame: Frame, first: int) -> list[tuple[int, bytes]]:
-        """The batches before a frame, from a number on, that the publisher still has."""
-        if publisher.source.replay_endpoint is None:
-            return []
-        return self._ask(publisher.source.replay_endpoint, first, frame.sequence) or []
+        return answer is None or (bool(answer) and publisher.tracker.is_same_run(*answer[0]))
 
     def _ask(
-        self, endpoint: str, first: int, end: int, most: int | None = None
+        self, publisher: _Publisher, first: int, end: int, most: int | None = None
     ) -> list[tuple[int, bytes]] | None:
         """Batches from `first` on and before `end` that the publisher has; None: no answer."""
+        endpoint = publisher.source.replay_endpoint
+        if endpoint is None:
+            return None
         socket = self._context.socket(zmq.DEALER)
         socket.set_hwm(0)
         found: list[tuple[int, bytes]] = []
         answered = False
         try:
             connect(socket, endpoint)
-            socket.send_multipart((b"", first.to_bytes(len(END), "big")))
+            socket.send_multipart((b"", first.to_bytes(SEQUENCE_BYTES, "big")))
             while (most is None or len(found) < most) and socket.poll(REPLAY_SILENCE_MS):
                 # Old publishers leave the topic out.
                 parts = socket.recv_multipart()
@@ -223,9 +219,12 @@ class Subscriber:
         return found if answered else None
 
 
-def _shape_of(parts: Sequence[bytes]) -> str:
+def _problem_of(parts: Sequence[bytes]) -> str | None:
+    """What keeps parts from being a frame, if anything does."""
     if len(parts) != 3:
         return f"has {len(parts)} parts, not a topic, a number and a batch"
     if len(parts[0]) > MOST_TOPIC_BYTES:
         return f"has a topic of {len(parts[0])} bytes, more than {MOST_TOPIC_BYTES}"
-    return f"has a number of {len(parts[1])} bytes, not {len(END)}"
+    if len(parts[1]) != SEQUENCE_BYTES:
+        return f"has a number of {len(parts[1])} bytes, not {SEQUENCE_BYTES}"
+    return None

@@ -88,7 +88,8 @@ def audit_command(
     except BadRecording as error:
         raise UsageError(str(error)) from error
     print_audit(recorded, result, beside, as_json=as_json)
-    wrong = result.total or not result.events or (beside is not None and not beside.holds)
+    streams = result.streams
+    wrong = streams.total or not streams.events or (beside is not None and not beside.holds)
     return BROKEN if wrong else 0
 
 

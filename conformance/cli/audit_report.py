@@ -54,19 +54,20 @@ def print_comparison(result: Comparison, first: Path, second: Path, *, as_json: 
 
 
 def _print_result(out: Console, recording: Recording, result: AuditResult) -> None:
-    rate = result.pages / result.seconds if result.seconds else 0.0
+    streams = result.streams
+    rate = streams.pages / result.seconds if result.seconds else 0.0
     print_title(out, "kvcanon audit", str(recording.path))
     out.print(
-        f"{result.events} events, {result.pages} blocks stored or removed, folded in "
+        f"{streams.events} events, {streams.pages} blocks stored or removed, folded in "
         f"{result.seconds:.2f} s ({amount(rate)} a second)"
     )
     if recording.cut_off:
         out.print(f"The recording was cut off: {recording.cut_off} bytes at its end are no block.")
     table = figures_table("stream", "batches", "lost", "malformed", "rank", "held", "violations")
-    for stream in result.streams:
-        held = {book.rank: book.blocks() for book in stream.books}
+    for stream in streams.followers:
+        held = {book.rank: book.blocks() for book in stream.books()}
         table.add_row(
-            Text(stream.source.endpoint),
+            Text(recording.sources[stream.source].endpoint),
             str(stream.counts.batches),
             str(stream.counts.lost),
             str(stream.counts.malformed),
@@ -78,14 +79,14 @@ def _print_result(out: Console, recording: Recording, result: AuditResult) -> No
             str(sum(stream.counts.by_law.values())),
         )
     out.print(table)
-    unverified = sum(b.counts["unverified"] for s in result.streams for b in s.books)
+    unverified = sum(b.counts["unverified"] for s in streams.followers for b in s.books())
     if unverified:
         out.print(f"{unverified} hashes could not be computed from their tokens.")
     for excerpt in result.excerpts:
         for line in _excerpt_lines(excerpt):
             out.print(line, markup=False, soft_wrap=True)
-    laws = ", ".join(f"{law} {number} times" for law, number in sorted(result.by_law.items()))
-    sound = "No law is broken." if result.events else "There are no events, so no law was checked."
+    laws = ", ".join(f"{law} {number} times" for law, number in sorted(streams.by_law().items()))
+    sound = "No law is broken." if streams.events else "There are no events, so no law was checked."
     out.print(f"BROKEN: {laws}" if laws else sound)
 
 
@@ -122,27 +123,28 @@ def _event_text(event: SentEvent) -> str:
 
 
 def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
+    streams = result.streams
     return {
         "format": FORMAT,
         "recording": str(recording.path),
         "cut_off_bytes": recording.cut_off,
         "seconds": result.seconds,
-        "events": result.events,
-        "pages": result.pages,
-        "violations": result.total,
-        "by_law": dict(result.by_law),
+        "events": streams.events,
+        "pages": streams.pages,
+        "violations": streams.total,
+        "by_law": dict(streams.by_law()),
         "streams": [
             {
-                "endpoint": stream.source.endpoint,
+                "endpoint": recording.sources[stream.source].endpoint,
                 "counts": asdict(stream.counts),
                 "books": [
                     {"rank": b.rank, "group": b.group, "complete": b.complete, **b.counts}
-                    for b in stream.books
+                    for b in stream.books()
                 ],
             }
-            for stream in result.streams
+            for stream in streams.followers
         ],
-        "findings": [_finding_json(each) for each in result.findings],
+        "findings": [_finding_json(each) for each in streams.findings],
         "excerpts": [
             {
                 "finding": _finding_json(each.finding),

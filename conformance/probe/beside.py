@@ -79,10 +79,8 @@ class StreamBeside:
             for each in arrived:
                 if self.recorder is not None:
                     self.recorder.write(each)
-                if not isinstance(each, Frame):
-                    findings = self.follower.break_off(each.problem)
-                else:
-                    findings = self.follower.take(each)
+                findings = self.follower.take(each)
+                if isinstance(each, Frame):
                     earliest = min(earliest, self.follower.counts.last_timestamp)
                 self.batches += 1
                 self.found += [

@@ -115,9 +115,8 @@ def _survey(recording: Recording) -> StreamSurvey:
         kept = len(streams.findings)
         streams.take(arrived)
         finds += [(index, each) for each in streams.findings[kept:]]
-        so_far = sum(each.counts.pages for each in streams.followers)
-        pages.append(so_far - before)
-        before = so_far
+        pages.append(streams.pages - before)
+        before = streams.pages
     return StreamSurvey(pages, tuple(finds), streams.by_law())
 
 

@@ -145,7 +145,7 @@ def audit_rate(page_size: int, prompt_tokens: int, events: int) -> StreamRate:
                 recorder.write(Frame(0, b"", number, packed.encode(0, 1.0, 0), 1.0))
                 number += 1
         began = time.thread_time()
-        total = audit(open_recording(path)).total
+        total = audit(open_recording(path)).streams.total
         spent = time.thread_time() - began
         size = path.stat().st_size
     if total:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.decode import STORED_PLACES, UnreadableBatch, decode_batch
 from kvcanon.live.follower import Follower
-from kvcanon.live.frames import Frame
+from kvcanon.live.frames import BrokenFrame, Frame
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.stream_faults import Fault
 from kvcanon.spec.hashing import page_hashes
@@ -136,7 +136,7 @@ def test_a_malformed_batch_is_counted_and_changes_nothing() -> None:
     assert follower.books()[0].blocks() == {"GPU": 2}
     assert not follower.take(frame(2, store([90])))
     assert follower.books()[0].blocks() == {"GPU": 3}
-    (found,) = follower.break_off("has 2 parts")
+    (found,) = follower.take(BrokenFrame(0, "has 2 parts", 0.0))
     assert (found.fault, follower.counts.malformed) == (Fault.MALFORMED, 2)
 
 

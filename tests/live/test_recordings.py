@@ -72,9 +72,10 @@ def test_damaged_recordings_are_refused(tmp_path: Path) -> None:
 
 def test_a_sound_recording_breaks_nothing(tmp_path: Path) -> None:
     """An audit counts what there is, and finds nothing."""
-    result = audit(recorded(tmp_path / "a", frames_of([CLEARED], [LONG], [remove(HASHES)])))
-    assert (result.total, result.events, result.pages) == (0, 3, 200)
-    assert result.streams[0].books[0].blocks() == {"GPU": 0}
+    sent = frames_of([CLEARED], [LONG], [remove(HASHES)])
+    streams = audit(recorded(tmp_path / "a", sent)).streams
+    assert (streams.total, streams.events, streams.pages) == (0, 3, 200)
+    assert streams.followers[0].books()[0].blocks() == {"GPU": 0}
 
 
 NOISE = [[store([number])] for number in range(1000, 1400, 4)]
@@ -112,7 +113,7 @@ def test_excerpts_are_short_and_show_the_fault(
     sent = frames_of(first, *NOISE[:50], *before, *NOISE[50:], last)
     recording = recorded(tmp_path / "a", sent, flush_each=True)
     result = audit(recording)
-    (found,) = [each for each in result.findings if each.fault is fault][:1]
+    (found,) = [each for each in result.streams.findings if each.fault is fault][:1]
     excerpt = excerpt_of(recording, found, FollowerConfig())
     if fault is Fault.NOT_CLEARED_FIRST:
         return
@@ -138,7 +139,7 @@ def test_an_excerpt_passes_over_what_cannot_be_read(tmp_path: Path, sent: object
     sent = [frame(0, CLEARED), frame(1, LONG), frame(3, store([5000], size=8))]
     sent.insert(2, evolve(frame(2), payload=bad))
     result = audit(recorded(tmp_path / "a", sent))
-    assert result.by_law == {"WIRE-2": 1, "EVENT-9": 1}
+    assert result.streams.by_law() == {"WIRE-2": 1, "EVENT-9": 1}
     assert [len(each.steps) for each in result.excerpts] == [0, 2]
 
 

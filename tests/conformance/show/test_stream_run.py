@@ -39,9 +39,9 @@ def test_each_violation_is_at_its_batch(tmp_path: Path) -> None:
     run = stream_run(tmp_path)
     table = unpacked(run, "steps")
     found = {step: [each["title"].split()[0] for each in some] for step, some in table["breaches"]}
-    audited = audit(open_recording(tmp_path / "two.kvstream"))
+    audited = audit(open_recording(tmp_path / "two.kvstream")).streams
     assert sum(map(len, found.values())) == audited.total
-    assert {law for laws in found.values() for law in laws} == set(audited.by_law)
+    assert {law for laws in found.values() for law in laws} == set(audited.by_law())
     assert found == {
         5: ["EVENT-2"],
         6: ["EVENT-2"],
