@@ -1,4 +1,4 @@
-"""Shared parts of the translators of SGLang's and vLLM's KV events: event kinds and the medium.
+"""The translator of SGLang's and vLLM's KV events: what both have in common.
 
 Both engines emit the classes BlockStored, BlockRemoved and AllBlocksCleared. They differ in the
 block hashes, in the number of pages per event, and in the namespace.
@@ -6,33 +6,45 @@ block hashes, in the number of pages per event, and in the namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
+from attrs import Factory, define
+
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.types import Medium
 
 
-class OnMedium(Protocol):
-    """An event with a medium; None means the device."""
+@define
+class EventTranslator(ABC):
+    """Translates an engine's events, by the page hashes of the keys that it was given."""
 
-    medium: str | None
+    engine: ClassVar[str]
+    page_hashes: dict[int | bytes, bytes] = Factory(dict)
+    """Page hashes by the block hash in events."""
+
+    def translate(self, sent: Iterable[EngineObject]) -> Iterator[Event]:
+        """Translate events to events of single pages. Raises: TypeError, for an unknown class."""
+        for each in sent:
+            match type(each).__name__:
+                case "AllBlocksCleared":
+                    yield AllBlocksCleared()
+                case "BlockStored":
+                    yield from self._stored(each)
+                case "BlockRemoved":
+                    yield from self._removed(each)
+                case kind:
+                    raise TypeError(f"{self.engine} sent a {kind}, which is no event that is known")
+
+    @abstractmethod
+    def _stored(self, sent: EngineObject) -> Iterator[Event]: ...
+
+    @abstractmethod
+    def _removed(self, sent: EngineObject) -> Iterator[Event]: ...
 
 
-def translate_each(
-    engine: str, sent: Iterable[object], by_kind: Mapping[str, Callable[[object], Iterator[Event]]]
-) -> Iterator[Event]:
-    """Translate each event by its class. Raises: TypeError, for an unknown class."""
-    for each in sent:
-        kind = type(each).__name__
-        if kind == "AllBlocksCleared":
-            yield AllBlocksCleared()
-        elif kind in by_kind:
-            yield from by_kind[kind](each)
-        else:
-            raise TypeError(f"{engine} sent a {kind}, which is no event that is known")
-
-
-def medium_of(sent: OnMedium) -> Medium:
-    """The medium of an event."""
+def medium_of(sent: EngineObject) -> Medium:
+    """The medium of an event; None means the device."""
     return Medium(sent.medium) if sent.medium is not None else Medium.GPU

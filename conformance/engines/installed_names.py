@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import Factory, define
 
 from kvcanon.conformance.engines.package_version import installed_version
 from kvcanon.conformance.errors import UsageError, describe_exception
+
+EngineObject: TypeAlias = Any
+"""An object, a class or a function of an engine. No engine is installed where types are checked."""
 
 
 @define(eq=False)
@@ -31,13 +34,13 @@ class InstalledNames:
     """The module of each name."""
     quiet: bool = False
     """Whether its log, which repeats what answers say, is left to errors."""
-    _found: dict[str, Any] = Factory(dict)
+    _found: dict[str, EngineObject] = Factory(dict)
 
     def version(self) -> str:
         """The installed version. Raises: UsageError."""
         return installed_version(self.package, self.engine, self.release)
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401  # The engine's own class or function.
+    def __getitem__(self, name: str) -> EngineObject:
         """The class or function of this name. Raises: UsageError."""
         if name not in self._found:
             self._found[name] = self._import(name)

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
-from kvcanon.conformance.engines.installed_names import InstalledNames
-from kvcanon.conformance.engines.lmdeploy.peer_types import Blocks, PagingScheduler
+from kvcanon.conformance.engines.installed_names import EngineObject, InstalledNames
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, GPU, MAMBA
 
@@ -39,7 +38,7 @@ MANY = 1 << 30
 """More sequences and tokens than any case has, so that no limit but that of memory is met."""
 
 
-def make_scheduler(config: CacheConfig) -> PagingScheduler:
+def make_scheduler(config: CacheConfig) -> EngineObject:
     """Make a scheduler without sequences. Raises: UsageError."""
     cache_config = LMDEPLOY["CacheConfig"](
         max_batches=MANY,
@@ -55,11 +54,10 @@ def make_scheduler(config: CacheConfig) -> PagingScheduler:
     )
     limits = LMDEPLOY["SchedulerConfig"](max_batches=MANY, max_session_len=MANY)
     meta = LMDEPLOY["SequenceMeta"](config.page_size, strategy=LMDEPLOY["ARSequenceStrategy"]())
-    made: PagingScheduler = LMDEPLOY["Scheduler"](limits, cache_config, meta)
-    return made
+    return LMDEPLOY["Scheduler"](limits, cache_config, meta)
 
 
-def array_of(numbers: Sequence[int]) -> Blocks:
+def array_of(numbers: Sequence[int]) -> EngineObject:
     """Numbers as the array type that LMDeploy takes."""
     numpy = import_module("numpy")
     return numpy.array(numbers, dtype=numpy.int64)

@@ -12,12 +12,13 @@ from itertools import count
 from attrs import Factory, define, field
 
 from kvcanon.conformance.adapter_parts.arguments import check_evict
+from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
 from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY, array_of, make_scheduler
-from kvcanon.conformance.engines.lmdeploy.peer_types import LMSequence, PagingScheduler
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.operations import Evicted
 from kvcanon.spec.types import Counts, Key, Slot, Slots
 
@@ -27,8 +28,8 @@ class ScheduledCache:
     """A `RequestCache` around LMDeploy's scheduler."""
 
     config: CacheConfig
-    scheduler: PagingScheduler = field(init=False)
-    running: dict[RequestId, LMSequence | None] = Factory(dict)
+    scheduler: EngineObject = field(init=False)
+    running: RunningRequests[EngineObject | None] = Factory(RunningRequests)
     """The sequences; None for a request without tokens, which an engine would not schedule."""
     states: dict[Slot, Slot] = Factory(dict)
     """Numbers of the slots that running sequences have their states in."""
@@ -38,35 +39,14 @@ class ScheduledCache:
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
         """Add a sequence and schedule it."""
-        if request_id in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which runs")
-        if not len(key):
-            self.running[request_id] = None
-            return Admitted(0, Slots())
-        session = self.scheduler.add_session(request_id)
-        sequence = session.add_sequence(
-            array_of(tokens_of(key)), adapter_name=extra_key_of(key.namespace)
-        )
-        scheduled = self.scheduler.schedule(is_prefill=True).running
-        if not scheduled:
-            self.scheduler.end_session(request_id)
-            raise self._no_room(len(key))
-        self.scheduler.activate_seqs(scheduled)
-        reused = sequence.num_history_ids // self.config.page_size
-        self._compute(sequence)
-        self.running[request_id] = sequence
-        return Admitted(reused, self._table(sequence))
+        with self.running.admission(request_id, None, lambda _: None):
+            return self._scheduled(request_id, key)
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
         """Add tokens to a sequence, and allocate their blocks."""
-        sequence = self._running(request_id)
+        sequence = self.running.get(request_id)
         if sequence is None:
-            del self.running[request_id]
-            try:
-                return self.admit(request_id, key).slots
-            except OutOfSlots:
-                self.running[request_id] = None
-                raise
+            return self._scheduled(request_id, key).slots
         tokens = tokens_of(key)[sequence.num_history_ids :]
         # The engine asks with the tokens added already; here a refusal must not add them.
         if not self.scheduler.eviction_helper.try_make_capacity_for(sequence, (), len(tokens)):
@@ -79,16 +59,15 @@ class ScheduledCache:
 
     def finish(self, request_id: RequestId) -> None:
         """Finish a sequence, and end its session."""
-        sequence = self._running(request_id)
+        sequence = self.running.get(request_id)
         if sequence is not None:
             sequence.finish()
         self.abort(request_id)
 
     def abort(self, request_id: RequestId) -> None:
         """End the session of a sequence."""
-        if self._running(request_id) is not None:
+        if self.running.end(request_id) is not None:
             self.scheduler.end_session(request_id)
-        del self.running[request_id]
 
     def evict(self, counts: Counts) -> Evicted:
         """Evict blocks, and then saved states, as the scheduler does for a sequence.
@@ -104,16 +83,30 @@ class ScheduledCache:
             self.scheduler.state_checkpoints.evict(missing)
         return Evicted(Counts(full=blocks))
 
-    def _running(self, request_id: RequestId) -> LMSequence | None:
-        if request_id not in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which does not run")
-        return self.running[request_id]
+    def _scheduled(self, request_id: RequestId, key: Key) -> Admitted:
+        """Add the sequence of a request that has none. Raises: OutOfSlots; it has none still."""
+        if not len(key):
+            return Admitted(0, Slots())
+        session = self.scheduler.add_session(request_id)
+        sequence = session.add_sequence(
+            array_of(tokens_of(key)), adapter_name=extra_key_of(key.namespace)
+        )
+        scheduled = self.scheduler.schedule(is_prefill=True).running
+        if not scheduled:
+            self.scheduler.end_session(request_id)
+            raise self._no_room(len(key))
+        self.scheduler.activate_seqs(scheduled)
+        reused = sequence.num_history_ids // self.config.page_size
+        self._compute(sequence)
+        self.running.end(request_id)
+        self.running.start(request_id, sequence)
+        return Admitted(reused, self._table(sequence))
 
     def _no_room(self, pages: int) -> OutOfSlots:
         free = self.scheduler.block_manager.get_num_free_gpu_blocks()
         return OutOfSlots("blocks or states on GPU", pages, free)
 
-    def _compute(self, sequence: LMSequence) -> None:
+    def _compute(self, sequence: EngineObject) -> None:
         """Make the calls that the engine makes around a forward pass."""
         if self.config.mamba:
             checkpoints = self.scheduler.state_checkpoints
@@ -123,7 +116,7 @@ class ScheduledCache:
             checkpoints.unpin_saves([sequence])
         sequence.update_token_ids(array_of([]), mode=LMDEPLOY["UpdateTokenMode"].PREFILL)
 
-    def _table(self, sequence: LMSequence) -> Slots:
+    def _table(self, sequence: EngineObject) -> Slots:
         """The block table of a sequence, and the number of its state."""
         blocks = self.scheduler.block_manager.get_block_table(sequence).tolist()
         states = (self._state_number(sequence.logical_state),) if self.config.mamba else ()
@@ -131,7 +124,7 @@ class ScheduledCache:
 
     def _state_number(self, slot: Slot) -> Slot:
         """The number of a slot of the pool, which has slots for saved states between the others."""
-        used = {each.logical_state for each in self.running.values() if each is not None}
+        used = {each.logical_state for each in self.running.handles() if each is not None}
         self.states = {there: number for there, number in self.states.items() if there in used}
         taken = set(self.states.values())
         return self.states.setdefault(slot, next(n for n in count() if n not in taken))

@@ -22,13 +22,8 @@ from kvcanon.conformance.adapter_parts.arguments import check_evict, check_inser
 from kvcanon.conformance.adapter_parts.receipts import Receipts
 from kvcanon.conformance.adapter_parts.slot_ledger import SlotLedger
 from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY, array_of, make_scheduler
-from kvcanon.conformance.engines.lmdeploy.peer_types import (
-    Allocator,
-    LMSequence,
-    PagingScheduler,
-    Session,
-)
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import PrefixNotCached
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
@@ -39,11 +34,11 @@ from kvcanon.spec.types import FULL, Counts, Key, Namespace, Slot, Slots
 class FreeBlocks:
     """The free blocks of LMDeploy's allocator."""
 
-    allocator: Allocator
+    allocator: EngineObject
 
     def count(self) -> int:
         """How many blocks are free."""
-        return self.allocator.get_num_free_blocks()
+        return int(self.allocator.get_num_free_blocks())
 
     def take(self, count: int) -> Sequence[Slot]:
         """Take free blocks."""
@@ -59,10 +54,10 @@ class TrieCache:
     """A `TreeCache` around LMDeploy's block trie."""
 
     config: CacheConfig
-    scheduler: PagingScheduler = field(init=False)
-    session: Session = field(init=False)
+    scheduler: EngineObject = field(init=False)
+    session: EngineObject = field(init=False)
     ledger: SlotLedger = field(init=False)
-    receipts: Receipts[LMSequence] = field(factory=Receipts)
+    receipts: Receipts[EngineObject] = field(factory=Receipts)
 
     def __attrs_post_init__(self) -> None:
         self.scheduler = make_scheduler(self.config)
@@ -70,7 +65,7 @@ class TrieCache:
         self.ledger = SlotLedger({FULL: FreeBlocks(self.allocator)})
 
     @property
-    def allocator(self) -> Allocator:
+    def allocator(self) -> EngineObject:
         """LMDeploy's allocator of blocks."""
         return self.scheduler.block_manager.allocator
 
@@ -128,9 +123,9 @@ class TrieCache:
 
     # Inside.
 
-    def _sequence(self, tokens: list[int], namespace: Namespace) -> LMSequence:
+    def _sequence(self, tokens: list[int], namespace: Namespace) -> EngineObject:
         """Make a sequence that the scheduler does not know."""
-        sequence: LMSequence = self.scheduler.seq_meta.strategy.make_sequence(
+        sequence = self.scheduler.seq_meta.strategy.make_sequence(
             seq_id=0,
             session=self.session,
             sampling_param=LMDEPLOY["SamplingParam"](),
@@ -139,7 +134,7 @@ class TrieCache:
         sequence.update_token_ids(array_of(tokens), mode=LMDEPLOY["UpdateTokenMode"].INPUTS)
         return sequence
 
-    def _matched(self, key: Key) -> LMSequence:
+    def _matched(self, key: Key) -> EngineObject:
         """A sequence with the blocks of the cached prefix of a key.
 
         A match leaves a token to compute, so the sequence has one more.
@@ -148,7 +143,7 @@ class TrieCache:
         self.scheduler.block_trie.match(sequence)
         return sequence
 
-    def _covering(self, key: Key) -> LMSequence:
+    def _covering(self, key: Key) -> EngineObject:
         """A sequence with the blocks of all of a key. Raises: PrefixNotCached."""
         sequence = self._matched(key)
         found = len(sequence.logical_blocks)
@@ -182,5 +177,5 @@ class FineTrieCache(TrieCache):
         memory.access_time = memory.access_time.astype(float)
 
 
-def _blocks(sequence: LMSequence) -> tuple[Slot, ...]:
+def _blocks(sequence: EngineObject) -> tuple[Slot, ...]:
     return tuple(sequence.logical_blocks.get_real_blocks().tolist())

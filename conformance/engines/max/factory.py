@@ -11,8 +11,7 @@ the token itself, so its window is one less.
 
 from __future__ import annotations
 
-from kvcanon.conformance.engines.installed_names import InstalledNames
-from kvcanon.conformance.engines.max.peer_types import MaxManager, MaxParams
+from kvcanon.conformance.engines.installed_names import EngineObject, InstalledNames
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component
@@ -47,18 +46,17 @@ STATES_OF_A_REQUEST = 2
 _HEAD_BYTES = 8
 
 
-def make_paged(config: CacheConfig) -> MaxManager:
+def make_paged(config: CacheConfig) -> EngineObject:
     """Make an empty PagedKVCacheManager. Raises: UsageError."""
-    made: MaxManager = MAX["PagedKVCacheManager"](
+    return MAX["PagedKVCacheManager"](
         params=_attention(config, None),
         session=None,  # The manager keeps no session.
         total_num_pages=config.capacity(FULL, GPU),
         max_batch_size=MOST_REQUESTS,
     )
-    return made
 
 
-def make_jenga(config: CacheConfig) -> MaxManager:
+def make_jenga(config: CacheConfig) -> EngineObject:
     """Make an empty JengaKVCacheManager.
 
     Raises: UsageError. BadArgument: there are too few states for a single request.
@@ -78,17 +76,16 @@ def make_jenga(config: CacheConfig) -> MaxManager:
     slab_bytes = (slots + 1) * _page_bytes(config)
     manager = MAX["JengaKVCacheManager"]
     longest = manager.max_seq_len_fitting_in_cache(params, slab_bytes)
-    made: MaxManager = manager.create(
+    return manager.create(
         params=params,
         available_bytes=slab_bytes,
         max_batch_size=MOST_REQUESTS,
         max_seq_len=LONGEST_TOKENS if longest is None else longest,
     )
-    return made
 
 
-def _attention(config: CacheConfig, window_size: int | None) -> MaxParams:
-    made: MaxParams = MAX["MHAKVCacheParams"](
+def _attention(config: CacheConfig, window_size: int | None) -> EngineObject:
+    return MAX["MHAKVCacheParams"](
         dtype=MAX["DType"].uint8,
         n_kv_heads=1,
         head_dim=_HEAD_BYTES,
@@ -98,20 +95,18 @@ def _attention(config: CacheConfig, window_size: int | None) -> MaxParams:
         devices=[MAX["DeviceRef"].CPU()],
         enable_prefix_caching=True,
     )
-    return made
 
 
-def _state(config: CacheConfig) -> MaxParams:
+def _state(config: CacheConfig) -> EngineObject:
     region = MAX["RecurrentStateRegion"](
         leaf_id=LEAVES[MAMBA],
         num_layers=1,
         row_shape=(_page_bytes(config),),
         dtype=MAX["DType"].uint8,
     )
-    made: MaxParams = MAX["RecurrentStateParams"](
+    return MAX["RecurrentStateParams"](
         regions=(region,), devices=[MAX["DeviceRef"].CPU()], enable_prefix_caching=True
     )
-    return made
 
 
 def _page_bytes(config: CacheConfig) -> int:

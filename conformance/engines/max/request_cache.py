@@ -10,16 +10,27 @@ has left the window, and the state before. So the answer is the table between th
 is called when the request is used next, or ends, as if the pass took that long.
 
 A request grows as in chunked prefill: the next chunk of its prompt is computed in one pass.
+
+MAX separates prompts by `cache_salt` alone. It refuses LoRA adapters together with a prefix cache,
+and has no field for an application's key, so all of a namespace goes into the salt. An empty salt
+is no salt.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from attrs import Factory, define
 
 from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
-from kvcanon.conformance.engines.max.factory import LEAVES, MAX, make_jenga, make_paged
-from kvcanon.conformance.engines.max.peer_types import MaxContext, MaxManager
-from kvcanon.conformance.engines.max.requests import make_context
+from kvcanon.conformance.adapter_parts.token_slots import extra_key_of, tokens_of
+from kvcanon.conformance.engines.installed_names import EngineObject
+from kvcanon.conformance.engines.max.factory import (
+    LEAVES,
+    LONGEST_TOKENS,
+    MAX,
+    make_jenga,
+    make_paged,
+)
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots
@@ -34,34 +45,25 @@ class MaxCache:
     """A `RequestCache` around one of MAX's managers."""
 
     config: CacheConfig
-    manager: MaxManager
+    manager: EngineObject
     first_page: int
     """The number of the manager's first page; lower numbers are the null block's."""
-    running: RunningRequests[MaxContext | None] = Factory(RunningRequests)
+    running: RunningRequests[EngineObject | None] = Factory(RunningRequests)
     """The requests that run; None for a prompt without pages, which MAX has no request for."""
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
         """Admit a request with its prefix hit, allocate the rest, and compute it."""
-        if not len(key):
-            self.running.start(request_id, None)
-            return Admitted(0, Slots())
-        request = make_context(request_id, key)
-        with self.running.admission(request_id, request, lambda _: self.manager.release(request)):
-            self.manager.claim(request)
-            self._allocate(request, key)
-            self._begin_pass(request)
-        # None where MAX looks nothing up, as for a prompt of one token.
-        reused_tokens = request.cached_prefix_length or 0
-        return Admitted(reused_tokens // self.config.page_size, self._table(request))
+        with self.running.admission(request_id, None, lambda _: None):
+            return self._admitted(request_id, key)
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
         """Compute the pages that a request has grown by."""
         before = self.running.get(request_id)
         if before is None:
-            return self._admit_later(request_id, key)
+            return self._admitted(request_id, key).slots
         self._check_room(key, before)
         self._end_pass(before)
-        request = make_context(request_id, key)
+        request = _context(request_id, key)
         if len(request.tokens) == before.tokens.processed_length:
             return self._table(before)
         # MAX knows requests by their id: to it, this is the same one.
@@ -85,24 +87,26 @@ class MaxCache:
         """Empty the cache, except for pages of requests."""
         self.manager.reset_prefix_cache()
 
-    def _admit_later(self, request_id: RequestId, key: Key) -> Slots:
-        """Admit a request that had no pages. Raises: OutOfSlots; it still runs, without pages."""
-        self.running.end(request_id)
-        try:
-            return self.admit(request_id, key).slots
-        except OutOfSlots:
-            self.running.start(request_id, None)
-            raise
-
-    def _allocate(self, request: MaxContext, key: Key) -> None:
-        """Give a new request its pages. Raises: OutOfSlots."""
+    def _admitted(self, request_id: RequestId, key: Key) -> Admitted:
+        """Make the context of a request that has none. Raises: OutOfSlots; it has none still."""
+        if not len(key):
+            return Admitted(0, Slots())
+        request = _context(request_id, key)
+        self.manager.claim(request)
         try:
             self.manager.alloc(request)
         except MAX["InsufficientBlocksError"] as refusal:
             free = self.manager.block_count().free
+            self.manager.release(request)
             raise OutOfSlots("pages on GPU", len(key), free) from refusal
+        self._begin_pass(request)
+        self.running.end(request_id)
+        self.running.start(request_id, request)
+        # None where MAX looks nothing up, as for a prompt of one token.
+        reused_tokens = request.cached_prefix_length or 0
+        return Admitted(reused_tokens // self.config.page_size, self._table(request))
 
-    def _check_room(self, key: Key, before: MaxContext) -> None:
+    def _check_room(self, key: Key, before: EngineObject) -> None:
         """Check that there are free pages for growth, by MAX's own count. Raises: OutOfSlots.
 
         MAX keeps the hashes of a chunk that it refuses: the tokens of its requests never change.
@@ -116,18 +120,18 @@ class MaxCache:
         if pages and needed > free:
             raise OutOfSlots("pages on GPU", needed, free)
 
-    def _begin_pass(self, request: MaxContext) -> None:
+    def _begin_pass(self, request: EngineObject) -> None:
         """Begin a forward pass, and end it at once where that frees nothing that it reads."""
         if self.config.components == (FULL,):
             self._end_pass(request)
 
-    def _end_pass(self, request: MaxContext) -> None:
+    def _end_pass(self, request: EngineObject) -> None:
         """Do what MAX does after a forward pass over all tokens of a request, unless it is done."""
         if not request.tokens.generated_length:
             request.update(NEXT_TOKEN)
             self.manager.step(request)
 
-    def _table(self, request: MaxContext | None) -> Slots:
+    def _table(self, request: EngineObject | None) -> Slots:
         """The block table of a request; slots begin at 0."""
         slots: dict[str, tuple[int, ...]] = {}
         rows = self.manager.get_req_blocks_per_leaf(request) if request is not None else {}
@@ -144,6 +148,16 @@ class MaxCache:
             page = successor.bid - self.first_page if successor is not None else slots["mamba"][-1]
             slots["mamba"] = (page,)
         return Slots(**slots)
+
+
+def _context(request_id: RequestId, key: Key) -> EngineObject:
+    """Make MAX's request, whose prompt is a key of one page or more."""
+    return MAX["TextContext"](
+        request_id=MAX["RequestID"](str(request_id)),
+        max_length=2 * LONGEST_TOKENS,
+        tokens=MAX["TokenBuffer"](np.array(tokens_of(key), dtype=np.int64)),
+        cache_salt=extra_key_of(key.namespace),
+    )
 
 
 def paged_cache(config: CacheConfig) -> MaxCache:

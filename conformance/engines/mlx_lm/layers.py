@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcanon.conformance.engines.installed_names import InstalledNames
-from kvcanon.conformance.engines.mlx_lm.peer_types import MlxLayer
+from kvcanon.conformance.engines.installed_names import EngineObject, InstalledNames
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Slot
 
@@ -36,9 +35,9 @@ _STATE, _BYTES = 0, 1
 """The two arrays of a recurrent state: its slot's number, and its bytes."""
 
 
-def empty_layers(config: CacheConfig) -> list[MlxLayer]:
+def empty_layers(config: CacheConfig) -> list[EngineObject]:
     """The layers of a prompt of which nothing is computed."""
-    made: list[MlxLayer] = []
+    made: list[EngineObject] = []
     for component in config.components:
         if component is FULL:
             made.append(MLX["KVCache"]())
@@ -51,7 +50,7 @@ def empty_layers(config: CacheConfig) -> list[MlxLayer]:
 
 def add_pages(
     config: CacheConfig,
-    layers: Sequence[MlxLayer],
+    layers: Sequence[EngineObject],
     first_page: int,
     new: Mapping[Component, Sequence[Slot]],
 ) -> None:
@@ -67,7 +66,9 @@ def add_pages(
             layer.update_and_fetch(MLX["array"](keys[None, None]), MLX["array"](values[None, None]))
 
 
-def slots_in(config: CacheConfig, layers: Sequence[MlxLayer]) -> dict[Component, tuple[Slot, ...]]:
+def slots_in(
+    config: CacheConfig, layers: Sequence[EngineObject]
+) -> dict[Component, tuple[Slot, ...]]:
     """The slots that a prompt's cache holds copies of, by component, in the order of pages."""
     return {
         # A rotating layer is not in the order of pages.
@@ -81,7 +82,9 @@ def slots_in(config: CacheConfig, layers: Sequence[MlxLayer]) -> dict[Component,
 
 
 def write_bytes(
-    config: CacheConfig, layers: Sequence[MlxLayer], written: Mapping[tuple[Component, Slot], bytes]
+    config: CacheConfig,
+    layers: Sequence[EngineObject],
+    written: Mapping[tuple[Component, Slot], bytes],
 ) -> None:
     """Set the bytes of those slots that a prompt's cache holds."""
     for component, layer in zip(config.components, layers, strict=True):
@@ -97,7 +100,7 @@ def write_bytes(
 
 
 def read_bytes(
-    config: CacheConfig, layers: Sequence[MlxLayer], component: Component, slot: Slot
+    config: CacheConfig, layers: Sequence[EngineObject], component: Component, slot: Slot
 ) -> bytes:
     """The bytes of a slot that a prompt's cache holds."""
     layer = layers[config.components.index(component)]
@@ -106,7 +109,7 @@ def read_bytes(
     return content
 
 
-def _move_state(config: CacheConfig, layer: MlxLayer, slots: Sequence[Slot]) -> None:
+def _move_state(config: CacheConfig, layer: EngineObject, slots: Sequence[Slot]) -> None:
     """Give a state a new slot; it keeps the bytes that it goes on from."""
     for slot in slots:
         layer.cache[_STATE] = MLX["array"](np.array([slot], dtype=np.int32))
@@ -114,7 +117,7 @@ def _move_state(config: CacheConfig, layer: MlxLayer, slots: Sequence[Slot]) -> 
             layer.cache[_BYTES] = MLX["array"](np.zeros(config.slot_bytes, dtype=np.uint8))
 
 
-def _rows(component: Component, layer: MlxLayer) -> list[list[int]]:
+def _rows(component: Component, layer: EngineObject) -> list[list[int]]:
     """The slot and page of each token in a layer's memory, or of its state."""
     if component is MAMBA:
         state = layer.cache[_STATE]
@@ -125,7 +128,7 @@ def _rows(component: Component, layer: MlxLayer) -> list[list[int]]:
     return cast("list[list[int]]", keys[0, 0].tolist())
 
 
-def _content(component: Component, layer: MlxLayer) -> NDArray[np.uint8]:
+def _content(component: Component, layer: EngineObject) -> NDArray[np.uint8]:
     """The bytes of each token in a layer's memory, or of its state."""
     if component is MAMBA:
         content = layer.cache[_BYTES]

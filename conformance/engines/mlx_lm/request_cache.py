@@ -9,6 +9,7 @@ from attrs import Factory, define, field, frozen
 from kvcanon.conformance.adapter_parts.arguments import check_evict
 from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
 from kvcanon.conformance.adapter_parts.token_slots import tokens_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.mlx_lm.layers import (
     MLX,
     add_pages,
@@ -17,7 +18,6 @@ from kvcanon.conformance.engines.mlx_lm.layers import (
     slots_in,
     write_bytes,
 )
-from kvcanon.conformance.engines.mlx_lm.peer_types import MlxLayer, MlxPromptCache
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots
@@ -33,7 +33,7 @@ class MlxRequest:
     """A running request: its prompt, and its copy of what was found, with what it computed."""
 
     key: Key
-    layers: Sequence[MlxLayer]
+    layers: Sequence[EngineObject]
 
 
 @define(eq=False)
@@ -41,7 +41,7 @@ class PromptCache:
     """A `RequestCache` around an LRUPromptCache."""
 
     config: CacheConfig
-    entries: MlxPromptCache = field(
+    entries: EngineObject = field(
         init=False, factory=lambda: MLX["LRUPromptCache"](max_size=MOST_ENTRIES)
     )
     running: RunningRequests[MlxRequest] = Factory(RunningRequests)
@@ -152,7 +152,7 @@ class PromptCache:
         free = {each.value: len(self._free(each)) for each in self.config.components}
         return Counts(**free)
 
-    def _all_layers(self) -> Iterator[Sequence[MlxLayer]]:
+    def _all_layers(self) -> Iterator[Sequence[EngineObject]]:
         """The caches of all requests and entries; mlx-lm has no call that lists its entries."""
         yield from reversed([each.layers for each in self.running.handles()])
         for queue in self.entries._lru._lrus.values():  # noqa: SLF001

@@ -10,33 +10,22 @@ since one event has no order in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol, cast
+from collections.abc import Iterator
 
 from attrs import Factory, define
 
-from kvcanon.conformance.engines.event_translator import medium_of, translate_each
+from kvcanon.conformance.engines.event_translator import EventTranslator, medium_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes, wire_id
 from kvcanon.spec.types import Key, Page
 
 
-class SGLangEvent(Protocol):
-    """SGLang's BlockStored; a BlockRemoved has `block_hashes` and `medium`."""
-
-    block_hashes: list[int]
-    parent_block_hash: int | None
-    token_ids: list[int | tuple[int, int]]
-    block_size: int
-    medium: str | None
-
-
 @define
-class SGLangEventTranslator:
-    """Translates SGLang's events, by the page hashes of the keys that were inserted."""
+class SGLangEventTranslator(EventTranslator):
+    """Translates SGLang's events; it knows a page hash by its first 64 bits."""
 
-    page_hashes: dict[int, bytes] = Factory(dict)
-    """Page hashes by their first 64 bits."""
+    engine = "SGLang"
     depths: dict[int, int] = Factory(dict)
     """How many pages come before a page, by block hash."""
 
@@ -50,18 +39,11 @@ class SGLangEventTranslator:
         """The page hash that begins with these 64 bits; the 64 bits alone if it is unknown."""
         return self.page_hashes.get(block_hash) or block_hash.to_bytes(8, "big", signed=True)
 
-    def translate(self, sent: Iterable[object]) -> Iterator[Event]:
-        """Translate events to events of single pages. Raises: TypeError, for an unknown class."""
-        by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
-        return translate_each("SGLang", sent, by_kind)
-
-    def _removed(self, event: object) -> Iterator[Event]:
-        sent = cast("SGLangEvent", event)
+    def _removed(self, sent: EngineObject) -> Iterator[Event]:
         for block_hash in sorted(sent.block_hashes, key=lambda each: -self.depths.get(each, 0)):
             yield BlockRemoved(self.page_hash(block_hash), medium_of(sent))
 
-    def _stored(self, event: object) -> Iterator[Event]:
-        sent = cast("SGLangEvent", event)
+    def _stored(self, sent: EngineObject) -> Iterator[Event]:
         first = sent.parent_block_hash
         parent = None if first is None else self.page_hash(first)
         for at, block_hash in enumerate(sent.block_hashes):
@@ -70,7 +52,7 @@ class SGLangEventTranslator:
             parent = page_hash
 
 
-def _page(sent: SGLangEvent, at: int) -> Page:
+def _page(sent: EngineObject, at: int) -> Page:
     """The tokens, or bigrams, of one page of an event; the last page has the rest."""
     size = sent.block_size
     begin = at * size

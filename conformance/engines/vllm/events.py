@@ -10,14 +10,13 @@ events for full data only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, cast
+from collections.abc import Iterable, Iterator
 
 from attrs import Factory, define
 
-from kvcanon.conformance.engines.event_translator import medium_of, translate_each
+from kvcanon.conformance.engines.event_translator import EventTranslator, medium_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.vllm.factory import NAMES
-from kvcanon.conformance.engines.vllm.peer_types import BlockHash, EventHash
 from kvcanon.conformance.engines.vllm.prompts import namespace_of
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -27,52 +26,31 @@ FULL_GROUP = 0
 """The index of the KV cache group with full attention."""
 
 
-class VLLMEvent(Protocol):
-    """vLLM's BlockStored; a BlockRemoved has `block_hashes`, `medium` and `group_idx`."""
-
-    block_hashes: list[EventHash]
-    parent_block_hash: EventHash | None
-    token_ids: Sequence[int]
-    block_size: int
-    medium: str | None
-    lora_name: str | None
-    extra_keys: Sequence[Sequence[object] | None] | None
-    group_idx: int | None
-
-
 @define
-class VLLMEventTranslator:
-    """Translates vLLM's events, by the page hashes of the requests that were made."""
+class VLLMEventTranslator(EventTranslator):
+    """Translates vLLM's events."""
 
-    page_hashes: dict[EventHash, bytes] = Factory(dict)
-    """Page hashes by the block hash in events."""
-    namespaces: dict[EventHash, Namespace] = Factory(dict)
+    engine = "vLLM"
+    namespaces: dict[int | bytes, Namespace] = Factory(dict)
     """Namespaces of stored pages: only the event of a prompt's first page has the salt."""
 
-    def learn(self, key: Key, block_hashes: Iterable[BlockHash]) -> None:
+    def learn(self, key: Key, block_hashes: Iterable[bytes]) -> None:
         """Remember the page hashes of a key, by the block hashes that vLLM gives its pages."""
         hashes = page_hashes(namespace_seed(key.namespace), key.pages)
         for block_hash, page_hash in zip(block_hashes, hashes, strict=True):
             self.page_hashes[NAMES["maybe_convert_block_hash"](block_hash)] = page_hash
 
-    def page_hash(self, sent: EventHash) -> bytes:
+    def page_hash(self, sent: int | bytes) -> bytes:
         """The page hash of a block hash; the block hash itself if it is unknown."""
         itself = sent if isinstance(sent, bytes) else sent.to_bytes(8, "big")
         return self.page_hashes.get(sent, itself)
 
-    def translate(self, sent: Iterable[object]) -> Iterator[Event]:
-        """Translate events to events of single pages. Raises: TypeError, for an unknown class."""
-        by_kind = {"BlockStored": self._stored, "BlockRemoved": self._removed}
-        return translate_each("vLLM", sent, by_kind)
-
-    def _removed(self, event: object) -> Iterator[Event]:
-        sent = cast("VLLMEvent", event)
+    def _removed(self, sent: EngineObject) -> Iterator[Event]:
         if sent.group_idx == FULL_GROUP:
             for each in sent.block_hashes:
                 yield BlockRemoved(self.page_hash(each), medium_of(sent))
 
-    def _stored(self, event: object) -> Iterator[Event]:
-        sent = cast("VLLMEvent", event)
+    def _stored(self, sent: EngineObject) -> Iterator[Event]:
         if sent.group_idx != FULL_GROUP:
             return
         first, size = sent.parent_block_hash, sent.block_size
@@ -107,9 +85,9 @@ class BlockCounter:
                 yield event
 
 
-def _first_namespace(sent: VLLMEvent) -> Namespace:
+def _first_namespace(sent: EngineObject) -> Namespace:
     """The namespace of a prompt, from the extra keys of its first page: LoRA name, then salt."""
     extra_keys = list((sent.extra_keys or [None])[0] or ())
     if sent.lora_name is not None:
         extra_keys = extra_keys[1:]
-    return namespace_of(cast("str", extra_keys[0]) if extra_keys else None, sent.lora_name)
+    return namespace_of(extra_keys[0] if extra_keys else None, sent.lora_name)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import SimpleNamespace
 
-from kvcanon.conformance.engines.installed_names import InstalledNames
-from kvcanon.conformance.engines.vllm.peer_types import Manager
+from kvcanon.conformance.engines.installed_names import EngineObject, InstalledNames
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import GPU
 
@@ -42,7 +41,7 @@ LONGEST_TOKENS = 1 << 16
 """Prompts of clients are shorter; the drain of a case fills the pool with one prompt."""
 
 
-def make_manager(config: CacheConfig) -> Manager:
+def make_manager(config: CacheConfig) -> EngineObject:
     """Make an empty manager. Raises: UsageError."""
     torch = import_module("torch")
     tiny = SimpleNamespace(
@@ -54,7 +53,7 @@ def make_manager(config: CacheConfig) -> Manager:
         window = NAMES["SlidingWindowSpec"](**vars(tiny), sliding_window=config.window_tokens + 1)
         groups.append(group(["window"], window))
     slots = sum(config.capacity(each, GPU) for each in config.components)
-    made: Manager = NAMES["KVCacheManager"](
+    return NAMES["KVCacheManager"](
         kv_cache_config=NAMES["KVCacheConfig"](
             num_blocks=slots + 1, kv_cache_tensors=[], kv_cache_groups=groups
         ),
@@ -64,4 +63,3 @@ def make_manager(config: CacheConfig) -> Manager:
         enable_caching=True,
         enable_kv_cache_events=config.events,
     )
-    return made

@@ -9,13 +9,12 @@ encoded like one with an application's key, so that the judge sends only what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import cast
 from zlib import crc32
 
+from kvcanon.conformance.adapter_parts.token_slots import tokens_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.vllm.factory import NAMES
-from kvcanon.conformance.engines.vllm.peer_types import BlockHash, VLLMRequest
 from kvcanon.spec.hashing import decode_namespace, encode_namespace
 from kvcanon.spec.types import Key, Namespace
 
@@ -23,18 +22,17 @@ _ENCODED = ("\0", "\1")
 """The prefix of encoded salts."""
 
 
-def make_request(request_id: int, key: Key, page_size: int) -> VLLMRequest:
+def make_request(request_id: int, key: Key, page_size: int) -> EngineObject:
     """Make a request with a key as its prompt and no computed tokens."""
-    made: VLLMRequest = NAMES["Request"](
+    return NAMES["Request"](
         request_id=str(request_id),
-        prompt_token_ids=[cast("int", token) for page in key.pages for token in page],
+        prompt_token_ids=tokens_of(key),
         sampling_params=_any_sampling(),
         pooling_params=None,
         lora_request=_adapter(key.namespace.lora),
         cache_salt=salt_of(key.namespace),
         block_hasher=_hasher(page_size),
     )
-    return made
 
 
 def salt_of(namespace: Namespace) -> str | None:
@@ -56,26 +54,23 @@ def namespace_of(salt: str | None, lora: str | None) -> Namespace:
 
 
 @cache
-def _any_sampling() -> object:
+def _any_sampling() -> EngineObject:
     return NAMES["SamplingParams"](max_tokens=1)
 
 
 @cache
-def _adapter(name: str | None) -> object | None:
+def _adapter(name: str | None) -> EngineObject | None:
     if name is None:
         return None
     # vLLM needs a different number above 0 for each adapter.
     number = crc32(name.encode(errors="surrogatepass")) or 1
-    return cast("object", NAMES["LoRARequest"](name, number, f"/{name}"))
+    return NAMES["LoRARequest"](name, number, f"/{name}")
 
 
 @cache
-def _hasher(page_size: int) -> Callable[[object], list[BlockHash]]:
+def _hasher(page_size: int) -> EngineObject:
     """The function that computes the block hashes of requests."""
     function = NAMES["sha256"]
     # The hash before the first block is set once per process.
     NAMES["init_none_hash"](function)
-    return cast(
-        "Callable[[object], list[BlockHash]]",
-        NAMES["get_request_block_hasher"](page_size, function),
-    )
+    return NAMES["get_request_block_hasher"](page_size, function)

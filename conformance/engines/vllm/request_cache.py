@@ -10,9 +10,10 @@ from collections import Counter
 
 from attrs import Factory, define, field
 
+from kvcanon.conformance.adapter_parts.running_requests import RunningRequests
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.vllm.events import FULL_GROUP, BlockCounter, VLLMEventTranslator
 from kvcanon.conformance.engines.vllm.factory import NAMES, make_manager
-from kvcanon.conformance.engines.vllm.peer_types import Block, Manager, VLLMBlocks, VLLMRequest
 from kvcanon.conformance.engines.vllm.prompts import make_request
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.spec.config import CacheConfig
@@ -27,45 +28,41 @@ class ManagedCache:
     """A `RequestCache` around vLLM's manager."""
 
     config: CacheConfig
-    manager: Manager = field(init=False)
+    manager: EngineObject = field(init=False)
     translator: VLLMEventTranslator = Factory(VLLMEventTranslator)
-    running: dict[RequestId, VLLMRequest] = Factory(dict)
+    running: RunningRequests[EngineObject] = Factory(RunningRequests)
 
     def __attrs_post_init__(self) -> None:
         self.manager = make_manager(self.config)
 
     def admit(self, request_id: RequestId, key: Key) -> Admitted:
         """Admit a request with its prefix hit, and allocate the rest."""
-        if request_id in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which runs")
         request = self._request(request_id, key)
-        if not len(key):
-            # Nothing to look up or compute, so a scheduler would not call the manager.
-            self.running[request_id] = request
-            return Admitted(0, Slots())
-        found, tokens, boundary = self.manager.get_computed_blocks(request)
-        request.shared_prefix_boundary = boundary
-        self._allocate(request, tokens, found)
-        self.running[request_id] = request
+        with self.running.admission(request_id, request, lambda _: None):
+            if not len(key):
+                # Nothing to look up or compute, so a scheduler would not call the manager.
+                return Admitted(0, Slots())
+            found, tokens, boundary = self.manager.get_computed_blocks(request)
+            request.shared_prefix_boundary = boundary
+            self._allocate(request, tokens, found)
         return Admitted(tokens // self.config.page_size, self._table(request))
 
     def extend(self, request_id: RequestId, key: Key) -> Slots:
         """Allocate slots for the pages that a request has grown by."""
-        before = self._running(request_id)
+        before = self.running.get(request_id)
         # A new object, so that a refusal leaves the old one unchanged.
         request = self._request(request_id, key)
         request.num_computed_tokens = before.num_computed_tokens
         request.shared_prefix_boundary = before.shared_prefix_boundary
         if request.num_tokens > request.num_computed_tokens:
             self._allocate(request, 0, None)
-        self.running[request_id] = request
+        self.running.end(request_id)
+        self.running.start(request_id, request)
         return self._table(request)
 
     def finish(self, request_id: RequestId) -> None:
         """Free the blocks of a request; vLLM has no other way to end it."""
-        request = self._running(request_id)
-        del self.running[request_id]
-        self.manager.free(request)
+        self.manager.free(self.running.end(request_id))
 
     abort = finish
 
@@ -87,23 +84,20 @@ class ManagedCache:
     def reset(self) -> None:
         """Empty the cache; vLLM refuses while a request has blocks."""
         if not self.manager.reset_prefix_cache():
-            raise CacheBusy(len(self.running))
+            raise CacheBusy(len(self.running.handles()))
 
     def take_events(self) -> tuple[Event, ...]:
         """The events of full data since the last call."""
         return tuple(self.translator.translate(self.manager.take_events()))
 
-    def _request(self, request_id: RequestId, key: Key) -> VLLMRequest:
+    def _request(self, request_id: RequestId, key: Key) -> EngineObject:
         request = make_request(request_id, key, self.config.page_size)
         self.translator.learn(key, request.block_hashes)
         return request
 
-    def _running(self, request_id: RequestId) -> VLLMRequest:
-        if request_id not in self.running:
-            raise BadArgument("request_id", f"is {request_id}, which does not run")
-        return self.running[request_id]
-
-    def _allocate(self, request: VLLMRequest, found_tokens: int, found: VLLMBlocks | None) -> None:
+    def _allocate(
+        self, request: EngineObject, found_tokens: int, found: EngineObject | None
+    ) -> None:
         """Allocate blocks for all tokens of a request. Raises: OutOfSlots."""
         missing = request.num_tokens - request.num_computed_tokens - found_tokens
         if self.manager.allocate_slots(request, missing, found_tokens, found) is None:
@@ -111,7 +105,7 @@ class ManagedCache:
             raise OutOfSlots("blocks on GPU", missing // self.config.page_size, free)
         request.num_computed_tokens = request.num_tokens
 
-    def _table(self, request: VLLMRequest) -> Slots:
+    def _table(self, request: EngineObject) -> Slots:
         """The block table of a request; block 0 is the null block, so slots begin at 1."""
         groups = self.manager.get_blocks(request.request_id).blocks
         slots: list[tuple[int, ...]] = []
@@ -122,7 +116,7 @@ class ManagedCache:
         return Slots(*slots)
 
 
-def _component(block: Block) -> Component | None:
+def _component(block: EngineObject) -> Component | None:
     """The component whose cached data a block holds; None if it holds none."""
     if block.block_hash is None:
         return None

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from fakes import max as fake_max
+from kvcanon.conformance.adapter_parts.token_slots import extra_key_of
 from kvcanon.conformance.engines.installed_names import InstalledNames
 from kvcanon.conformance.engines.max.request_cache import MaxCache, jenga_cache, paged_cache
-from kvcanon.conformance.engines.max.requests import salt_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.spec.config import CacheConfig
@@ -184,7 +184,7 @@ def test_namespaces_have_salts_of_their_own() -> None:
     """No two namespaces share a salt, and only the default one has none."""
     spaces = [Namespace(), Namespace("a"), Namespace(None, "a"), Namespace(None, None, "a")]
     spaces += [Namespace(None, ""), Namespace("")]
-    salts = [salt_of(each) for each in spaces]
+    salts = [extra_key_of(each) for each in spaces]
     assert salts[0] is None
     assert len(set(salts)) == len(spaces)
     assert all(salts[1:])
