@@ -45,7 +45,7 @@ SHORT = {
     "sglang-mended": "kvcanon.lab.releases.mended.adapter:MENDED",
     "sglang-radix": "kvcanon.conformance.engines.sglang.adapters_plain:RADIX",
     "sglang-swa-radix": "kvcanon.conformance.engines.sglang.adapters_plain:WINDOW",
-    "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_hierarchical:HIERARCHICAL",
+    "sglang-hi-radix": "kvcanon.conformance.engines.sglang.adapters_plain:HIERARCHICAL",
     "vllm": "kvcanon.conformance.engines.vllm.adapters:VLLM",
     "vllm-counted": "kvcanon.conformance.engines.vllm.adapters:COUNTED",
     "max": "kvcanon.conformance.engines.max.adapters:PAGED",

@@ -9,10 +9,11 @@ from attrs import evolve
 
 from kvcanon.conformance.engines.sglang.factory import World, make_world
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
+from kvcanon.conformance.engines.sglang.keys import Keys
 from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
 from kvcanon.conformance.engines.sglang.release import has, named, version
-from kvcanon.conformance.engines.sglang.rust_core import NativeCache, native_tree_of
-from kvcanon.conformance.engines.sglang.unified import tree_of
+from kvcanon.conformance.engines.sglang.rust_core import NativeCache, NativeTree
+from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
@@ -57,7 +58,7 @@ def make_unified_world(config: CacheConfig, core: str = "python") -> World:
 def make(config: CacheConfig) -> HostedCache:
     """Make a cache with the Python core."""
     world = make_unified_world(config)
-    return HostedCache(world, PROFILE, tree_of(world))
+    return HostedCache(world, PROFILE, Tree.of(world))
 
 
 def make_native(config: CacheConfig) -> NativeCache:
@@ -67,7 +68,7 @@ def make_native(config: CacheConfig) -> NativeCache:
     if core != NATIVE_CORE:
         # SGLang falls back to Python silently.
         raise UsageError(f"SGLang {version()} made a {core} where its Rust core was asked for")
-    return NativeCache(world, PROFILE, native_tree_of(world))
+    return NativeCache(world, PROFILE, NativeTree.of(world, Keys(config.page_size, "q")))
 
 
 def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
@@ -76,7 +77,7 @@ def _what_it_has() -> tuple[tuple[EvictionPolicy, ...], frozenset[Need]]:
     Found by looking at an empty cache: earlier releases have one policy, and emit no events.
     """
     world = make_unified_world(CacheConfig(device_slots=Counts(full=1)))
-    core = tree_of(world).core
+    core = Tree.of(world).core
     has_policies = hasattr(core, "eviction_strategy")
     shown = {
         Need.AGES: hasattr(core.root_node, "creation_time"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from kvcanon.conformance.engines.sglang.adapters import OFFER, make_unified_world
-from kvcanon.conformance.engines.sglang.kvcanon_core import BridgedCache, node_tree_of
+from kvcanon.conformance.engines.sglang.keys import Keys
+from kvcanon.conformance.engines.sglang.kvcanon_core import BridgedCache, NodeTree
 from kvcanon.conformance.engines.sglang.limits import LIMITS
 from kvcanon.conformance.engines.sglang.release import require_cores
 from kvcanon.conformance.protocol.adapter import Adapter
@@ -28,7 +29,7 @@ def make_bridged(config: CacheConfig) -> BridgedCache:
     plugin = import_module("kvcanon.sglang_plugin")
     plugin.register()
     world = make_unified_world(config, plugin.NAME)
-    return BridgedCache(world, PROFILE, node_tree_of(world))
+    return BridgedCache(world, PROFILE, NodeTree.of(world, Keys(config.page_size, "q")))
 
 
 BRIDGED = Adapter("sglang-kvcanon", make_bridged, OFFER, PROFILE)

@@ -1,19 +1,25 @@
-"""The adapters of RadixCache and SWARadixCache, with their profiles and offers in each release.
+"""The adapters of RadixCache, SWARadixCache and HiRadixCache: their profiles and offers.
 
-Not every release has both. If a class is missing, the check says so.
+Not every release has all three. If a class is missing, the check says so.
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
+from kvcanon.conformance.engines.sglang.cpu_stand_ins import be_alone
 from kvcanon.conformance.engines.sglang.factory import make_world
+from kvcanon.conformance.engines.sglang.hi_radix import (
+    HierarchicalCache,
+    HierarchicalTree,
+    forget_at_exit,
+)
 from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
-from kvcanon.conformance.engines.sglang.radix import RadixCache, radix_tree_of, window_tree_of
+from kvcanon.conformance.engines.sglang.radix import RadixCache, RadixTree, window_tree_of
 from kvcanon.conformance.engines.sglang.release import named, takes, version
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
@@ -32,6 +38,11 @@ WINDOW_PROFILE = Profile(
     uncovered_tombstones_stay=False,
     limits=LIMITS,
 )
+HIERARCHICAL_PROFILE = evolve(
+    RADIX_PROFILE,
+    load_back_announced=StoreMoment.ENQUEUED,
+    load_back_usable=StoreMoment.ENQUEUED,
+)
 
 
 def make_radix(config: CacheConfig) -> RadixCache:
@@ -39,7 +50,7 @@ def make_radix(config: CacheConfig) -> RadixCache:
     if config.window_tokens is not None or config.mamba or config.host_tier:
         raise BadArgument("config", "asks for more than full data on the device")
     world = make_world(config, "RadixCache", {})
-    return RadixCache(world, RADIX_PROFILE, radix_tree_of(world))
+    return RadixCache(world, RADIX_PROFILE, RadixTree.of(world))
 
 
 def make_window(config: CacheConfig) -> UnifiedCache:
@@ -48,6 +59,19 @@ def make_window(config: CacheConfig) -> UnifiedCache:
         raise BadArgument("config", "asks for other than full and window data on the device")
     world = make_world(config, "SWARadixCache", {})
     return UnifiedCache(world, WINDOW_PROFILE, window_tree_of(world))
+
+
+def make_hierarchical(config: CacheConfig) -> HierarchicalCache:
+    """Make a HiRadixCache. Raises: BadArgument, UsageError.
+
+    It always has a host tier: without a host tier SGLang makes a RadixCache.
+    """
+    if config.window_tokens is not None or config.mamba or not config.host_tier:
+        raise BadArgument("config", "asks for other than full data on the device and on the host")
+    be_alone()
+    world = make_world(config, "HiRadixCache", {})
+    forget_at_exit(world.cache)
+    return HierarchicalCache(world, HIERARCHICAL_PROFILE, HierarchicalTree.of(world))
 
 
 RADIX_OFFER = Offer(
@@ -63,7 +87,14 @@ WINDOW_OFFER = evolve(
     windows_tokens=(1, 2, 3, 4, 5, 8),
     eviction_policies=(EvictionPolicy.LRU,),
 )
+HIERARCHICAL_OFFER = evolve(
+    RADIX_OFFER,
+    write_policies=tuple(each for each in WritePolicy if each is not WritePolicy.NONE),
+)
 RADIX = Adapter("sglang-radix", make_radix, RADIX_OFFER, RADIX_PROFILE)
 WINDOW = Adapter(
     "sglang-swa-radix", make_window, WINDOW_OFFER, WINDOW_PROFILE, frozenset({Need.AGES, Need.HITS})
+)
+HIERARCHICAL = Adapter(
+    "sglang-hi-radix", make_hierarchical, HIERARCHICAL_OFFER, HIERARCHICAL_PROFILE
 )

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from logging import CRITICAL, getLogger
 from types import SimpleNamespace
-from typing import Any
 
 from attrs import frozen
 
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
-from kvcanon.conformance.engines.sglang.peer_types import Cache, Kind, Tensor
+from kvcanon.conformance.engines.sglang.peer_types import Kind, Tensor
 from kvcanon.conformance.engines.sglang.pools import SlotPool, pages_of_allocator, pages_of_slots
 from kvcanon.conformance.engines.sglang.release import called, has, named
 from kvcanon.spec.config import CacheConfig
@@ -42,10 +42,10 @@ class World:
     """An SGLang cache with its allocators and pools."""
 
     config: CacheConfig
-    cache: Cache
-    allocator: Any
+    cache: EngineObject
+    allocator: EngineObject
     """The allocator of full slots, and of window slots if there are any."""
-    states: Any
+    states: EngineObject
     """The allocator of mamba states; None without mamba."""
     pools: Mapping[tuple[Component, MediumOf], SlotPool]
 
@@ -96,7 +96,7 @@ def make_world(config: CacheConfig, class_name: str, options: Mapping[str, objec
     return World(config, cache, allocator, states, pools)
 
 
-def _add_host_tier(cache: Cache, arguments: object, params: object) -> None:
+def _add_host_tier(cache: EngineObject, arguments: object, params: object) -> None:
     """Give a cache its host pools. Raises: BadArgument: the pool needs a GPU."""
     # The refusal says what SGLang logs here.
     getLogger("sglang").setLevel(CRITICAL)
@@ -119,7 +119,7 @@ def kinds_of(config: CacheConfig) -> Mapping[Component, Kind]:
     return {each: getattr(kinds, KIND_NAMES[each]) for each in config.components}
 
 
-def _server_args(config: CacheConfig) -> Any:  # noqa: ANN401 # SGLang's.
+def _server_args(config: CacheConfig) -> EngineObject:
     arguments: dict[str, object] = {"model_path": "dummy", "page_size": config.page_size}
     if config.host_tier:
         arguments |= {
@@ -149,7 +149,9 @@ def _host_ratio(config: CacheConfig) -> float:
     return 1.0 + max(ratios)
 
 
-def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Component, SlotPool]]:  # noqa: ANN401 # SGLang's.
+def _device_pools(
+    config: CacheConfig, requests: EngineObject
+) -> tuple[EngineObject, dict[Component, SlotPool]]:
     """The allocator of a cache, and its pools of pages."""
     torch, page_size = import_module("torch"), config.page_size
     full, swa = (config.device_slots[each] * page_size for each in (FULL, SWA))
@@ -200,7 +202,9 @@ def _device_pools(config: CacheConfig, requests: Any) -> tuple[Any, dict[Compone
     return allocator, {FULL: _page_pool(config, FULL, allocator, inner)}
 
 
-def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory: Any) -> SlotPool:  # noqa: ANN401 # SGLang's.
+def _page_pool(
+    config: CacheConfig, component: Component, allocator: EngineObject, memory: EngineObject
+) -> SlotPool:
     return SlotPool(
         capacity=config.device_slots[component],
         page_size=config.page_size,
@@ -210,7 +214,7 @@ def _page_pool(config: CacheConfig, component: Component, allocator: Any, memory
     )
 
 
-def _requests(config: CacheConfig) -> tuple[Any, Any]:
+def _requests(config: CacheConfig) -> tuple[EngineObject, EngineObject]:
     """The pool of requests, which holds the mamba states, and the allocator of the states."""
     if MAMBA not in config.components:
         make = named("ReqToTokenPool")
@@ -235,7 +239,7 @@ def _requests(config: CacheConfig) -> tuple[Any, Any]:
     return pool, getattr(pool, "mamba_allocator", pool.mamba_pool)
 
 
-def _state_pool(config: CacheConfig, requests: Any, states: Any) -> SlotPool:  # noqa: ANN401 # SGLang's.
+def _state_pool(config: CacheConfig, requests: EngineObject, states: EngineObject) -> SlotPool:
     memory = requests.mamba_pool.mamba_cache
     return SlotPool(
         capacity=config.device_slots.mamba,
@@ -246,7 +250,7 @@ def _state_pool(config: CacheConfig, requests: Any, states: Any) -> SlotPool:  #
     )
 
 
-def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, SlotPool]:  # noqa: ANN401 # SGLang's.
+def _host_pools(config: CacheConfig, cache: EngineObject) -> dict[Component, SlotPool]:
     """The host pools, shrunk to the case's size."""
     pools: dict[Component, SlotPool] = {}
     memories = _host_memories(cache)
@@ -265,7 +269,7 @@ def _host_pools(config: CacheConfig, cache: Any) -> dict[Component, SlotPool]:  
     return pools
 
 
-def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
+def _host_memories(cache: EngineObject) -> Mapping[str, EngineObject]:
     """The host pools of a cache by name; older caches have one, for full data."""
     memory = cache.cache_controller.mem_pool_host
     if not hasattr(memory, "entry_map"):
@@ -273,12 +277,12 @@ def _host_memories(cache: Any) -> Mapping[str, Any]:  # noqa: ANN401 # SGLang's.
     return {str(name.value): entry.host_pool for name, entry in memory.entry_map.items()}
 
 
-def _host_planes(pool: Any, component: Component) -> tuple[Tensor, ...]:  # noqa: ANN401 # SGLang's.
+def _host_planes(pool: EngineObject, component: Component) -> tuple[Tensor, ...]:
     if component is MAMBA:
         return _rows(pool, pool.conv_buffer[0]), _rows(pool, pool.temporal_buffer)
     return _rows(pool, pool.kv_buffer[0]), _rows(pool, pool.kv_buffer[1])
 
 
-def _rows(pool: Any, buffer: Tensor) -> Tensor:  # noqa: ANN401 # SGLang's.
+def _rows(pool: EngineObject, buffer: Tensor) -> Tensor:
     """The rows of the only layer, one token each, in either layout."""
     return buffer[:, 0, 0] if pool.layout == PAGES else buffer[0]

@@ -10,15 +10,13 @@ prefix hit is the sum of the device and the host length.
 from __future__ import annotations
 
 import atexit
-from typing import Any
 
 from attrs import define
 
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
-from kvcanon.conformance.engines.sglang.keys import keys_of
-from kvcanon.conformance.engines.sglang.peer_types import HostedNode, SGLangNode
+from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
 from kvcanon.conformance.engines.sglang.radix import PlainData, RadixCache, RadixTree
 from kvcanon.conformance.engines.sglang.release import named
 from kvcanon.conformance.engines.sglang.transfers import Entry, PendingCopies
@@ -32,8 +30,7 @@ class HierarchicalTree(RadixTree):
 
     def data(self, node: SGLangNode, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
         """Full data, on the device and on the host."""
-        hosted: HostedNode = node  # type: ignore[assignment]
-        return PlainData(hosted.value, hosted.lock_ref, host_value=hosted.host_value)
+        return PlainData(node.value, node.lock_ref, host_value=node.host_value)
 
 
 @define(eq=False)
@@ -43,11 +40,11 @@ class PlainCopies(PendingCopies):
     A node has at most one copy in flight, so the locked node identifies the copy.
     """
 
-    def _lock(self, noted: Any) -> object:  # noqa: ANN401 # SGLang's.
+    def _lock(self, noted: EngineObject) -> object:
         """The locked node."""
         return noted[0] if isinstance(noted, tuple) else noted
 
-    def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
+    def _entry(self, noted: EngineObject) -> Entry:
         """The record of a copy: its node, and in later releases its length and its parts."""
         node, parts = (noted[0], noted[2]) if isinstance(noted, tuple) else (noted, [noted])
         return Entry(parts, node, node)
@@ -66,7 +63,7 @@ class HierarchicalCache(HostedCache, RadixCache):
         if not len(key):
             return Matched(0, 0, Slots())
         params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(params)
+        found = self.world.cache.match_prefix(params)
         tokens, size = found.device_indices, self.config.page_size
         return Matched(
             prefix_pages=(len(tokens) + found.host_hit_length) // size,
@@ -82,14 +79,6 @@ class HierarchicalCache(HostedCache, RadixCache):
         return Evicted(Counts(full=len(self.free_slots(FULL, CPU)) - before))
 
 
-def hierarchical_tree_of(world: World) -> HierarchicalTree:
-    """The tree of a HiRadixCache."""
-    cache: Any = world.cache
-    keys = keys_of(world.config.page_size, cache.root_node.key.token_ids)
-    return HierarchicalTree(cache, keys, kinds_of(world.config), world.pools)
-
-
-def forget_at_exit(world: World) -> None:
+def forget_at_exit(cache: EngineObject) -> None:
     """Drop the exit hook of a cache, which would keep the cache alive until the process ends."""
-    cache: Any = world.cache
     atexit.unregister(cache.shutdown)

@@ -10,12 +10,11 @@ missing on the device and from the load-back threshold.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
 
 from attrs import define, evolve, frozen
 
 from kvcanon.conformance.engines.sglang import validate
-from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode
+from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
 from kvcanon.conformance.engines.sglang.release import called, has, named
 from kvcanon.conformance.engines.sglang.snapshot import MatchedNode
 from kvcanon.conformance.engines.sglang.transfers import Entry, Run
@@ -88,7 +87,7 @@ class HostedCache(UnifiedCache):
         if missing:
             self._require_no_other_load(node, stops)
         before, had = self._free_counts(), self._device_runs(stops)
-        cache: Any = self.world.cache
+        cache = self.world.cache
         if len(key):
             cache.init_load_back(self._load_params(stops, node, missing))
             cache.ready_to_load_host_cache()
@@ -138,7 +137,7 @@ class HostedCache(UnifiedCache):
     def _follow(self, direction: Direction, entry: Entry, runs: tuple[Run, Run]) -> int:
         """Record a copy, with what its lock holds."""
         receipt_id = next(self.ids)
-        hold = self._hold(receipt_id, entry.locked, cast("LockReceipt", entry.lock))
+        hold = self._hold(receipt_id, entry.locked, entry.lock)
         return self.in_flight.add(direction, entry, runs, hold)
 
     def _owners_on_host(self) -> Owners:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from array import array
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
-from kvcanon.conformance.engines.sglang.keys import Keys
+from kvcanon.conformance.engines.sglang.keys import NodeKey
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.snapshot import HoldState, Usage
@@ -75,7 +75,7 @@ class NodeTree(Tree):
     def _components(self) -> list[Component]:
         return [each for each in COMPONENTS if each in self.kinds]
 
-    def _seen(self) -> list[tuple[NodeId, Any]]:
+    def _seen(self) -> list[tuple[NodeId, EngineObject]]:
         native = self.core.native
         # Reading the events that wait computes page hashes, which the nodes then show.
         native.view.pending_events()
@@ -85,7 +85,7 @@ class NodeTree(Tree):
         """Every node as it is now."""
         listed = self._seen()
         handles = {seen[0]: handle for handle, seen in listed}
-        nodes: dict[NodeId, Any] = {}
+        nodes: dict[NodeId, EngineObject] = {}
         for handle, seen in listed:
             nodes[handle] = self._made(handle, seen)
             if seen[1] is not None:
@@ -95,7 +95,7 @@ class NodeTree(Tree):
             nodes[handle].children = {handles[child]: nodes[handles[child]] for child in seen[2]}
         return nodes
 
-    def _made(self, handle: NodeId, seen: Any) -> object:  # noqa: ANN401 # A tuple of the core.
+    def _made(self, handle: NodeId, seen: EngineObject) -> object:
         _, _, _, number, words, _, data, hits, priority, created, used, hashes = seen
         scope = self.core.native.scope(number)
         tokens = array("q", array("I", words))
@@ -103,7 +103,7 @@ class NodeTree(Tree):
             id=handle,
             parent=None,
             children={},
-            key=_NodeKey(tokens, scope[0]),
+            key=NodeKey(tokens, scope[0]),
             component_data={
                 self.kinds[component]: _NodeData(
                     self.core, handle, self.kinds[component], own[2], own[2]
@@ -118,16 +118,6 @@ class NodeTree(Tree):
         )
 
 
-class _NodeKey:
-    """The tokens of a node, in the form of SGLang's keys."""
-
-    def __init__(self, tokens: array[int], extra_key: str | None) -> None:
-        self.token_ids, self.extra_key, self.is_bigram = tokens, extra_key, False
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-
 @frozen(eq=False)
 class _NodeData:
     """One component's data at a node. Its token slots are read anew at each access.
@@ -136,7 +126,7 @@ class _NodeData:
     slots on the device to window slots.
     """
 
-    core: Any
+    core: EngineObject
     node_id: NodeId
     kind: Kind
     lock_ref: int
@@ -146,12 +136,12 @@ class _NodeData:
     @property
     def value(self) -> Tensor | None:
         """The token slots on the device; None if the node is gone or has none."""
-        return cast("Tensor | None", self.core.slots_at(self.node_id, self.kind))
+        return self.core.slots_at(self.node_id, self.kind)
 
     @property
     def host_value(self) -> Tensor | None:
         """The token slots on the host; None if the node is gone or has none."""
-        return cast("Tensor | None", self.core.slots_at(self.node_id, self.kind, 1))
+        return self.core.slots_at(self.node_id, self.kind, 1)
 
 
 def _hex(hashes: bytes) -> list[str]:
@@ -170,9 +160,3 @@ class BridgedCache(HostedCache):
         return HoldState(
             receipt_id, node.id, window_from, has_state and node.parent is not None, transfer_id
         )
-
-
-def node_tree_of(world: World) -> NodeTree:
-    """The tree of a cache with kvcanon's core."""
-    keys = Keys(world.config.page_size, "q")
-    return NodeTree(world.cache.tree_core, keys, kinds_of(world.config), world.pools)

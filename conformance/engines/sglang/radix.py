@@ -10,13 +10,11 @@ the adapter.
 
 from __future__ import annotations
 
-from typing import Any
-
 from attrs import Factory, define
 
-from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.keys import keys_of
-from kvcanon.conformance.engines.sglang.peer_types import PlainNode, SGLangNode, Tensor
+from kvcanon.conformance.engines.sglang.peer_types import SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import named
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
@@ -45,8 +43,7 @@ class RadixTree(Tree):
 
     def data(self, node: SGLangNode, component: Component) -> PlainData:  # noqa: ARG002 # The tree's.
         """Full data, the only component."""
-        plain: PlainNode = node  # type: ignore[assignment]
-        return PlainData(plain.value, plain.lock_ref)
+        return PlainData(node.value, node.lock_ref)
 
     def ticks(self, seconds: float) -> int:
         """Convert a clock time to ticks."""
@@ -71,11 +68,10 @@ class WindowTree(Tree):
 
     def data(self, node: SGLangNode, component: Component) -> PlainData:
         """Full data, or the window data that it maps to."""
-        plain: PlainNode = node  # type: ignore[assignment]
         if component is FULL:
-            return PlainData(plain.value, plain.full_lock_ref)
-        value = None if plain.swa_tombstone else self.leads[plain.value]
-        return PlainData(value, plain.swa_lock_ref, {"uuid": plain.swa_uuid})
+            return PlainData(node.value, node.full_lock_ref)
+        value = None if node.swa_tombstone else self.leads[node.value]
+        return PlainData(value, node.swa_lock_ref, {"uuid": node.swa_uuid})
 
     def order(self, component: Component, medium: Medium) -> list[NodeId]:
         """The nodes of one LRU list, least recently used first."""
@@ -117,13 +113,6 @@ class RadixCache(UnifiedCache):
         )
 
 
-def radix_tree_of(world: World) -> RadixTree:
-    """The tree of a RadixCache."""
-    cache: Any = world.cache
-    keys = keys_of(world.config.page_size, cache.root_node.key.token_ids)
-    return RadixTree(cache, keys, kinds_of(world.config), world.pools)
-
-
 def window_tree_of(world: World) -> WindowTree:
     """The tree of a SWARadixCache. Its root does not show its token container.
 
@@ -131,5 +120,6 @@ def window_tree_of(world: World) -> WindowTree:
     """
     root = named("RadixCache").create_simulated().root_node
     keys = keys_of(world.config.page_size, root.key.token_ids)
-    leads = world.allocator.full_to_swa_index_mapping
-    return WindowTree(world.cache, keys, kinds_of(world.config), world.pools, leads)
+    tree = WindowTree.of(world, keys)
+    tree.leads = world.allocator.full_to_swa_index_mapping
+    return tree

@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
 
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.package_version import installed_version
-from kvcanon.conformance.engines.sglang.peer_types import Module
 from kvcanon.conformance.errors import UsageError, describe_exception
 
 PACKAGE = "sglang"
@@ -72,7 +71,7 @@ def has(name: str) -> bool:
     return _found(name) is not None
 
 
-def named(name: str) -> Module:
+def named(name: str) -> EngineObject:
     """Find a class or function by name. Raises: UsageError."""
     found = _found(name)
     if found is None:
@@ -81,7 +80,7 @@ def named(name: str) -> Module:
 
 
 @cache
-def _found(name: str) -> Module | None:
+def _found(name: str) -> EngineObject | None:
     for place in PLACES[name]:
         try:
             module = import_module(f"{_SRT}.{place}")
@@ -98,7 +97,7 @@ def _found(name: str) -> Module | None:
     return None
 
 
-def called(function: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401 # The peer's.
+def called(function: Callable[..., EngineObject], **arguments: object) -> EngineObject:
     """Call a function with those arguments that it has parameters for in this release."""
     return function(**{name: value for name, value in arguments.items() if takes(function, name)})
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from attrs import Factory, define, frozen
 
-from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
-from kvcanon.conformance.engines.sglang.keys import Keys
+from kvcanon.conformance.engines.sglang.keys import NodeKey
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -85,7 +85,7 @@ class NativeTree(Tree):
     def _all(self) -> dict[NodeId, SGLangNode]:
         """Every node."""
         self.core.backfill_missing_hash_values()
-        nodes: dict[NodeId, Any] = {}
+        nodes: dict[NodeId, EngineObject] = {}
         for node_id in self._live():
             nodes[node_id] = self._made(node_id)
         for node_id, node in nodes.items():
@@ -120,27 +120,17 @@ class NativeTree(Tree):
             id=node_id,
             parent=None,
             children={},
-            key=_Edge(tokens),
+            key=NodeKey(tokens),
             component_data={kind: _Data(self.core, node_id, kind) for kind in self.kinds.values()},
             hit_count=0,
         )
-
-
-class _Edge:
-    """The tokens of a node, in the form of SGLang's keys."""
-
-    def __init__(self, tokens: array[int]) -> None:
-        self.token_ids, self.extra_key, self.is_bigram = tokens, None, False
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
 
 
 @frozen(eq=False)
 class _Data:
     """One component's data at a node, read anew at each access."""
 
-    core: Any
+    core: EngineObject
     node_id: NodeId
     kind: Kind
 
@@ -177,9 +167,3 @@ class NativeCache(HostedCache):
         """An empty hold: there is no snapshot that would show it."""
         del given
         return HoldState(receipt_id, node.id, None, state_held=False, transfer_id=transfer_id)
-
-
-def native_tree_of(world: World) -> NativeTree:
-    """The tree of a cache with the Rust core."""
-    keys = Keys(world.config.page_size, "q")
-    return NativeTree(world.cache.tree_core, keys, kinds_of(world.config), world.pools)

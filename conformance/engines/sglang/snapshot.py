@@ -7,19 +7,15 @@ eviction policies use. Everything else is read as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Self
 
 from attrs import define, frozen
 
 from kvcanon.conformance.adapter_parts.token_slots import namespace_of_extra_key
-from kvcanon.conformance.engines.sglang.factory import World
-from kvcanon.conformance.engines.sglang.keys import Keys
-from kvcanon.conformance.engines.sglang.peer_types import (
-    ComponentData,
-    Kind,
-    LockReceipt,
-    SGLangNode,
-)
+from kvcanon.conformance.engines.installed_names import EngineObject
+from kvcanon.conformance.engines.sglang.factory import World, kinds_of
+from kvcanon.conformance.engines.sglang.keys import Keys, keys_of
+from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode
 from kvcanon.conformance.engines.sglang.pools import SlotPool
 from kvcanon.spec.config import Profile
 from kvcanon.spec.events import Event
@@ -67,17 +63,26 @@ class MatchedNode:
 class Tree:
     """An SGLang tree."""
 
-    core: Any
+    core: EngineObject
     """The object that has `root_node`, `lru_lists` and the sizes."""
     keys: Keys
     kinds: Mapping[Component, Kind]
     pools: Mapping[tuple[Component, Medium], SlotPool]
 
+    @classmethod
+    def of(cls, world: World, keys: Keys | None = None) -> Self:
+        """The tree of a cache, at the attribute where its release has it.
+
+        `keys` are given where the root does not show its token container.
+        """
+        core: EngineObject = getattr(world.cache, "tree_core", world.cache)
+        keys = keys or keys_of(world.config.page_size, core.root_node.key.token_ids)
+        return cls(core, keys, kinds_of(world.config), world.pools)
+
     @property
     def root(self) -> SGLangNode:
         """The root."""
-        root: SGLangNode = self.core.root_node
-        return root
+        return self.core.root_node
 
     def handle(self, node: SGLangNode) -> object:
         """The handle of a node in SGLang's calls: the node itself, or its id."""
@@ -85,10 +90,9 @@ class Tree:
 
     def node(self, handle: object) -> SGLangNode:
         """The node of a handle that SGLang returns."""
-        found = self.core.node_by_id(handle) if isinstance(handle, int) else handle
-        return cast("SGLangNode", found)
+        return self.core.node_by_id(handle) if isinstance(handle, int) else handle
 
-    def data(self, node: SGLangNode, component: Component) -> ComponentData:
+    def data(self, node: SGLangNode, component: Component) -> EngineObject:
         """A component's data at a node."""
         return node.component_data[self.kinds[component]]
 

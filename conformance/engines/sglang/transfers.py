@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
 
 from attrs import Factory, define, evolve, frozen
 
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang.peer_types import SGLangNode
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.operations import Settled
@@ -36,7 +36,7 @@ class PendingCopy:
 
     transfer_id: TransferId
     direction: Direction
-    lock: object
+    lock: EngineObject
     """The receipt of the copy's lock, by which SGLang's record of the copy is found."""
     sources: Run
     targets: Run
@@ -55,14 +55,14 @@ class Entry:
     nodes: Sequence[SGLangNode]
     """The node that it locks, or the parts of the cut node, the upper part first."""
     locked: SGLangNode
-    lock: object
+    lock: EngineObject
 
 
 @define(eq=False)
 class PendingCopies:
     """The copies of one cache that are in flight, in the order in which they were enqueued."""
 
-    cache: Any
+    cache: EngineObject
     tree: Tree
     ids: count[int]
     flying: list[PendingCopy] = Factory(list)
@@ -137,16 +137,16 @@ class PendingCopies:
     def _is_open(self, copy: PendingCopy) -> bool:
         return any(self._lock(noted) is copy.lock for noted in self._records(copy.direction))
 
-    def _records(self, direction: Direction) -> Collection[Any]:
+    def _records(self, direction: Direction) -> Collection[EngineObject]:
         """The open records: the node, the result of its lock, and in some releases its parts."""
-        records: Mapping[object, Any] = getattr(self.cache, RECORDS[direction])
+        records: Mapping[object, EngineObject] = getattr(self.cache, RECORDS[direction])
         return records.values()
 
-    def _lock(self, noted: Any) -> object:  # noqa: ANN401 # SGLang's.
+    def _lock(self, noted: EngineObject) -> object:
         """The object that identifies a record. It is there without a look at the tree."""
         return noted[1]
 
-    def _entry(self, noted: Any) -> Entry:  # noqa: ANN401 # SGLang's.
+    def _entry(self, noted: EngineObject) -> Entry:
         """Read a record."""
         node, lock, *rest = noted
         parts = rest[0] if rest and isinstance(rest[0], list) else [node]

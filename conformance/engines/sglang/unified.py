@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import count
-from typing import Any
 
 from attrs import Factory, define, field, frozen
 
+from kvcanon.conformance.engines.installed_names import EngineObject
 from kvcanon.conformance.engines.sglang import validate
 from kvcanon.conformance.engines.sglang.events import SGLangEventTranslator
-from kvcanon.conformance.engines.sglang.factory import World, kinds_of
-from kvcanon.conformance.engines.sglang.keys import keys_of
+from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
@@ -78,7 +77,7 @@ class UnifiedCache:
         if not len(key):
             return Matched(0, 0, Slots())
         params = named("MatchPrefixParams")(key=self.tree.keys.radix_key(key))
-        found: Any = self.world.cache.match_prefix(params)
+        found = self.world.cache.match_prefix(params)
         tokens = self._tokens_of(found)
         return Matched(
             prefix_pages=self.tree.depth_pages(self.tree.node(end_of(found))),
@@ -177,7 +176,7 @@ class UnifiedCache:
         self._let_go(slots)
         params = self._insert_params(key, stops, slots)
         counted = counted_pages * self.config.page_size
-        answer: Any = self.world.cache.insert(
+        answer = self.world.cache.insert(
             called(named("InsertParams"), **params, inserted_len=counted, priority=priority)
         )
         if answer.mamba_exist:
@@ -190,7 +189,7 @@ class UnifiedCache:
         """Free device slots."""
         counts = validate.evicted_counts(self.config, counts)
         size = self.config.page_size
-        answer: Any = self.world.cache.evict(
+        answer = self.world.cache.evict(
             named("EvictParams")(
                 num_tokens=counts.full * size,
                 swa_num_tokens=counts.swa * size,
@@ -264,7 +263,7 @@ class UnifiedCache:
         """Whether a lock counts only the data present when it is taken."""
         return takes(named("IncLockRefResult"), "skip_lock_node_ids")
 
-    def _tokens_of(self, found: Any) -> Tensor:  # noqa: ANN401 # SGLang's.
+    def _tokens_of(self, found: EngineObject) -> Tensor:
         """The full token slots of a device match."""
         if hasattr(found, "device_indices"):
             return found.device_indices
@@ -342,14 +341,7 @@ class UnifiedCache:
         return Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)])
 
 
-def tree_of(world: World) -> Tree:
-    """The tree of a cache, at the attribute where its release has it."""
-    core: Any = getattr(world.cache, "tree_core", world.cache)
-    keys = keys_of(world.config.page_size, core.root_node.key.token_ids)
-    return Tree(core, keys, kinds_of(world.config), world.pools)
-
-
-def _map(allocator: Any, full: Tensor, swa: Tensor) -> None:  # noqa: ANN401 # SGLang's.
+def _map(allocator: EngineObject, full: Tensor, swa: Tensor) -> None:
     """Map full slots to window slots; earlier allocators have no call for it."""
     if hasattr(allocator, "set_full_to_swa_mapping"):
         allocator.set_full_to_swa_mapping(full, swa)
@@ -357,7 +349,7 @@ def _map(allocator: Any, full: Tensor, swa: Tensor) -> None:  # noqa: ANN401 # S
         allocator.full_to_swa_index_mapping[full] = swa
 
 
-def end_of(found: Any) -> object:  # noqa: ANN401 # SGLang's.
+def end_of(found: EngineObject) -> object:
     """The node where a match ends, on the host too; earlier releases have one such node."""
     return found.best_match_node if hasattr(found, "best_match_node") else found.last_host_node
 

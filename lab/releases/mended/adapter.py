@@ -14,7 +14,7 @@ from kvcanon.conformance.engines.sglang.adapters import OFFER, make_unified_worl
 from kvcanon.conformance.engines.sglang.adapters_bridged import PROFILE
 from kvcanon.conformance.engines.sglang.hicache import HostedCache
 from kvcanon.conformance.engines.sglang.release import require_cores
-from kvcanon.conformance.engines.sglang.unified import tree_of
+from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.lab.releases.mended import mended_core
 from kvcanon.spec.config import CacheConfig
@@ -51,7 +51,7 @@ def make_mended(config: CacheConfig) -> MendedCache:
         raise BadArgument("mamba", "is set, with a host tier; states on the host are not mended")
     mended_core.register_mended()
     world = make_unified_world(config, mended_core.NAME)
-    return MendedCache(world, PROFILE, tree_of(world))
+    return MendedCache(world, PROFILE, Tree.of(world))
 
 
 MENDED = Adapter("sglang-mended", make_mended, OFFER, PROFILE, compared_folded=True)

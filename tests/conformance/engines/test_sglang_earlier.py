@@ -10,7 +10,6 @@ import pytest
 
 from kvcanon.conformance.engines.sglang import cpu_stand_ins, factory, unified
 from kvcanon.conformance.engines.sglang.keys import Keys
-from kvcanon.conformance.engines.sglang.peer_types import LockReceipt
 from kvcanon.conformance.engines.sglang.snapshot import Tree, _hashes
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
@@ -29,8 +28,8 @@ def test_receipts_that_do_not_convert_are_converted(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unified, "named", lambda name: lambda **given: (name, given))
     later: Any = SimpleNamespace(to_dec_params=lambda: "converted")
     earlier: Any = SimpleNamespace(swa_uuid_for_lock=7)
-    assert unified.returned(cast("LockReceipt", later)) == "converted"
-    assert unified.returned(cast("LockReceipt", earlier)) == (
+    assert unified.returned(later) == "converted"
+    assert unified.returned(earlier) == (
         "DecLockRefParams",
         {"swa_uuid_for_lock": 7},
     )

@@ -16,9 +16,9 @@ from kvcanon.conformance.engines.sglang import hicache, release
 from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.hi_radix import (
     HierarchicalCache,
+    HierarchicalTree,
     PlainCopies,
     forget_at_exit,
-    hierarchical_tree_of,
 )
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.operations import Evicted, Matched
@@ -146,7 +146,7 @@ def cache(small: Small) -> HierarchicalCache:
 
     allocator = SimpleNamespace(free=free)
     world = World(CONFIG, small, allocator, None, pools)
-    tree = hierarchical_tree_of(world)
+    tree = HierarchicalTree.of(world)
     tree.kinds = {FULL: "full"}
     return HierarchicalCache(world, Profile(), tree)
 
@@ -154,7 +154,7 @@ def cache(small: Small) -> HierarchicalCache:
 @pytest.fixture(autouse=True)
 def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the names of components, which are not SGLang's here."""
-    place = "kvcanon.conformance.engines.sglang.hi_radix.kinds_of"
+    place = "kvcanon.conformance.engines.sglang.snapshot.kinds_of"
     monkeypatch.setattr(place, lambda _config: {FULL: "full"})
 
 
@@ -214,7 +214,7 @@ def test_copies_are_known_by_their_nodes(
     (backup,), (load,) = map(copies.new_entries, Direction)
     assert backup.nodes == ([small.upper, small.lower] if parts else [small.lower])
     assert (backup.locked, load.locked) == (small.lower, small.upper)
-    hold: Any = cache._hold(7, small.lower, backup.lock)  # type: ignore[arg-type]
+    hold: Any = cache._hold(7, small.lower, backup.lock)
     number = copies.add(Direction.BACKUP, backup, ({}, {}), hold)
     assert not copies.new_entries(Direction.BACKUP)
     assert not copies.settle().transfers
@@ -228,5 +228,5 @@ def test_cache_is_let_go(
     """A cache without references is garbage-collected."""
     forgotten: list[object] = []
     monkeypatch.setattr(atexit, "unregister", forgotten.append)
-    forget_at_exit(cache.world)
+    forget_at_exit(small)
     assert forgotten == [small.shutdown]
