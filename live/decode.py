@@ -34,6 +34,15 @@ _PLACES = {
 }
 
 
+class _Fields(msgspec.Struct):
+    """What fields can be, as the ledger reads them."""
+
+    block_hashes: list[int | bytes] | None
+    parent_block_hash: int | bytes | None
+    token_ids: list[object] | None
+    medium: str | None
+
+
 class UnreadableBatch(ValueError):
     """Bytes that are no batch of events."""
 
@@ -117,24 +126,9 @@ def _events(sent: Sequence[object]) -> Iterator[SentEvent]:
             raise UnreadableBatch(f"has {type(event).__name__} where an event is due")
         kind = str(fields.pop("type", ""))
         if kind in _PLACES:
-            _check_fields(kind, fields)
+            known = {name: fields.get(name) for name in _Fields.__struct_fields__}
+            try:
+                msgspec.convert(known, _Fields)
+            except msgspec.ValidationError as error:
+                raise UnreadableBatch(f"has a {kind} with a wrong field: {error}") from error
             yield SentEvent(index, kind, fields)
-
-
-def _check_fields(kind: str, fields: Mapping[str, object]) -> None:
-    """Refuse fields that cannot be what they are called, as the ledger does.
-
-    Raises: UnreadableBatch.
-    """
-    hashes = fields.get("block_hashes")
-    tokens, medium = fields.get("token_ids"), fields.get("medium")
-    sound = {
-        "block_hashes": hashes is None
-        or (isinstance(hashes, list) and all(isinstance(each, int | bytes) for each in hashes)),
-        "parent_block_hash": isinstance(fields.get("parent_block_hash"), int | bytes | None),
-        "token_ids": tokens is None or isinstance(tokens, list),
-        "medium": medium is None or isinstance(medium, str),
-    }
-    wrong = [name for name, is_sound in sound.items() if not is_sound]
-    if wrong:
-        raise UnreadableBatch(f"has a {kind} whose {wrong[0]} has a wrong type")

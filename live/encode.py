@@ -8,7 +8,6 @@ one medium, and removes on one medium. The events of the fast cache are encoded 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -52,7 +51,7 @@ def encode_batch(
     events: Iterable[Event], dialect: Dialect, timestamp: float, rank: int = 0
 ) -> bytes:
     """The batch `[timestamp, events, rank]` as MessagePack."""
-    sent = [_encode(fields, dialect) for fields in _fields_of(events, dialect)]
+    sent = [_encode(_fields(run, dialect), dialect) for run in _runs(events)]
     return msgspec.msgpack.encode([timestamp, sent, rank])
 
 
@@ -71,37 +70,30 @@ def _encode(fields: Fields, dialect: Dialect) -> object:
     return fields
 
 
-def _fields_of(events: Iterable[Event], dialect: Dialect) -> Iterator[Fields]:
-    """The events of the wire, with their fields in the order in which they are sent."""
-    for run in _runs(events):
-        first = run[0]
-        if isinstance(first, BlockStored):
-            stores = [event for event in run if isinstance(event, BlockStored)]
-            yield _stored(stores, dialect)
-        elif isinstance(first, BlockRemoved):
-            hashes = [
-                hash_on_wire(event.block_hash, dialect)
-                for event in run
-                if isinstance(event, BlockRemoved)
-            ]
-            yield {
-                "type": "BlockRemoved",
-                "block_hashes": hashes,
-                "medium": media_name(first.medium, dialect),
-            }
-        else:
-            yield {"type": "AllBlocksCleared"}
+def _fields(run: Sequence[Event], dialect: Dialect) -> Fields:
+    """The event of the wire for a run, with its fields in the order in which they are sent."""
+    stores = [event for event in run if isinstance(event, BlockStored)]
+    if stores:
+        return _stored(stores, dialect)
+    removes = [event for event in run if isinstance(event, BlockRemoved)]
+    if not removes:
+        return {"type": "AllBlocksCleared"}
+    return {
+        "type": "BlockRemoved",
+        "block_hashes": [hash_on_wire(event.block_hash, dialect) for event in removes],
+        "medium": media_name(removes[0].medium, dialect),
+    }
 
 
-def _runs(events: Iterable[Event]) -> Iterator[list[Event]]:
+def _runs(events: Iterable[Event]) -> list[list[Event]]:
     """The events in groups that one event of the wire can carry."""
-    listed = list(events)
-    number, numbers = 0, [0] if listed else []
-    for before, event in pairwise(listed):
-        number += not _continues(before, event)
-        numbers.append(number)
-    for _, group in groupby(zip(numbers, listed, strict=True), key=lambda item: item[0]):
-        yield [event for _, event in group]
+    runs: list[list[Event]] = []
+    for event in events:
+        if runs and _continues(runs[-1][-1], event):
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+    return runs
 
 
 def _continues(before: Event, event: Event) -> bool:

@@ -43,15 +43,9 @@ def _text(field: bytes | None) -> str | None:
 
 def _salt_among(extra: bytes, lora: bytes | None) -> bytes | None:
     try:
-        keys = msgspec.msgpack.decode(extra)
+        keys = msgspec.msgpack.decode(extra, type=list[str])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    if not isinstance(keys, list):
         return None
     if lora is not None and keys[:1] == [lora.decode(errors="replace")]:
         keys = keys[1:]
-    return (
-        keys[0].encode(errors="surrogatepass")
-        if len(keys) == 1 and isinstance(keys[0], str)
-        else None
-    )
+    return keys[0].encode(errors="surrogatepass") if len(keys) == 1 else None

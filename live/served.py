@@ -8,20 +8,64 @@ A log of requests is JSON, one object a line: `tokens`, `cached_tokens` and `tim
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
+from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
-from kvcanon.live.overlap import Overlap, overlap
+from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.stream_recording import BadRecording, Recording
 
 LAW = "EVENT-4"
 """The law that both mismatches break: the sum of the events is exactly what is resident."""
 PROMISED = "promised and not served"
 UNPROMISED = "served and not promised"
+_TIERS = {"GPU": "device", "CPU_PINNED": "host"}
+_STORAGE = "storage"
+_DEVICE_BIT = 1 << MEDIA.index("GPU")
+
+
+@frozen
+class Overlap:
+    """The leading tokens of a prompt that are cached, by a stream."""
+
+    device: int
+    """Tokens of whole pages on the device, up to the first that is not."""
+    anywhere: int
+    """The same on any tier."""
+    by_tier: Mapping[str, int]
+    """Of `anywhere`, each page on the nearest tier that it is on."""
+
+
+def overlap(
+    follower: Follower, tokens: Sequence[int], salt: str = "", lora: str = ""
+) -> Overlap | None:
+    """What is promised for a prompt; None where there are several ranks, or groups of layers.
+
+    The last token is left out: an engine always computes it. The follower must have been made with
+    `finding_prompts`.
+    """
+    books = [book for book in follower.books() if any(book.counts["stored"])]
+    if len(books) > 1:
+        return None
+    if not books:
+        return Overlap(0, 0, {})
+    (book,) = books
+    size = book.counts["block_size"]
+    seeds = seeds_of(salt.encode() or None, lora.encode() or None, None, b"")
+    seed = seeds[0] if seeds else b""
+    media = follower.ledger.media_of(book.rank, book.group, seed, tokens[:-1])
+    on_device = next((at for at, bits in enumerate(media) if not bits & _DEVICE_BIT), len(media))
+    pages = Counter(MEDIA[(bits & -bits).bit_length() - 1] for bits in media)
+    # The nearest medium of a page has the lowest bit.
+    by_tier = Counter[str]()
+    for medium, count in pages.items():
+        by_tier[_TIERS.get(medium, _STORAGE)] += count * size
+    return Overlap(on_device * size, len(media) * size, by_tier)
 
 
 @frozen
@@ -50,17 +94,14 @@ class ServedSums:
     """Tokens that were promised and that were served, by tier, over requests."""
 
     requests: int = 0
-    promised: dict[str, int] = field(factory=dict)
-    served: dict[str, int] = field(factory=dict)
+    promised: Counter[str] = field(factory=Counter)
+    served: Counter[str] = field(factory=Counter)
 
     def add(self, promised: Overlap, served: ServedRequest) -> None:
         """Add one request."""
         self.requests += 1
-        tiers = served.tiers if served.tiers is not None else {"any": served.cached}
-        for sums, given in ((self.promised, promised.by_tier), (self.served, tiers)):
-            for tier, tokens in given.items():
-                if tokens:
-                    sums[tier] = sums.get(tier, 0) + tokens
+        self.promised += Counter(promised.by_tier)
+        self.served += Counter({"any": served.cached} if served.tiers is None else served.tiers)
 
 
 def mismatch_of(
@@ -139,35 +180,29 @@ def audit_served(
 def read_served(log: Path) -> Iterator[tuple[int, ServedRequest]]:
     """The requests of a log, with their lines, from 1. Raises: BadRecording."""
     try:
-        with log.open(encoding="utf-8") as file:
-            yield from _parsed(log, file)
+        lines = log.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRecording(f"{log} cannot be read: {error}") from error
-
-
-def _parsed(log: Path, file: Iterable[str]) -> Iterator[tuple[int, ServedRequest]]:
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             plain = json.loads(line)
             details = plain.get("cached_tokens_details")
-            yield (
-                number,
-                ServedRequest(
-                    tuple(int(token) for token in plain["tokens"]),
-                    int(plain["cached_tokens"]),
-                    None if details is None else {k: int(v) for k, v in details.items() if v},
-                    float(plain["time"]),
-                    str(plain.get("cache_salt") or ""),
-                    str(plain.get("lora") or ""),
-                ),
+            request = ServedRequest(
+                tuple(int(token) for token in plain["tokens"]),
+                int(plain["cached_tokens"]),
+                None if details is None else {k: int(v) for k, v in details.items() if v},
+                float(plain["time"]),
+                str(plain.get("cache_salt") or ""),
+                str(plain.get("lora") or ""),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadRecording(
                 f"{log}, line {number}: no request with tokens, cached_tokens and time "
                 f"({type(error).__name__}: {error})"
             ) from error
+        yield number, request
 
 
 def _frames(recording: Recording, source: int) -> Iterator[Frame]:

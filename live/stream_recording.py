@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
 
@@ -51,10 +51,7 @@ class StreamRecorder:
 
     def __init__(self, path: Path, sources: Sequence[Source]) -> None:
         self._file = path.open("wb")
-        header = [
-            {"endpoint": each.endpoint, "replay_endpoint": each.replay_endpoint} for each in sources
-        ]
-        encoded = json.dumps({"sources": header}).encode()
+        encoded = json.dumps({"sources": [asdict(each) for each in sources]}).encode()
         self._file.write(MAGIC + _LENGTH.pack(len(encoded)) + encoded)
         self._waiting = bytearray()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Source
@@ -19,15 +18,6 @@ SHOWN_FINDINGS = 8
 RATE_OVER_S = 5.0
 
 
-@frozen
-class Reading:
-    """Totals of one publisher at one time."""
-
-    at: float
-    events: int
-    pages: int
-
-
 @define
 class StreamWatch:
     """Publishers that are watched, and what came of them so far."""
@@ -35,17 +25,15 @@ class StreamWatch:
     subscriber: Subscriber
     config: FollowerConfig
     recorder: StreamRecorder | None = None
-    clock: Callable[[], float] = time.monotonic
     streams: Streams = field(init=False)
     latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
-    began: float = field(init=False)
     lags: dict[int, float] = field(factory=dict)
     """Seconds from a batch's time to its arrival, by publisher."""
-    _readings: dict[int, deque[Reading]] = field(factory=dict)
+    _readings: dict[int, deque[tuple[float, int, int]]] = field(factory=dict)
+    """Time, events and pages so far, by publisher."""
 
     def __attrs_post_init__(self) -> None:
         self.streams = Streams(self.config)
-        self.began = self.clock()
 
     def step(self, timeout_s: float) -> list[StreamFinding]:
         """Receive and fold what is there, and return what is wrong with it."""
@@ -73,12 +61,12 @@ class StreamWatch:
 
     def read_rates(self) -> None:
         """Take a reading for the rates; call it about once a second."""
-        now = self.clock()
+        now = time.monotonic()
         for follower in self.streams.followers:
             counts = follower.counts
             readings = self._readings.setdefault(follower.source, deque())
-            readings.append(Reading(now, counts.events, counts.pages))
-            while len(readings) > 2 and now - readings[0].at > RATE_OVER_S:
+            readings.append((now, counts.events, counts.pages))
+            while len(readings) > 2 and now - readings[0][0] > RATE_OVER_S:
                 readings.popleft()
 
     def rates(self, source: int) -> tuple[float, float]:
@@ -86,6 +74,6 @@ class StreamWatch:
         readings = self._readings.get(source)
         if not readings or len(readings) < 2:
             return 0.0, 0.0
-        first, last = readings[0], readings[-1]
-        seconds = max(last.at - first.at, 1e-9)
-        return (last.events - first.events) / seconds, (last.pages - first.pages) / seconds
+        (began, *first), (ended, *last) = readings[0], readings[-1]
+        seconds = max(ended - began, 1e-9)
+        return (last[0] - first[0]) / seconds, (last[1] - first[1]) / seconds

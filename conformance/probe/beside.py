@@ -15,8 +15,7 @@ from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame, Source
-from kvcanon.live.overlap import Overlap, overlap
-from kvcanon.live.served import PROMISED, ServedRequest, ServedSums, mismatch_of
+from kvcanon.live.served import PROMISED, Overlap, ServedRequest, ServedSums, mismatch_of, overlap
 from kvcanon.live.stream_recording import StreamRecorder
 from kvcanon.live.subscriber import Subscriber
 
@@ -121,7 +120,10 @@ class StreamBeside:
             return True
         if not self.batches or sent.reply.cached is None or sent.reply.retracted:
             return True
-        served = served_request(real, sent)
+        reply, space = sent.reply, real.space
+        served = ServedRequest(
+            real.tokens, reply.cached or 0, reply.tiers, sent.began, space.salt, space.lora
+        )
         mismatch = mismatch_of(promised, served, partly=facts.window != 0)
         if mismatch is not None and not self.differed:
             if self.settle(sent.round, LATE_SECONDS) < sent.began:
@@ -154,15 +156,3 @@ class StreamBeside:
             )
         found, self.found = self.found, []
         return found
-
-
-def served_request(real: ProbeRequest, sent: SentRequest) -> ServedRequest:
-    """A request as a log has it."""
-    return ServedRequest(
-        real.tokens,
-        sent.reply.cached or 0,
-        sent.reply.tiers,
-        sent.began,
-        real.space.salt,
-        real.space.lora,
-    )

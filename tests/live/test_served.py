@@ -10,8 +10,7 @@ import pytest
 
 from command_line import read, read_json, usage_error
 from kvcanon.live.follower import FollowerConfig
-from kvcanon.live.overlap import Overlap, overlap
-from kvcanon.live.served import ServedRequest, mismatch_of
+from kvcanon.live.served import Overlap, ServedRequest, mismatch_of, overlap
 from sent_events import CLEARED, followed, frame, frames_of, recorded, remove, store
 
 PROMPT = [*range(10, 14), *range(20, 24), *range(30, 34), 99]
