@@ -150,9 +150,10 @@ def probe_command(
         require_live()
     ignored = ignored_laws(ignore)
     rounds = _named_rounds(only)
-    limits = ProbeLimits(seed, seconds, requests, margin, vocabulary, flush, rounds)
+    limits = ProbeLimits(seed, seconds, requests, margin, vocabulary, rounds)
     address = address_of(url, api_key, timeout)
     player = _player(address, api, model, limits)
+    player.may_flush = flush
     player.facts = player.facts.but(
         window=window, pool_tokens=pool_tokens, page_size=page, has_host=host_tier
     )

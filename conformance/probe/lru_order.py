@@ -10,7 +10,7 @@ Only the device is looked at: what was loaded back from the host says nothing ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, shared_length
@@ -27,47 +27,45 @@ def judge_order(
     sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
 ) -> Iterator[ProbeFinding]:
     """Prompts that came back, of which one is there and should not be."""
-    if facts.policy != "lru" or facts.ranks > 1 or page.known is None:
+    size = page.known
+    if facts.policy != "lru" or facts.ranks > 1 or size is None:
         return
     for at, each in enumerate(sent):
-        if not is_return(each) or not tells_tiers(each, facts):
+        whole = _whole_pages(each, size)
+        if not _is_told_return(each, facts) or not 0 < whole <= each.reply.on_device:
             continue
-        if not is_whole(each, page):
-            continue
-        used = last_cover(sent[:at], each, page.known)
+        used = _last_use(sent[:at], each, lambda _, shared: shared >= whole)  # noqa: B023
         if used is None:
             continue
-        found = _overstayed(sent, at, used, facts) or _outlived(sent, at, used, facts, page)
+        found = _overstayed(sent, at, used, facts) or _outlived(sent, at, used, facts, size)
         if found is not None:
             yield found
 
 
-def is_return(each: SentRequest) -> bool:
-    """Whether a request asks again for what was cached."""
-    return each.request.name.startswith(RETURNS)
+def _is_told_return(each: SentRequest, facts: EngineFacts) -> bool:
+    """Whether it asks again for what was cached, and how much was on the device is known."""
+    reply = each.reply
+    told = reply.cached is not None and (reply.tiers is not None or facts.has_host is False)
+    return told and each.request.name.startswith(RETURNS)
 
 
-def tells_tiers(each: SentRequest, facts: EngineFacts) -> bool:
-    """Whether it is known how many of the cached tokens were on the device."""
-    return each.reply.cached is not None and (
-        each.reply.tiers is not None or facts.has_host is False
-    )
+def _whole_pages(each: SentRequest, page_size: int) -> int:
+    """The tokens of a prompt that are whole pages; its last token is always computed."""
+    return (len(each.request.tokens) - 1) // page_size * page_size
 
 
-def is_whole(each: SentRequest, page: PageRange) -> bool:
-    """Whether all pages of a prompt were on the device."""
-    whole = page.floor_least(len(each.request.tokens) - 1)
-    return whole > 0 and each.reply.on_device >= whole
+def _last_use(
+    before: Sequence[SentRequest], each: SentRequest, uses: Callable[[SentRequest, int], bool]
+) -> int | None:
+    """The last request before that used a prompt; None if there is none.
 
-
-def last_cover(before: Sequence[SentRequest], each: SentRequest, page_size: int) -> int | None:
-    """The last request before that used all pages of a prompt; None if there is none."""
-    whole = (len(each.request.tokens) - 1) // page_size * page_size
+    `uses` is given a request of its space, and how many leading tokens of the prompt that has.
+    """
     for at in range(len(before) - 1, -1, -1):
         other = before[at]
-        if other.request.space != each.request.space:
-            continue
-        if shared_length(each.request.tokens, other.kept) >= whole:
+        if other.request.space == each.request.space and uses(
+            other, shared_length(each.request.tokens, other.kept)
+        ):
             return at
     return None
 
@@ -93,21 +91,22 @@ def _overstayed(
 
 
 def _outlived(
-    sent: Sequence[SentRequest], at: int, used: int, facts: EngineFacts, page: PageRange
+    sent: Sequence[SentRequest], at: int, used: int, facts: EngineFacts, size: int
 ) -> ProbeFinding | None:
     """A prompt that is there, while one that was used later and is asked for next is gone."""
-    size = page.known or 1
-    if at + 1 >= len(sent) or not is_return(sent[at + 1]) or not tells_tiers(sent[at + 1], facts):
+    if at + 1 >= len(sent) or not _is_told_return(sent[at + 1], facts):
         return None
     each, later = sent[at], sent[at + 1]
-    later_use = _last_own_use(sent[:at], later)
+    later_use = _last_use(
+        sent[:at], later, lambda other, _: other.request.tokens == later.request.tokens
+    )
     windowed = facts.window != 0
     if windowed:
         own = next(n for n, other in enumerate(sent) if other.request.space == each.request.space)
         if not _window_pool_alone(sent[own : at + 1], facts):
             return None
         used = _last_window_use(sent[:at], each, facts, size)
-    whole = (len(later.request.tokens) - 1) // size * size
+    whole = _whole_pages(later, size)
     # The request in between took slots for its last page and its reply.
     took = each.computed + 2 * size
     if later_use is None or later_use <= used or later.reply.on_device >= whole - took:
@@ -119,15 +118,6 @@ def _outlived(
     fault = ProbeFault.WINDOW_ORDER if windowed else ProbeFault.ORDER
     bounds = (each.reply.on_device, whole - took)
     return ProbeFinding(fault, words, each.round, at + 1, bounds=bounds)
-
-
-def _last_own_use(before: Sequence[SentRequest], each: SentRequest) -> int | None:
-    """The last request for the same prompt."""
-    for at in range(len(before) - 1, -1, -1):
-        other = before[at].request
-        if other.tokens == each.request.tokens and other.space == each.request.space:
-            return at
-    return None
 
 
 def _window_pool_alone(sent: Sequence[SentRequest], facts: EngineFacts) -> bool:
@@ -143,18 +133,16 @@ def _window_pool_alone(sent: Sequence[SentRequest], facts: EngineFacts) -> bool:
 def _last_window_use(
     before: Sequence[SentRequest], each: SentRequest, facts: EngineFacts, page_size: int
 ) -> int:
-    """The last request that used the window at the end of a prompt.
+    """The last request that used the window at the end of a prompt; -1 if there is none.
 
     A request uses the window at the end of what it finds, and those of all that it computes. One
     that finds a longer prompt uses none in the middle of it.
     """
-    end = (len(each.request.tokens) - 1) // page_size * page_size
+    end = _whole_pages(each, page_size)
     reach = (facts.window or 0) + 2 * page_size
-    for at in range(len(before) - 1, -1, -1):
-        other = before[at]
-        if other.request.space != each.request.space:
-            continue
-        covers = shared_length(each.request.tokens, other.kept)
-        if covers > end - reach and (other.reply.cached or 0) - reach <= end:
-            return at
-    return -1
+    found = _last_use(
+        before,
+        each,
+        lambda other, shared: shared > end - reach and (other.reply.cached or 0) - reach <= end,
+    )
+    return -1 if found is None else found

@@ -9,13 +9,6 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from kvcanon.conformance.probe.server_facts import (
-    metric_labels,
-    metric_value,
-    metrics_of,
-    object_at,
-    request_fields,
-)
 from kvcanon.conformance.probe.talk import (
     EngineApi,
     EngineFacts,
@@ -29,6 +22,11 @@ from kvcanon.conformance.probe.transport import (
     JsonObject,
     ServerProblem,
     ask_json,
+    metric_labels,
+    metric_value,
+    metrics_of,
+    object_at,
+    request_fields,
     stream,
     understood,
 )
@@ -96,10 +94,10 @@ class OpenaiApi:
         preempted = self._preemptions()
         with closing(stream(self.address, PATH, body | asked)) as parts:
             for part in parts:
-                tokens += understood(PATH, partial(_streamed, part))
-                scores += understood(PATH, partial(_streamed_scores, part))
-                said = understood(PATH, partial(_cached, part))
-                cached = cached if said is None else said
+                said = understood(PATH, partial(_said, part))
+                tokens += said.tokens
+                scores += said.scores
+                cached = cached if said.cached is None else said.cached
                 left = leaves(len(tokens))
                 if left:
                     break
@@ -150,21 +148,18 @@ def _reply(answer: JsonObject) -> ProbeReply:
     choices = answer.get("choices")
     if not isinstance(choices, Sequence) or not choices:
         raise ServerProblem(f"{PATH} answered no reply: {str(answer)[:160]}", status=200)
-    reply, scores = _tokens(choices[0]), _scores(choices[0])
-    return ProbeReply(tuple(reply), _cached(answer), None, tuple(scores))
+    return _said(answer)
 
 
-def _cached(answer: JsonObject) -> int | None:
-    details = (answer.get("usage") or {}).get("prompt_tokens_details")
-    return details.get("cached_tokens") if isinstance(details, Mapping) else None
-
-
-def _streamed(part: JsonObject) -> list[int]:
-    return [token for choice in part.get("choices") or () for token in _tokens(choice)]
-
-
-def _streamed_scores(part: JsonObject) -> list[TokenScore]:
-    return [score for choice in part.get("choices") or () for score in _scores(choice)]
+def _said(part: JsonObject) -> ProbeReply:
+    """What a part of an answer says, or a whole one."""
+    choices = part.get("choices") or ()
+    details = (part.get("usage") or {}).get("prompt_tokens_details")
+    return ProbeReply(
+        tuple(token for choice in choices for token in _tokens(choice)),
+        details.get("cached_tokens") if isinstance(details, Mapping) else None,
+        scores=tuple(score for choice in choices for score in _scores(choice)),
+    )
 
 
 def _tokens(choice: JsonObject) -> list[int]:

@@ -105,6 +105,8 @@ class ProbePlayer:
     beside: StreamBeside | None = None
     """What is looked at beside the answers: the stream of events."""
     log: Log | None = None
+    may_flush: bool = False
+    """Whether the cache may be emptied, where a server takes no salts."""
     computed: int = 0
     """Tokens that the server computed so far."""
     busy_seconds: float = 0.0
@@ -155,15 +157,22 @@ class ProbePlayer:
             self.beside.settle(round_name)
         return sent
 
-    def cold(self, request: ProbeRequest, count: int, *, may_flush: bool) -> ProbeReply | None:
+    def can_begin_empty(self) -> bool:
+        """Whether nothing is cached of a fresh run; empties the cache if there are no salts.
+
+        Raises: ServerProblem.
+        """
+        if not self.facts.salts and self.may_flush:
+            self.api.flush()
+        return self.facts.salts or self.may_flush
+
+    def cold(self, request: ProbeRequest, count: int) -> ProbeReply | None:
         """The reply to a prompt of which nothing is cached; None if that cannot be arranged.
 
         Raises: OutOfBudget, ServerProblem.
         """
-        if not self.facts.salts:
-            if not may_flush:
-                return None
-            self.api.flush()
+        if not self.can_begin_empty():
+            return None
         salt = "cold" if self.facts.salts else ""
         space = evolve(request.space, salt=salt, extra_key="")
         alone = evolve(request, space=space, count=count, abort_after=0, overlaps=0)

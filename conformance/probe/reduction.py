@@ -115,8 +115,6 @@ class Reducer:
 
     player: ProbePlayer
     by: JudgedAgainst
-    may_flush: bool = False
-    """Whether the cache may be emptied, where a server takes no salts."""
     _left: int = 0
     """Requests that may still be sent again for the finding."""
 
@@ -173,11 +171,9 @@ class Reducer:
         self._left -= len(shown)
         if self._left < 0 or self.player.seconds_left <= 0:
             return None
+        if not self.player.can_begin_empty():
+            return None
         run = self.player.fresh_run()
-        if not self.player.facts.salts:
-            if not self.may_flush:
-                return None
-            self.player.api.flush()
         others = OtherClients(self.player, finding, self.by.page) if alone else None
         try:
             with RequestSequence(self.player, run) as sequence:

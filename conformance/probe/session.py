@@ -58,7 +58,6 @@ class ProbeLimits:
     requests: int = 1000
     margin: float = USUAL_MARGIN
     vocabulary: int = 256
-    flush: bool = False
     only: frozenset[str] = frozenset()
     """Names of the rounds that are played; empty for all. The first is always played."""
 
@@ -187,8 +186,7 @@ class ProbeSession:
     def _send_all(self, each: ProbeRound, rng: random.Random, sent: list[SentRequest]) -> None:
         """Play a round, and ask for the truth of each prompt."""
         player, facts = self.player, self.player.facts
-        if not facts.salts and self.limits.flush:
-            player.api.flush()
+        player.can_begin_empty()
         held = player.api.held_share() if each.name == "aborts" else None
         with RequestSequence(player, player.fresh_run(), sent) as sequence:
 
@@ -283,7 +281,7 @@ class ProbeSession:
             key = prompt_key(each.request)
             if key in self.truths:
                 continue
-            cold = self.player.cold(each.request, counts[key], may_flush=self.limits.flush)
+            cold = self.player.cold(each.request, counts[key])
             if cold is None:
                 self.result.note(
                     "tokens: the server takes no cache_salt; allow --flush to empty its cache"
@@ -297,7 +295,7 @@ class ProbeSession:
     def _judge(self, sent: Sequence[SentRequest]) -> None:
         """Judge a round, and find the requests that show each kind of finding."""
         facts, limits, result = self.player.facts, self.limits, self.result
-        fresh = facts.salts or limits.flush
+        fresh = facts.salts or self.player.may_flush
         by = JudgedAgainst(facts, result.page, limits.margin, fresh, self.truths)
         self._count_ties(sent)
         by_kind: dict[ProbeFault, ProbeFinding] = {}
@@ -331,24 +329,25 @@ class ProbeSession:
         # What a whole round shows takes as long to show again.
         least = max(KEPT_FOR_REDUCTION, self.round_seconds)
         seconds = max(least, min(REDUCE_SECONDS, player.seconds_left / 2))
-        try:
-            with self._extra_time(seconds, replay_limit(len(shown))):
-                return Reducer(player, by, self.limits.flush).reduce(sent, finding)
-        except ServerProblem as problem:
-            if not problem.is_end:
-                raise
-            # The round that goes on meets the server as it is now.
-            return whole
+        with self._extra_time(seconds, replay_limit(len(shown))):
+            return Reducer(player, by).reduce(sent, finding)
+        return whole
 
     @contextmanager
     def _extra_time(self, seconds: float, requests: int = 1) -> Iterator[None]:
-        """Let a finding be confirmed: within its own time, and without a look at the stream."""
+        """Let a finding be confirmed: within its own time, and without a look at the stream.
+
+        If the server ends meanwhile, the round that goes on meets it as it is now.
+        """
         player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
         player.deadline = time.monotonic() + seconds
         player.requests_left, player.beside = requests, None
         try:
             yield
+        except ServerProblem as problem:
+            if not problem.is_end:
+                raise
         finally:
             player.deadline, player.requests_left, player.beside = deadline, requests, beside
             if beside is not None:
@@ -362,17 +361,13 @@ class ProbeSession:
 
     def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
         """Whether a prompt gives the same reply twice when nothing of it is cached."""
-        truth, player = self.truths[prompt_key(sent.request)], self.player
-        try:
-            with self._extra_time(KEPT_FOR_REDUCTION):
-                again = player.cold(sent.request, len(truth.tokens), may_flush=self.limits.flush)
-        except ServerProblem as problem:
-            if not problem.is_end:
-                raise
-            return True
-        return again is not None and (
-            compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
-        )
+        truth = self.truths[prompt_key(sent.request)]
+        with self._extra_time(KEPT_FOR_REDUCTION):
+            again = self.player.cold(sent.request, len(truth.tokens))
+            return again is not None and (
+                compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT
+            )
+        return True
 
     def _note_short(self, sent: Sequence[SentRequest]) -> None:
         """Note where a reply ended before the requests were answered that were to press it out."""

@@ -9,12 +9,6 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from kvcanon.conformance.probe.server_facts import (
-    metric_value,
-    metrics_of,
-    object_at,
-    request_fields,
-)
 from kvcanon.conformance.probe.talk import (
     DEVICE,
     HOST,
@@ -32,6 +26,10 @@ from kvcanon.conformance.probe.transport import (
     ServerProblem,
     ask,
     ask_json,
+    metric_value,
+    metrics_of,
+    object_at,
+    request_fields,
     stream,
     understood,
 )

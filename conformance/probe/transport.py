@@ -1,4 +1,8 @@
-"""HTTP to one server: a request, an answer, and a clear line for each way in which that fails."""
+"""HTTP to one server: a request, an answer, and a clear line for each way in which that fails.
+
+What servers say of themselves, whatever their dialect, is read here, too: metrics, and the fields
+of requests.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ _ENDPOINTS = ("/generate", "/completions", "/chat", "/models", "/server_info", "
 _PATH = re.compile(r"[!-~]*\Z")
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SHOWN_BYTES = 160
 BUSY = frozenset({429, 503})
 """Statuses of a server that may answer later."""
@@ -99,29 +104,20 @@ def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddr
     return EngineAddress(host, port or usual, path, secure, api_key, timeout)
 
 
-def ask(
-    address: EngineAddress,
-    method: str,
-    path: str,
-    body: object = None,
-    *,
-    timeout: float | None = None,
-) -> bytes:
-    """Send one request, and return the body of the answer. Raises: ServerProblem."""
-    with _answered(address, method, path, body, timeout) as response:
-        return _whole(address, path, response, address.timeout if timeout is None else timeout)
+def ask(address: EngineAddress, method: str, path: str, body: object = None) -> bytes:
+    """Send one request, and return the body of the answer. Raises: ServerProblem.
 
-
-def _whole(address: EngineAddress, path: str, response: HTTPResponse, seconds: float) -> bytes:
-    """The body of an answer, unless it trickles for longer than an answer may take."""
-    ends, parts = time.monotonic() + seconds, list[bytes]()
-    while part := response.read1(1 << 20):
-        parts.append(part)
-        if time.monotonic() > ends:
-            raise _hangs(address, path, seconds)
-    if response.length:
-        raise IncompleteRead(b"".join(parts), response.length)
-    return b"".join(parts)
+    An answer that trickles for longer than an answer may take is one that hangs.
+    """
+    with _answered(address, method, path, body) as response:
+        ends, parts = time.monotonic() + address.timeout, list[bytes]()
+        while part := response.read1(1 << 20):
+            parts.append(part)
+            if time.monotonic() > ends:
+                raise _hangs(address, path)
+        if response.length:
+            raise IncompleteRead(b"".join(parts), response.length)
+        return b"".join(parts)
 
 
 def ask_json(address: EngineAddress, method: str, path: str, body: object = None) -> JsonObject:
@@ -147,14 +143,14 @@ def stream(address: EngineAddress, path: str, body: object) -> Generator[JsonObj
 
     Raises: ServerProblem.
     """
-    with _answered(address, "POST", path, body, None) as response:
+    with _answered(address, "POST", path, body) as response:
         came = time.monotonic()
         while line := response.readline():
             data = line.removeprefix(_STREAM_LINE).strip()
             if not line.startswith(_STREAM_LINE):
                 # A comment keeps a connection open, and says nothing about the engine behind it.
                 if time.monotonic() - came > address.timeout:
-                    raise _hangs(address, path, address.timeout)
+                    raise _hangs(address, path)
                 continue
             came = time.monotonic()
             if data == _STREAM_END:
@@ -193,12 +189,11 @@ def understood(path: str, read: Callable[[], Answer]) -> Answer:
 
 @contextmanager
 def _answered(
-    address: EngineAddress, method: str, path: str, body: object, timeout: float | None
+    address: EngineAddress, method: str, path: str, body: object
 ) -> Iterator[HTTPResponse]:
     """The response to one request, with status 200."""
-    seconds = address.timeout if timeout is None else timeout
     kind = HTTPSConnection if address.secure else HTTPConnection
-    connection = kind(address.host, address.port, timeout=seconds)
+    connection = kind(address.host, address.port, timeout=address.timeout)
     headers = {"Content-Type": "application/json"}
     if address.api_key:
         headers["Authorization"] = f"Bearer {address.api_key}"
@@ -217,7 +212,7 @@ def _answered(
     except ServerProblem:
         raise
     except TimeoutError as error:
-        raise _hangs(address, path, seconds) from error
+        raise _hangs(address, path) from error
     except SSLCertVerificationError as error:
         raise ServerProblem(
             f"the certificate of {address.url} is not trusted: {error.verify_message}; name the "
@@ -243,10 +238,10 @@ def _pause(response: HTTPResponse, tries: int) -> float:
     return min(MOST_BUSY_SECONDS, float(wanted) if wanted.isdigit() else usual)
 
 
-def _hangs(address: EngineAddress, path: str, seconds: float) -> ServerProblem:
+def _hangs(address: EngineAddress, path: str) -> ServerProblem:
     return ServerProblem(
-        f"{address.url} did not answer {path} within {seconds:g} s; it hangs, or give it longer "
-        "by --timeout"
+        f"{address.url} did not answer {path} within {address.timeout:g} s; it hangs, or give it "
+        "longer by --timeout"
     )
 
 
@@ -271,3 +266,56 @@ def _refusal(address: EngineAddress, path: str, response: HTTPResponse) -> Serve
 def _shown(data: bytes) -> str:
     text = " ".join(data[:_SHOWN_BYTES].decode(errors="replace").split())
     return (text or "nothing") + ("..." if len(data) > _SHOWN_BYTES else "")
+
+
+def said(ask_for: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """What a server says, or something else where it does not. Raises: ServerProblem: it ended."""
+    try:
+        return ask_for()
+    except ServerProblem as problem:
+        if problem.is_end:
+            raise
+        return otherwise
+
+
+def object_at(address: EngineAddress, path: str) -> JsonObject:
+    """The JSON object at a path; empty if the server has none. Raises: ServerProblem: it ended."""
+    return said(lambda: ask_json(address, "GET", path), {})
+
+
+def request_fields(address: EngineAddress, schema: str) -> frozenset[str] | None:
+    """The fields that a request may have; None if the schema cannot be read."""
+
+    def read() -> frozenset[str] | None:
+        try:
+            schemas = ask_json(address, "GET", "/openapi.json")["components"]["schemas"]
+            return frozenset(schemas[schema]["properties"])
+        except (KeyError, TypeError):
+            return None
+
+    return said(read, None)
+
+
+def metrics_of(address: EngineAddress) -> str:
+    """The metrics of a server, in the text format of Prometheus; empty if it has none."""
+    return said(lambda: ask(address, "GET", "/metrics").decode(errors="replace"), "")
+
+
+def metric_value(text: str, name: str) -> float | None:
+    """The sum of a metric over its labels; None if it is not there."""
+    found = [line.rpartition(" ")[2] for line in _lines(text, name)]
+    try:
+        return sum(float(value) for value in found) if found else None
+    except ValueError:
+        return None
+
+
+def metric_labels(text: str, name: str) -> dict[str, str]:
+    """The labels of the first line of a metric; empty if it is not there."""
+    return {
+        label: value for line in _lines(text, name)[:1] for label, value in _LABEL.findall(line)
+    }
+
+
+def _lines(text: str, name: str) -> list[str]:
+    return [line for line in text.splitlines() if re.match(rf"{re.escape(name)}[{{ ]", line)]

@@ -12,7 +12,6 @@ from kvcanon.conformance.probe.closeness import Closeness, compare_replies
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.lru_order import judge_order
 from kvcanon.conformance.probe.rounds import PromptSender, play_order
-from kvcanon.conformance.probe.server_facts import metric_labels, metric_value
 from kvcanon.conformance.probe.sharing import (
     PageRange,
     SentRequest,
@@ -28,6 +27,7 @@ from kvcanon.conformance.probe.talk import (
     PromptSpace,
     Tokens,
 )
+from kvcanon.conformance.probe.transport import metric_labels, metric_value
 from probing import FACTS, PAGE, SPACE, scored
 
 
