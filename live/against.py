@@ -67,7 +67,7 @@ def compare(
     """Compare one publisher of each recording. Raises: BadRecording."""
     tracing = evolve(config, tracing=True)
     followers = [Follower(source, tracing) for source in sources]
-    happened: list[Counter[bytes]] = [Counter(), Counter()]
+    over: Counter[bytes] = Counter()
     numbers, difference = [0, 0], None
     at_difference: tuple[bytes | None, bytes | None] = (None, None)
     pairs = zip_longest(_records(first, followers[0]), _records(second, followers[1]))
@@ -77,21 +77,17 @@ def compare(
         for side, record in enumerate(pair):
             if record is not None:
                 numbers[side] += 1
+                over[record] += 1 - 2 * side
                 # What happened in both is no difference, so only what is left over is kept.
-                other = happened[1 - side]
-                if other.get(record):
-                    other[record] -= 1
-                    if not other[record]:
-                        del other[record]
-                else:
-                    happened[side][record] += 1
+                if not over[record]:
+                    del over[record]
     contents = [_contents(follower) for follower in followers]
     return Comparison(
         happenings=(numbers[0], numbers[1]),
         first_difference=difference,
         at_difference=(_parsed(at_difference[0]), _parsed(at_difference[1])),
-        only_first=_by_kind(happened[0]),
-        only_second=_by_kind(happened[1]),
+        only_first=_by_kind(+over),
+        only_second=_by_kind(-over),
         resident=(
             len(contents[0] & contents[1]),
             len(contents[0] - contents[1]),

@@ -110,7 +110,11 @@ class Follower:
             due = self.counts.last_sequence + 1
             found = [StreamFinding(Fault.MALFORMED, self.source, due, problem=frame.problem)]
             return self._reported(found)
-        placed = frame.placed if frame.placed is not None else self._place(frame)
+        placed = frame.placed
+        if placed is None:
+            if frame.anew:
+                self._tracker.forget()
+            placed = self._tracker.place(frame.sequence, checksum_of(frame.payload))
         if frame.anew and self.counts.batches:
             self.ledger.drop()
             self.counts.restarts += 1
@@ -121,11 +125,6 @@ class Follower:
             begins = placed.place is BatchPlace.FIRST
             found += self._fold(sequence, frame.payload, begins=begins)
         return self._reported(found)
-
-    def _place(self, frame: Frame) -> Placed:
-        if frame.anew:
-            self._tracker.forget()
-        return self._tracker.place(frame.sequence, checksum_of(frame.payload))
 
     def _misplaced(self, placed: Placed, sequence: int) -> Iterator[StreamFinding]:
         counts = self.counts

@@ -79,10 +79,6 @@ class BrokenFrame:
 
 Arrived: TypeAlias = Frame | BrokenFrame
 
-_NEXT = Placed(BatchPlace.NEXT)
-_REPEATED = Placed(BatchPlace.REPEATED)
-_LATE = Placed(BatchPlace.LATE)
-
 
 class SequenceTracker:
     """Follows the sequence numbers of one publisher."""
@@ -97,19 +93,19 @@ class SequenceTracker:
         if self.expected is None:
             return _beginning(sequence, restarted=False)
         if sequence == self.expected:
-            return _NEXT
+            return Placed(BatchPlace.NEXT)
         if sequence > self.expected:
             return Placed(BatchPlace.AFTER_GAP, range(self.expected, sequence))
         if self._seen.get(sequence) == checksum:
-            return _REPEATED
+            return Placed(BatchPlace.REPEATED)
         if sequence and any(sequence in missing for missing in self._missing):
-            return _LATE
+            return Placed(BatchPlace.LATE)
         return _beginning(sequence, restarted=True)
 
     def place(self, sequence: int, checksum: int) -> Placed:
         """Say where a batch stands, and count it as seen unless it is a repeated or a late one."""
         placed = self.look(sequence, checksum)
-        if placed is _REPEATED or placed is _LATE:
+        if placed.place in {BatchPlace.REPEATED, BatchPlace.LATE}:
             return placed
         if placed.restarted:
             self.forget()

@@ -13,11 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvcanon.live.dashboard import hit_potential
-from kvcanon.live.follower import BookView, Follower
 from kvcanon.live.watch import StreamWatch
 
 Close: TypeAlias = Callable[[], None]
 
+_SOURCE, _BOOK = ["source"], ["source", "rank", "group"]
 _COUNTERS = {
     "batches": "Batches that were folded.",
     "events": "Events of those batches.",
@@ -29,6 +29,13 @@ _COUNTERS = {
     "repeated": "Batches that arrived twice.",
     "restarts": "Times that another publisher took the place of one.",
 }
+_GAUGES = {
+    "stream_lag_seconds": ("From the time of the last batch to its arrival.", _SOURCE),
+    "cache_blocks": ("Blocks on a medium, by its events.", [*_BOOK, "medium"]),
+    "cache_tokens": ("Tokens that prompts can hit, on any medium.", _BOOK),
+    "cache_came_back_ratio": ("Share of new blocks that had left not long before.", _BOOK),
+    "cache_ledger_bytes": ("Memory that holds the blocks here.", _BOOK),
+}
 
 
 class StreamCollector(Collector):
@@ -39,59 +46,32 @@ class StreamCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give every metric."""
-        followers = list(self._watch.streams.followers)
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for name, meaning in _COUNTERS.items():
-            family = CounterMetricFamily(f"kvcanon_stream_{name}", meaning, labels=["source"])
-            for follower in followers:
-                family.add_metric([self._name(follower)], getattr(follower.counts, name))
-            yield family
-        broken = CounterMetricFamily(
-            "kvcanon_stream_violations", "Broken laws.", labels=["source", "law"]
+            families[name] = CounterMetricFamily(f"kvcanon_stream_{name}", meaning, labels=_SOURCE)
+        broken = families["violations"] = CounterMetricFamily(
+            "kvcanon_stream_violations", "Broken laws.", labels=[*_SOURCE, "law"]
         )
-        for follower in followers:
+        for name, (meaning, labels) in _GAUGES.items():
+            families[name] = GaugeMetricFamily(f"kvcanon_{name}", meaning, labels=labels)
+        for follower in list(self._watch.streams.followers):
+            source = self._watch.subscriber.sources[follower.source].endpoint
+            for name in _COUNTERS:
+                families[name].add_metric([source], getattr(follower.counts, name))
             for law, number in follower.counts.by_law.items():
-                broken.add_metric([self._name(follower), law], number)
-        yield broken
-        lag = GaugeMetricFamily(
-            "kvcanon_stream_lag_seconds",
-            "From the time of the last batch to its arrival.",
-            labels=["source"],
-        )
-        for number, seconds in self._watch.lags.items():
-            lag.add_metric([self._name(followers[number])], seconds)
-        yield lag
-        yield from self._books(
-            [(follower, book) for follower in followers for book in follower.books()]
-        )
-
-    def _books(self, books: list[tuple[Follower, BookView]]) -> Iterator[Metric]:
-        labels = ["source", "rank", "group"]
-        blocks = GaugeMetricFamily(
-            "kvcanon_cache_blocks", "Blocks on a medium, by its events.", labels=[*labels, "medium"]
-        )
-        tokens = GaugeMetricFamily(
-            "kvcanon_cache_tokens", "Tokens that prompts can hit, on any medium.", labels=labels
-        )
-        came_back = GaugeMetricFamily(
-            "kvcanon_cache_came_back_ratio",
-            "Share of new blocks that had left not long before.",
-            labels=labels,
-        )
-        memory = GaugeMetricFamily(
-            "kvcanon_cache_ledger_bytes", "Memory that holds the blocks here.", labels=labels
-        )
-        for follower, book in books:
-            values = [self._name(follower), str(book.rank), str(book.group)]
-            for medium, number in book.blocks().items():
-                blocks.add_metric([*values, medium], number)
-            held, share = hit_potential(book.counts)
-            tokens.add_metric(values, held)
-            came_back.add_metric(values, share)
-            memory.add_metric(values, book.counts["bytes"])
-        yield from (blocks, tokens, came_back, memory)
-
-    def _name(self, follower: Follower) -> str:
-        return self._watch.subscriber.sources[follower.source].endpoint
+                broken.add_metric([source, law], number)
+            if follower.source in self._watch.lags:
+                lag = self._watch.lags[follower.source]
+                families["stream_lag_seconds"].add_metric([source], lag)
+            for book in follower.books():
+                values = [source, str(book.rank), str(book.group)]
+                for medium, number in book.blocks().items():
+                    families["cache_blocks"].add_metric([*values, medium], number)
+                held, share = hit_potential(book.counts)
+                families["cache_tokens"].add_metric(values, held)
+                families["cache_came_back_ratio"].add_metric(values, share)
+                families["cache_ledger_bytes"].add_metric(values, book.counts["bytes"])
+        yield from families.values()
 
 
 def start_metrics(watch: StreamWatch, port: int, address: str = "127.0.0.1") -> tuple[int, Close]:
