@@ -1,36 +1,63 @@
-"""Records a case for a page: a vector, or the failure of a check, on a new cache."""
+"""Records a case for a page: a vector, or the failure of a check, on a new cache.
+
+The case is played in a copy of this process, which tells each call as it ends: a cache that ends or
+blocks its process is shown up to there. A judge without snapshots takes the events after each
+operation. So they are heard with the operation that emitted them, which the client that takes them
+later could not say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar, cast
 
 from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import finding_of
-from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.errors import UsageError, ViolationError
 from kvcanon.conformance.judge import JudgeConfig, with_names
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    MakeCache,
+    RequestSubject,
+    Subject,
+    Unoffered,
+)
+from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_code import code_lines, named_keys
+from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.failure_replay import play_recorded
-from kvcanon.conformance.report.recorded_calls import RecordedCall
-from kvcanon.conformance.show.emitted_events import with_event_tap
+from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.show.shown_run import (
     Breach,
     ShownRun,
     ShownStep,
     breach_of_law,
+    breaches_of,
     config_facts,
 )
-from kvcanon.conformance.show.state_recorder import ObservedCall, StateRecorder, Told
+from kvcanon.conformance.show.snapshot_rows import WaitingEvents
 from kvcanon.conformance.show.step_packer import DrawnFrom, StepPacker
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork
+from kvcanon.spec.errors import CacheError
+from kvcanon.spec.events import Event
 from kvcanon.spec.law import Need
+from kvcanon.spec.operations import TakeEvents
 from kvcanon.spec.snapshot import Snapshot
 
+Result = TypeVar("Result")
+
 ON_THE_PLAIN_CACHE = "kvcanon show with --cache reference shows the same calls on the plain cache."
+
+ObservedCall: TypeAlias = tuple[RecordedCall, ShownStep]
+"""A call that ended, and what was seen then; its code is written once all calls are known."""
+Told: TypeAlias = Snapshot | RecordedCall | ObservedCall | None
+"""The state of the new cache, None if it does not show it; a call that begins; one that ended."""
 
 
 @define
@@ -157,3 +184,115 @@ def _breaches(finding: Finding) -> tuple[Breach, ...]:
     """What a finding says that breaks."""
     broken = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
     return broken or (Breach(finding.headline, finding.text),)
+
+
+class StateRecorder(CallRecorder):
+    """Records calls with the states after them, and tells each as it ends."""
+
+    def __init__(self, tell: Callable[[Told], None], *, by_states: bool) -> None:
+        """`by_states` says that events wait in snapshots until the client takes them."""
+        super().__init__()
+        self.heard: list[Event] = []
+        """Events that an event tap heard since the last call ended."""
+        self._tell = tell
+        self._by_states = by_states
+        self._look: Callable[[], Snapshot] | None = None
+        self._waiting = WaitingEvents(None)
+
+    def made(self, subject: Subject | RequestSubject) -> None:
+        """Tell the state of the new cache."""
+        if Need.SNAPSHOT in subject.shows:
+            self._look = subject.cache.snapshot
+        state = self._state()
+        self._waiting = WaitingEvents(state)
+        self._tell(state)
+
+    def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
+        """Make a call, and tell what was seen when it ended."""
+        ended = len(self.calls)
+        try:
+            return super().record(call, do, operation=operation)
+        finally:
+            if len(self.calls) > ended:  # Not a part of a call that is recorded as a whole.
+                self._ended(self.calls[-1])
+
+    def began(self, call: RecordedCall) -> None:
+        """Tell a call before it is made."""
+        self._tell(call)
+
+    def _ended(self, call: RecordedCall) -> None:
+        answer = call.answer
+        state = self._state()
+        breaches: tuple[Breach, ...] = ()
+        if isinstance(answer, ViolationError):
+            breaches = breaches_of(answer)
+            if answer.step is not None:
+                state = answer.step.after  # What the judge saw.
+        elif isinstance(answer, BaseException) and not isinstance(answer, CacheError):
+            breaches = (Breach(f"crash: {type(answer).__name__}", answer_in_words(answer)),)
+        kept = None if isinstance(answer, BaseException) else answer
+        step = ShownStep(
+            call.action,
+            call.number,
+            "",
+            _words_of(answer),
+            isinstance(answer, CacheError),
+            state,
+            self._events(call.call, state),
+            breaches,
+        )
+        self._tell((evolve(call, answer=kept), step))
+
+    def _state(self) -> Snapshot | None:
+        """The state now; None if the cache does not show one."""
+        if self._look is None:
+            return None
+        try:
+            state: object = self._look()
+        except Exception:  # noqa: BLE001  # A faulty cache may raise anything.
+            return None
+        return state if isinstance(state, Snapshot) else None
+
+    def _events(self, call: Call, state: Snapshot | None) -> tuple[Event, ...]:
+        """The events that a call emitted."""
+        heard, self.heard[:] = tuple(self.heard), ()
+        if not self._by_states:
+            return heard
+        return self._waiting.emitted(state, taken=isinstance(call, TakeEvents))
+
+
+def _words_of(answer: object) -> str:
+    """An answer in words; the page says beside it which laws it breaks."""
+    if isinstance(answer, ViolationError):
+        return outcome_in_words(answer) or "the answer is not kept"
+    return answer_in_words(answer)
+
+
+class TappedCache:
+    """A cache whose taken events are heard; everything else is the cache's own."""
+
+    def __init__(self, cache: object, heard: list[Event]) -> None:
+        self._tapped, self._heard = cache, heard
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Whatever the cache has there.
+        found = getattr(self._tapped, name)
+        if name != "take_events" or not callable(found):
+            return found
+
+        def take_events() -> object:
+            events = found()
+            if isinstance(events, tuple):
+                self._heard.extend(events)
+            return events
+
+        return take_events
+
+
+def with_event_tap(adapter: Adapter, heard: list[Event]) -> Adapter:
+    """The same adapter; `heard` gets all events that are taken from a cache that it makes."""
+
+    @wraps(adapter.make, updated=())
+    def make(*args: object, **kwargs: object) -> object:
+        return TappedCache(adapter.make(*args, **kwargs), heard)
+
+    return evolve(adapter, make=cast("MakeCache", make))

@@ -8,6 +8,7 @@ from attrs import asdict
 
 from kvcanon.conformance.show.rows import Delta, Row, StateRows, runs
 from kvcanon.spec.difference import Difference
+from kvcanon.spec.events import Event
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import GPU, Component, Namespace, NodeId, Page
 
@@ -103,6 +104,23 @@ def _oddity(state: Snapshot, node: NodeState, listed: dict[NodeId, frozenset[Nod
         elif child.parent_id != node.node_id:
             odd.append(f"it lists node {child_id}, whose parent is {child.parent_id}")
     return "; ".join(odd)
+
+
+class WaitingEvents:
+    """The events that wait in a cache, followed from state to state."""
+
+    def __init__(self, state: Snapshot | None) -> None:
+        self._waiting: tuple[Event, ...] = () if state is None else state.events
+
+    def emitted(self, state: Snapshot | None, *, taken: bool) -> tuple[Event, ...]:
+        """The events that are new in a state; `taken` says that the call took those before."""
+        if state is None:
+            return ()
+        waiting, self._waiting = self._waiting, state.events
+        if not taken and state.events[: len(waiting)] == waiting:
+            return state.events[len(waiting) :]
+        # More waited than may wait, so that others are in their place.
+        return state.events
 
 
 def pages_text(pages: Iterable[Page]) -> str:
