@@ -7,9 +7,8 @@ import time
 from attrs import frozen
 
 from kvcanon.live.excerpt import Excerpt, excerpt_of
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import FollowerConfig, Streams
 from kvcanon.live.stream_recording import Recording
-from kvcanon.live.streams import Streams
 
 
 @frozen

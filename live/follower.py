@@ -1,4 +1,4 @@
-"""Follows one publisher: places its batches, folds them, and says which laws they break."""
+"""Follows publishers: places their batches, folds them, and says which laws they break."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTrac
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.ledger_types import BookCounts
 from kvcanon.live.stream_faults import Fault, StreamFinding
+
+KEPT = 1000
+"""Findings that are kept in full; all are counted."""
 
 
 class HashRule(IntEnum):
@@ -172,3 +175,37 @@ class Follower:
         for finding in kept:
             self.counts.by_law[finding.law_id] += 1
         return kept
+
+
+@define
+class Streams:
+    """The publishers of a recording, or of a subscriber, each with its follower."""
+
+    config: FollowerConfig
+    followers: list[Follower] = field(factory=list)
+    findings: list[StreamFinding] = field(factory=list)
+    """The first of them."""
+    total: int = 0
+
+    def take(self, arrived: Arrived) -> list[StreamFinding]:
+        """Fold what arrived, and return what is wrong with it."""
+        while len(self.followers) <= arrived.source:
+            self.followers.append(Follower(len(self.followers), self.config))
+        found = self.followers[arrived.source].take(arrived)
+        self.total += len(found)
+        self.findings += found[: max(0, KEPT - len(self.findings))]
+        return found
+
+    @property
+    def events(self) -> int:
+        """All events."""
+        return sum(each.counts.events for each in self.followers)
+
+    @property
+    def pages(self) -> int:
+        """All stores and removes of one block."""
+        return sum(each.counts.pages for each in self.followers)
+
+    def by_law(self) -> Counter[str]:
+        """How often each law is broken."""
+        return sum((each.counts.by_law for each in self.followers), Counter())

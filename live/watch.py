@@ -7,11 +7,10 @@ from collections import deque
 
 from attrs import define, field
 
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import FollowerConfig, Streams
 from kvcanon.live.frames import Source
 from kvcanon.live.stream_faults import StreamFinding
 from kvcanon.live.stream_recording import StreamRecorder
-from kvcanon.live.streams import Streams
 from kvcanon.live.subscriber import Subscriber
 
 SHOWN_FINDINGS = 8

@@ -18,11 +18,11 @@ from kvcanon.conformance.cli.live_options import IgnoreOption, ignored_laws, req
 from kvcanon.conformance.cli.options import require_files, write_file
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, signs_of_life
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.probe.closeness import USUAL_MARGIN
 from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.player import ProbePlayer, logged_request
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
+from kvcanon.conformance.probe.request_judge import USUAL_MARGIN
 from kvcanon.conformance.probe.rounds import ROUNDS
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
 from kvcanon.conformance.probe.sharing import SentRequest

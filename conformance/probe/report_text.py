@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attrs import asdict
+from attrs.filters import exclude
+
 from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.session import ProbeResult
 from kvcanon.conformance.probe.sharing import PageRange
@@ -98,15 +101,7 @@ def report_json(result: ProbeResult, seed: int, sums: Mapping[str, Any] | None) 
             "window": facts.window,
             "host_tier": facts.has_host,
         },
-        "rounds": [
-            {
-                "name": each.name,
-                "requests": each.requests,
-                "with_hits": each.with_hits,
-                "cut_short": each.cut_short,
-            }
-            for each in result.rounds
-        ],
+        "rounds": [asdict(each, filter=exclude("purpose")) for each in result.rounds],
         "findings": [
             {
                 "law": each.finding.law_id or None,

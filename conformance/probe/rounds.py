@@ -67,8 +67,8 @@ class ProbeRound:
     name: str
     purpose: str
     play: Callable[[PromptSender], None]
-    tokens: Callable[[EngineFacts], int] = lambda _facts: 0
-    """About how many tokens it computes, where that depends on the pool; 0 for few."""
+    pools: float = 0
+    """About how many tokens it computes, in pools; 0 for few."""
     unfit: Callable[[EngineFacts], str] = lambda _facts: ""
     """Why it cannot be played to an engine; empty if it can."""
 
@@ -349,28 +349,28 @@ ROUNDS = (
         "together",
         "long replies, while others press what they share out of the pool",
         play_together,
-        tokens=lambda facts: int(1.3 * (facts.pool_tokens or 0)),
+        pools=1.3,
         unfit=no_pool,
     ),
     ProbeRound(
         "window order",
         "which windows leave first",
         play_window_order,
-        tokens=lambda facts: 4 * (facts.pool_tokens or 0),
+        pools=4,
         unfit=no_window,
     ),
     ProbeRound(
         "order",
         "which prompt leaves first",
         play_order,
-        tokens=lambda facts: int(1.2 * (facts.pool_tokens or 0)),
+        pools=1.2,
         unfit=no_order,
     ),
     ProbeRound(
         "pressure",
         "a pool that is filled, and prompts that come back",
         play_pressure,
-        tokens=lambda facts: int(1.7 * (facts.pool_tokens or 0)),
+        pools=1.7,
         unfit=no_pool,
     ),
 )

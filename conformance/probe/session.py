@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from attrs import define, evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.probe.closeness import USUAL_MARGIN, Closeness, compare_replies
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
 from kvcanon.conformance.probe.reduction import (
@@ -20,7 +19,15 @@ from kvcanon.conformance.probe.reduction import (
     ShownFinding,
     replay_limit,
 )
-from kvcanon.conformance.probe.request_judge import JudgedAgainst, PromptKey, judge_sent, prompt_key
+from kvcanon.conformance.probe.request_judge import (
+    USUAL_MARGIN,
+    Closeness,
+    JudgedAgainst,
+    PromptKey,
+    compare_replies,
+    judge_sent,
+    prompt_key,
+)
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,
     REPLY_TOKENS,
@@ -224,7 +231,7 @@ class ProbeSession:
             return "no seconds or requests are left; raise --seconds or --requests"
         if each.name == "namespaces" and not facts.salts:
             return "the server takes no cache_salt"
-        tokens = each.tokens(facts)
+        tokens = int(each.pools * (facts.pool_tokens or 0))
         if tokens and player.seconds_for(tokens) > player.seconds_left / 2:
             needed = 2 * player.seconds_for(tokens)
             return f"{tokens} tokens take too long; try --seconds {needed + 60:.0f}"

@@ -32,6 +32,7 @@ from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.failure_replay import play_recorded
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
+from kvcanon.conformance.show.rows import WaitingEvents
 from kvcanon.conformance.show.shown_run import (
     Breach,
     ShownRun,
@@ -40,7 +41,6 @@ from kvcanon.conformance.show.shown_run import (
     breaches_of,
     config_facts,
 )
-from kvcanon.conformance.show.snapshot_rows import WaitingEvents
 from kvcanon.conformance.show.step_packer import DrawnFrom, StepPacker
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork

@@ -11,8 +11,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from kvcanon.conformance.show.rows import ODDITY, ROW_LENGTH, UNKNOWN_SLOTS, Delta, Row, StateRows
-from kvcanon.conformance.show.snapshot_rows import Namespaces, pages_text
+from kvcanon.conformance.show.rows import (
+    ODDITY,
+    ROW_LENGTH,
+    UNKNOWN_SLOTS,
+    Delta,
+    Namespaces,
+    Row,
+    StateRows,
+    pages_text,
+)
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event, Residency
 from kvcanon.spec.types import CPU, GPU, Medium, NodeId
 

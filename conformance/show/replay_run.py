@@ -17,8 +17,8 @@ from kvcanon.conformance.replay.engine import ReplayStats
 from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.rows import Namespaces, WaitingEvents
 from kvcanon.conformance.show.shown_run import Chart, ShownRun, ShownStep, breaches_of, config_facts
-from kvcanon.conformance.show.snapshot_rows import Namespaces, WaitingEvents
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig

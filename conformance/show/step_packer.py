@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from kvcanon.conformance.show.event_rows import EventRows, hash_text
-from kvcanon.conformance.show.rows import Delta, StateRows
+from kvcanon.conformance.show.rows import Delta, Namespaces, SnapshotRows, StateRows, pages_text
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
-from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows, pages_text
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.law import LAWS, SITE
 from kvcanon.spec.snapshot import Snapshot

@@ -19,9 +19,9 @@ from kvcanon.live.decode import (
     decode_batch,
     key_of,
 )
+from kvcanon.live.follower import Streams
 from kvcanon.live.frames import Arrived, Frame
 from kvcanon.live.stream_faults import Fault, StreamFinding
-from kvcanon.live.streams import Streams
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.types import CPU, GPU, Medium, Namespace, Page
 

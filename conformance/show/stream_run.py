@@ -18,15 +18,14 @@ from attrs import frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.text import times
 from kvcanon.conformance.show.event_rows import EventRows
+from kvcanon.conformance.show.rows import Namespaces
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownStep, breach_of_law
-from kvcanon.conformance.show.snapshot_rows import Namespaces
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.conformance.show.stream_books import FoldedBatch, StreamBooks, wire_hash
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import FollowerConfig, Streams
 from kvcanon.live.frames import Arrived, Frame
 from kvcanon.live.stream_faults import StreamFinding, shown_key
 from kvcanon.live.stream_recording import Recording
-from kvcanon.live.streams import Streams
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcanon.spec.law import LAWS

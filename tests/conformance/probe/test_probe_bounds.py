@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.probe.closeness import Closeness, compare_replies
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.lru_order import judge_order
+from kvcanon.conformance.probe.request_judge import Closeness, compare_replies
 from kvcanon.conformance.probe.rounds import PromptSender, play_order
 from kvcanon.conformance.probe.sharing import (
     PageRange,

@@ -9,9 +9,8 @@ from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.rows import StateRows, moved, runs
+from kvcanon.conformance.show.rows import Namespaces, SnapshotRows, StateRows, moved, runs
 from kvcanon.conformance.show.shown_run import ShownStep
-from kvcanon.conformance.show.snapshot_rows import Namespaces, SnapshotRows
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 
 from kvcanon.conformance.show.event_rows import DEVICE, HOST, EventRows
-from kvcanon.conformance.show.snapshot_rows import Namespaces
+from kvcanon.conformance.show.rows import Namespaces
 from kvcanon.conformance.show.stream_books import StreamBooks
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import FollowerConfig, Streams
 from kvcanon.live.frames import Frame
-from kvcanon.live.streams import Streams
 from kvcanon.spec.types import CPU, GPU, Medium
 from sent_events import CLEARED, store
 

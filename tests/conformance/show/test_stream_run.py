@@ -11,7 +11,7 @@ from command_line import read, usage_error
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.show import stream_run as module
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.snapshot_rows import Namespaces
+from kvcanon.conformance.show.rows import Namespaces
 from kvcanon.conformance.show.stream_books import pages_sent
 from kvcanon.conformance.show.stream_run import record_stream
 from kvcanon.live.audit import audit
