@@ -94,11 +94,10 @@ class PromptCache:
         before = self._free_counts()
         wanted = [each for each in self.config.components if counts[each]]
         while len(self.entries) and any(
-            self._free_counts()[each] - before[each] < counts[each] for each in wanted
+            (self._free_counts() - before)[each] < counts[each] for each in wanted
         ):
             self.entries.trim_to(n_sequences=len(self.entries) - 1)
-        after = self._free_counts()
-        return Evicted(Counts(**{each.value: after[each] - before[each] for each in Component}))
+        return Evicted(self._free_counts() - before)
 
     def reset(self) -> None:
         """Evict all entries; requests have copies of their own."""
@@ -149,8 +148,7 @@ class PromptCache:
 
     def _free_counts(self) -> Counts:
         """How many slots are free."""
-        free = {each.value: len(self._free(each)) for each in self.config.components}
-        return Counts(**free)
+        return Counts.of({each: len(self._free(each)) for each in self.config.components})
 
     def _all_layers(self) -> Iterator[Sequence[EngineObject]]:
         """The caches of all requests and entries; mlx-lm has no call that lists its entries."""

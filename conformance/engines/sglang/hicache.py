@@ -9,6 +9,7 @@ missing on the device and from the load-back threshold.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 from attrs import define, evolve, frozen
@@ -65,15 +66,14 @@ class HostedCache(UnifiedCache):
     def evict_host(self, counts: Counts) -> Evicted:
         """Free host slots, one component after another; slots freed as a side effect count too."""
         counts = validate.evicted_counts(self.config, counts)
-        before = self._free_on_host()
+        before = self._free_counts(CPU)
         for component in self.config.components if self.config.host_tier else ():
-            freed = self._free_on_host()[component] - before[component]
+            freed = (self._free_counts(CPU) - before)[component]
             if counts[component] > freed:
                 size = self.world.pools[component, CPU].page_size
                 short = (counts[component] - freed) * size
                 self._evict_on_host(short, component)
-        now = self._free_on_host()
-        return Evicted(Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)]))
+        return Evicted(self._free_counts(CPU) - before)
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
         """Enqueue and start the copy of a key's data that is on the host only."""
@@ -86,19 +86,24 @@ class HostedCache(UnifiedCache):
         missing = self._missing(stops)
         if missing:
             self._require_no_other_load(node, stops)
-        before, had = self._free_counts(), self._device_runs(stops)
-        cache = self.world.cache
+        before = self._free_counts()
+        absent = [
+            (stop.node, component)
+            for component in self.config.components
+            for stop in stops
+            if not self.tree.slots(stop.node, component, GPU)
+        ]
         if len(key):
-            cache.init_load_back(self._load_params(stops, node, missing))
-            cache.ready_to_load_host_cache()
+            self.world.cache.init_load_back(self._load_params(stops, node, missing))
+            self.world.cache.ready_to_load_host_cache()
         entries = self.in_flight.new_entries(Direction.LOAD_BACK)
+        came = self._free_counts() - before
         if not entries:
-            return LoadedBack(self._reason(missing), evicted=self._came_free(before))
+            return LoadedBack(self._reason(missing), evicted=came)
         (entry,) = entries
-        runs = self._load_runs(stops, had)
-        loading = Counts(*[len(runs[1].get(each, ())) for each in (FULL, SWA, MAMBA)])
-        came = self._came_free(before)
-        evicted = Counts(*[came[each] + loading[each] for each in (FULL, SWA, MAMBA)])
+        runs = self._runs(Direction.LOAD_BACK, absent)
+        loading = Counts.of({component: len(slots) for component, slots in runs[1].items()})
+        evicted = Counts.of({each: came[each] + count for each, count in loading})
         transfer_id = self._follow(Direction.LOAD_BACK, entry, runs)
         return LoadedBack(LoadDecision.ENQUEUED, transfer_id, loading, evicted)
 
@@ -153,14 +158,23 @@ class HostedCache(UnifiedCache):
 
     def _backup_runs(self, entry: Entry, owned: Owners) -> tuple[Run, Run]:
         """The slots that a backup reads, and the new host slots that it writes."""
-        sources: Run = {}
-        targets: Run = {}
+        new = []
         for component in self.config.components:
             for node in entry.nodes:
                 target = self.tree.slots(node, component, CPU)
-                if not target or self._had(node, component, owned.get((component, target[0]))):
-                    continue
-                source = self.tree.slots(node, component, GPU)
+                if target and not self._had(node, component, owned.get((component, target[0]))):
+                    new.append((node, component))
+        return self._runs(Direction.BACKUP, new)
+
+    def _runs(
+        self, direction: Direction, copied: Iterable[tuple[SGLangNode, Component]]
+    ) -> tuple[Run, Run]:
+        """The slots that a copy of these data reads, and those that it writes."""
+        sources: Run = {}
+        targets: Run = {}
+        for node, component in copied:
+            if target := self.tree.slots(node, component, direction.target):
+                source = self.tree.slots(node, component, direction.source)
                 sources[component] = sources.get(component, ()) + source
                 targets[component] = targets.get(component, ()) + target
         return sources, targets
@@ -188,29 +202,6 @@ class HostedCache(UnifiedCache):
         own = 1 if component is MAMBA else len(self.tree.keys.pages(node.key))
         return len(path) - own
 
-    def _device_runs(self, stops: list[MatchedNode]) -> dict[tuple[int, Component], bool]:
-        """Which data of a path is on the device."""
-        return {
-            (stop.node.id, component): bool(self.tree.slots(stop.node, component, GPU))
-            for stop in stops
-            for component in self.config.components
-        }
-
-    def _load_runs(
-        self, stops: list[MatchedNode], had: dict[tuple[int, Component], bool]
-    ) -> tuple[Run, Run]:
-        """The slots that a load reads, and the new device slots that it writes."""
-        sources: Run = {}
-        targets: Run = {}
-        for component in self.config.components:
-            for stop in stops:
-                target = self.tree.slots(stop.node, component, GPU)
-                if target and not had[stop.node.id, component]:
-                    source = self.tree.slots(stop.node, component, CPU)
-                    sources[component] = sources.get(component, ()) + source
-                    targets[component] = targets.get(component, ()) + target
-        return sources, targets
-
     def _missing(self, stops: list[MatchedNode]) -> Counts:
         """The usable data that a path has on the host only: pages, and a mamba state."""
         missing = dict.fromkeys(Component, 0)
@@ -222,7 +213,7 @@ class HostedCache(UnifiedCache):
                 if own[component] and not self.tree.slots(stop.node, component, GPU):
                     missing[component] += len(self.tree.slots(stop.node, component, CPU))
             seen_pages += stop.shared_pages
-        return Counts(*[missing[each] for each in (FULL, SWA, MAMBA)])
+        return Counts.of(missing)
 
     def _load_params(self, stops: list[MatchedNode], node: SGLangNode, missing: Counts) -> object:
         """The arguments of SGLang's load: the result of a match, and a request."""
@@ -278,6 +269,3 @@ class HostedCache(UnifiedCache):
             and self.tree.slots(stop.node, FULL, GPU)
             and not self.tree.slots(stop.node, FULL, CPU)
         )
-
-    def _free_on_host(self) -> dict[Component, int]:
-        return {each: len(self.free_slots(each, CPU)) for each in Component}

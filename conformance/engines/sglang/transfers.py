@@ -22,7 +22,7 @@ from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.spec.operations import Settled
 from kvcanon.spec.snapshot import HoldState, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, GPU, Component, Medium, NodeId, Slot, TransferId
+from kvcanon.spec.types import Component, NodeId, Slot, TransferId
 
 RECORDS = {Direction.BACKUP: "ongoing_write_through", Direction.LOAD_BACK: "ongoing_load_back"}
 """The attributes with SGLang's records of copies in flight, each with its node and lock."""
@@ -41,11 +41,6 @@ class PendingCopy:
     sources: Run
     targets: Run
     hold: HoldState
-
-    @property
-    def target_medium(self) -> Medium:
-        """The medium that the copy writes."""
-        return CPU if self.direction is Direction.BACKUP else GPU
 
 
 @frozen(eq=False)
@@ -130,7 +125,7 @@ class PendingCopies:
         """The nodes that have the slots that a copy writes."""
         for node in nodes:
             for component, targets in copy.targets.items():
-                slots = self.tree.slots(node, component, copy.target_medium)
+                slots = self.tree.slots(node, component, copy.direction.target)
                 if not set(slots).isdisjoint(targets):
                     yield node.id, component
 

@@ -181,9 +181,8 @@ class UnifiedCache:
         )
         if answer.mamba_exist:
             self._free_states(slots.mamba)
-        freed, handed = self._came_free(before), slots.counts()
-        adopted = Counts(*[handed[each] - freed[each] for each in (FULL, SWA, MAMBA)])
-        return Inserted(present, adopted, freed)
+        freed = self._free_counts() - before
+        return Inserted(present, slots.counts() - freed, freed)
 
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots."""
@@ -331,14 +330,9 @@ class UnifiedCache:
             "mamba_value": states,
         }
 
-    def _free_counts(self) -> dict[Component, int]:
-        """How many slots of each device pool are free."""
-        return {each: len(self.free_slots(each, GPU)) for each in Component}
-
-    def _came_free(self, before: dict[Component, int]) -> Counts:
-        """How many more slots are free than before."""
-        now = self._free_counts()
-        return Counts(*[now[each] - before[each] for each in (FULL, SWA, MAMBA)])
+    def _free_counts(self, medium: Medium = GPU) -> Counts:
+        """How many slots of each pool of a medium are free."""
+        return Counts.of({each: len(self.free_slots(each, medium)) for each in Component})
 
 
 def _map(allocator: EngineObject, full: Tensor, swa: Tensor) -> None:
