@@ -25,7 +25,6 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore import frontier
 from kvcanon.conformance.explore.expansion import Expander, Expansion
 from kvcanon.conformance.explore.frontier import Path
-from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
@@ -52,12 +51,8 @@ class ExplorationSpec:
 
     def expander(self) -> Expander:
         """Make the expander. Raises: UsageError."""
-        return expander_of(adapter_as(self.cache), self.scope, self.law_ids)
-
-
-def expander_of(adapter: Adapter, scope: Scope, law_ids: Sequence[str] = ()) -> Expander:
-    """Make an expander for the states of a cache. Raises: UsageError."""
-    return Expander(adapter, scope, [LAWS[law_id] for law_id in law_ids])
+        laws = [LAWS[law_id] for law_id in self.law_ids]
+        return Expander(adapter_as(self.cache), self.scope, laws)
 
 
 @frozen
@@ -112,7 +107,7 @@ class Exploration:
     @property
     def missed(self) -> tuple[str, ...]:
         """The laws not exercised that this scope has to exercise."""
-        return tuple(law_id for law_id in self.not_exercised if has_to_come_up(self.scope, law_id))
+        return tuple(filter(self.scope.has_to_exercise, self.not_exercised))
 
 
 def explore(

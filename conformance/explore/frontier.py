@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-from attrs import Factory, define
+from attrs import Factory, define, field
 
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.errors import UsageError
@@ -108,12 +108,16 @@ class Progress:
     """The number of states of each finished level."""
     edges: int = 0
     steps: int = 0
-    laws_exercised: Counter[str] = Factory(Counter)
+    laws_exercised: Counter[str] = field(factory=Counter, converter=Counter)
     """How often each law was exercised, by id."""
     seconds: float = 0.0
     """Wall-clock time of all runs."""
     cpu_seconds: float = 0.0
     """CPU time of all runs and processes."""
+
+
+NUMBERS = ("at", "levels", "edges", "steps", "laws_exercised", "seconds", "cpu_seconds")
+"""The fields that a file has as numbers."""
 
 
 def begin(digest: bytes) -> Progress:
@@ -129,13 +133,7 @@ def save(progress: Progress, file: File, of: Mapping[str, str]) -> None:
         "format": FORMAT,
         "of": dict(of),
         "actions": [list(action) for action in progress.codes.actions],
-        "at": progress.at,
-        "levels": progress.levels,
-        "edges": progress.edges,
-        "steps": progress.steps,
-        "laws_exercised": progress.laws_exercised,
-        "seconds": progress.seconds,
-        "cpu_seconds": progress.cpu_seconds,
+        **{name: getattr(progress, name) for name in NUMBERS},
     }
     unfinished = file.with_name(file.name + ".unfinished")
     with unfinished.open("wb") as out:
@@ -171,14 +169,8 @@ def load(file: File, of: Mapping[str, str]) -> Progress:
                 Visited(read["visited"]),
                 Codes([Action(*action) for action in facts["actions"]]),
                 _unpacked("level", read),
-                facts["at"],
-                _unpacked("following", read),
-                facts["levels"],
-                facts["edges"],
-                facts["steps"],
-                Counter(facts["laws_exercised"]),
-                facts["seconds"],
-                facts["cpu_seconds"],
+                following=_unpacked("following", read),
+                **{name: facts[name] for name in NUMBERS},
             )
     except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as problem:
         raise UsageError(

@@ -8,7 +8,7 @@ A move that is refused, or changes nothing, is a move too: the laws check that n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from kvcanon.conformance.cases.case import Action
@@ -27,15 +27,12 @@ Letters: TypeAlias = tuple[int, ...]
 ACKNOWLEDGE, PERFORM, FAIL = 0, 2, 3
 """The meaning of the second pick of the action `copy`."""
 
-NONSENSE = 9
-"""How many kinds of wrong calls there are."""
-
 
 def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
     """Every action that may come next, in a fixed order."""
     prompts = Prompts(scope, product, state)
     idle = len(state.transfers) < scope.in_flight
-    yield from _looks(prompts)
+    yield from _exactly("match_exactly", (*prompts.there, *prompts.gone))
     yield from _locks(scope, prompts, product, state)
     if idle:
         yield from _inserts(scope, prompts, product, state)
@@ -47,8 +44,6 @@ def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
         yield from _copies(scope, product, state)
     yield Action("reset")
     yield Action("take_events")
-    if scope.nonsense:
-        yield from (Action("ask_nonsense", 0, 0, kind) for kind in range(NONSENSE))
 
 
 class Prompts:
@@ -134,24 +129,16 @@ def _letter(page: Page) -> int:
     return unit[0] if isinstance(unit, tuple) else unit
 
 
-def _looks(prompts: Prompts) -> Iterator[Action]:
-    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.there)
-    yield from (exact_action("match_exactly", letters, number) for number, letters in prompts.gone)
+def _exactly(name: str, prompts: Iterable[tuple[int, Letters]]) -> Iterator[Action]:
+    return (exact_action(name, letters, number) for number, letters in prompts)
 
 
 def _locks(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
     if len(product.client.receipts) < scope.receipts:
-        yield from (
-            exact_action("lock_exactly", letters, number) for number, letters in prompts.there
-        )
-        yield from (
-            exact_action("lock_exactly", letters, number) for number, letters in prompts.gone[:1]
-        )
+        yield from _exactly("lock_exactly", (*prompts.there, *prompts.gone[:1]))
     for index in _different(product.client.receipts, state):
         yield Action("unlock", index, 0, 1)
         yield Action("unlock_window", index)
-    if scope.nonsense and product.client.spent:
-        yield Action("unlock")
 
 
 def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
@@ -167,13 +154,21 @@ def _different(receipts: list[Receipt], state: Snapshot) -> list[int]:
 
 def _inserts(scope: Scope, prompts: Prompts, product: Product, state: Snapshot) -> Iterator[Action]:
     name = "allocate_exactly" if len(product.client.requests) < scope.requests else "insert_exactly"
-    windowed = SWA in scope.config.components
     for number, letters in prompts.all:
         usable = usable_pages(state, prompts.key(number, letters), (GPU,))
-        for start in sorted({usable, 0} if scope.from_first else {usable}):
-            for bare in scope.bare_pages if windowed else (0,):
-                if bare <= len(letters) - start:
-                    yield exact_action(name, letters, number, start_pages=start, bare_pages=bare)
+        starts = {usable, 0} if scope.from_first else {usable}
+        yield from _inserts_from(scope, name, number, letters, starts)
+
+
+def _inserts_from(
+    scope: Scope, name: str, number: int, letters: Letters, starts: set[int]
+) -> Iterator[Action]:
+    """Inserts of a prompt from each of these pages on, with and without window data."""
+    windowed = SWA in scope.config.components
+    for start in sorted(starts):
+        for bare in scope.bare_pages if windowed else (0,):
+            if bare <= len(letters) - start:
+                yield exact_action(name, letters, number, start_pages=start, bare_pages=bare)
 
 
 def _requests(product: Product, *, idle: bool) -> Iterator[Action]:
@@ -189,24 +184,13 @@ def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Ite
     for counts in scope.host_evictions:
         yield Action("evict_host", counts.full, counts.swa, counts.mamba)
     if idle:
-        yield from (
-            exact_action("load_back_exactly", letters, number) for number, letters in prompts.there
-        )
-        yield from (
-            exact_action("load_back_exactly", letters, number)
-            for number, letters in prompts.gone[:1]
-        )
+        yield from _exactly("load_back_exactly", (*prompts.there, *prompts.gone[:1]))
     if not scope.fetches:
         return
-    windowed = SWA in scope.config.components
     for number, letters in prompts.all:
         there = present_pages(state, prompts.key(number, letters))
-        for start in sorted({0, there} - {len(letters)}):
-            for bare in scope.bare_pages if windowed else (0,):
-                if bare <= len(letters) - start:
-                    yield exact_action(
-                        "insert_host_exactly", letters, number, start_pages=start, bare_pages=bare
-                    )
+        starts = {0, there} - {len(letters)}
+        yield from _inserts_from(scope, "insert_host_exactly", number, letters, starts)
 
 
 def _copies(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:

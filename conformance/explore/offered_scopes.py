@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore.scope import Scope
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Unoffered, make_subject
+from kvcanon.conformance.protocol.adapter import (
+    Adapter,
+    CacheKind,
+    Subject,
+    Unoffered,
+    make_subject,
+)
 from kvcanon.conformance.protocol.offered import not_offered
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
@@ -46,18 +52,31 @@ def why_left_out(adapter: Adapter, scope: Scope) -> str | None:
     if problem is not None:
         return f"it does not offer {problem}"
     try:
-        subject = make_subject(adapter, scope.config)
+        explorable(adapter, scope.config)
     except Unoffered as refusal:
         return str(refusal)
+    return None
+
+
+def explorable(adapter: Adapter, config: CacheConfig) -> tuple[Subject, ManualEngine]:
+    """Make a cache whose states can be told apart, with the engine that decides about its copies.
+
+    Raises: Unoffered: not with this configuration. UsageError: with none.
+    """
+    subject = make_subject(adapter, config)
     if Need.SNAPSHOT not in subject.shows:
         raise UsageError(
             f"{adapter.name} shows no snapshot; a cache is explored by its states, and two that "
             "look alike would be taken for one (`kvcanon check` judges it by its answers)"
         )
-    hidden = sorted(need.value for need in needed_for(scope.config) - subject.shows)
+    hidden = sorted(need.value for need in needed_for(config) - subject.shows)
     if hidden:
-        return f"its snapshots do not show {', '.join(hidden)}, which decide what happens there"
-    own_copies = subject.copies is not None and not isinstance(subject.copies, ManualEngine)
-    if own_copies and scope.config.host_tier:
-        return "it decides about its copies itself; let its factory take `engine`"
-    return None
+        raise Unoffered(
+            f"its snapshots do not show {', '.join(hidden)}, which decide what happens there"
+        )
+    if isinstance(subject.copies, ManualEngine):
+        return subject, subject.copies
+    if subject.copies is not None and config.host_tier:
+        raise Unoffered("it decides about its copies itself; let its factory take `engine`")
+    # Nothing is copied: the control of a cache's own copies is not used.
+    return subject, ManualEngine()

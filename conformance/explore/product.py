@@ -17,9 +17,9 @@ from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.explore.offered_scopes import needed_for
+from kvcanon.conformance.explore.offered_scopes import explorable
 from kvcanon.conformance.explore.plain_cache import completions_of, copied, traces_of
-from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, make_subject
+from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Namespace, TransferId
@@ -72,27 +72,11 @@ class Origin:
     def empty(self) -> Product:
         """A new, unused cache. Raises: UsageError."""
         try:
-            subject = make_subject(self.adapter, self.config)
+            subject, engine = explorable(self.adapter, self.config)
         except Unoffered as missing:
             raise UsageError(
                 f"{self.adapter.name} cannot be explored there: {missing}"
             ) from missing
-        lacks = sorted(need.value for need in needed_for(self.config) - subject.shows)
-        if lacks:
-            raise UsageError(
-                f"{self.adapter.name} does not show {', '.join(lacks)}; a cache is explored by its "
-                "states, and two that look alike would be taken for one"
-            )
-        copies = subject.copies
-        if copies is None or not self.config.host_tier:
-            # Nothing is copied: the control of a cache's own copies is not used.
-            copies = copies if isinstance(copies, ManualEngine) else ManualEngine()
-        engine = copies
-        if not isinstance(engine, ManualEngine):
-            raise UsageError(
-                f"{self.adapter.name} decides about its copies itself; let its factory take "
-                "`engine`, so that they come and fail when the explorer says so"
-            )
         client = Client(subject.cache, subject.can, subject.copies, self.stamps, self.namespaces)
         return Product(subject, client, engine, {})
 

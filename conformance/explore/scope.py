@@ -12,6 +12,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.law import LAWS, Bounds
 from kvcanon.spec.types import Counts
 
 ONE_FULL, ONE_SWA, ONE_STATE = Counts(full=1), Counts(swa=1), Counts(mamba=1)
@@ -50,8 +51,6 @@ class Scope:
     """Whether pages are prefetched from storage."""
     early_bytes: bool = False
     """Whether the bytes of a copy may also move before it is acknowledged."""
-    nonsense: bool = False
-    """Whether invalid calls are made too."""
 
     made_for: tuple[str, ...] = ()
     """The laws that it has to exercise; if empty, all that can apply in it."""
@@ -60,3 +59,10 @@ class Scope:
     def pages(self) -> int:
         """Pages of the longest prompt."""
         return len(self.fans)
+
+    def has_to_exercise(self, law_id: str) -> bool:
+        """Whether exploring the whole scope has to exercise a law."""
+        if self.made_for:
+            return law_id in self.made_for
+        run = Bounds(self.config, self.pages, self.receipts, self.requests, self.fetches)
+        return LAWS[law_id].enabled_if(run)

@@ -42,7 +42,6 @@ from kvcanon.conformance.explore.exploration import (
 from kvcanon.conformance.explore.frontier import Codes, Path, Visited
 from kvcanon.conformance.explore.moves import moves
 from kvcanon.conformance.explore.offered_scopes import why_left_out
-from kvcanon.conformance.explore.reach import has_to_come_up
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.failure_replay import replayed
@@ -131,7 +130,7 @@ def test_short_prompts_leave_no_window_behind(
     """A scope needs a premise only where its prompts are long enough for it."""
     config = evolve(WINDOW.config, page_size=page_size, window_tokens=window_tokens)
     scope = evolve(WINDOW, config=config, fans=(1,) * pages)
-    assert has_to_come_up(scope, "REC-1") is comes_up
+    assert scope.has_to_exercise("REC-1") is comes_up
 
 
 def test_tiny_scopes_exercise_nearly_every_law() -> None:
