@@ -181,7 +181,7 @@ class Follower:
 class Streams:
     """The publishers of a recording, or of a subscriber, each with its follower."""
 
-    config: FollowerConfig
+    config: FollowerConfig = FollowerConfig()
     followers: list[Follower] = field(factory=list)
     findings: list[StreamFinding] = field(factory=list)
     """The first of them."""

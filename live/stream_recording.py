@@ -29,7 +29,6 @@ from attrs import asdict, frozen
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
 
 MAGIC = b"KVSTRM01"
-SUFFIX = ".kvstream"
 
 REPLAYED, ANEW, BROKEN = 1, 2, 4
 

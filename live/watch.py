@@ -7,7 +7,7 @@ from collections import deque
 
 from attrs import define, field
 
-from kvcanon.live.follower import FollowerConfig, Streams
+from kvcanon.live.follower import Streams
 from kvcanon.live.frames import Source
 from kvcanon.live.stream_faults import StreamFinding
 from kvcanon.live.stream_recording import StreamRecorder
@@ -22,17 +22,13 @@ class StreamWatch:
     """Publishers that are watched, and what came of them so far."""
 
     subscriber: Subscriber
-    config: FollowerConfig
+    streams: Streams
     recorder: StreamRecorder | None = None
-    streams: Streams = field(init=False)
     latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
     lags: dict[int, float] = field(factory=dict)
     """Seconds from a batch's time to its arrival, by publisher."""
     _readings: dict[int, deque[tuple[float, int, int]]] = field(factory=dict)
     """Time, events and pages so far, by publisher."""
-
-    def __attrs_post_init__(self) -> None:
-        self.streams = Streams(self.config)
 
     def step(self, timeout_s: float) -> list[StreamFinding]:
         """Receive and fold what is there, and return what is wrong with it."""

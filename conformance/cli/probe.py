@@ -24,7 +24,7 @@ from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.request_judge import USUAL_MARGIN
 from kvcanon.conformance.probe.rounds import ROUNDS
-from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
+from kvcanon.conformance.probe.session import ProbeLimits, ProbeSession
 from kvcanon.conformance.probe.sharing import SentRequest
 from kvcanon.conformance.probe.talk import ProbeRequest
 from kvcanon.conformance.probe.transport import EngineAddress, address_of
@@ -225,7 +225,7 @@ def _log(path: Path, stack: ExitStack) -> Callable[[ProbeRequest, SentRequest], 
     return write
 
 
-def _probed(player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None) -> ProbeResult:
+def _probed(player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | None) -> ProbeSession:
     """Play the rounds. Raises: ServerProblem."""
     if beside is not None:
         player.beside = beside
@@ -245,7 +245,7 @@ def _probed(player: ProbePlayer, limits: ProbeLimits, beside: StreamBeside | Non
     return result
 
 
-def _note_beside(beside: StreamBeside, result: ProbeResult) -> None:
+def _note_beside(beside: StreamBeside, result: ProbeSession) -> None:
     """Say what of the stream could not be compared."""
     if beside.unknown:
         result.not_shown.append(
@@ -259,10 +259,10 @@ def _note_beside(beside: StreamBeside, result: ProbeResult) -> None:
         )
 
 
-def _write_script(path: Path, address: EngineAddress, result: ProbeResult, margin: float) -> None:
+def _write_script(path: Path, address: EngineAddress, result: ProbeSession, margin: float) -> None:
     shown = next((each for each in result.shown if each.requests), None)
     if shown is None:
         typer.echo(f"nothing was found that requests show: {path} is not written", err=True)
         return
-    write_file(path, script_of(shown, address, result.facts, margin))
+    write_file(path, script_of(shown, address, result.player.facts, margin))
     typer.echo(f"the requests of the first finding: {path}", err=True)

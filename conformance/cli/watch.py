@@ -128,6 +128,7 @@ def _opened(
     stack: ExitStack,
 ) -> StreamWatch:
     """A watch, and its recording. Raises: BadEndpoint."""
+    from kvcanon.live.follower import Streams  # noqa: PLC0415
     from kvcanon.live.stream_recording import StreamRecorder  # noqa: PLC0415
     from kvcanon.live.subscriber import Subscriber  # noqa: PLC0415
     from kvcanon.live.watch import StreamWatch  # noqa: PLC0415
@@ -136,7 +137,7 @@ def _opened(
     recorder = None
     if record is not None:
         recorder = stack.enter_context(StreamRecorder(record, sources))
-    return StreamWatch(subscriber, config, recorder)
+    return StreamWatch(subscriber, Streams(config), recorder)
 
 
 def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], None]:

@@ -24,15 +24,10 @@ class ProbeFault(Enum):
     """The law is that of the finding in the stream."""
     ENDED = ("the server ended", "")
 
-    @property
-    def words(self) -> str:
-        """The kind in words."""
-        return self.value[0]
-
-    @property
-    def law(self) -> str:
-        """The law that it breaks; empty where there is none of its own."""
-        return self.value[1]
+    def __init__(self, words: str, law: str) -> None:
+        self.words = words
+        self.law = law
+        """Empty where there is none of its own."""
 
 
 @frozen

@@ -9,7 +9,7 @@ from attrs import asdict
 from attrs.filters import exclude
 
 from kvcanon.conformance.probe.reduction import ShownFinding
-from kvcanon.conformance.probe.session import ProbeResult
+from kvcanon.conformance.probe.session import ProbeSession
 from kvcanon.conformance.probe.sharing import PageRange
 from kvcanon.conformance.probe.talk import EngineFacts
 
@@ -31,9 +31,9 @@ def engine_line(facts: EngineFacts, page: PageRange) -> str:
     return ", ".join(said)
 
 
-def report_lines(result: ProbeResult, sums: Mapping[str, Any] | None) -> Iterator[str]:
+def report_lines(result: ProbeSession, sums: Mapping[str, Any] | None) -> Iterator[str]:
     """The report, after the line that names server and seed."""
-    yield engine_line(result.facts, result.page)
+    yield engine_line(result.player.facts, result.page)
     for each in result.rounds:
         cut = ", cut short" if each.cut_short else ""
         hits = f"{each.with_hits} with cached tokens"
@@ -77,7 +77,7 @@ def finding_lines(number: int, shown: ShownFinding) -> Iterator[str]:
         yield f"  The law: kvcanon laws {finding.law_id}"
 
 
-def verdict(result: ProbeResult) -> str:
+def verdict(result: ProbeSession) -> str:
     """The last line."""
     played = f"{result.requests} requests in {result.seconds:.0f} s, {result.hits} with hits"
     if result.laws:
@@ -85,9 +85,9 @@ def verdict(result: ProbeResult) -> str:
     return f"HELD: nothing wrong was found ({played})"
 
 
-def report_json(result: ProbeResult, seed: int, sums: Mapping[str, Any] | None) -> dict[str, Any]:
+def report_json(result: ProbeSession, seed: int, sums: Mapping[str, Any] | None) -> dict[str, Any]:
     """The report as plain values."""
-    facts = result.facts
+    facts = result.player.facts
     return {
         "format": FORMAT,
         "seed": seed,

@@ -117,11 +117,9 @@ def ask_sglang(name, tokens, count, space, leave_after, begun=None):
     }
     named = {"cache_salt": salt and "%s %s" % (RUN, salt), "extra_key": key, "lora_path": lora}
     body.update((field, value) for field, value in named.items() if value)
-    if not leave_after and not begun:
-        answer = json.load(post("/generate", body))
-    else:
-        left = False
-        for answer in parts_of(post("/generate", dict(body, stream=True))):
+    streams, left = bool(leave_after or begun), False
+    with post("/generate", dict(body, stream=streams)) as answers:
+        for answer in parts_of(answers) if streams else [json.load(answers)]:
             if begun:
                 begun.set()
             came = answer["meta_info"].get("completion_tokens") or len(answer["output_ids"])
@@ -149,23 +147,19 @@ def ask_openai(name, tokens, count, space, leave_after, begun=None):
     }
     if salt:
         body["cache_salt"] = "%s %s" % (RUN, salt)
-    if leave_after or begun:
-        came, scores = [], []
-        with post("/v1/completions", dict(body, stream=True)) as answer:
-            for part in parts_of(answer):
-                for each in part["choices"]:
-                    came += each.get("token_ids") or ()
-                    scores += (each.get("logprobs") or {}).get("token_logprobs") or ()
-                if begun:
-                    begun.set()
-                if leave_after and len(came) >= leave_after:
-                    break
-        return came, scores, 0, 0
-    answer = json.load(post("/v1/completions", body))
-    choice = answer["choices"][0]
-    cached = (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    scores = (choice.get("logprobs") or {}).get("token_logprobs") or []
-    return choice["token_ids"], scores, cached, cached
+    streams, came, scores, cached = bool(leave_after or begun), [], [], 0
+    with post("/v1/completions", dict(body, stream=streams)) as answer:
+        for part in parts_of(answer) if streams else [json.load(answer)]:
+            for each in part["choices"]:
+                came += each.get("token_ids") or ()
+                scores += (each.get("logprobs") or {}).get("token_logprobs") or ()
+            usage = part.get("usage") or {}
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            if begun:
+                begun.set()
+            if leave_after and len(came) >= leave_after:
+                break
+    return came, scores, cached, cached
 
 
 def is_right(replies):

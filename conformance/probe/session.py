@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from attrs import define, evolve, field, frozen
 
@@ -81,11 +82,13 @@ class PlayedRound:
 
 
 @define
-class ProbeResult:
-    """What came of a probe."""
+class ProbeSession:
+    """Plays the rounds to a server, judges each when it is over, and has what came of it."""
 
-    facts: EngineFacts
-    page: PageRange
+    player: ProbePlayer
+    limits: ProbeLimits
+    say: Callable[[str], None] = lambda _line: None
+    page: PageRange = field(init=False)
     rounds: list[PlayedRound] = field(factory=list)
     shown: list[ShownFinding] = field(factory=list)
     not_shown: list[str] = field(factory=list)
@@ -93,6 +96,11 @@ class ProbeResult:
     requests: int = 0
     hits: int = 0
     seconds: float = 0.0
+    truths: dict[PromptKey, ProbeReply] = field(factory=dict)
+    round_seconds: float = 0.0
+    """How long the last round took."""
+    unanswered: tuple[SentRequest, ...] = ()
+    """The requests of a round during which the server ended; the last had no answer."""
 
     @property
     def faults(self) -> set[ProbeFault]:
@@ -110,32 +118,16 @@ class ProbeResult:
         if words not in self.not_shown:
             self.not_shown.append(words)
 
-
-@define
-class ProbeSession:
-    """Plays the rounds to a server, and judges each when it is over."""
-
-    player: ProbePlayer
-    limits: ProbeLimits
-    say: Callable[[str], None] = lambda _line: None
-    truths: dict[PromptKey, ProbeReply] = field(factory=dict)
-    round_seconds: float = 0.0
-    """How long the last round took."""
-    unanswered: tuple[SentRequest, ...] = ()
-    """The requests of a round during which the server ended; the last had no answer."""
-    result: ProbeResult = field(init=False)
-
-    def run(self) -> ProbeResult:
+    def run(self) -> Self:
         """Play all rounds. Raises: UsageError, if the server cannot be probed."""
         player, began = self.player, time.monotonic()
         said = player.facts.page_size
-        page = PageRange(said, said) if said else PageRange()
-        result = self.result = ProbeResult(player.facts, page)
+        self.page = PageRange(said, said) if said else PageRange()
         if player.facts.cache_off:
             raise UsageError(CACHE_OFF.format(""))
-        result.not_shown += [*player.facts.not_said, *_not_judged(player.facts)]
+        self.not_shown += [*player.facts.not_said, *_not_judged(player.facts)]
         if self.limits.only:
-            result.not_shown.append("what the rounds show that --only leaves out")
+            self.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
         rng = random.Random(f"kvcanon probe {self.limits.seed}")
         playing = "the first prompt"
@@ -151,13 +143,13 @@ class ProbeSession:
                 words, shown = f"during {playing}: {problem}", self.unanswered
                 finding = ProbeFinding(ProbeFault.ENDED, words, playing, len(shown) - 1)
                 self._show(finding, shown)
-            elif result.shown:
-                result.not_shown.append(f"what comes after {playing}: {problem}")
+            elif self.shown:
+                self.not_shown.append(f"what comes after {playing}: {problem}")
             else:
                 raise
-        result.requests = left - player.requests_left
-        result.seconds = time.monotonic() - began
-        return result
+        self.requests = left - player.requests_left
+        self.seconds = time.monotonic() - began
+        return self
 
     def _wake(self) -> None:
         """Send a prompt that is not judged, so that no round waits for what is compiled once."""
@@ -172,7 +164,7 @@ class ProbeSession:
         reason = self._why_not(each, self.player.facts)
         if reason:
             if reason != "-":
-                self.result.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
+                self.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
             return
         self.say(each.name)
         sent, ending = list[SentRequest](), None
@@ -203,7 +195,7 @@ class ProbeSession:
                 return sequence.send(request, each.name)
 
             vocabulary = self.limits.vocabulary
-            each.play(PromptSender(rng, facts, self.result.page, vocabulary, send, sent))
+            each.play(PromptSender(rng, facts, self.page, vocabulary, send, sent))
             sequence.finish()
         if each is ROUNDS[0]:
             self._learn(sent)
@@ -213,15 +205,14 @@ class ProbeSession:
 
     def _count(self, each: ProbeRound, sent: Sequence[SentRequest], *, cut_short: bool) -> None:
         """Note what a round took."""
-        result = self.result
         if sent and all(one.reply.cached is None for one in sent if not one.reply.aborted):
-            result.note(NO_COUNTS)
+            self.note(NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
-        result.hits += hits
-        result.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
+        self.hits += hits
+        self.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
         if cut_short:
             why = "requests" if self.player.requests_left <= 0 else "seconds"
-            result.not_shown.append(f"the end of {each.name}: no {why} are left; raise --{why}")
+            self.not_shown.append(f"the end of {each.name}: no {why} are left; raise --{why}")
 
     def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
         player = self.player
@@ -239,27 +230,25 @@ class ProbeSession:
 
     def _learn(self, sent: Sequence[SentRequest]) -> None:
         """Learn the page size from prompts that were sent twice."""
-        result = self.result
         if not any(each.reply.cached for each in sent):
             return
-        if result.page.known is None:
-            result.page = learned_page(sent)
-        if result.facts.window is None and not page_fits(sent, result.page):
+        if self.page.known is None:
+            self.page = learned_page(sent)
+        if self.player.facts.window is None and not page_fits(sent, self.page):
             # Draft models and layers with states need more than the last token computed.
-            result.page = evolve(result.page, most=None)
-            result.not_shown.append(
+            self.page = evolve(self.page, most=None)
+            self.not_shown.append(
                 "cached tokens from below: prompts that were sent twice did not find all their "
                 "whole pages, which is right for some models; with --window 0 it is judged"
             )
 
     def _require_hits(self) -> None:
-        result = self.result
-        if result.facts.window is None:
-            result.not_shown.append(
+        if self.player.facts.window is None:
+            self.not_shown.append(
                 "cached tokens from below where prompts fork: it is not known whether a layer has "
                 "a window or a state; give --window, 0 if none has"
             )
-        if not (result.hits or result.shown or NO_COUNTS in result.not_shown):
+        if not (self.hits or self.shown or NO_COUNTS in self.not_shown):
             raise UsageError(CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
     def _look_at_pool(self, before: float, sent: Sequence[SentRequest]) -> None:
@@ -276,7 +265,7 @@ class ProbeSession:
         self._show(ProbeFinding(ProbeFault.HELD, words, "aborts"), sent)
 
     def _show(self, finding: ProbeFinding, sent: Sequence[SentRequest]) -> None:
-        self.result.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
+        self.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
 
     def _find_truths(self, sent: Sequence[SentRequest]) -> None:
         """Ask for the reply to each prompt without a cache."""
@@ -290,39 +279,39 @@ class ProbeSession:
                 continue
             cold = self.player.cold(each.request, counts[key])
             if cold is None:
-                self.result.note(
+                self.note(
                     "tokens: the server takes no cache_salt; allow --flush to empty its cache"
                 )
                 return
             if cold.cached:
-                self.result.note("tokens of prompts that are cached even under a fresh salt")
+                self.note("tokens of prompts that are cached even under a fresh salt")
                 continue
             self.truths[key] = cold
 
     def _judge(self, sent: Sequence[SentRequest]) -> None:
         """Judge a round, and find the requests that show each kind of finding."""
-        facts, limits, result = self.player.facts, self.limits, self.result
+        facts, limits = self.player.facts, self.limits
         fresh = facts.salts or self.player.may_flush
-        by = JudgedAgainst(facts, result.page, limits.margin, fresh, self.truths)
+        by = JudgedAgainst(facts, self.page, limits.margin, fresh, self.truths)
         self._count_ties(sent)
         by_kind: dict[ProbeFault, ProbeFinding] = {}
         for finding in judge_sent(sent, by):
             by_kind.setdefault(finding.fault, finding)
         self._note_short(sent)
         for finding in self._found_beside():
-            if finding.fault not in result.faults:
+            if finding.fault not in self.faults:
                 self._show(finding, sent)
         for fault, finding in by_kind.items():
-            if fault in result.faults:
+            if fault in self.faults:
                 continue
             if fault is ProbeFault.TOKENS and not self._repeats_itself(sent[finding.at], by):
-                result.note("tokens: the server does not repeat itself without a cache")
+                self.note("tokens: the server does not repeat itself without a cache")
                 continue
             shown = self._reduced(sent, finding, by)
             if shown.repeated or fault not in NEEDS_REPLAY:
-                result.shown.append(shown)
+                self.shown.append(shown)
             else:
-                result.not_shown.append(
+                self.not_shown.append(
                     f"not each time, so that another client may be the cause: {finding.words}"
                 )
 
@@ -380,7 +369,7 @@ class ProbeSession:
         """Note where a reply ended before the requests were answered that were to press it out."""
         each = max(sent, key=lambda one: one.request.overlaps, default=None)
         if each is not None and each.lasted < each.request.overlaps:
-            self.result.note(
+            self.note(
                 f"what a request holds while it runs: the reply to {each.request.name!r} ended "
                 f"after {each.lasted} of {each.request.overlaps} requests that were sent meanwhile"
             )
@@ -392,14 +381,14 @@ class ProbeSession:
                 continue
             compared = compare_replies(each.reply, truth, self.limits.margin)
             if compared.closeness is Closeness.NEAR_TIE:
-                self.result.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
+                self.near_ties.append(f"{each.round}: {each.request.name}: {compared.words}")
             elif compared.closeness is Closeness.UNKNOWN:
                 why = (
                     "all that the server names as the likeliest are nearly as likely"
                     if each.reply.scores and truth.scores
                     else "the server gives no log-probabilities"
                 )
-                self.result.note(f"tokens that differ: {why}")
+                self.note(f"tokens that differ: {why}")
 
 
 def _not_judged(facts: EngineFacts) -> list[str]:

@@ -12,7 +12,6 @@ Leaves = Callable[[int], bool]
 """Is given how many tokens came so far, and says whether the client leaves now."""
 
 DEVICE, HOST, STORAGE = "device", "host", "storage"
-TIERS = (DEVICE, HOST, STORAGE)
 
 
 @frozen
@@ -74,7 +73,7 @@ class ProbeReply:
     cached: int | None
     """Cached tokens of the prompt; None if the engine does not say."""
     tiers: Mapping[str, int] | None = None
-    """Cached tokens by tier, of `TIERS`; None if the engine does not say."""
+    """Cached tokens by tier: device, host and storage; None if the engine does not say."""
     scores: tuple[TokenScore, ...] = ()
     aborted: bool = False
     retracted: bool = False

@@ -38,9 +38,9 @@ BookHash: TypeAlias = tuple[str, bytes]
 class EventRows:
     """Folds events into rows."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
+    def __init__(self) -> None:
         self.now = StateRows()
-        self.namespaces = namespaces
+        self.namespaces = Namespaces()
         self._books = defaultdict[str, Residency](Residency)
         self._ids: dict[BookHash, NodeId] = {}
         self._hashes: dict[NodeId, BookHash] = {}

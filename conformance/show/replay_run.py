@@ -17,7 +17,7 @@ from kvcanon.conformance.replay.engine import ReplayStats
 from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.rows import Namespaces, WaitingEvents
+from kvcanon.conformance.show.rows import WaitingEvents
 from kvcanon.conformance.show.shown_run import Chart, ShownRun, ShownStep, breaches_of, config_facts
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.spec.cache import Cache
@@ -56,7 +56,7 @@ class ReplayRecorder:
         self._operations = 0
         self._packer: StepPacker | None = None
         self._waiting = WaitingEvents(None)
-        self._events = EventRows(Namespaces())
+        self._events = EventRows()
         self._lines: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._hits: list[tuple[int, int]] = [(0, 0)]
         """Hit tokens and prompt tokens of all requests so far."""

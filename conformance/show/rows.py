@@ -170,9 +170,9 @@ def _namespace_words(namespace: Namespace) -> str:
 class SnapshotRows:
     """Keeps the rows of the last snapshot, and finds what the next one changes."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
+    def __init__(self) -> None:
         self.now = StateRows()
-        self._namespaces = namespaces
+        self.namespaces = Namespaces()
         self._last: Snapshot | None = None
 
     def move_to(self, state: Snapshot) -> Delta:
@@ -180,7 +180,7 @@ class SnapshotRows:
         last = self._last
         listed: dict[NodeId, frozenset[NodeId]] = {}
         rows = {
-            node_id: _row(state, node, self._namespaces, _oddity(state, node, listed))
+            node_id: _row(state, node, self.namespaces, _oddity(state, node, listed))
             if (node := state.nodes.get(node_id)) is not None
             else None
             for node_id in (state.nodes if last is None else _concerned(last, state))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from kvcanon.conformance.show.event_rows import EventRows, hash_text
-from kvcanon.conformance.show.rows import Delta, Namespaces, SnapshotRows, StateRows, pages_text
+from kvcanon.conformance.show.rows import Delta, SnapshotRows, StateRows, pages_text
 from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.law import LAWS, SITE
@@ -78,12 +78,12 @@ class StepPacker:
 
         `first` makes the first state of a run that no cache plays.
         """
-        self._events = EventRows(Namespaces()) if folded is None else folded
+        self._rows: SnapshotRows | EventRows = SnapshotRows()
+        """Those of the states, or where the cache shows none, of the events."""
+        if start is None and first is None:
+            self._rows = EventRows() if folded is None else folded
         self.notes: dict[str, None] = {}
         """What could not be shown, in words, each once."""
-        self._told = start is None and first is None
-        """Whether the tree is that of the events, as the cache shows none."""
-        self._snapshots = SnapshotRows(self._events.namespaces)
         self._table: list[list[object]] = []
         self._breaches: list[list[object]] = []
         self._first_breach: int | None = None
@@ -101,7 +101,7 @@ class StepPacker:
         if first is not None:
             first(self.now)
         elif start is not None:
-            self._state_delta(start)
+            self._delta(ShownStep(0, None, "", "", state=start))
         self._begin_part()
         self._note_counts()
 
@@ -118,14 +118,14 @@ class StepPacker:
     @property
     def now(self) -> StateRows:
         """The last state."""
-        return self._events.now if self._told else self._snapshots.now
+        return self._rows.now
 
     @property
     def drawn(self) -> DrawnFrom:
         """From what the tree is drawn, by the steps up to now."""
-        if not self._told:
+        if isinstance(self._rows, SnapshotRows):
             return DrawnFrom.STATE
-        return DrawnFrom.EVENTS if self._events.heard else DrawnFrom.NOTHING
+        return DrawnFrom.EVENTS if self._rows.heard else DrawnFrom.NOTHING
 
     def lacks(self, cache: str) -> tuple[str, ...]:
         """What the page lacks for a cache, in words; nothing if its state is known."""
@@ -133,12 +133,7 @@ class StepPacker:
 
     def add(self, step: ShownStep) -> None:
         """Add the next step."""
-        delta: Delta | None
-        if self._told:
-            delta = self._events.move_to(step.events)
-        else:
-            delta = None if step.state is None else self._state_delta(step.state)
-        self.add_delta(step, delta)
+        self.add_delta(step, self._delta(step))
 
     def add_delta(self, step: ShownStep, delta: Delta | None) -> None:
         """Add a step whose changes are known; None if the state after it is not."""
@@ -182,7 +177,7 @@ class StepPacker:
             "starts": self._starts,
             "sizes": self._sizes,
             "states": list(self._states.items()),
-            "namespaces": self._events.namespaces.words(),
+            "namespaces": self._rows.namespaces.words(),
             "drawn": self.drawn.value,
         }
         return {"steps": packed(table), **self._parts}
@@ -195,10 +190,12 @@ class StepPacker:
         charts += [Chart(name.capitalize(), "", {name: line}) for name, line in counts.items()]
         return tuple(charts)
 
-    def _state_delta(self, state: Snapshot) -> Delta | None:
-        """What a state changed; None if it is no state that can be walked."""
+    def _delta(self, step: ShownStep) -> Delta | None:
+        """What a step changed; None if there is no state after it that can be walked."""
+        if isinstance(self._rows, EventRows):
+            return self._rows.move_to(step.events)
         try:
-            return self._snapshots.move_to(state)
+            return None if step.state is None else self._rows.move_to(step.state)
         except Exception as error:  # noqa: BLE001  # A faulty snapshot may hold anything.
             self.notes[f"a state could not be read: {type(error).__name__}: {error}"] = None
             return None

@@ -16,7 +16,7 @@ from kvcanon.lab.bench.event_churn import EventChurn
 from kvcanon.lab.bench.memory import resident_bytes
 from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import Streams
 from kvcanon.live.frames import Frame, Source
 from kvcanon.live.stream_recording import StreamRecorder, open_recording
 from kvcanon.live.subscriber import Subscriber
@@ -166,7 +166,7 @@ def watch_rate(page_size: int, events: int) -> StreamRate:
         Publisher(ANYWHERE, replay_endpoint=ANYWHERE, binds_endpoint=True) as sender,
         Subscriber([Source(sender.endpoint, sender.replay_endpoint)]) as subscriber,
     ):
-        watch = StreamWatch(subscriber, FollowerConfig())
+        watch = StreamWatch(subscriber, Streams())
         waiting = iter(batches)
         while not watch.streams.followers:
             sender.publish(next(waiting))

@@ -17,7 +17,7 @@ from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.report_text import sums_words
-from kvcanon.conformance.probe.session import ProbeLimits, ProbeResult, ProbeSession
+from kvcanon.conformance.probe.session import ProbeLimits, ProbeSession
 from kvcanon.conformance.probe.sglang_api import SglangApi
 from kvcanon.conformance.probe.talk import EngineApi, EngineFacts
 from kvcanon.conformance.probe.transport import EngineAddress
@@ -176,7 +176,7 @@ def _probe_sound(
 
 def _probe(
     server: StartedServer, limits: ProbeLimits, *, events: str = ""
-) -> tuple[ProbeResult, str]:
+) -> tuple[ProbeSession, str]:
     """Probe a server, beside its events if their address is given; also what these promised."""
     ends = time.monotonic() + limits.seconds
     with ExitStack() as stack:
@@ -205,7 +205,7 @@ def _unique() -> str:
     return f"kvcanon-{time.time_ns():x}"
 
 
-def _words(result: ProbeResult) -> str:
+def _words(result: ProbeSession) -> str:
     """What was found, and how few requests show it."""
     found = [
         f"{each.finding.fault.words}, shown by {len(each.requests)} requests: {each.finding.words}"

@@ -20,7 +20,7 @@ from command_line import read, read_json, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.live import Publisher, Subscriber
 from kvcanon.live.dashboard import amount, dashboard
-from kvcanon.live.follower import FollowerConfig
+from kvcanon.live.follower import Streams
 from kvcanon.live.metrics import start_metrics
 from kvcanon.live.stream_recording import open_recording
 from kvcanon.live.watch import StreamWatch
@@ -188,7 +188,7 @@ def test_metrics_and_dashboard_tell_what_is_held() -> None:
         publishing([AllBlocksCleared(), *stores(10, 20)], removes(stores(10, 20, 30))) as sender,
         listening(sender) as listener,
     ):
-        watch = StreamWatch(listener.subscriber, FollowerConfig())
+        watch = StreamWatch(listener.subscriber, Streams())
         assert "waiting" in rendered(watch)
         watch.read_rates()
         until(lambda: bool(watch.streams.total), lambda: watch.step(0.05))
@@ -221,7 +221,7 @@ def test_addresses_are_shown_as_they_are(
     """Brackets, as of IPv6, are no markup."""
     addresses = ("tcp://[fe80::1]:5557", "ipc:///tmp/[/x]")
     with Subscriber(addresses) as subscriber:
-        shown = rendered(StreamWatch(subscriber, FollowerConfig()))
+        shown = rendered(StreamWatch(subscriber, Streams()))
     sent = [frame(0, CLEARED, source=source) for source in range(2)]
     audited = read(capsys, "audit", str(recorded(tmp_path / "a", sent, *addresses).path))
     for each in addresses:

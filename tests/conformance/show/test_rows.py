@@ -9,7 +9,7 @@ from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.rows import Namespaces, SnapshotRows, StateRows, moved, runs
+from kvcanon.conformance.show.rows import SnapshotRows, StateRows, moved, runs
 from kvcanon.conformance.show.shown_run import ShownStep
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.reference import ReferenceCache
@@ -68,10 +68,10 @@ def served_states() -> list[Snapshot]:
 
 def test_deltas_lead_to_the_same_rows() -> None:
     """The rows after each step are those of its state, whichever state came before."""
-    followed = SnapshotRows(Namespaces())
+    followed = SnapshotRows()
     for state in served_states():
         followed.move_to(state)
-        anew = SnapshotRows(Namespaces())
+        anew = SnapshotRows()
         anew.move_to(state)
         assert followed.now.rows == anew.now.rows
         assert followed.now.recency == anew.now.recency
@@ -85,7 +85,7 @@ def test_trees_that_are_none_are_said_to_be() -> None:
     parent = state.nodes[leaf].parent_id
     assert parent is not None
     unlisted = evolve(state.nodes[parent], child_ids=())
-    rows = SnapshotRows(Namespaces())
+    rows = SnapshotRows()
     rows.move_to(state)
     rows.move_to(evolve(state, nodes={**state.nodes, parent: unlisted}))
     assert rows.now.rows[leaf][-1] == f"node {parent} does not list it as a child"
@@ -96,7 +96,7 @@ def test_trees_that_are_none_are_said_to_be() -> None:
 
 def test_events_make_a_tree() -> None:
     """Pages that events store are nodes, and leave when no medium and no page below needs them."""
-    rows = EventRows(Namespaces())
+    rows = EventRows()
     first = BlockStored(b"a", None, (1,), GPU)
     second = BlockStored(b"b", b"a", (2,), GPU)
     rows.move_to([AllBlocksCleared(), first, second, evolve(first, medium=CPU)])
@@ -178,7 +178,7 @@ def test_unreadable_states_are_noted() -> None:
 
 
 def _rows_of(state: Snapshot) -> dict[int, list[object]]:
-    rows = SnapshotRows(Namespaces())
+    rows = SnapshotRows()
     rows.move_to(state)
     return rows.now.rows
 

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from kvcanon.conformance.show.event_rows import DEVICE, HOST, EventRows
-from kvcanon.conformance.show.rows import Namespaces
-from kvcanon.conformance.show.stream_books import StreamBooks
+from kvcanon.conformance.show.stream_run import StreamBooks
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.follower import FollowerConfig, Streams
+from kvcanon.live.follower import Streams
 from kvcanon.live.frames import Frame
 from kvcanon.spec.types import CPU, GPU, Medium
 from sent_events import CLEARED, store
@@ -55,8 +54,8 @@ def held(streams: Streams) -> Counter[str]:
 def test_tree_has_what_the_ledger_holds(seed: int) -> None:
     """After each batch, whatever was lost, repeated, cleared, or begun by another publisher."""
     random = Random(seed)
-    books = StreamBooks(Streams(FollowerConfig()), several=True)
-    rows = EventRows(Namespaces())
+    books = StreamBooks(Streams(), several=True)
+    rows = EventRows()
     following = [0, 0]
     for _ in range(60):
         source = random.randrange(2)

@@ -11,9 +11,7 @@ from command_line import read, usage_error
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.show import stream_run as module
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.rows import Namespaces
-from kvcanon.conformance.show.stream_books import pages_sent
-from kvcanon.conformance.show.stream_run import record_stream
+from kvcanon.conformance.show.stream_run import pages_sent, record_stream
 from kvcanon.live.audit import audit
 from kvcanon.live.decode import SentEvent
 from kvcanon.live.frames import Frame
@@ -147,7 +145,7 @@ def test_events_in_every_form_become_pages() -> None:
 
 def test_a_block_without_its_parent_is_drawn_apart() -> None:
     """A page whose parent was not stored is no child of the root, nor beside it."""
-    rows = EventRows(Namespaces())
+    rows = EventRows()
     prompt = list(pages_sent(SentEvent(0, "BlockStored", tail(store([0, 4]), 1))))
     rows.move_to(prompt)
     (orphan,) = (row for node_id, row in rows.now.rows.items() if node_id)
