@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
+from zlib import crc32
 
 from attrs import define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA
-from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTracker, checksum_of
+from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTracker
 from kvcanon.live.hash_seeds import seeds_of
 from kvcanon.live.ledger_types import BookCounts
 from kvcanon.live.stream_faults import Fault, StreamFinding
@@ -117,7 +118,7 @@ class Follower:
         if placed is None:
             if frame.anew:
                 self._tracker.forget()
-            placed = self._tracker.place(frame.sequence, checksum_of(frame.payload))
+            placed = self._tracker.place(frame.sequence, crc32(frame.payload))
         if frame.anew and self.counts.batches:
             self.ledger.drop()
             self.counts.restarts += 1
@@ -189,12 +190,16 @@ class Streams:
 
     def take(self, arrived: Arrived) -> list[StreamFinding]:
         """Fold what arrived, and return what is wrong with it."""
-        while len(self.followers) <= arrived.source:
-            self.followers.append(Follower(len(self.followers), self.config))
-        found = self.followers[arrived.source].take(arrived)
+        found = self.of(arrived.source).take(arrived)
         self.total += len(found)
         self.findings += found[: max(0, KEPT - len(self.findings))]
         return found
+
+    def of(self, source: int) -> Follower:
+        """The follower of a publisher."""
+        while len(self.followers) <= source:
+            self.followers.append(Follower(len(self.followers), self.config))
+        return self.followers[source]
 
     @property
     def events(self) -> int:

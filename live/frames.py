@@ -5,10 +5,10 @@ A frame on the wire has three parts: a topic, the number of the batch, and the b
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from enum import Enum, auto
 from typing import TypeAlias
+from zlib import crc32
 
 from attrs import frozen
 
@@ -120,18 +120,13 @@ class SequenceTracker:
     def is_same_run(self, sequence: int, payload: bytes) -> bool:
         """Whether this batch is one that was seen; True where its checksum is not kept."""
         known = self._seen.get(sequence)
-        return known is None or known == checksum_of(payload)
+        return known is None or known == crc32(payload)
 
     def forget(self) -> None:
         """A new publisher took the place of the one before."""
         self.expected = None
         self._seen.clear()
         self._missing = []
-
-
-def checksum_of(payload: bytes) -> int:
-    """What tells two batches of one number apart."""
-    return zlib.crc32(payload)
 
 
 def _beginning(sequence: int, *, restarted: bool) -> Placed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from typing import Self
+from zlib import crc32
 
 import zmq
 from attrs import define, evolve, field
@@ -25,7 +26,6 @@ from kvcanon.live.frames import (
     Frame,
     SequenceTracker,
     Source,
-    checksum_of,
 )
 
 REPLAY_SILENCE_MS = 2000
@@ -162,7 +162,7 @@ class Subscriber:
         publisher.doubtful = False
         if anew:
             tracker.forget()
-        checksum = checksum_of(frame.payload)
+        checksum = crc32(frame.payload)
         looked = tracker.look(frame.sequence, checksum)
         if looked.place is BatchPlace.REPEATED and frame.sequence in publisher.filled:
             return
@@ -178,7 +178,7 @@ class Subscriber:
             publisher.filled = range(first, frame.sequence)
             for sequence, payload in missed:
                 if sequence >= first:
-                    placed = tracker.place(sequence, checksum_of(payload))
+                    placed = tracker.place(sequence, crc32(payload))
                     filled = evolve(frame, sequence=sequence, payload=payload, replayed=True)
                     yield evolve(filled, anew=anew, placed=placed)
                     anew = False

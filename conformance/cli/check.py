@@ -234,7 +234,7 @@ def _drawings(report: CheckReport) -> Iterator[Drawings]:
     """The run of each finding, to step through; nothing if there is none."""
     if report.findings:
         from kvcanon.conformance.report.html_page import Drawings
-        from kvcanon.conformance.show.failure_run import drawn_findings
+        from kvcanon.conformance.show.case_run import drawn_findings
         from kvcanon.conformance.show.page import show_script, show_style
 
         drawn = drawn_findings(report, report.result.plan.seed)

@@ -89,7 +89,7 @@ class OtherClients:
         space = PromptSpace("witness" if self.player.facts.salts else "")
         self._witness = ProbeRequest("witness", tokens, 1, space)
         self._run = self.player.fresh_run()
-        self._send()
+        self._send(self._witness)
 
     def interfered(self, sent: Sequence[SentRequest]) -> bool:
         """Whether another client can have evicted something. Raises: as `send`."""
@@ -98,15 +98,11 @@ class OtherClients:
             counted = self.player.api.prompt_tokens()
             if counted is not None and counted - self._counted > own:
                 return True
-        if self._witness is None:
-            return False
-        return not self._send().reply.on_device
+        return self._witness is not None and not self._send(self._witness).reply.on_device
 
-    def _send(self) -> SentRequest:
-        if self._witness is None:
-            raise RuntimeError("there is no witness")
-        self._own += len(self._witness.tokens)
-        return self.player.send(self._witness, "witness", self._run)
+    def _send(self, witness: ProbeRequest) -> SentRequest:
+        self._own += len(witness.tokens)
+        return self.player.send(witness, "witness", self._run)
 
 
 @define

@@ -25,18 +25,10 @@ from kvcanon.conformance.probe.sharing import (
     most_shared,
     shared_length,
 )
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, Tokens, TokenScore
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, PromptKey, TokenScore
 
 USUAL_MARGIN = 0.5
 """Logits in bfloat16 between 16 and 32 are 0.125 apart: the margin is four such steps."""
-
-PromptKey = tuple[Tokens, str]
-"""A prompt and its LoRA adapter: what the right reply depends on."""
-
-
-def prompt_key(request: ProbeRequest) -> PromptKey:
-    """What the right reply to a request depends on."""
-    return request.tokens, request.space.lora
 
 
 @frozen
@@ -64,7 +56,7 @@ def _judge_one(
     at: int, each: SentRequest, sent: Sequence[SentRequest], by: JudgedAgainst
 ) -> Iterator[ProbeFinding]:
     name = f"{each.round}: {each.request.name}"
-    truth = by.truths.get(prompt_key(each.request))
+    truth = by.truths.get(each.request.key)
     if truth is not None:
         compared = compare_replies(each.reply, truth, by.margin)
         if compared.closeness is Closeness.DIFFERENT:

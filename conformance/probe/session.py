@@ -24,10 +24,8 @@ from kvcanon.conformance.probe.request_judge import (
     USUAL_MARGIN,
     Closeness,
     JudgedAgainst,
-    PromptKey,
     compare_replies,
     judge_sent,
-    prompt_key,
 )
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,
@@ -37,7 +35,13 @@ from kvcanon.conformance.probe.rounds import (
     PromptSender,
 )
 from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
+from kvcanon.conformance.probe.talk import (
+    EngineFacts,
+    ProbeReply,
+    ProbeRequest,
+    PromptKey,
+    PromptSpace,
+)
 from kvcanon.conformance.probe.transport import ServerProblem
 
 REDUCE_SECONDS = 10.0
@@ -271,10 +275,10 @@ class ProbeSession:
         """Ask for the reply to each prompt without a cache."""
         counts: dict[PromptKey, int] = {}
         for each in sent:
-            key = prompt_key(each.request)
+            key = each.request.key
             counts[key] = max(counts.get(key, 0), len(each.reply.tokens), 1)
         for each in sent:
-            key = prompt_key(each.request)
+            key = each.request.key
             if key in self.truths:
                 continue
             cold = self.player.cold(each.request, counts[key])
@@ -357,7 +361,7 @@ class ProbeSession:
 
     def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
         """Whether a prompt gives the same reply twice when nothing of it is cached."""
-        truth = self.truths[prompt_key(sent.request)]
+        truth = self.truths[sent.request.key]
         with self._extra_time(KEPT_FOR_REDUCTION):
             again = self.player.cold(sent.request, len(truth.tokens))
             return again is not None and (
@@ -376,7 +380,7 @@ class ProbeSession:
 
     def _count_ties(self, sent: Sequence[SentRequest]) -> None:
         for each in sent:
-            truth = self.truths.get(prompt_key(each.request))
+            truth = self.truths.get(each.request.key)
             if truth is None:
                 continue
             compared = compare_replies(each.reply, truth, self.limits.margin)

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from attrs import Factory, evolve, field, frozen
 
 Tokens = tuple[int, ...]
+PromptKey = tuple[Tokens, str]
+"""A prompt and its LoRA adapter."""
 Leaves = Callable[[int], bool]
 """Is given how many tokens came so far, and says whether the client leaves now."""
 
@@ -45,6 +47,11 @@ class ProbeRequest:
     """Generated tokens after which the client leaves; 0 for never."""
     overlaps: int = 0
     """Requests that are sent while its reply is still generated; then the client waits for it."""
+
+    @property
+    def key(self) -> PromptKey:
+        """What the right reply depends on."""
+        return self.tokens, self.space.lora
 
 
 @frozen

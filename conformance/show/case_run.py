@@ -4,19 +4,21 @@ The case is played in a copy of this process, which tells each call as it ends: 
 blocks its process is shown up to there. A judge without snapshots takes the events after each
 operation. So they are heard with the operation that emitted them, which the client that takes them
 later could not say.
+
+A finding is judged by the laws that it breaks, so that the run ends at the call that breaks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
 from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.result import Finding, Grounds
-from kvcanon.conformance.check.trial import finding_of
+from kvcanon.conformance.check.result import Finding, Grounds, Standing, finding_from_json
+from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError, ViolationError
 from kvcanon.conformance.judge import JudgeConfig, with_names
 from kvcanon.conformance.protocol.adapter import (
@@ -30,8 +32,11 @@ from kvcanon.conformance.protocol.adapter import (
 from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder
-from kvcanon.conformance.report.failure_replay import play_recorded
+from kvcanon.conformance.report.failure_replay import judges_of, play_recorded
+from kvcanon.conformance.report.markup import Markup, tag
 from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
+from kvcanon.conformance.report.report import CheckReport
+from kvcanon.conformance.show.page import embedded
 from kvcanon.conformance.show.rows import WaitingEvents
 from kvcanon.conformance.show.shown_run import (
     Breach,
@@ -44,6 +49,7 @@ from kvcanon.conformance.show.shown_run import (
 from kvcanon.conformance.show.step_packer import DrawnFrom, StepPacker
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork
+from kvcanon.conformance.workers.workers import workers
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Need
@@ -53,6 +59,9 @@ from kvcanon.spec.snapshot import Snapshot
 Result = TypeVar("Result")
 
 ON_THE_PLAIN_CACHE = "kvcanon show with --cache reference shows the same calls on the plain cache."
+
+MOST_SHOWN = 40
+"""Findings of a report that get a run."""
 
 ObservedCall: TypeAlias = tuple[RecordedCall, ShownStep]
 """A call that ended, and what was seen then; its code is written once all calls are known."""
@@ -123,6 +132,51 @@ def record_case(
         breaks_at=packer.breaks_at,
         parts=packer.parts(),
     )
+
+
+def run_of_finding(cache: str, finding: Finding, law_ids: Collection[str]) -> ShownRun:
+    """Record a finding; `law_ids` are the laws to check if it is of no law. Raises: UsageError."""
+    judges = judges_of(finding, law_ids)
+    with short_limit():
+        return record_case(finding.case, adapter_as(cache), judges, finding.headline, finding)
+
+
+def drawn_findings(report: CheckReport, seed: int) -> Callable[[Finding], Markup]:
+    """Record the findings of a report in a worker; returns the element of each for its page."""
+    drawn: dict[str, Markup] = {}
+    caches = {cache.name: cache for cache in report.caches}
+    with workers(1, apart=True, seed=seed) as by:
+        for each in report.findings[:MOST_SHOWN]:
+            checked = [
+                judged.law.law_id
+                for judged in caches[each.cache].laws
+                if judged.standing in (Standing.HELD, Standing.BROKEN)
+            ]
+            job = by.executor.submit(run_of_finding, each.cache, each, checked)
+            try:
+                drawn[each.number] = embedded(job.result())
+            except (UsageError, ProcessDied) as problem:
+                drawn[each.number] = tag("p", f"No tree can be shown: {problem}")
+    return lambda finding: drawn.get(finding.number, Markup(""))
+
+
+def numbered_findings(report: Mapping[str, Any]) -> dict[str, tuple[Finding, list[str]]]:
+    """The findings of a JSON report by number, each with the laws that were checked.
+
+    Raises: KeyError, TypeError, ValueError, BadArgument: it is no such report.
+    """
+    found: dict[str, tuple[Finding, list[str]]] = {}
+    firsts = [
+        (cache, finding)
+        for cache in report["caches"]
+        for finding in (*cache["failures"], *cache["not_kept"])
+    ]
+    for number, (cache, first) in enumerate(firsts, 1):
+        laws = [law["id"] for law in cache["laws"] if law["standing"] in ("held", "broken")]
+        for at, each in enumerate([first, *first["folded"]]):
+            name = f"{number}.{at}" if at else f"{number}"
+            found[name] = finding_from_json(each, cache["name"]), laws
+    return found
 
 
 def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> Finding | None:

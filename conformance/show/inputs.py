@@ -12,8 +12,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.report.json_report import FORMAT as REPORT
-from kvcanon.conformance.show.case_run import record_case
-from kvcanon.conformance.show.failure_run import numbered_findings, run_of_finding
+from kvcanon.conformance.show.case_run import numbered_findings, record_case, run_of_finding
 from kvcanon.conformance.show.shown_run import ShownRun
 from kvcanon.conformance.vectors import FOLDER, Vector, vector_from_json
 from kvcanon.conformance.vectors import FORMAT as VECTOR

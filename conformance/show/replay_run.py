@@ -99,15 +99,12 @@ class ReplayRecorder:
                 self._events.move_to(answer if isinstance(answer, tuple) else ())
             return answer
         packer = self._begun()
-        outcome: object = None
         try:
             answer = do()
-            outcome = answer
         except Exception as error:
-            outcome = error
+            self._record(packer, operation, words, error)
             raise
-        finally:
-            self._record(packer, operation, words, outcome)
+        self._record(packer, operation, words, answer)
         return answer
 
     def run(self, title: str, facts: tuple[tuple[str, str], ...]) -> ShownRun:
@@ -124,14 +121,12 @@ class ReplayRecorder:
             for name, lines in self._lines.items()
             if any(any(line) for line in lines.values())
         )
-        if not charts:
-            charts = packer.charts()
         return ShownRun(
             title=title,
             facts=(*facts, *config_facts(self._config)),
             config=self._config,
             group_word="request",
-            charts=charts,
+            charts=charts or packer.charts(),
             notes=tuple(notes),
             steps=packer.steps,
             breaks_at=packer.breaks_at,

@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -276,14 +277,14 @@ class StreamBooks:
     def take(self, arrived: Arrived) -> FoldedBatch:
         """Fold a batch."""
         source = arrived.source
-        batches, restarts = self._counts(source)
+        counts = self.streams.of(source).counts
+        batches, restarts = counts.batches, counts.restarts
         found = tuple(self.streams.take(arrived))
-        now_batches, now_restarts = self._counts(source)
         events: list[tuple[str, Event]] = []
-        if now_restarts > restarts:
+        if counts.restarts > restarts:
             events += self._cleared(source, None)
         is_malformed = any(each.fault is Fault.MALFORMED for each in found)
-        batch = None if is_malformed or now_batches == batches else _decoded(arrived)
+        batch = None if is_malformed or counts.batches == batches else _decoded(arrived)
         if batch is None:
             return FoldedBatch(found, tuple(events), 0, counts=False)
         events += self._events(source, batch)
@@ -310,13 +311,6 @@ class StreamBooks:
             else:
                 book = self._book(source, batch.rank, sent.group)
                 yield from ((book, each) for each in pages_sent(sent))
-
-    def _counts(self, source: int) -> tuple[int, int]:
-        """Batches that were folded, and how often another publisher took the place of one."""
-        if source >= len(self.streams.followers):
-            return 0, 0
-        counts = self.streams.followers[source].counts
-        return counts.batches, counts.restarts
 
     def _cleared(self, source: int, rank: int | None) -> list[tuple[str, Event]]:
         """A clear of all books of a publisher, or of one of its ranks."""
@@ -346,17 +340,18 @@ def _decoded(arrived: Arrived) -> SentBatch | None:
 
 def pages_sent(event: SentEvent) -> Iterator[Event]:
     """The events of an event's blocks; none where its medium is not known."""
-    fields = event.fields
-    medium = MEDIA.get(fields.get("medium"))
-    if event.kind == "AllBlocksCleared":
-        yield AllBlocksCleared()
-    elif medium is None:
+    fields, medium = event.fields, MEDIA.get(event.fields.get("medium"))
+    if medium is None:
         return
-    elif event.kind == "BlockRemoved":
-        for each in event.hashes:
-            yield BlockRemoved(wire_hash(each), medium)
-    else:
-        yield from _stored(event, medium)
+    hashes = [wire_hash(each) for each in event.hashes]
+    if event.kind == "BlockRemoved":
+        yield from (BlockRemoved(each, medium) for each in hashes)
+        return
+    parent = fields.get("parent_block_hash")
+    parents = [None if parent is None else wire_hash(parent), *hashes]
+    namespace = _namespace(fields)
+    for each, before, page in zip(hashes, parents, _pages(fields, len(hashes)), strict=False):
+        yield BlockStored(each, before, page, medium, namespace)
 
 
 def wire_hash(block_hash: BlockHash) -> bytes:
@@ -364,25 +359,10 @@ def wire_hash(block_hash: BlockHash) -> bytes:
     return key_of(block_hash).to_bytes(WIRE_BYTES, "big")
 
 
-def _stored(event: SentEvent, medium: Medium) -> Iterator[Event]:
-    parent = event.fields.get("parent_block_hash")
-    before = None if parent is None else wire_hash(parent)
-    hashes = event.hashes
-    pages = _pages(event, len(hashes))
-    namespace = _namespace(event.fields)
-    for each, page in zip(hashes, pages, strict=True):
-        block_hash = wire_hash(each)
-        yield BlockStored(block_hash, before, page, medium, namespace)
-        before = block_hash
-
-
-def _pages(event: SentEvent, blocks: int) -> list[Page]:
+def _pages(fields: Mapping[str, Any], blocks: int) -> list[Page]:
     """The tokens of each block; empty where they are not there, or are no whole blocks."""
-    tokens = event.fields.get("token_ids") or ()
-    size = event.fields.get("block_size")
-    if not isinstance(tokens, Sequence) or not isinstance(size, int) or not tokens:
-        return [()] * blocks
-    if size <= 0 or len(tokens) != size * blocks:
+    tokens, size = fields.get("token_ids") or (), fields.get("block_size")
+    if not isinstance(size, int) or size <= 0 or len(tokens) != size * blocks:
         return [()] * blocks
     units = [tuple(unit) if isinstance(unit, Sequence) else unit for unit in tokens]
     return [tuple(units[at : at + size]) for at in range(0, len(units), size)]

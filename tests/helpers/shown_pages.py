@@ -19,8 +19,7 @@ from kvcanon.conformance.replay.replay import replay
 from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.report.html_page import Drawings, check_html
-from kvcanon.conformance.show.case_run import record_case
-from kvcanon.conformance.show.failure_run import drawn_findings
+from kvcanon.conformance.show.case_run import drawn_findings, record_case
 from kvcanon.conformance.show.page import show_page, show_script, show_style
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.conformance.show.rows import ROW_LENGTH, Row, StateRows
