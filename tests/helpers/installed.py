@@ -77,6 +77,12 @@ class Release:
         return run_well(self.environment / "bin/python", "-c", code, cwd=self.elsewhere)
 
 
+def build_sdist(release: Release) -> None:
+    """Build the source distribution alone."""
+    build_one = (sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir")
+    run_well(*build_one, release.home / "dist", ROOT, cwd=release.elsewhere)
+
+
 def build(release: Release) -> None:
     """Build the source distribution, and the wheel from that, as `make wheel` does."""
     build_both = (sys.executable, "-m", "build", "--no-isolation", f"-C{QUICK}", "--outdir")

@@ -25,7 +25,10 @@ CONFIG = CacheConfig(
 RUN = RankRun(CONFIG, limit=160, fail_share=0.05, timeout_s=30.0)
 
 
-@pytest.mark.parametrize("policy", [WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK])
+@pytest.mark.parametrize(
+    "policy",
+    [WritePolicy.WRITE_THROUGH, pytest.param(WritePolicy.WRITE_BACK, marks=pytest.mark.nightly)],
+)
 def test_ranks_that_agree_decide_alike(policy: WritePolicy) -> None:
     """Four ranks give the same answers, slots, ids and events, though copies end at other times."""
     reports = run_ranks(evolve(RUN, config=evolve(CONFIG, write_policy=policy)), SECONDS)

@@ -26,7 +26,7 @@ from kvcanon.conformance.check.plan import EFFORTS
 from reported import Forgetful, Crashing
 from kvcanon.reference import ReferenceCache as Sound
 
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=24, machine_cases=0, ranks_cases=0)
+EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0)
 """
 """Caches whose check plays few cases."""
 
@@ -74,6 +74,7 @@ def test_sound_caches_pass(tmp_path: Path) -> None:
     assert re.search(r"quick effort, seed 20\d{6}\n", done.output)
 
 
+@pytest.mark.nightly
 def test_every_input_reaches_the_check(tmp_path: Path) -> None:
     """Each input is an option of the command line, also with spaces and quotes in it."""
     known = tmp_path / "known laws.toml"

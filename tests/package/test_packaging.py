@@ -11,13 +11,12 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from functools import partial
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 
-from installed import NO_COMPILER, NO_CORE, Release, build, installed, pip_wheel
+from installed import NO_COMPILER, NO_CORE, Release, build, build_sdist, installed, pip_wheel
 from paths import ROOT
 
 PARTS = ("spec", "reference", "optimized", "live", "conformance")
@@ -46,9 +45,10 @@ def sources() -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()}
 
 
-def build_without_core(release: Release, sdist: Path) -> None:
-    """Build a wheel where nothing compiles, by the setting that leaves the core out."""
-    done = pip_wheel(release, sdist, "--config-settings", NO_CORE, env=NO_COMPILER)
+def build_without_core(release: Release) -> None:
+    """Build where nothing compiles, by the setting that leaves the core out."""
+    build_sdist(release)
+    done = pip_wheel(release, release.sdist, "--config-settings", NO_CORE, env=NO_COMPILER)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -59,10 +59,9 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 @pytest.fixture(scope="module")
-def coreless(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """What is built from the same source without the core, as installed."""
-    make = partial(build_without_core, sdist=release.sdist)
-    return installed(tmp_path_factory.getbasetemp(), "coreless", make)
+def coreless(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """What is built without the core, which takes seconds, as installed."""
+    return installed(tmp_path_factory.getbasetemp(), "coreless", build_without_core)
 
 
 def test_source_package_holds_links_and_the_command() -> None:
@@ -74,9 +73,9 @@ def test_source_package_holds_links_and_the_command() -> None:
     assert others == OWN_FILES
 
 
-def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
+def test_wheel_holds_every_source_file_under_one_name(coreless: Release) -> None:
     """The wheel holds the files behind the links, each once, all of them under kvcanon."""
-    with zipfile.ZipFile(release.wheel) as wheel:
+    with zipfile.ZipFile(coreless.wheel) as wheel:
         assert not [
             entry.filename for entry in wheel.infolist() if stat.S_ISLNK(entry.external_attr >> 16)
         ]
@@ -84,18 +83,15 @@ def test_wheel_holds_every_source_file_under_one_name(release: Release) -> None:
         expected = sources()
         assert packed == expected.keys()
         assert not [name for name in packed if wheel.read(name) != expected[name]]
-        stubs = {name for name in wheel.namelist() if name.endswith(".pyi")}
-        assert stubs == STUBS.keys()
-        assert all(line in wheel.read(name).decode() for name, line in STUBS.items())
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert tops == {"kvcanon", "kvcanon-0.1.0.dist-info"}
 
 
-def test_wheel_holds_the_styles_and_scripts_of_pages(release: Release) -> None:
+def test_wheel_holds_the_styles_and_scripts_of_pages(coreless: Release) -> None:
     """The wheel holds the style sheets and the scripts that reports and runs are made with."""
     own = [*(ROOT / "conformance").rglob("*.css"), *(ROOT / "conformance").rglob("*.js")]
     assert len(own) > 5
-    with zipfile.ZipFile(release.wheel) as wheel:
+    with zipfile.ZipFile(coreless.wheel) as wheel:
         packed = {
             name: wheel.read(name) for name in wheel.namelist() if name.endswith((".css", ".js"))
         }
@@ -108,6 +104,16 @@ def compiled(wheel: Path) -> list[str]:
         return [name for name in opened.namelist() if name.endswith((".pyc", ".so", ".a", ".o"))]
 
 
+@pytest.mark.nightly
+def test_wheel_holds_a_stub_of_each_core(release: Release) -> None:
+    """The stubs that the build generates are in the wheel, for type checkers."""
+    with zipfile.ZipFile(release.wheel) as wheel:
+        stubs = {name for name in wheel.namelist() if name.endswith(".pyi")}
+        assert stubs == STUBS.keys()
+        assert all(line in wheel.read(name).decode() for name, line in STUBS.items())
+
+
+@pytest.mark.nightly
 def test_wheel_fits_this_platform(release: Release) -> None:
     """The wheel says for which Python it was built, and holds two modules that are compiled."""
     python, suffix = "cp312-abi3", ".abi3.so"
@@ -120,9 +126,9 @@ def test_wheel_fits_this_platform(release: Release) -> None:
     assert set(compiled(release.wheel)) == modules
 
 
-def test_wheel_leaves_native_sources_out(release: Release) -> None:
+def test_wheel_leaves_native_sources_out(coreless: Release) -> None:
     """The sources of the core are in the source distribution; a wheel has no use for them."""
-    with zipfile.ZipFile(release.wheel) as wheel:
+    with zipfile.ZipFile(coreless.wheel) as wheel:
         assert not [
             name
             for name in wheel.namelist()
@@ -130,11 +136,11 @@ def test_wheel_leaves_native_sources_out(release: Release) -> None:
         ]
 
 
-def test_failed_compile_is_an_error(release: Release, tmp_path: Path) -> None:
+def test_failed_compile_is_an_error(coreless: Release, tmp_path: Path) -> None:
     """Where nothing compiles there is no wheel, and one line says what to install or to set."""
     failed = Release(tmp_path)
     failed.elsewhere.mkdir()
-    done = pip_wheel(failed, release.sdist, env=NO_COMPILER)
+    done = pip_wheel(failed, coreless.sdist, env=NO_COMPILER)
     assert done.returncode == 1
     (line,) = re.findall(r"kvcanon was not built: .*", done.stdout + done.stderr)
     assert "Install a C++17 compiler" in line
@@ -148,16 +154,16 @@ def test_wheel_without_core_is_pure(coreless: Release) -> None:
     assert compiled(coreless.wheel) == []
 
 
-def test_wheel_carries_its_license(release: Release) -> None:
+def test_wheel_carries_its_license(coreless: Release) -> None:
     """The license is in the wheel, word for word."""
-    with zipfile.ZipFile(release.wheel) as wheel:
+    with zipfile.ZipFile(coreless.wheel) as wheel:
         packed = wheel.read("kvcanon-0.1.0.dist-info/licenses/LICENSE")
     assert packed == (ROOT / "LICENSE").read_bytes()
 
 
-def test_sdist_holds_the_four_folders(release: Release) -> None:
+def test_sdist_holds_the_four_folders(coreless: Release) -> None:
     """The source distribution is shaped like the checkout: five folders, and links to them."""
-    with tarfile.open(release.sdist) as sdist:
+    with tarfile.open(coreless.sdist) as sdist:
         entries = {member.name.partition("/")[2]: member for member in sdist.getmembers()}
     for part in PARTS:
         assert entries[f"{part}/__init__.py"].isfile()
@@ -169,21 +175,22 @@ def test_sdist_holds_the_four_folders(release: Release) -> None:
     assert not [name for name in entries if name.endswith(".so")]
 
 
-def test_installed_package_is_the_wheel(release: Release) -> None:
+def test_installed_package_is_the_wheel(coreless: Release) -> None:
     """The package that is found is the installed one, not the checkout by some back door."""
     for part in ("spec", "reference", "conformance"):
-        found = release.python(f"import kvcanon.{part} as part; print(part.__file__)")
-        assert Path(found.strip()).is_relative_to(release.environment)
+        found = coreless.python(f"import kvcanon.{part} as part; print(part.__file__)")
+        assert Path(found.strip()).is_relative_to(coreless.environment)
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_installed_parts_have_no_name_of_their_own(release: Release, part: str) -> None:
+def test_installed_parts_have_no_name_of_their_own(coreless: Release, part: str) -> None:
     """`import spec` finds nothing: the distribution takes one name, and leaves the others free."""
-    done = release.run("python", "-c", f"import {part}")
+    done = coreless.run("python", "-c", f"import {part}")
     assert done.returncode == 1
     assert f"ModuleNotFoundError: No module named '{part}'" in done.stderr
 
 
+@pytest.mark.nightly
 def test_installed_optimized_has_its_core(release: Release) -> None:
     """The core that was compiled is the one that is found, and it works."""
     found = release.python(
@@ -207,6 +214,7 @@ def test_without_core_optimized_says_how_to_mend_it(coreless: Release) -> None:
     assert "a C++17 compiler" in last
 
 
+@pytest.mark.nightly
 def test_without_numpy_optimized_says_how_to_mend_it(release: Release) -> None:
     """A missing package is named, with the command that installs it."""
     # -S leaves out what was lent, and with it numpy; the installed package is then named by hand.
@@ -220,12 +228,12 @@ def test_without_numpy_optimized_says_how_to_mend_it(release: Release) -> None:
     )
 
 
-def test_without_the_suite_the_command_says_how_to_mend_it(release: Release) -> None:
+def test_without_the_suite_the_command_says_how_to_mend_it(coreless: Release) -> None:
     """Without the suite's packages the command names one, and the install command; exit 2."""
-    purelib = release.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    purelib = coreless.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     run_command = "import runpy; runpy.run_module('kvcanon', None, '__main__')"
     code = f"import sys; sys.path.append({purelib!r}); {run_command}"
-    done = release.run("python", "-S", "-c", code)
+    done = coreless.run("python", "-S", "-c", code)
     assert done.returncode == 2
     assert "which is not installed; run `pip install 'kvcanon[suite]'`" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -256,24 +264,24 @@ def test_without_core_the_rest_works(coreless: Release, arguments: tuple[str, ..
     assert done.stdout.strip()
 
 
-def test_installed_version_is_the_distributions(release: Release) -> None:
+def test_installed_version_is_the_distributions(coreless: Release) -> None:
     """`kvcanon.__version__` comes from the metadata, so that it is written in one place."""
-    assert release.python("import kvcanon; print(kvcanon.__version__)").strip() == "0.1.0"
+    assert coreless.python("import kvcanon; print(kvcanon.__version__)").strip() == "0.1.0"
 
 
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("laws",), ("check", "reference", "--only", "vectors")], ids=" ".join
 )
-def test_installed_command_answers(release: Release, arguments: tuple[str, ...]) -> None:
+def test_installed_command_answers(coreless: Release, arguments: tuple[str, ...]) -> None:
     """The command works as installed: it explains itself, and it prints the laws."""
-    done = release.run("kvcanon", *arguments)
+    done = coreless.run("kvcanon", *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
-def test_installed_suite_judges(release: Release) -> None:
+def test_installed_suite_judges(coreless: Release) -> None:
     """Pytest finds the installed suite and its options."""
     asked = ("--pyargs", "kvcanon.conformance", "--kvcanon-cache", "reference", "-k", "TREE-1")
-    done = release.run("python", "-c", SMALL_SUITE, *asked)
+    done = coreless.run("python", "-c", SMALL_SUITE, *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

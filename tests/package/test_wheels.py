@@ -101,6 +101,7 @@ def stable(
     return once(tmp_path_factory.getbasetemp(), "stable", make)
 
 
+@pytest.mark.nightly
 def test_wheel_is_judged_where_no_compiler_is(release: Release) -> None:
     """The audit of `make wheel` passes, and the installed fast cache keeps the laws there."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"

@@ -119,7 +119,7 @@ def test_a_deadly_case_is_reduced() -> None:
     assert smallest.case.config.page_size == 1
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_a_check_goes_on_after_a_death(jobs: int) -> None:
     """A case that ends its worker is a failure; all other cases are played, for any `jobs`."""
     plan = plan_of("deadly:free_leave_with_nine", seed=3, jobs=jobs)
@@ -152,7 +152,7 @@ def facts(result: CheckResult) -> object:
     return result.caches, [(stage.name, stage.cases, stage.steps) for stage in result.stages]
 
 
-@pytest.mark.parametrize("stage", ["vectors", "machine"])
+@pytest.mark.parametrize("stage", ["machine", pytest.param("vectors", marks=pytest.mark.nightly)])
 def test_each_stage_finds_a_death_with_any_number_of_jobs(stage: str) -> None:
     """Each stage knows the case of a death, and reports it, with one worker as with two."""
     plans = (planned("deadly:match_read_at_zero", stage, jobs=jobs) for jobs in (1, 2))

@@ -131,6 +131,7 @@ def test_the_command_says_in_the_second_and_the_last_line_why(
     assert lines[1].startswith("NOT EXERCISED: insert was refused each of ")
 
 
+@pytest.mark.nightly
 def test_laws_are_counted_by_stage() -> None:
     """Exercised laws are counted for each stage."""
     cache = checked("reference", *CheckStage, black_box=False)

@@ -209,6 +209,7 @@ def test_plays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plays) == 7
 
 
+@pytest.mark.nightly
 def test_the_time_is_bounded_and_decides_nothing_if_it_is_enough() -> None:
     """A reduction ends at its deadline, and says that it was not done."""
     finding = first_finding(LEAKY)

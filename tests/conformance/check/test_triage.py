@@ -112,21 +112,21 @@ def test_without_states_the_area_or_a_rare_longer_case_decides() -> None:
 
 
 BROKEN = [
-    "reported:duplicates_leak",
-    "reported:deletion_is_silent",
+    pytest.param("reported:duplicates_leak", marks=pytest.mark.nightly),
+    pytest.param("reported:deletion_is_silent", marks=pytest.mark.nightly),
     "faulty:Short",
 ]
 """Caches with one fault each, which breaks several laws."""
 
 
-TWICE = evolve(FEW, walker_cases=96)
+MORE = evolve(FEW, walker_cases=96)
 
 
 @pytest.mark.parametrize("black_box", [False, True], ids=["by states", "from outside"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> None:
     """Each law of the verdict has a sentence of its own; states tell that there is one fault."""
-    plan = plan_of(name, only=["walker"], black_box=black_box, effort=TWICE)
+    plan = plan_of(name, only=["walker"], black_box=black_box, effort=MORE)
     (cache,) = check(plan, apart=False).caches
     broken = {law_id for law_id, each in cache.standings.items() if each is Standing.BROKEN}
     assert broken
@@ -140,10 +140,11 @@ def test_each_broken_law_has_its_own_sentence(name: str, black_box: bool) -> Non
         assert len(cache.failures) == 1
 
 
+@pytest.mark.nightly
 def test_two_faults_stay_two_failures() -> None:
     """A second, independent fault is not folded away."""
     name = "reported:duplicates_leak__and__deletion_is_silent"
-    (cache,) = check(plan_of(name, only=["walker"], effort=TWICE), apart=False).caches
+    (cache,) = check(plan_of(name, only=["walker"], effort=MORE), apart=False).caches
     first, second, *_ = names(cache.failures)
     assert any(law_id.startswith("EVENT") for law_id in (*first, *second))
     assert any(law_id.startswith("ALLOC") for law_id in (*first, *second))

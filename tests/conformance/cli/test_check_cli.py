@@ -18,6 +18,7 @@ from attrs import evolve
 from jsonschema import Draft202012Validator
 
 from command_line import read, usage_error
+from few_cases import check_here
 from kvcanon.conformance.check import check as check_module
 from kvcanon.conformance.check.plan import EFFORTS, CheckStage
 from kvcanon.conformance.check.result import Finding, Grounds, StageResult
@@ -29,7 +30,7 @@ from kvcanon.spec.law import LAWS
 from paths import DOCS, HELPERS
 from reported import SERVE
 
-CASES = 48
+CASES = 16
 
 SHORT_CHECK = f"""
 import sys
@@ -52,7 +53,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases: these tests are about reports and exit codes."""
     # Even on a busy machine no stage may reach its time limit, and none says that it goes on.
     monkeypatch.setattr("kvcanon.conformance.cli.check.signs_of_life", partial(signs_of_life, 1e6))
-    few = evolve(EFFORTS["quick"], walker_cases=CASES, machine_cases=2, ranks_cases=4, seconds=560)
+    few = evolve(
+        EFFORTS["quick"], walker_cases=CASES, machine_cases=2, run=2, ranks_cases=4, seconds=560
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 
@@ -256,9 +259,14 @@ def test_what_is_known_is_reported_and_no_failure(
 
 
 def test_a_known_difference_that_is_not_there_is_a_warning_or_exits_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A known difference that no stage shows is a warning, and with --strict an error."""
+    few = evolve(
+        EFFORTS["quick"], walker_cases=2, machine_cases=1, run=1, ranks_cases=1, seconds=560
+    )
+    monkeypatch.setitem(EFFORTS, "quick", few)
+    check_here(monkeypatch)
     command = ["check", "reference", "--jobs", "1", "--only", "LOCK-8,TREE-1"]
     for strict, code, begins in (([], 0, "Warning: "), (["--strict"], 2, "")):
         assert main([*command, *strict, *known(tmp_path, "LOCK-8")]) == code
@@ -283,6 +291,7 @@ def test_a_stage_that_was_not_played_proves_nothing_fixed(
         return StageOutcome(StageResult(stage, 0, 0, 0.0, cut_short="the time was over"), {}, ())
 
     monkeypatch.setitem(check_module.STAGES, stage, play)
+    check_here(monkeypatch)
     options = ("--only", "LOCK-8,TREE-1", *known(tmp_path, "LOCK-8"))
     assert main(["check", "reference", "--jobs", "1", "--strict", *options]) == 0
     assert not capsys.readouterr().err

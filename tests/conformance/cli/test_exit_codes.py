@@ -27,7 +27,7 @@ SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases, with a short limit."""
-    few = evolve(EFFORTS["quick"], walker_cases=16, machine_cases=2, ranks_cases=4)
+    few = evolve(EFFORTS["quick"], walker_cases=16, machine_cases=2, run=2, ranks_cases=4)
     monkeypatch.setitem(EFFORTS, "quick", few)
     monkeypatch.setenv(VARIABLE, "1.5")
 
@@ -46,8 +46,11 @@ def test_a_cache_that_ends_its_process_fails_the_check(
     assert "cache.match(" in script.read_text(encoding="utf-8")
 
 
-def test_a_hang_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hang_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cache that hangs in native code is reported, with the stack and the calls."""
+    monkeypatch.setenv(VARIABLE, "0.4")
     options = ("--only", "walker", "--jobs", "1")
     assert main(["check", "deadly:match_hold_the_interpreter", *options]) == 1
     printed = capsys.readouterr().out

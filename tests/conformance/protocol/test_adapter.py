@@ -204,6 +204,7 @@ def test_unknown_name_says_what_there_is() -> None:
         load_adapter("referense")
 
 
+@pytest.mark.nightly
 def test_agreement_is_asked_of_what_both_can() -> None:
     """Caches are compared by operations that both have."""
     lacking = ("unlock_window", "flush", "reset", "take_events", "read", "write", "evict_host")

@@ -75,6 +75,7 @@ def test_reference_behind_a_pipe_keeps_every_law() -> None:
         assert total.laws[law_id], law_id
 
 
+@pytest.mark.nightly
 def test_reference_behind_a_pipe_agrees_with_itself() -> None:
     """A cache answers the same over a pipe."""
     adapter = pipe_adapter(serving("reference"))

@@ -81,6 +81,7 @@ def test_broken_law_is_named_with_its_sentence_and_script(theirs: Path) -> None:
     assert "def " not in done.stdout
 
 
+@pytest.mark.nightly
 def test_workers_show_the_check_of_the_controller(theirs: Path) -> None:
     """With pytest-xdist there is one check, and the same outcomes as in one process."""
     arguments = ("--kvcanon-cache", "theirs:silent", "--kvcanon-seed", "5", "--junitxml")
@@ -142,6 +143,7 @@ def test_what_is_of_no_broken_law_is_said_by_its_test(
         assert bool(found[f"test_{name}"]) is bool(words)
 
 
+@pytest.mark.nightly
 def test_broken_should_law_fails_only_a_strict_suite(theirs: Path) -> None:
     """A broken SHOULD law is an expected failure, and a failure with --kvcanon-strict."""
     (theirs / "thrift.py").write_text(
@@ -161,7 +163,9 @@ def test_broken_should_law_fails_only_a_strict_suite(theirs: Path) -> None:
     assert "THRIFT-1 thrifty" in done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize(
+    "workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=["one", "two"]
+)
 def test_cache_that_cannot_be_judged_ends_with_one_line(
     theirs: Path, workers: tuple[str, ...]
 ) -> None:

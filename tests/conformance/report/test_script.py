@@ -61,7 +61,17 @@ def run(code: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["Forgetful", "Generous", "Blind", "REQUESTS", *MUTANTS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Forgetful",
+        "REQUESTS",
+        *[
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("Generous", "Blind", *MUTANTS)
+        ],
+    ],
+)
 def test_script_fails_on_the_faulty_cache_and_passes_on_a_sound_one(name: str) -> None:
     """A script fails on the faulty cache, and passes on a sound one."""
     failure = failure_of(f"reported:{name}")
