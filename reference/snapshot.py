@@ -2,12 +2,18 @@
 
 A snapshot copies what the cache has. It computes only the counts of evictable and protected slots,
 which are those that the cache would report to an engine.
+
+Most nodes, pools, holds and transfers are as they were at the snapshot before, and making new
+values would take most of the time. So a value is made again only where a fact of it changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Protocol
+
 from kvcanon.reference.events import pending_events
-from kvcanon.reference.state import Hold, Node, State, Transfer
+from kvcanon.reference.state import Hold, Node, Pool, Shown, State, Transfer, Value
 from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -28,14 +34,7 @@ def take_snapshot(state: State) -> Snapshot:
         root_id=state.root.node_id,
         nodes={node_id: _node_state(node) for node_id, node in state.nodes.items()},
         recency=recency_orders(state),
-        pools={
-            name: PoolState(
-                pool.capacity,
-                (*pool.returned, *range(pool.untouched, pool.capacity)),
-                frozenset(pool.held),
-            )
-            for name, pool in state.pools.items()
-        },
+        pools={name: _pool_state(pool) for name, pool in state.pools.items()},
         usage={component: _usage(state, component) for component in state.config.components},
         swa_of_full=dict(state.swa_of_full),
         holds=tuple([_hold_state(held) for held in state.holds.values()]),
@@ -55,21 +54,26 @@ def _usage(state: State, component: Component) -> Usage:
     return Usage(evictable, protected)
 
 
+class _Shows(Protocol[Value]):
+    """An object of the cache that a snapshot shows as a value."""
+
+    shown: Shown[Value]
+
+
+def _as_value(
+    shows: _Shows[Value], facts: tuple[object, ...], make: Callable[[Any], Value]
+) -> Value:
+    """An object as a value; the same one as before if these facts, all that it shows, are equal."""
+    if shows.shown is None or shows.shown[0] != facts:
+        shows.shown = facts, make(shows)
+    return shows.shown[1]
+
+
 def _node_state(node: Node) -> NodeState:
-    """A node as a value; the same object as before if nothing in the node changed."""
-    now = _facts(node)
-    # Most nodes repeat in every snapshot; making new values would take most of the time.
-    if node.shown is None or node.shown[0] != now:
-        node.shown = now, _new_node_state(node)
-    return node.shown[1]
-
-
-def _facts(node: Node) -> tuple[object, ...]:
-    """All that a snapshot shows of a node and that can change."""
-    return (
+    facts = (
         node.node_id,
-        None if node.parent is None else node.parent.node_id,
-        [child.node_id for child in node.children.values()],
+        node.parent,
+        [*node.children.values()],
         node.namespace,
         node.pages,
         node.hit_count,
@@ -82,6 +86,7 @@ def _facts(node: Node) -> tuple[object, ...]:
             for data in node.data.values()
         ],
     )
+    return _as_value(node, facts, _new_node_state)
 
 
 def _new_node_state(node: Node) -> NodeState:
@@ -109,7 +114,22 @@ def _new_node_state(node: Node) -> NodeState:
     )
 
 
+def _pool_state(pool: Pool) -> PoolState:
+    facts = (pool.untouched, [*pool.returned], {*pool.held})
+    return _as_value(pool, facts, _new_pool_state)
+
+
+def _new_pool_state(pool: Pool) -> PoolState:
+    free = (*pool.returned, *range(pool.untouched, pool.capacity))
+    return PoolState(pool.capacity, free, frozenset(pool.held))
+
+
 def _hold_state(held: Hold) -> HoldState:
+    facts = (held.receipt, held.node, held.window_from, held.state_held, held.transfer)
+    return _as_value(held, facts, _new_hold_state)
+
+
+def _new_hold_state(held: Hold) -> HoldState:
     return HoldState(
         receipt_id=held.receipt.receipt_id,
         node_id=held.node.node_id,
@@ -120,6 +140,11 @@ def _hold_state(held: Hold) -> HoldState:
 
 
 def _transfer_state(transfer: Transfer) -> TransferState:
+    facts = ([*transfer.parts], {**transfer.sources}, {**transfer.targets}, transfer.cancelled)
+    return _as_value(transfer, facts, _new_transfer_state)
+
+
+def _new_transfer_state(transfer: Transfer) -> TransferState:
     return TransferState(
         transfer_id=transfer.transfer_id,
         direction=transfer.direction,

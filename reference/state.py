@@ -9,14 +9,14 @@ node as the *lower* part, so that it still ends where the hold or the transfer e
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from attrs import Factory, define, field
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Receipt
-from kvcanon.spec.snapshot import NodeState
+from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, TransferState
 from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
@@ -31,6 +31,10 @@ from kvcanon.spec.types import (
     Slot,
     TransferId,
 )
+
+Value = TypeVar("Value")
+Shown: TypeAlias = tuple[tuple[object, ...], Value] | None
+"""The facts of an object at the last snapshot, and the value that was made of them."""
 
 
 @define(eq=False)
@@ -73,8 +77,7 @@ class Node:
     hit_count: int = 0
     priority: int = 0
     hashes: tuple[bytes, ...] | None = None
-    shown: tuple[tuple[object, ...], NodeState] | None = None
-    """The fields at the last snapshot, and the value that was made of them."""
+    shown: Shown[NodeState] = None
 
     @property
     def end(self) -> int:
@@ -101,6 +104,7 @@ class Pool:
     payloads: dict[Slot, bytes] = Factory(dict)
     leaving: int = 0
     """Slots that departures keep; they are free when the running eviction ends."""
+    shown: Shown[PoolState] = None
 
     @property
     def free_slots(self) -> int:
@@ -131,6 +135,7 @@ class Hold:
     """First page whose window data is held."""
     state_held: bool
     transfer: Transfer | None = None
+    shown: Shown[HoldState] = None
 
 
 @define(eq=False)
@@ -144,6 +149,7 @@ class Transfer:
     targets: dict[Component, tuple[Slot, ...]]
     hold: Hold | None = None
     cancelled: bool = False
+    shown: Shown[TransferState] = None
 
     @property
     def target_medium(self) -> Medium:
