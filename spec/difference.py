@@ -116,6 +116,8 @@ class Difference:
     def _is_balanced(self, component: Component, medium: Medium) -> bool:
         was = self.before.pools.get((component, medium), NO_POOL)
         now = self.after.pools.get((component, medium), NO_POOL)
+        if was is now and not self.rebuilt:
+            return True
         lost = _slots_of(self.rebuilt_nodes_before, component, medium)
         gained = _slots_of(self.rebuilt_nodes, component, medium)
         if was.held != now.held:

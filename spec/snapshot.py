@@ -63,9 +63,8 @@ class kept(Generic[Owner, Value]):  # noqa: N801  # It stands where `property` w
     def __get__(self, instance: Owner | None, owner: type[Owner]) -> Self | Value:
         if instance is None:
             return self
-        value = self._compute(instance)
-        object.__setattr__(instance, self._name, value)  # From now on it is found first.
-        return value
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value  # From now on it is found first.
 
 
 @frozen

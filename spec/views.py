@@ -17,7 +17,7 @@ from attrs import Factory, field, frozen
 
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Operation, Outcome
+from kvcanon.spec.operations import Insert, Inserted, Match, Matched, Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot, kept
 from kvcanon.spec.types import (
@@ -45,6 +45,9 @@ PerComponent: TypeAlias = tuple[int | None, int | None, int | None]
 COLUMN: Mapping[Component, int] = {FULL: 0, SWA: 1, MAMBA: 2}
 """The place of each component in a `PerComponent`."""
 
+NO_SLOTS: PerComponent = (None, None, None)
+"""The slots of a page that does not exist."""
+
 
 class PageRow(NamedTuple):
     """All facts of a state about one page.
@@ -68,6 +71,10 @@ class PageRow(NamedTuple):
     priority: int
     created: int
     last_access: int
+
+    def slots(self, medium: Medium) -> PerComponent:
+        """The page's slots on a medium."""
+        return self.device if medium is GPU else self.host
 
     def slot(self, component: Component, medium: Medium) -> Slot | None:
         """The page's slot in a pool."""
@@ -146,28 +153,23 @@ def usable_pages(state: Snapshot, key: Key, media: Sequence[Medium]) -> int:
     A load in flight does not count on the device: its bytes are not there yet. A backup in flight
     counts on the host: the device still has the bytes.
     """
-    size = state.config.page_size
+    size, components = state.config.page_size, state.config.components
     stops = path_of(state, key)
-
-    def has(stop: Stop, component: Component) -> bool:
-        if component not in state.config.components:
-            return True
-        data = stop.node[component]
-        return (GPU in media and data.resident(GPU)) or (CPU in media and data.host is not None)
-
-    usable_tokens = usable_prefix(
-        tuple(stop.shared_pages * size for stop in stops),
-        tuple(has(stop, FULL) for stop in stops),
-        tuple(has(stop, SWA) for stop in stops),
-        tuple(_state_counts(state, stop) and has(stop, MAMBA) for stop in stops),
-        state.config.window_tokens or 1,
+    full, swa, mamba = (
+        tuple([each not in components or _is_usable(stop, each, media) for stop in stops])
+        for each in (FULL, SWA, MAMBA)
     )
-    return usable_tokens // size
+    lengths = tuple([stop.shared_pages * size for stop in stops])
+    return usable_prefix(lengths, full, swa, mamba, state.config.window_tokens or 1) // size
 
 
-def _state_counts(state: Snapshot, stop: Stop) -> bool:
-    """Whether a mamba state can count: the key must share its node to the end."""
-    return MAMBA not in state.config.components or stop.shared_pages == len(stop.node.pages)
+def _is_usable(stop: Stop, component: Component, media: Sequence[Medium]) -> bool:
+    """Whether a node's data can be used from one of these media, if the rest of a prefix can."""
+    node, shared_pages = stop
+    if component is MAMBA and shared_pages < len(node.pages):
+        return False  # The state is that at the end of the node.
+    data = node[component]
+    return (GPU in media and data.resident(GPU)) or (CPU in media and data.host is not None)
 
 
 class PageNumbers:
@@ -185,9 +187,9 @@ class PageNumbers:
 
     def extend(self, before: PageNumber, pages: Sequence[Page]) -> list[PageNumber]:
         """The numbers of pages that follow the page (or seed) numbered `before`."""
-        numbers = []
+        known, numbers = self._numbers, list[PageNumber]()
         for page in pages:
-            before = self._numbers.setdefault((before, page), len(self._numbers))
+            before = known.setdefault((before, page), len(known))
             numbers.append(before)
         return numbers
 
@@ -237,9 +239,31 @@ class Step:
         return Difference(self.before, self.after) if known is None else known
 
     @kept
+    def used(self) -> Key | None:
+        """The prefix that a match or an insert used: the usable one, or all of the inserted key."""
+        operation, outcome = self.operation, self.outcome
+        if isinstance(operation, Match) and isinstance(outcome, Matched):
+            return operation.key.prefix(max(0, outcome.prefix_pages))
+        if isinstance(operation, Insert) and isinstance(outcome, Inserted):
+            return operation.key
+        return None
+
+    @kept
     def numbers(self) -> PageNumbers:
         """The numbers of pages, in both states."""
         return PageNumbers()
+
+    @kept
+    def _numbers_of_keys(self) -> dict[Key, list[PageNumber]]:
+        """A memo of `numbers_of`."""
+        return {}
+
+    def numbers_of(self, key: Key) -> Sequence[PageNumber]:
+        """The number of each page of a key."""
+        found = self._numbers_of_keys.get(key)
+        if found is None:
+            found = self._numbers_of_keys[key] = self.numbers.of_key(key)
+        return found
 
     @kept
     def changed(self) -> tuple[Mapping[PageNumber, PageRow], Mapping[PageNumber, PageRow]]:
@@ -291,13 +315,15 @@ def page_rows(
     state: Snapshot, numbers: PageNumbers, nodes: Iterable[NodeState]
 ) -> dict[PageNumber, PageRow]:
     """The rows of all pages of the given nodes of a state."""
-    ends: dict[NodeId, PageNumber] = {}
+    ends: dict[NodeId | None, PageNumber] = {}
 
     def number(node: NodeState) -> list[PageNumber]:
         """The numbers of a node's pages; those of its ancestors are computed once and kept."""
-        unknown = [up for up in state.upwards[node.node_id] if up.node_id not in ends]
-        for up in reversed(unknown or [node]):
-            before = ends.get(up.parent_id) if up.parent_id is not None else None
+        path = [node]
+        while (parent_id := path[-1].parent_id) not in ends and parent_id != state.root_id:
+            path.append(state.nodes[parent_id])  # type: ignore[index]  # The root has no rows.
+        for up in reversed(path):
+            before = ends.get(up.parent_id)
             found = numbers.extend(
                 numbers.seed(up.namespace) if before is None else before, up.pages
             )
@@ -408,10 +434,14 @@ class RecencyOrder:
 
         The pages `without` are left out of both orders.
         """
-        if self.before == self.after:
-            return {}
-        overtaken = overtaking(*self.kept(without))
-        nodes = [(self.node_id(item), self.node_id(other)) for item, other in overtaken.items()]
+        return {} if self.before == self.after else self.overtaken(*self.kept(without))
+
+    def overtaken(
+        self, before: Sequence[OrderItem], after: Sequence[OrderItem]
+    ) -> dict[NodeId, NodeId]:
+        """The nodes that one order of items has later than another, and for each one before it."""
+        moved = overtaking(before, after).items()
+        nodes = [(self.node_id(item), self.node_id(other)) for item, other in moved]
         return {node_id: other_id for node_id, other_id in nodes if node_id != other_id}
 
     def kept(self, without: Collection[PageNumber]) -> tuple[list[OrderItem], list[OrderItem]]:
@@ -441,7 +471,7 @@ class _RecencyOrders(dict[Pool, RecencyOrder]):
         super().__init__()
         self._before, self._after = step.before, step.after
         self._nodes_before, self._nodes_after = (
-            {**pages_along(state, key, step.numbers), **pages_by_node(rows)}
+            {**pages_along(step, state, key), **pages_by_node(rows)}
             for state, rows in zip((step.before, step.after), step.changed, strict=True)
         )
         self._owners = {page: at for at, pages in self._nodes_after.items() for page in pages}
@@ -474,18 +504,20 @@ def overtaking(
     return moved
 
 
-def pages_along(state: Snapshot, key: Key, numbers: PageNumbers) -> dict[NodeId, list[PageNumber]]:
+def pages_along(step: Step, state: Snapshot, key: Key) -> dict[NodeId, Sequence[PageNumber]]:
     """The pages of the nodes on a key's path, also unshared pages of the last node."""
-    found: dict[NodeId, list[PageNumber]] = {}
-    at = numbers.seed(key.namespace)
-    for node, _ in path_of(state, key):
-        found[node.node_id] = numbers.extend(at, node.pages)
-        at = found[node.node_id][-1]
+    found: dict[NodeId, Sequence[PageNumber]] = {}
+    of_key, begin = step.numbers_of(key), 0
+    for node, shared in path_of(state, key):
+        pages = of_key[begin : begin + shared]
+        unshared = node.pages[shared:]
+        found[node.node_id] = [*pages, *step.numbers.extend(pages[-1], unshared)]
+        begin += shared
     return found
 
 
 def _items(
-    state: Snapshot, pool: Pool, nodes: Mapping[NodeId, list[PageNumber]]
+    state: Snapshot, pool: Pool, nodes: Mapping[NodeId, Sequence[PageNumber]]
 ) -> tuple[OrderItem, ...]:
     """An LRU order of nodes as items; a mamba state is at the last page of its node."""
     items: list[OrderItem] = []

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.comparison import page_in_words
-from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, InsertHost, LoadBack, Lock, Match, Operation
 from kvcanon.spec.snapshot import Pool
 from kvcanon.spec.types import CPU, FULL, MAMBA, Component, Medium
@@ -53,12 +52,13 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     )
     asks_order = step.before.profile.split_keeps_recency or not was_cut
     always = ("priority", "created")
-    for change in step.changes:
-        was, now = change.before, change.after
-        if was is None or now is None or was[-3:] == now[-3:]:
+    before, after = step.changed
+    for number, was in before.items():
+        now = after.get(number)
+        if now is None or was[-3:] == now[-3:]:
             continue
         fields: tuple[str, ...] = (*always, "last_access") if asks_order else always
-        if change.number in used:
+        if number in used:
             fields = always if isinstance(step.operation, Match) else ()
         for field in fields:
             if getattr(was, field) != getattr(now, field):
@@ -72,10 +72,10 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
 
 def _used(step: Step) -> Collection[PageNumber]:
     """The pages on the path of a match or an insert, with the whole node in which its end lies."""
-    call, used = step.operation, used_prefix(step)
-    if isinstance(call, (Match, Insert)) and used is not None:
-        whole_nodes = pages_along(step.after, used, step.numbers).values()
-        return set(step.numbers.of_key(call.key)).union(*whole_nodes)
+    call = step.operation
+    if isinstance(call, (Match, Insert)) and step.used is not None:
+        whole_nodes = pages_along(step, step.after, step.used).values()
+        return set(step.numbers_of(call.key)).union(*whole_nodes)
     return ()
 
 
@@ -87,9 +87,9 @@ def _overtaken(step: Step, used: Collection[PageNumber]) -> Iterator[str]:
     if not isinstance(call, _PREFIX_CALLS):
         yield from _reordered(step)
         return
+    own = step.numbers_of(call.key)
     for component, medium, order in recency_orders(step, call.key, tuple(Component)):
         # A mamba state is at the end of its node, so a part that was used without the end has none.
-        own = frozenset(step.numbers.of_key(call.key))
         loads = isinstance(call, LoadBack) and _is_own_order_of_host(step, component, medium)
         spared = own if loads or (used and component is MAMBA) else used
         moved = order.moved(without={*spared, *_replaced(step, component, medium)})

@@ -25,7 +25,7 @@ from kvcanon.spec.operations import (
     InsertHost,
     LoadDecision,
 )
-from kvcanon.spec.replay.backup import copies_several, due_backups, enqueued_parts, replay_backups
+from kvcanon.spec.replay.backup import copies_fit, copies_several, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, board_of
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device
@@ -234,9 +234,8 @@ def _backups(step: Step, seen: ObservedChanges) -> Iterator[Board]:
         return  # Hits are not shown, so it is not known which backups were due.
     if isinstance(step.outcome, Inserted) and step.outcome.backups and not enqueued_parts(step):
         return  # Copies are not shown, so it is not known for which of them slots were freed.
-    tried = any(not due.done() for due in due_backups(step)) or enqueued_parts(step)
-    if not tried and all(seen.changes((CPU,)).values()):
-        return
+    if all(seen.changes((CPU,)).values()) and copies_fit(step):
+        return  # Nothing left the host, and nothing had to.
     for choices in _choices(step, seen):
         yield replay_backups(step, choices)
         if copies_several(step):

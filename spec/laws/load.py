@@ -97,7 +97,7 @@ def own_path_spared(step: Step) -> Iterator[str]:
         return
     before, after = step.changed
     begin = window_begin(step.before, load.key)
-    for index, number in enumerate(step.numbers.of_key(load.key)):
+    for index, number in enumerate(step.numbers_of(load.key)):
         was = before.get(number)
         if was is None:
             continue
@@ -309,7 +309,7 @@ def others_left_alone(step: Step) -> Iterator[str]:
     load = load_of(step)
     if load is None or load.outcome.decision is not LoadDecision.ENQUEUED:
         return
-    own = set(step.numbers.of_key(load.key))
+    own = set(step.numbers_of(load.key))
     yield from others_untouched(step, GPU, spared=own)
     for change in step.changes:
         if change.number in own and change.before is not None:

@@ -294,7 +294,7 @@ def miscounted(
     `rises` takes a page's index in the key, or None where it is not in the key.
     """
     before, after = step.changed
-    places = {number: index for index, number in enumerate(step.numbers.of_key(key))}
+    places = {number: index for index, number in enumerate(step.numbers_of(key))}
     for number in (*places, *(number for number in before if number not in places)):
         place = places.get(number)
         was, now = before.get(number), after.get(number)

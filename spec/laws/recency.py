@@ -17,7 +17,6 @@ from kvcanon.spec.config import MambaRefresh
 from kvcanon.spec.law import Kind, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import slot_of
-from kvcanon.spec.laws.situations import used_prefix
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
 from kvcanon.spec.oracle.eviction import refresh
 from kvcanon.spec.oracle.window import window_nodes, window_start
@@ -26,7 +25,6 @@ from kvcanon.spec.views import (
     PageNumber,
     Step,
     Stop,
-    overtaking,
     pages_along,
     pages_of_cut_nodes,
     path_of,
@@ -63,7 +61,7 @@ def window_only_refresh(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/pull/26615
     """
-    used = used_prefix(step)
+    used = step.used
     if used is None or SWA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
@@ -101,7 +99,7 @@ def full_path_refresh(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/8931,
     https://github.com/sgl-project/sglang/issues/12007
     """
-    used = used_prefix(step)
+    used = step.used
     if used is None or (not used and step.before is step.after):
         return
     state, operation = step.after, type(step.operation).__name__
@@ -117,7 +115,7 @@ def full_path_refresh(step: Step) -> Iterator[str]:
                 f"which is not after {state.describe(newest)} at {newest.last_access}"
             )
     before, after = step.changed
-    pages = moved.union(*pages_along(state, used, step.numbers).values())
+    pages = moved.union(*pages_along(step, state, used).values())
     said: set[NodeId] = set()
     for number, row in after.items():
         old = before.get(number)
@@ -151,7 +149,7 @@ def state_refresh(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/31643
     """
-    used = used_prefix(step)
+    used = step.used
     if used is None or MAMBA not in step.after.config.components:
         return
     if present_pages(step.after, used) < len(used):
@@ -203,9 +201,7 @@ def _arrived_behind(step: Step) -> Iterator[str]:
         return
     if step.before.recency == step.after.recency:
         return
-    own = set(step.numbers.of_key(call.key)).union(
-        *pages_along(step.before, call.key, step.numbers).values()
-    )
+    own = set(step.numbers_of(call.key)).union(*pages_along(step, step.before, call.key).values())
     for component, medium, order in recency_orders(step, call.key, (SWA, MAMBA)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
@@ -237,9 +233,9 @@ def _refreshed(
     """Whether an order is the one before, with these pages of the used key moved to its end."""
     if not used and step.before is step.after:
         return
-    numbers = step.numbers.of_key(used)
+    numbers = step.numbers_of(used)
     free = {numbers[at] for at in may_move} | _moved_by_cuts(step)
-    whole = list(pages_along(step.after, used, step.numbers).values())
+    whole = list(pages_along(step, step.after, used).values())
     if may_move and whole and component is not MAMBA:
         # The last node may be used in part; a mamba state is never at the end of a part.
         free.update(whole[-1])
@@ -249,22 +245,21 @@ def _refreshed(
     for _, medium, order in recency_orders(step, used, (component,)):
         if medium is CPU and not step.after.profile.host_order_by_use:
             continue
-        moved = order.moved(without=free)
-        yield from _moved_in_words(step, used, f"{component} on {medium}", moved)
+        stayed, stayed_after = order.kept(without=free)
+        moved = order.overtaken(stayed, stayed_after)
         if moved:
+            yield from _moved_in_words(step, used, f"{component} on {medium}", moved)
             continue
-        now, (stayed, _) = dict.fromkeys(order.after), order.kept(without=free)
+        now = dict.fromkeys(order.after)
         wanted = refresh(tuple(stayed), tuple([page for page in leading if page in now]))
         relevant = set(wanted)
         found = [piece for piece in now if piece in relevant]
-        behind = overtaking(found, wanted).items()
-        for node_id, other_id in {order.node_id(a): order.node_id(b) for a, b in behind}.items():
-            if node_id != other_id:
-                yield (
-                    f"{_end_in_words(step, used)} used the {component} data of "
-                    f"{_name(step, node_id)} on {medium}, but it is not more recent than that of "
-                    f"{_name(step, other_id)}"
-                )
+        for node_id, other_id in order.overtaken(found, wanted).items():
+            yield (
+                f"{_end_in_words(step, used)} used the {component} data of "
+                f"{_name(step, node_id)} on {medium}, but it is not more recent than that of "
+                f"{_name(step, other_id)}"
+            )
 
 
 def _moved_by_cuts(step: Step) -> set[PageNumber]:

@@ -11,7 +11,6 @@ from kvcanon.spec.operations import (
     Evicted,
     EvictHost,
     Insert,
-    Inserted,
     InsertHost,
     LoadBack,
     LoadDecision,
@@ -24,7 +23,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, Slot
 from kvcanon.spec.views import PageRow, Step, path_of
 
 AUXILIARY = (SWA, MAMBA)
@@ -95,20 +94,9 @@ def finds_of_loads(step: Step) -> bool:
     return bool(filled) and any(node.node_id in filled for node, _ in path_of(step.before, found))
 
 
-def used_prefix(step: Step) -> Key | None:
-    """The prefix that a match or an insert used: the usable prefix, or all of the inserted key."""
-    operation, outcome = step.operation, step.outcome
-    if isinstance(operation, Match) and isinstance(outcome, Matched):
-        return operation.key.prefix(max(0, outcome.prefix_pages))
-    if isinstance(operation, Insert) and isinstance(outcome, Inserted):
-        return operation.key
-    return None
-
-
 def used_pages(step: Step) -> int:
     """Pages of the prefix that a match or an insert used; 0 for other operations."""
-    used = used_prefix(step)
-    return 0 if used is None else len(used)
+    return 0 if step.used is None else len(step.used)
 
 
 def others_before(step: Step) -> bool:
@@ -121,7 +109,7 @@ def others_before(step: Step) -> bool:
 
 def window_left_behind(step: Step) -> bool:
     """Whether the used prefix has window data out of reach of its end."""
-    used, config = used_prefix(step), step.after.config
+    used, config = step.used, step.after.config
     if used is None or config.window_tokens is None:
         return False
     reach = config.window_tokens + config.page_size

@@ -171,7 +171,7 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
         return
     if isinstance(step.outcome, Refused) or step.before is step.after:
         return
-    yield from _changes_off_path(step, set(step.numbers.of_key(operation.key)))
+    yield from _changes_off_path(step, set(step.numbers_of(operation.key)))
 
 
 @law(
@@ -263,6 +263,8 @@ class _EvictionRights:
 def _changes_off_path(step: Step, on_path: set[int]) -> Iterator[str]:
     """Changes of pages off the path other than evictions, each once a node."""
     before, after = step.changed
+    if on_path.issuperset(before) and on_path.issuperset(after):
+        return
     rights, size = _EvictionRights.of(step), step.before.config.page_size
     counts = isinstance(step.operation, Match) and step.before.profile.hits_counted_at_match
     kept = _KEPT[:-1] if counts else _KEPT

@@ -15,7 +15,7 @@ from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.window import window_nodes, window_start
 from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
-from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
+from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot, TransferState
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
 from kvcanon.spec.views import Step, path_of
 
@@ -89,6 +89,18 @@ def _window_from(state: Snapshot, end: NodeState) -> int:
     return window_start(state.end(end), config.window_tokens, config.page_size)
 
 
+def copies_fit(step: Step) -> bool:
+    """Whether the free host slots were enough for all copies, and for the first that is missing."""
+    needed = [counts for counts, _ in _by_transfer(step)]
+    needed += [due.counts() for due in due_backups(step) if not due.done()][:1]
+    pools = step.before.pools
+    return all(
+        sum(counts[component] for counts in needed)
+        <= len(pools.get((component, CPU), NO_POOL).free)
+        for component in step.before.config.components
+    )
+
+
 def copies_several(step: Step) -> bool:
     """Whether an insert enqueued a transfer of several nodes."""
     return any(len({node_id for node_id, _ in each.parts}) > 1 for each in _made(step))
@@ -148,7 +160,7 @@ def _inserted(step: Step) -> tuple[Board, list[Piece]]:
         for component in board.config.components:
             ends_here = component is not MAMBA or here is None or piece.end == step.after.end(here)
             if here is not None and here[component].device is not None and ends_here:
-                piece.on[GPU].add(component)
+                piece.on[GPU] |= {component}
         if not board.profile.host_order_by_use:
             continue
         if piece.begin >= near_from:
@@ -175,11 +187,11 @@ def _copy(state: Snapshot, path: list[Piece], node: NodeState | None, component:
     begin, end = state.starts[node.node_id], state.end(node)
     for piece in path:
         if piece.end <= end:
-            piece.locked.add(FULL)
+            piece.locked |= {FULL}
         if (
             begin <= piece.begin
             and piece.end <= end
             and (component is not MAMBA or piece.end == end)
         ):
-            piece.on[CPU].add(component)
-            piece.locked.add(component)
+            piece.on[CPU] |= {component}
+            piece.locked |= {component}

@@ -45,11 +45,11 @@ class Piece:
     end: int
     parent: Piece | None
     children: list[Piece] = Factory(list)
-    on: dict[Medium, set[Component]] = Factory(lambda: {GPU: set(), CPU: set()})
+    on: dict[Medium, frozenset[Component]] = Factory(lambda: {GPU: frozenset(), CPU: frozenset()})
     """The components on each medium, filled or being filled."""
     was: dict[Medium, frozenset[Component]] = Factory(lambda: {GPU: frozenset(), CPU: frozenset()})
     """The same in the state before."""
-    locked: set[Component] = Factory(set)
+    locked: frozenset[Component] = frozenset()
     loading: frozenset[Component] = frozenset()
     """The components being copied to the device."""
     backing: frozenset[Component] = frozenset()
@@ -118,13 +118,13 @@ class Board:
 
     def put(self, piece: Piece, component: Component, medium: Medium) -> None:
         """Give a piece data on a medium, in free slots."""
-        piece.on[medium].add(component)
+        piece.on[medium] |= {component}
         self.free[component, medium] -= piece.size(component)
 
     def drop(self, piece: Piece, component: Component, medium: Medium) -> None:
         """Free the slots that a piece has for a component on a medium."""
         if component in piece.on[medium]:
-            piece.on[medium].remove(component)
+            piece.on[medium] -= {component}
             self.free[component, medium] += piece.size(component)
 
     def vacate(self, piece: Piece, medium: Medium) -> None:
@@ -271,9 +271,9 @@ def _piece_of(node: NodeState, begin: int, parent: Piece) -> Piece:
         begin,
         begin + len(node.pages),
         parent,
-        on={GPU: set(parts.device), CPU: set(parts.host)},
+        on={GPU: parts.device, CPU: parts.host},
         was={GPU: parts.device, CPU: parts.host},
-        locked=set(parts.locked),
+        locked=parts.locked,
         loading=parts.loading,
         backing=parts.backing,
     )

@@ -11,7 +11,7 @@ from attrs import frozen
 from kvcanon.spec.replay.board import Board, Piece
 from kvcanon.spec.snapshot import kept
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Medium, NodeId
-from kvcanon.spec.views import PageRow, Step
+from kvcanon.spec.views import COLUMN, NO_SLOTS, PageRow, Step
 
 
 class PageData(NamedTuple):
@@ -71,19 +71,19 @@ class ObservedChanges:
     def changes(self, media: Collection[Medium]) -> dict[PageData, bool]:
         """The data that came to a medium (True) or left it (False)."""
         before, after = self.step.changed
+        components = self.step.before.config.components
         found: dict[PageData, bool] = {}
         for number in before.keys() | after.keys():
             was, now = before.get(number), after.get(number)
-            if was is not None and now is not None and was[2:4] == now[2:4]:
-                continue  # Its slots are the same.
             row = was or now
             assert row is not None
+            node_id = None if was is None else was.node_id
             for medium in media:
-                for component in self.step.before.config.components:
-                    had = was is not None and was.slot(component, medium) is not None
-                    has = now is not None and now.slot(component, medium) is not None
-                    if had is not has:
-                        node_id = None if was is None else was.node_id
+                old = NO_SLOTS if was is None else was.slots(medium)
+                new = NO_SLOTS if now is None else now.slots(medium)
+                for component in components if old != new else ():
+                    has = new[COLUMN[component]] is not None
+                    if has is (old[COLUMN[component]] is None):
                         found[PageData(node_id, row.depth, component, medium)] = has
         return found
 
@@ -92,6 +92,8 @@ def expected_changes(board: Board, media: Collection[Medium]) -> dict[PageData, 
     """The data that came to a medium (True) or left it (False) on the board."""
     found: dict[PageData, bool] = {}
     for piece in board.every():
+        if piece.on == piece.was:
+            continue
         for medium in media:
             for component in piece.was[medium] ^ piece.on[medium]:
                 begin = piece.end - 1 if component is MAMBA else piece.begin
@@ -105,6 +107,8 @@ def discrepancies(
     step: Step, expected: dict[PageData, bool], found: dict[PageData, bool]
 ) -> Iterator[str]:
     """The differences of expected and found changes: a sentence for each node and direction."""
+    if expected == found:
+        return
     wrong: dict[tuple[NodeId | None, Component, Medium, bool, bool], list[int]] = defaultdict(list)
     for item in expected.keys() | found.keys():
         wanted, got = expected.get(item), found.get(item)

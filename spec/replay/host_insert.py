@@ -19,11 +19,11 @@ def replay_host_insert(state: Snapshot, operation: InsertHost, choices: HostChoi
     nodes, walked = [stop.node for stop in stops], sum(stop.shared_pages for stop in stops)
     cut_at(board, nodes, walked)
     path = [piece for piece in board.path(nodes) if piece.end <= walked]
-    locked_before = {piece: set(piece.locked) for piece in path}
+    locked_before = {piece: piece.locked for piece in path}
     for piece in path:
-        piece.locked.add(FULL)
+        piece.locked |= {FULL}
     if path and MAMBA in state.config.components:
-        path[-1].locked.add(MAMBA)
+        path[-1].locked |= {MAMBA}
     end = _place_full(board, operation, path, choices)
     if end is not None and end.end == len(operation.key):
         _place_window(board, operation, end, choices)
@@ -50,7 +50,7 @@ def _place_full(
         fitting = min(wanted, board.free[FULL, CPU])
         if fitting:
             leaf = Piece(None, reached, reached + fitting, end or board.root)
-            leaf.locked.add(FULL)
+            leaf.locked |= {FULL}
             (end or board.root).children.append(leaf)
             board.new.append(leaf)
             board.put(leaf, FULL, CPU)
@@ -87,13 +87,13 @@ def _place_window(board: Board, operation: InsertHost, end: Piece, choices: Host
     window = [piece for piece in end.above() if piece.begin >= begin]
     held = [piece for piece in window if SWA not in piece.locked]
     for piece in held:
-        piece.locked.add(SWA)
+        piece.locked |= {SWA}
     lacking = [piece for piece in window if _lacks(piece, SWA)]
     if ensure_host_slots(board, Counts(swa=sum(piece.size(SWA) for piece in lacking)), choices):
         for piece in lacking:
             _arrive(board, piece, SWA)
     for piece in held:
-        piece.locked.discard(SWA)
+        piece.locked -= {SWA}
 
 
 def _place_state(board: Board, operation: InsertHost, end: Piece, choices: HostChoices) -> None:

@@ -108,11 +108,11 @@ def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
         cut_at(board, path, window)
     pieces = prefix_pieces(board, path, load.key)
     for piece in pieces:
-        piece.locked.add(FULL)
+        piece.locked |= {FULL}
         if SWA in state.config.components and piece.end > window:
-            piece.locked.add(SWA)
+            piece.locked |= {SWA}
     if pieces and MAMBA in state.config.components:
-        pieces[-1].locked.add(MAMBA)
+        pieces[-1].locked |= {MAMBA}
     return pieces
 
 

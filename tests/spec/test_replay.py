@@ -80,7 +80,7 @@ def test_leaves_of_a_medium(node_id: NodeId, *, device: bool, host: bool) -> Non
     piece = piece_of(board_of(STATE), node_id)
     assert is_device_leaf(piece) is device
     assert is_host_leaf(piece) is host
-    piece.locked.add(SWA)
+    piece.locked |= {SWA}
     assert not is_device_leaf(piece)
     assert not is_host_leaf(piece)
 
@@ -91,12 +91,12 @@ def test_duplicates_are_whole_unless_declared() -> None:
     assert sum(is_duplicate(board, piece) for piece in board.every()) == 1
     piece = piece_of(board, 1)
     assert is_duplicate(board, piece)
-    piece.on[GPU].discard(SWA)
-    piece.on[CPU].add(SWA)
+    piece.on[GPU] -= {SWA}
+    piece.on[CPU] |= {SWA}
     assert not is_duplicate(board, piece)
     board.profile = Profile(whole_nodes_on_host=False)
     assert is_duplicate(board, piece)
-    piece.locked.add(FULL)
+    piece.locked |= {FULL}
     assert not is_duplicate(board, piece)
 
 

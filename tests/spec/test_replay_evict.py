@@ -221,5 +221,5 @@ def test_what_is_above_a_lock_cannot_leave() -> None:
     assert evictable_slots(board, SWA, GPU) == 3
     board = board_of(state_of(BACK, TOP, COLD))
     assert evictable_slots(board, FULL, CPU) == 3
-    piece_of(board, 1).locked.add(FULL)
+    piece_of(board, 1).locked |= {FULL}
     assert evictable_slots(board, FULL, CPU) == 1
