@@ -15,10 +15,9 @@ from rich.text import Text
 
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
 from kvcanon.live.against import Comparison
-from kvcanon.live.audit import AuditResult
+from kvcanon.live.audit import AuditResult, Excerpt
 from kvcanon.live.dashboard import amount, place_of
 from kvcanon.live.decode import SentEvent, key_of
-from kvcanon.live.excerpt import Excerpt
 from kvcanon.live.served import LAW, ServedAudit
 from kvcanon.live.stream_faults import StreamFinding, shown_key
 from kvcanon.live.stream_recording import Recording

@@ -25,8 +25,7 @@ from kvcanon.conformance.probe.repro_script import script_of
 from kvcanon.conformance.probe.request_judge import USUAL_MARGIN
 from kvcanon.conformance.probe.rounds import ROUNDS
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeSession
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import ProbeRequest
+from kvcanon.conformance.probe.talk import ProbeRequest, SentRequest
 from kvcanon.conformance.probe.transport import EngineAddress, address_of
 
 if TYPE_CHECKING:

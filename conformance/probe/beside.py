@@ -11,8 +11,7 @@ from attrs import define, field
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
+from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest, SentRequest
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame, Source
 from kvcanon.live.served import PROMISED, Overlap, ServedRequest, ServedSums, mismatch_of, overlap

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest, shared_length
-from kvcanon.conformance.probe.talk import EngineFacts
+from kvcanon.conformance.probe.talk import EngineFacts, PageRange, SentRequest, shared_length
 
 _SURELY_FITS = 0.95
 """The part of a pool that whole pages fill without an eviction."""

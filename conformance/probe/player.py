@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from attrs import define, evolve, field
 
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import EngineApi, EngineFacts, Leaves, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.talk import (
+    EngineApi,
+    EngineFacts,
+    Leaves,
+    ProbeReply,
+    ProbeRequest,
+    SentRequest,
+)
 from kvcanon.conformance.probe.transport import ServerProblem
 
 if TYPE_CHECKING:  # It needs the extra `live`.

@@ -11,8 +11,7 @@ from attrs import define, evolve, field, frozen
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
 from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest
-from kvcanon.conformance.probe.talk import ProbeRequest, PromptSpace
+from kvcanon.conformance.probe.talk import PageRange, ProbeRequest, PromptSpace, SentRequest
 from kvcanon.spec.shortest import shortest
 
 MOST_REPLAYED = 400

@@ -10,8 +10,7 @@ from attrs.filters import exclude
 
 from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.session import ProbeSession
-from kvcanon.conformance.probe.sharing import PageRange
-from kvcanon.conformance.probe.talk import EngineFacts
+from kvcanon.conformance.probe.talk import EngineFacts, PageRange
 
 FORMAT = "kvcanon-probe/1"
 _SHOWN_TIES = 2

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import pairwise
+from math import gcd
 
 from attrs import Factory, frozen
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.lru_order import judge_order
-from kvcanon.conformance.probe.sharing import (
+from kvcanon.conformance.probe.talk import (
+    EngineFacts,
     PageRange,
+    ProbeReply,
+    ProbeRequest,
+    PromptKey,
     SentRequest,
-    held_shared,
-    least_shared,
-    most_shared,
+    TokenScore,
     shared_length,
 )
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, PromptKey, TokenScore
 
+SLACK_SHARE = 0.1
+"""The part of a pool that is left out of account: partly filled pages, and room for a reply."""
 USUAL_MARGIN = 0.5
 """Logits in bfloat16 between 16 and 32 are 0.125 apart: the margin is four such steps."""
 
@@ -174,3 +179,112 @@ def _other_token(
     )
     near = max(gaps) <= 2 * margin
     return ReplyComparison(Closeness.NEAR_TIE if near else Closeness.DIFFERENT, said)
+
+
+def most_shared(request: ProbeRequest, sent: Sequence[SentRequest], page: PageRange) -> int:
+    """The most tokens of a prompt that earlier requests of its space can have left.
+
+    The last token of a prompt is always computed, since its logits choose the next one.
+    """
+    reusable = request.tokens[:-1]
+    shared = [
+        shared_length(reusable, each.kept) for each in sent if each.request.space == request.space
+    ]
+    return page.floor_most(max(shared, default=0))
+
+
+def least_shared(
+    request: ProbeRequest, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
+) -> tuple[int, int]:
+    """The fewest cached tokens of a prompt, if nothing was evicted, and whose they are: its place.
+
+    Counts prompts that ended since as many tokens were computed as surely fit. Of an engine with a
+    window, or of which that is not known, only the same prompt again and its continuations count:
+    elsewhere the window before the end of the shared part may have left.
+    """
+    if facts.policy not in {None, "lru"} or facts.ranks > 1:
+        return 0, -1
+    pool = min(facts.pool_tokens or 0, facts.window_pool_tokens or facts.pool_tokens or 0)
+    room = pool * (1 - SLACK_SHARE) - len(request.tokens) - request.count
+    # What runs meanwhile cannot be evicted, whenever it was computed.
+    room -= sum(
+        len(each.request.tokens) + each.request.count for each in sent if each.request.overlaps
+    )
+    reusable = request.tokens[:-1]
+    least, source = 0, -1
+    for back, each in enumerate(reversed(sent)):
+        room -= each.computed
+        before = each.request
+        if room < 0 and back:
+            break
+        if before.space != request.space or each.reply.aborted or each.reply.retracted:
+            continue
+        if before.abort_after or before.overlaps:
+            continue
+        shared = shared_length(reusable, before.tokens)
+        if facts.window == 0 or shared >= len(before.tokens) - 1:
+            found = page.floor_least(shared)
+            if found > least:
+                least, source = found, len(sent) - 1 - back
+    if facts.speculative and page.most:
+        least = max(0, least - page.most)
+    return least, source
+
+
+def held_shared(
+    at: int, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
+) -> tuple[int, str]:
+    """The cached tokens of a prompt that a running request holds, and the name of that request.
+
+    They were cached when that request began, which found them, and it goes on after the prompt's
+    reply. Nothing is known of windows: those inside a prompt are not held.
+    """
+    request = sent[at].request
+    most, by = 0, ""
+    for began in range(at):
+        holder = sent[began]
+        if facts.window != 0 or began + holder.lasted < at or holder.reply.retracted:
+            continue
+        if holder.request.space != request.space:
+            continue
+        found, _ = least_shared(holder.request, sent[:began], facts, page)
+        # Another client may have evicted it before: then the request itself did not find it.
+        found = min(found, holder.reply.cached or 0)
+        shared = shared_length(request.tokens[:-1], holder.request.tokens)
+        held = page.floor_least(min(found, shared))
+        if held > most:
+            most, by = held, holder.request.name
+    return most, by
+
+
+def learned_page(sent: Sequence[SentRequest]) -> PageRange:
+    """What the page size can be by prompts that were sent twice in a row.
+
+    Every hit is a multiple of the page size, and the tokens after a hit are fewer than a page. If
+    no size fits both, hits are too short: the range is then from 1 to the largest common divisor.
+    """
+    hits, rests = _hits_and_rests(sent)
+    if not hits:
+        return PageRange()
+    most = gcd(*hits)
+    least = next((size for size in range(max(rests) + 1, most + 1) if most % size == 0), 1)
+    return PageRange(least, most)
+
+
+def page_fits(sent: Sequence[SentRequest], page: PageRange) -> bool:
+    """Whether prompts that were sent twice in a row found all their whole pages."""
+    hits, rests = _hits_and_rests(sent)
+    return page.most is not None and all(
+        hit % page.least == 0 and rest < page.most for hit, rest in zip(hits, rests, strict=True)
+    )
+
+
+def _hits_and_rests(sent: Sequence[SentRequest]) -> tuple[list[int], list[int]]:
+    """Cached tokens of prompts that were sent twice in a row, and the others but the last."""
+    hits, rests = [], []
+    for before, again in pairwise(sent):
+        same = before.request.tokens == again.request.tokens
+        if same and before.request.space == again.request.space and again.reply.cached:
+            hits.append(again.reply.cached)
+            rests.append(len(again.request.tokens) - 1 - again.reply.cached)
+    return hits, rests

@@ -12,8 +12,14 @@ from collections.abc import Callable, Sequence
 from attrs import frozen
 
 from kvcanon.conformance.probe.lru_order import RETURNS
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest, PromptSpace, Tokens
+from kvcanon.conformance.probe.talk import (
+    EngineFacts,
+    PageRange,
+    ProbeRequest,
+    PromptSpace,
+    SentRequest,
+    Tokens,
+)
 
 Send = Callable[[ProbeRequest], SentRequest]
 

@@ -26,6 +26,8 @@ from kvcanon.conformance.probe.request_judge import (
     JudgedAgainst,
     compare_replies,
     judge_sent,
+    learned_page,
+    page_fits,
 )
 from kvcanon.conformance.probe.rounds import (
     FIRST_TOKEN,
@@ -34,13 +36,14 @@ from kvcanon.conformance.probe.rounds import (
     ProbeRound,
     PromptSender,
 )
-from kvcanon.conformance.probe.sharing import PageRange, SentRequest, learned_page, page_fits
 from kvcanon.conformance.probe.talk import (
     EngineFacts,
+    PageRange,
     ProbeReply,
     ProbeRequest,
     PromptKey,
     PromptSpace,
+    SentRequest,
 )
 from kvcanon.conformance.probe.transport import ServerProblem
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import Factory, evolve, field, frozen
@@ -89,6 +89,57 @@ class ProbeReply:
     def on_device(self) -> int:
         """Cached tokens that were on the device; all of them where tiers are not told apart."""
         return (self.cached or 0) if self.tiers is None else self.tiers.get(DEVICE, 0)
+
+
+@frozen
+class SentRequest:
+    """A request that was sent, and what came."""
+
+    request: ProbeRequest
+    reply: ProbeReply
+    round: str = ""
+    began: float = 0.0
+    """Seconds since 1970."""
+    lasted: int = 0
+    """How many of the next requests were answered while its reply was still generated."""
+
+    @property
+    def kept(self) -> Tokens:
+        """The tokens whose data the request can have left."""
+        return self.request.tokens + self.reply.tokens
+
+    @property
+    def computed(self) -> int:
+        """Tokens that took new slots."""
+        return len(self.kept) - (self.reply.cached or 0)
+
+
+def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many leading tokens two prompts share."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+@frozen
+class PageRange:
+    """What the page size can be; both ends are equal where the engine says it."""
+
+    least: int = 1
+    most: int | None = None
+    """None while nothing is known."""
+
+    @property
+    def known(self) -> int | None:
+        """The page size, where it is certain."""
+        return self.least if self.least == self.most else None
+
+    def floor_most(self, tokens: int) -> int:
+        """The most tokens that can be whole pages of so many."""
+        return tokens // self.least * self.least
+
+    def floor_least(self, tokens: int) -> int:
+        """The fewest tokens that must be whole pages of so many; 0 where nothing is known."""
+        return tokens // self.most * self.most if self.most else 0
 
 
 @frozen

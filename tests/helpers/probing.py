@@ -15,10 +15,10 @@ from fakes.engine_server import ServedAs, engine_at
 from fakes.model import EventSender, FakeEngine, config_of
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.probe.player import ProbePlayer
-from kvcanon.conformance.probe.sharing import PageRange
 from kvcanon.conformance.probe.talk import (
     EngineApi,
     EngineFacts,
+    PageRange,
     ProbeReply,
     PromptSpace,
     TokenScore,

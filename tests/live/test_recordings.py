@@ -10,8 +10,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.live.against import Comparison, compare
-from kvcanon.live.audit import audit
-from kvcanon.live.excerpt import excerpt_of
+from kvcanon.live.audit import audit, excerpt_of
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
 from kvcanon.live.stream_faults import Fault

@@ -10,8 +10,13 @@ from attrs import define, field
 from kvcanon.conformance.probe import beside
 from kvcanon.conformance.probe.beside import StreamBeside
 from kvcanon.conformance.probe.findings import ProbeFault
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeReply, ProbeRequest, PromptSpace
+from kvcanon.conformance.probe.talk import (
+    EngineFacts,
+    ProbeReply,
+    ProbeRequest,
+    PromptSpace,
+    SentRequest,
+)
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
 from sent_events import CLEARED, batch, store

@@ -10,21 +10,22 @@ from attrs import evolve
 
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.lru_order import judge_order
-from kvcanon.conformance.probe.request_judge import Closeness, compare_replies
-from kvcanon.conformance.probe.rounds import PromptSender, play_order
-from kvcanon.conformance.probe.sharing import (
-    PageRange,
-    SentRequest,
+from kvcanon.conformance.probe.request_judge import (
+    Closeness,
+    compare_replies,
     learned_page,
     least_shared,
     most_shared,
     page_fits,
 )
+from kvcanon.conformance.probe.rounds import PromptSender, play_order
 from kvcanon.conformance.probe.talk import (
     EngineFacts,
+    PageRange,
     ProbeReply,
     ProbeRequest,
     PromptSpace,
+    SentRequest,
     Tokens,
 )
 from kvcanon.conformance.probe.transport import metric_labels, metric_value

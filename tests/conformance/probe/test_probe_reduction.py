@@ -8,8 +8,7 @@ from attrs import evolve, mutable
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.reduction import CONFIRMATIONS, OtherClients, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import JudgedAgainst
-from kvcanon.conformance.probe.sharing import SentRequest
-from kvcanon.conformance.probe.talk import Leaves, ProbeReply, ProbeRequest
+from kvcanon.conformance.probe.talk import Leaves, ProbeReply, ProbeRequest, SentRequest
 from probing import FACTS, PAGE, SPACE, QuietApi, player_of, scored
 
 GOES_ON = ProbeRequest("goes on", tuple(range(40)), 4, SPACE, overlaps=5)

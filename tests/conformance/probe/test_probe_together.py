@@ -10,14 +10,14 @@ from attrs import evolve, field, mutable
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.player import OutOfBudget, RequestSequence
 from kvcanon.conformance.probe.reduction import without
-from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
-from kvcanon.conformance.probe.sharing import SentRequest, least_shared
+from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent, least_shared
 from kvcanon.conformance.probe.talk import (
     EngineFacts,
     Leaves,
     ProbeReply,
     ProbeRequest,
     PromptSpace,
+    SentRequest,
     Tokens,
 )
 from kvcanon.conformance.probe.transport import ServerProblem
