@@ -22,20 +22,6 @@ _KINDS = ("stored on", "removed from", "cleared")
 
 
 @frozen
-class Happening:
-    """One block that was stored or removed, or a clear."""
-
-    kind: int
-    medium: int
-    digest: bytes
-
-    def __str__(self) -> str:
-        if self.kind == len(_KINDS) - 1:
-            return "all blocks cleared"
-        return f"block {self.digest[:8].hex()} {_KINDS[self.kind]} {MEDIA[self.medium]}"
-
-
-@frozen
 class Comparison:
     """How two streams differ."""
 
@@ -43,7 +29,8 @@ class Comparison:
     """How much happened in each."""
     first_difference: int | None
     """The place where they first differ in order; None where they are equal."""
-    at_difference: tuple[Happening | None, Happening | None]
+    at_difference: tuple[str | None, str | None]
+    """What happened there, in words; None where nothing did."""
     only_first: Counter[str]
     """What happened in the first alone, counted by kind and medium, whatever the order."""
     only_second: Counter[str]
@@ -85,7 +72,7 @@ def compare(
     return Comparison(
         happenings=(numbers[0], numbers[1]),
         first_difference=difference,
-        at_difference=(_parsed(at_difference[0]), _parsed(at_difference[1])),
+        at_difference=(_in_words(at_difference[0]), _in_words(at_difference[1])),
         only_first=_by_kind(+over),
         only_second=_by_kind(-over),
         resident=(
@@ -105,8 +92,12 @@ def _records(recording: Recording, follower: Follower) -> Iterator[bytes]:
                 yield trace[at : at + _RECORD]
 
 
-def _parsed(record: bytes | None) -> Happening | None:
-    return None if record is None else Happening(record[0], record[1], record[2:])
+def _in_words(record: bytes | None) -> str | None:
+    """One block that was stored or removed, or a clear."""
+    if record is None:
+        return None
+    kind, medium, block = _KINDS[record[0]], MEDIA[record[1]], record[2:10].hex()
+    return "all blocks cleared" if kind == "cleared" else f"block {block} {kind} {medium}"
 
 
 def _by_kind(records: Counter[bytes]) -> Counter[str]:

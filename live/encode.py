@@ -7,7 +7,7 @@ one medium, and removes on one medium. The events of the fast cache are encoded 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -15,7 +15,6 @@ import msgspec
 from kvcanon.live.dialects import Dialect, media_name
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.hashing import wire_id
-from kvcanon.spec.types import Namespace
 
 Fields: TypeAlias = dict[str, object]
 
@@ -126,7 +125,11 @@ def _stored(run: Sequence[BlockStored], dialect: Dialect) -> Fields:
     if dialect is Dialect.VLLM:
         fields["lora_name"] = namespace.lora
         if namespace.lora is not None or namespace.cache_salt is not None:
-            fields["extra_keys"] = list(_extra_keys(namespace, len(run), first=parent is None))
+            # The LoRA is hashed with each block, the salt with the first of all.
+            keys = [namespace.lora] if namespace.lora is not None else []
+            salt = [namespace.cache_salt] if namespace.cache_salt is not None else []
+            first_keys = keys + salt * (parent is None)
+            fields["extra_keys"] = [each or None for each in (first_keys, *[keys] * (len(run) - 1))]
     else:
         if namespace.cache_salt is not None:
             fields["cache_salt"] = namespace.cache_salt
@@ -136,12 +139,3 @@ def _stored(run: Sequence[BlockStored], dialect: Dialect) -> Fields:
         # No engine sends it; its readers skip what they do not know.
         fields["extra_key"] = namespace.extra_key
     return fields
-
-
-def _extra_keys(namespace: Namespace, pages: int, *, first: bool) -> Iterator[list[str] | None]:
-    """What vLLM hashes besides tokens: the LoRA with each block, the salt with the first of all."""
-    for page in range(pages):
-        keys = [namespace.lora] if namespace.lora is not None else []
-        if namespace.cache_salt is not None and first and page == 0:
-            keys.append(namespace.cache_salt)
-        yield keys or None

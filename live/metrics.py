@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvcanon.live.dashboard import hit_potential
-from kvcanon.live.watch import StreamWatch
+from kvcanon.live.watch import StreamWatch, hit_potential
 
 Close: TypeAlias = Callable[[], None]
 

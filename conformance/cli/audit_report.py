@@ -16,11 +16,11 @@ from rich.text import Text
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
 from kvcanon.live.against import Comparison
 from kvcanon.live.audit import AuditResult, Excerpt
-from kvcanon.live.dashboard import amount, place_of
 from kvcanon.live.decode import SentEvent, key_of
 from kvcanon.live.served import LAW, ServedAudit
 from kvcanon.live.stream_faults import StreamFinding, shown_key
 from kvcanon.live.stream_recording import Recording
+from kvcanon.live.watch import amount, place_of
 from kvcanon.spec.law import LAWS
 
 FORMAT = 1
@@ -181,7 +181,7 @@ def _comparison_lines(result: Comparison, first: Path, second: Path) -> Iterator
     if result.is_equal:
         yield "The streams are equal, in order."
         return
-    here, there = (str(each) if each else "nothing" for each in result.at_difference)
+    here, there = (each or "nothing" for each in result.at_difference)
     yield f"They differ first at place {result.first_difference}: {here}, and {there}."
     for name, counts in (("first", result.only_first), ("second", result.only_second)):
         for kind, number in sorted(counts.items()):
@@ -197,7 +197,7 @@ def _comparison_json(result: Comparison) -> dict[str, object]:
         "format": FORMAT,
         "happenings": result.happenings,
         "first_difference": result.first_difference,
-        "at_difference": [str(each) if each else None for each in result.at_difference],
+        "at_difference": result.at_difference,
         "only_first": dict(result.only_first),
         "only_second": dict(result.only_second),
         "resident": result.resident,

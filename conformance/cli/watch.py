@@ -159,7 +159,7 @@ def _follow(
     watch: StreamWatch, live: Live | None, seconds: float | None, *, fail_on_violation: bool
 ) -> None:
     """Receive and show, until it ends."""
-    from kvcanon.live.dashboard import dashboard, finding_line  # noqa: PLC0415
+    from kvcanon.live.watch import dashboard, finding_line  # noqa: PLC0415
 
     end = None if seconds is None else time.monotonic() + seconds
     refreshed = 0.0
@@ -183,7 +183,7 @@ def _follow(
 
 
 def _print_summary(out: Console, watch: StreamWatch) -> None:
-    from kvcanon.live.dashboard import dashboard  # noqa: PLC0415
+    from kvcanon.live.watch import dashboard  # noqa: PLC0415
 
     out.print(dashboard(watch))
     for finding in list(watch.latest)[:1]:

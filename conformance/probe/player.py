@@ -29,8 +29,6 @@ if TYPE_CHECKING:  # It needs the extra `live`.
 WAKE_SECONDS = 300.0
 """How long the first prompt may take. vLLM for CPUs compiles for 20 s to minutes before it."""
 
-Log = Callable[[ProbeRequest, SentRequest], None]
-
 _NO_REPLY = ProbeReply((), None, aborted=True)
 
 
@@ -110,7 +108,7 @@ class ProbePlayer:
     requests_left: int
     beside: StreamBeside | None = None
     """What is looked at beside the answers: the stream of events."""
-    log: Log | None = None
+    log: Callable[[ProbeRequest, SentRequest], None] | None = None
     may_flush: bool = False
     """Whether the cache may be emptied, where a server takes no salts."""
     computed: int = 0

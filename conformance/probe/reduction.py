@@ -31,11 +31,6 @@ LEAKS = frozenset({ProbeFault.HELD})
 """Kinds that take something from the server each time they are shown: they are not sent again."""
 
 
-def replay_limit(requests: int) -> int:
-    """The most requests that are sent again for a finding that so many show."""
-    return MOST_REPLAYED + (CONFIRMATIONS + 1) * (requests + WITNESS_REQUESTS)
-
-
 @frozen
 class ShownFinding:
     """A finding, and the requests that show it, the last of them last."""
@@ -117,8 +112,8 @@ class Reducer:
         """The fewest requests found that show a finding. Raises: ServerProblem."""
         first = sent[: finding.last + 1]
         shown = [each.request for each in first]
-        self._left = replay_limit(len(shown))
-        kept = self._left - MOST_REPLAYED
+        kept = (CONFIRMATIONS + 1) * (len(shown) + WITNESS_REQUESTS)
+        self._left = self.player.requests_left = MOST_REPLAYED + kept
         whole = ShownFinding(finding, tuple(first), repeated=False)
         player, began = self.player, time.monotonic()
         by_luck = any(request.overlaps for request in shown)

@@ -21,8 +21,6 @@ from kvcanon.conformance.probe.talk import (
     Tokens,
 )
 
-Send = Callable[[ProbeRequest], SentRequest]
-
 REPLY_TOKENS = 6
 """Tokens that are generated for a prompt: enough for a wrong cache to show."""
 FIRST_TOKEN = 5
@@ -40,7 +38,7 @@ class PromptSender:
     facts: EngineFacts
     page: PageRange
     vocabulary: int
-    send: Send
+    send: Callable[[ProbeRequest], SentRequest]
     sent: Sequence[SentRequest] = ()
     """What was sent so far, with the replies that have ended."""
 

@@ -13,13 +13,7 @@ from attrs import define, evolve, field, frozen
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
-from kvcanon.conformance.probe.reduction import (
-    LEAKS,
-    NEEDS_REPLAY,
-    Reducer,
-    ShownFinding,
-    replay_limit,
-)
+from kvcanon.conformance.probe.reduction import LEAKS, NEEDS_REPLAY, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import (
     USUAL_MARGIN,
     Closeness,
@@ -325,19 +319,18 @@ class ProbeSession:
     def _reduced(
         self, sent: Sequence[SentRequest], finding: ProbeFinding, by: JudgedAgainst
     ) -> ShownFinding:
-        player, shown = self.player, tuple(sent[: finding.last + 1])
-        whole = ShownFinding(finding, shown, repeated=False)
+        whole = ShownFinding(finding, tuple(sent[: finding.last + 1]), repeated=False)
         if finding.fault in LEAKS:
             return whole
         # What a whole round shows takes as long to show again.
         least = max(KEPT_FOR_REDUCTION, self.round_seconds)
-        seconds = max(least, min(REDUCE_SECONDS, player.seconds_left / 2))
-        with self._extra_time(seconds, replay_limit(len(shown))):
-            return Reducer(player, by).reduce(sent, finding)
+        seconds = max(least, min(REDUCE_SECONDS, self.player.seconds_left / 2))
+        with self._extra_time(seconds):
+            return Reducer(self.player, by).reduce(sent, finding)
         return whole
 
     @contextmanager
-    def _extra_time(self, seconds: float, requests: int = 1) -> Iterator[None]:
+    def _extra_time(self, seconds: float) -> Iterator[None]:
         """Let a finding be confirmed: within its own time, and without a look at the stream.
 
         If the server ends meanwhile, the round that goes on meets it as it is now.
@@ -345,7 +338,7 @@ class ProbeSession:
         player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
         player.deadline = time.monotonic() + seconds
-        player.requests_left, player.beside = requests, None
+        player.requests_left, player.beside = 1, None
         try:
             yield
         except ServerProblem as problem:

@@ -19,11 +19,10 @@ from rich.console import Console
 from command_line import read, read_json, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.live import Publisher, Subscriber
-from kvcanon.live.dashboard import amount, dashboard
 from kvcanon.live.follower import Streams
 from kvcanon.live.metrics import start_metrics
 from kvcanon.live.stream_recording import open_recording
-from kvcanon.live.watch import StreamWatch
+from kvcanon.live.watch import StreamWatch, amount, dashboard
 from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.law import LAWS
 from loopback import listening, publisher, until
