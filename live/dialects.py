@@ -22,14 +22,10 @@ class Dialect(StrEnum):
 DIALECTS = tuple(Dialect)
 """By their numbers in the native encoder."""
 
-HOST_NAME_OF_VLLM = "CPU"
-
 MEDIA = ("GPU", "CPU_PINNED", "DISK", "EXTERNAL", "other")
 """Media by their numbers in the native ledger."""
 
 
 def media_name(medium: Medium, dialect: Dialect) -> str:
     """The name of a medium on the wire."""
-    if dialect is Dialect.VLLM and medium is Medium.CPU:
-        return HOST_NAME_OF_VLLM
-    return medium.value
+    return "CPU" if dialect is Dialect.VLLM and medium is Medium.CPU else medium.value

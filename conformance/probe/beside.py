@@ -105,7 +105,7 @@ class StreamBeside:
         return promised
 
     def compare(
-        self, promised: object, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
+        self, promised: Overlap | None, real: ProbeRequest, sent: SentRequest, facts: EngineFacts
     ) -> bool:
         """Compare what was promised with what was served; `real` is the request as it was sent.
 
@@ -115,7 +115,7 @@ class StreamBeside:
         if earliest < sent.began:
             self.late += 1
             return False
-        if not isinstance(promised, Overlap) or not (real.space.salt or self.follower.saw_all):
+        if promised is None or not (real.space.salt or self.follower.saw_all):
             return True
         if not self.batches or sent.reply.cached is None or sent.reply.retracted:
             return True

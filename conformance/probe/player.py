@@ -84,7 +84,7 @@ class RunningRequest:
     def _read(self) -> None:
         try:
             self._reply.set_result(self.api.generate(self.real, self._leaves))
-        except Exception as error:  # noqa: BLE001  # It is raised where the reply is waited for.
+        except BaseException as error:  # noqa: BLE001  # It is raised where the reply is waited for.
             self._reply.set_exception(error)
         finally:
             self._begun.set()
@@ -161,8 +161,8 @@ class ProbePlayer:
             self.beside.settle(round_name)
         return sent
 
-    def can_begin_empty(self) -> bool:
-        """Whether nothing is cached of a fresh run; empties the cache if there are no salts.
+    def begin_empty(self) -> bool:
+        """Empty the cache if there are no salts; whether nothing is cached of a fresh run.
 
         Raises: ServerProblem.
         """
@@ -175,7 +175,7 @@ class ProbePlayer:
 
         Raises: OutOfBudget, ServerProblem.
         """
-        if not self.can_begin_empty():
+        if not self.begin_empty():
             return None
         salt = "cold" if self.facts.salts else ""
         space = evolve(request.space, salt=salt, extra_key="")

@@ -161,7 +161,7 @@ class Reducer:
         self._left -= len(shown)
         if self._left < 0 or self.player.seconds_left <= 0:
             return None
-        if not self.player.can_begin_empty():
+        if not self.player.begin_empty():
             return None
         run = self.player.fresh_run()
         others = OtherClients(self.player, finding, self.by.page) if alone else None

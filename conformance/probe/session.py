@@ -186,7 +186,7 @@ class ProbeSession:
     def _send_all(self, each: ProbeRound, rng: random.Random, sent: list[SentRequest]) -> None:
         """Play a round, and ask for the truth of each prompt."""
         player, facts = self.player, self.player.facts
-        player.can_begin_empty()
+        player.begin_empty()
         held = player.api.held_share() if each.name == "aborts" else None
         with RequestSequence(player, player.fresh_run(), sent) as sequence:
 

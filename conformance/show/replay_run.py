@@ -17,7 +17,7 @@ from kvcanon.conformance.replay.engine import ReplayStats
 from kvcanon.conformance.replay.request_engine import ServedByRequests
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.show.event_rows import EventRows
-from kvcanon.conformance.show.rows import WaitingEvents
+from kvcanon.conformance.show.rows import WaitingEvents, pool_name
 from kvcanon.conformance.show.shown_run import Chart, ShownRun, ShownStep, breaches_of, config_facts
 from kvcanon.conformance.show.step_packer import StepPacker
 from kvcanon.spec.cache import Cache
@@ -185,9 +185,8 @@ class ReplayRecorder:
                 capacity = self._config.capacity(component, medium)
                 if capacity:
                     free = len(subject.cache.free_slots(component, medium))
-                    name = f"{component.value} {'GPU' if medium is GPU else 'CPU'}"
                     used = round(100 * (capacity - free) / capacity, 1)
-                    self._lines["Used slots"][name].append(used)
+                    self._lines["Used slots"][pool_name(component, medium)].append(used)
 
     def _add(self, chart: str, line: str, total: int) -> None:
         """Add what a count grew by in this request."""

@@ -189,7 +189,7 @@ class SnapshotRows:
         return self.now.change(
             rows,
             root=state.root_id,
-            recency={_pool_name(*pool): tuple(order) for pool, order in state.recency.items()},
+            recency={pool_name(*pool): tuple(order) for pool, order in state.recency.items()},
             pools=_pools(state),
             holds=_holds(state),
             transfers=_transfers(state),
@@ -276,7 +276,8 @@ def _row(state: Snapshot, node: NodeState, namespaces: Namespaces, oddity: str) 
     return row
 
 
-def _pool_name(component: Component, medium: object) -> str:
+def pool_name(component: Component, medium: object) -> str:
+    """The name of a pool, as "full GPU"."""
     return f"{component.value} {'GPU' if medium is GPU else 'CPU'}"
 
 
@@ -287,7 +288,7 @@ def _pools(state: Snapshot) -> dict[str, list[object]]:
             continue
         usage = state.usage.get(component) if medium is GPU else None
         mapped = pool.capacity <= MOST_MAPPED
-        pools[_pool_name(component, medium)] = [
+        pools[pool_name(component, medium)] = [
             pool.capacity,
             len(pool.free),
             len(pool.held),

@@ -86,7 +86,8 @@ class StepPacker:
         """What could not be shown, in words, each once."""
         self._table: list[list[object]] = []
         self._breaches: list[list[object]] = []
-        self._first_breach: int | None = None
+        self.breaks_at: int | None = None
+        """The first step with a breach; None if there is none."""
         self._parts: dict[str, str] = {}
         self._starts: list[int] = []
         """The step before each part of changes."""
@@ -109,11 +110,6 @@ class StepPacker:
     def steps(self) -> int:
         """How many steps were added."""
         return len(self._table)
-
-    @property
-    def breaks_at(self) -> int | None:
-        """The first step with a breach; None if there is none."""
-        return self._first_breach
 
     @property
     def now(self) -> StateRows:
@@ -149,7 +145,7 @@ class StepPacker:
         if step.definitions:
             detail["w"] = [shortened(each) for each in step.definitions]
         if step.breaches:
-            self._first_breach = self._first_breach or self.steps + 1
+            self.breaks_at = self.breaks_at or self.steps + 1
             self._breaches.append([self.steps + 1, [_breach(each) for each in step.breaches]])
         self._table.append(
             [

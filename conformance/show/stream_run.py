@@ -70,9 +70,8 @@ class StreamSurvey:
 
     def window(self, at: int | None) -> range:
         """The batches to show: those around one, or the first."""
-        count = len(self.pages)
         begin = 0 if at is None else at + 1 - self._fitting(range(at, -1, -1), BEFORE)
-        return range(begin, begin + self._fitting(range(begin, count), 1.0))
+        return range(begin, begin + self._fitting(range(begin, len(self.pages)), 1.0))
 
     def _fitting(self, indices: Iterable[int], share: float) -> int:
         """How many batches fit, one after another; the first in any case."""
