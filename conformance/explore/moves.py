@@ -181,7 +181,7 @@ def _requests(product: Product, *, idle: bool) -> Iterator[Action]:
 
 
 def _host(scope: Scope, prompts: Prompts, state: Snapshot, *, idle: bool) -> Iterator[Action]:
-    for counts in scope.host_evictions:
+    for counts in scope.evictions if scope.host_evictions else ():
         yield Action("evict_host", counts.full, counts.swa, counts.mamba)
     if idle:
         yield from _exactly("load_back_exactly", (*prompts.there, *prompts.gone[:1]))

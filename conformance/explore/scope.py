@@ -15,8 +15,6 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Bounds
 from kvcanon.spec.types import Counts
 
-ONE_FULL, ONE_SWA, ONE_STATE = Counts(full=1), Counts(swa=1), Counts(mamba=1)
-
 
 @frozen
 class Scope:
@@ -34,9 +32,8 @@ class Scope:
     """
     namespaces: tuple[int, ...] = (0,)
     """The indexes of the client's namespaces that prompts use; all are interchangeable."""
-    evictions: tuple[Counts, ...] = (ONE_FULL,)
-    """The counts that a device eviction is called with."""
-    host_evictions: tuple[Counts, ...] = ()
+    host_evictions: bool = True
+    """Whether slots of a host tier are evicted too, besides those that a copy needs."""
     receipts: int = 1
     """How many locks are held at one time, besides those of copies."""
     requests: int = 0
@@ -54,6 +51,11 @@ class Scope:
 
     made_for: tuple[str, ...] = ()
     """The laws that it has to exercise; if empty, all that can apply in it."""
+
+    @property
+    def evictions(self) -> tuple[Counts, ...]:
+        """The counts that an eviction is called with: one slot of each component."""
+        return tuple(Counts.of({component: 1}) for component in self.config.components)
 
     @property
     def pages(self) -> int:

@@ -7,7 +7,7 @@ from functools import cache
 from kvcanon.conformance.explore.expansion import Expander
 from kvcanon.conformance.explore.exploration import Exploration, explore
 from kvcanon.conformance.explore.frontier import Path
-from kvcanon.conformance.explore.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
+from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -21,7 +21,6 @@ WINDOW = Scope(
     "",
     CacheConfig(window_tokens=1, device_slots=Counts(3, 2)),
     fans=(1, 2),
-    evictions=(ONE_FULL, ONE_SWA),
     bare_pages=(0, 1),
 )
 HOST = Scope(
@@ -29,7 +28,6 @@ HOST = Scope(
     "",
     CacheConfig(device_slots=Counts(1), host_slots=Counts(2), write_policy="write_through"),
     fans=(1, 1),
-    host_evictions=(ONE_FULL,),
     fetches=True,
     early_bytes=True,
 )
@@ -39,14 +37,12 @@ WRITE_BACK = Scope(
     CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_back"),
     fans=(2, 1),
     receipts=0,
-    host_evictions=(ONE_FULL,),
 )
 STATES = Scope(
     "tiny_states",
     "",
     CacheConfig(mamba=True, device_slots=Counts(2, 0, 1)),
     fans=(1, 1),
-    evictions=(ONE_FULL, ONE_STATE),
 )
 NAMESPACES = Scope(
     "tiny_namespaces",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.conformance.explore.scope import ONE_FULL, ONE_SWA, Scope
+from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.explore.scopes.small import (
     FULL,
     FULL_SWA,
@@ -75,8 +75,6 @@ DEEP: tuple[Scope, ...] = (
             device_slots=Counts(3, 2),
             host_slots=Counts(3, 2),
         ),
-        evictions=(ONE_FULL, ONE_SWA),
-        host_evictions=(ONE_FULL, ONE_SWA),
     ),
     evolve(
         WRITE_BACK,
@@ -88,7 +86,5 @@ DEEP: tuple[Scope, ...] = (
             device_slots=Counts(3, 2),
             host_slots=Counts(2, 1),
         ),
-        evictions=(ONE_FULL, ONE_SWA),
-        host_evictions=(ONE_FULL, ONE_SWA),
     ),
 )

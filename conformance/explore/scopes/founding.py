@@ -10,7 +10,7 @@ laws as well.
 
 from __future__ import annotations
 
-from kvcanon.conformance.explore.scope import ONE_FULL, ONE_SWA, Scope
+from kvcanon.conformance.explore.scope import Scope
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 
@@ -20,7 +20,6 @@ FOUNDING: dict[str, Scope] = {
         "window-only refresh (sgl#26615): 4 full and 3 window slots, 2 prompts of 3 pages",
         CacheConfig(window_tokens=1, device_slots=Counts(4, 3)),
         fans=(2, 1, 1),
-        evictions=(ONE_FULL, ONE_SWA),
         receipts=0,
         made_for=("REC-1",),
     ),
@@ -29,6 +28,7 @@ FOUNDING: dict[str, Scope] = {
         "write-through completes (sgl#25065): 2 slots and 1 on the host, a prompt of 2 pages",
         CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_through"),
         fans=(1, 1),
+        host_evictions=False,
         receipts=0,
         made_for=("RES-5",),
     ),
@@ -42,7 +42,7 @@ FOUNDING: dict[str, Scope] = {
             write_policy="write_through_selective",
         ),
         fans=(2, 1),
-        evictions=(ONE_FULL, ONE_SWA),
+        host_evictions=False,
         receipts=0,
         in_flight=1,
         bare_pages=(0, 1),
@@ -54,6 +54,7 @@ FOUNDING: dict[str, Scope] = {
         "a store on the host after the copy (sgl#22894): 2 slots and 1 on the host, 1 page",
         CacheConfig(device_slots=Counts(2), host_slots=Counts(1), write_policy="write_through"),
         fans=(1,),
+        host_evictions=False,
         receipts=0,
         made_for=("EVENT-10",),
     ),
@@ -62,7 +63,6 @@ FOUNDING: dict[str, Scope] = {
         "a tombstone is no removal (sgl#24718): 2 full and 2 window slots, a prompt of 2 pages",
         CacheConfig(window_tokens=1, device_slots=Counts(2, 2)),
         fans=(1, 1),
-        evictions=(ONE_FULL, ONE_SWA),
         receipts=0,
         made_for=("EVENT-10",),
     ),

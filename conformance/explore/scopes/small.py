@@ -6,7 +6,7 @@ bug are in `founding`.
 
 from __future__ import annotations
 
-from kvcanon.conformance.explore.scope import ONE_FULL, ONE_STATE, ONE_SWA, Scope
+from kvcanon.conformance.explore.scope import Scope
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 
@@ -23,7 +23,6 @@ FULL_SWA = Scope(
     "full and window data: 4 and 3 slots, 2 prompts of 3 pages, a lock and a request",
     CacheConfig(window_tokens=1, device_slots=Counts(4, 3)),
     fans=(2, 1, 1),
-    evictions=(ONE_FULL, ONE_SWA),
     receipts=1,
     requests=1,
 )
@@ -32,21 +31,18 @@ WRITE_THROUGH = Scope(
     "a host tier with write-through: 2 slots on the device and 3 on the host, 2 prompts of 2 pages",
     CacheConfig(device_slots=Counts(2), host_slots=Counts(3), write_policy="write_through"),
     fans=(2, 1),
-    host_evictions=(ONE_FULL,),
 )
 WRITE_BACK = Scope(
     "write_back",
     "a host tier with write-back: 3 slots on the device and 2 on the host, 2 prompts of 2 pages",
     CacheConfig(device_slots=Counts(3), host_slots=Counts(2), write_policy="write_back"),
     fans=(2, 1),
-    host_evictions=(ONE_FULL,),
 )
 MAMBA = Scope(
     "mamba",
     "recurrent states: 4 full slots and 3 of states, 4 prompts of 2 pages, a lock and a request",
     CacheConfig(mamba=True, device_slots=Counts(4, 0, 3)),
     fans=(2, 2),
-    evictions=(ONE_FULL, ONE_STATE),
     requests=1,
 )
 NAMESPACES = Scope(
