@@ -6,15 +6,16 @@ answers of the cache, so they are recorded when the case is replayed on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar, cast
 
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.check.play import ClientFactory
 from kvcanon.conformance.judge import RequestBlackboxGuard
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
-from kvcanon.conformance.protocol.request import Admitted, FullRequestCache, RequestId
+from kvcanon.conformance.protocol.request import ESSENTIAL, FullRequestCache
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.report.recorded_calls import (
     Call,
@@ -24,11 +25,8 @@ from kvcanon.conformance.report.recorded_calls import (
     TransferDecision,
 )
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.events import Event
-from kvcanon.spec.operations import Evict, Evicted, Operation, Read, Reset, TakeEvents, Write
-from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.types import Component, Counts, Key, Medium, Namespace, Slot, Slots, TransferId
+from kvcanon.spec.operations import Evict, Operation, Read, Reset, TakeEvents, Write
+from kvcanon.spec.types import Component, Key, Medium, Namespace, Slot, Slots, TransferId
 
 Result = TypeVar("Result")
 
@@ -63,7 +61,7 @@ class CallRecorder(ClientFactory):
     ) -> RequestClient:
         """Make a client of requests whose calls are recorded."""
         self.made(subject)
-        recording = RecordingRequestCache(cache, self)
+        recording = cast("FullRequestCache", RecordingRequestCache(cache, self))
         client = RecordingRequestClient(recording, subject.can, stamps, namespaces)
         client.calls = self
         return client
@@ -143,64 +141,33 @@ class RecordingClient(Client):
             self.calls.record_whole(StampWrite(key, slots), lambda: write(key, slots))
 
 
+CALLS_OF_REQUESTS: Mapping[str, Callable[..., Call]] = {
+    **{name: partial(RequestCall, name) for name in ESSENTIAL},
+    "evict": Evict,
+    "reset": Reset,
+    "take_events": TakeEvents,
+    "read": Read,
+    "write": Write,
+}
+"""The calls of a request cache by method, each made of the method's arguments."""
+
+
 class RecordingRequestCache:
-    """A request cache whose calls are recorded."""
+    """A request cache whose calls are recorded; what is no call passes through."""
 
     def __init__(self, cache: FullRequestCache, calls: CallRecorder) -> None:
         self._cache = cache
         self._calls = calls
 
-    @property
-    def config(self) -> CacheConfig:
-        """The configuration of the cache."""
-        return self._cache.config
-
-    def admit(self, request_id: RequestId, key: Key) -> Admitted:
-        """Let a request in."""
-        call = RequestCall("admit", request_id, key)
-        return self._record(call, lambda: self._cache.admit(request_id, key))
-
-    def extend(self, request_id: RequestId, key: Key) -> Slots:
-        """Allocate slots for a longer key."""
-        call = RequestCall("extend", request_id, key)
-        return self._record(call, lambda: self._cache.extend(request_id, key))
-
-    def finish(self, request_id: RequestId) -> None:
-        """End a request."""
-        self._record(RequestCall("finish", request_id), lambda: self._cache.finish(request_id))
-
-    def abort(self, request_id: RequestId) -> None:
-        """End a request before its time."""
-        self._record(RequestCall("abort", request_id), lambda: self._cache.abort(request_id))
-
-    def evict(self, counts: Counts) -> Evicted:
-        """Free device slots."""
-        return self._record(Evict(counts), lambda: self._cache.evict(counts))
-
-    def reset(self) -> None:
-        """Forget everything that no running request holds."""
-        self._record(Reset(), self._cache.reset)
-
-    def take_events(self) -> tuple[Event, ...]:
-        """The events since the last call."""
-        return self._record(TakeEvents(), self._cache.take_events)
-
-    def write(self, component: Component, slot: Slot, data: bytes) -> None:
-        """Set the bytes behind a slot of a running request."""
-        call = Write(component, slot, data)
-        self._calls.record(call, lambda: self._cache.write(component, slot, data))
-
-    def read(self, component: Component, medium: Medium, slot: Slot) -> bytes:
-        """The bytes behind a slot."""
-        call = Read(component, medium, slot)
-        return self._calls.record(call, lambda: self._cache.read(component, medium, slot))
-
-    def snapshot(self) -> Snapshot:
-        """The whole state, as a value."""
-        return self._cache.snapshot()
-
-    def _record(self, call: Call, do: Callable[[], Result]) -> Result:
-        return self._calls.record(call, do, operation=True)
+    def __getattr__(self, name: str) -> object:
+        """A method that records its calls, or what else the cache has."""
+        method, call_of = getattr(self._cache, name), CALLS_OF_REQUESTS.get(name)
+        if call_of is None:
+            return method
+        is_operation = name not in {"read", "write"}
+        return lambda *given: self._calls.record(
+            call_of(*given), lambda: method(*given), operation=is_operation
+        )
 
 
 class RecordingRequestClient(RequestClient):

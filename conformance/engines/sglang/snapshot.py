@@ -6,7 +6,7 @@ eviction policies use. Everything else is read as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from attrs import define, frozen
@@ -17,17 +17,7 @@ from kvcanon.conformance.engines.sglang.factory import World, kinds_of
 from kvcanon.conformance.engines.sglang.keys import Keys, keys_of
 from kvcanon.conformance.engines.sglang.peer_types import Kind, LockReceipt, SGLangNode
 from kvcanon.conformance.engines.sglang.pools import SlotPool
-from kvcanon.spec.config import Profile
-from kvcanon.spec.events import Event
-from kvcanon.spec.snapshot import (
-    ComponentState,
-    HoldState,
-    NodeState,
-    PoolState,
-    Snapshot,
-    TransferState,
-    Usage,
-)
+from kvcanon.spec.snapshot import ComponentState, NodeState, Usage
 from kvcanon.spec.types import (
     CPU,
     DEFAULT_NAMESPACE,
@@ -40,6 +30,7 @@ from kvcanon.spec.types import (
     Medium,
     NodeId,
     Slot,
+    TransferId,
 )
 
 Span = tuple[int, int]
@@ -184,46 +175,11 @@ def _shared(ours: tuple[object, ...], theirs: tuple[object, ...]) -> int:
     return min(len(ours), len(theirs))
 
 
-@frozen(eq=False)
-class AdapterState:
-    """State that the adapter tracks, since the tree does not show it."""
-
-    held: Mapping[Component, Iterable[Slot]]
-    holds: tuple[HoldState, ...]
-    transfers: tuple[TransferState, ...]
-    backing: Mapping[tuple[NodeId, Component], int]
-    """The backup that has yet to fill the host slots of a node."""
-    events: tuple[Event, ...]
-
-
-def see(world: World, tree: Tree, known: AdapterState, profile: Profile) -> Snapshot:
-    """The whole state, as a value."""
-    config = world.config
-    nodes = list(tree.nodes())
-    root_id = nodes[0].id
-    return Snapshot(
-        config=config,
-        root_id=root_id,
-        nodes={node.id: _seen(tree, node, root_id, known) for node in nodes},
-        recency={
-            (component, medium): tuple(tree.order(component, medium))
-            for component, medium in world.pools
-        },
-        pools={
-            (component, medium): PoolState(
-                pool.capacity,
-                pool.free_slots(),
-                frozenset(known.held[component]) if medium is GPU else frozenset(),
-            )
-            for (component, medium), pool in world.pools.items()
-        },
-        usage={component: tree.usage(component) for component in config.components},
-        swa_of_full=mapping_of(world),
-        holds=known.holds,
-        transfers=known.transfers,
-        events=known.events,
-        profile=profile,
-    )
+def node_states(
+    tree: Tree, nodes: Sequence[SGLangNode], backing: Mapping[tuple[NodeId, Component], TransferId]
+) -> dict[NodeId, NodeState]:
+    """The states of all nodes, the root first; `backing` has the backups in flight."""
+    return {node.id: _seen(tree, node, nodes[0].id, backing) for node in nodes}
 
 
 def mapping_of(world: World, slots: Sequence[Slot] | None = None) -> dict[Slot, Slot]:
@@ -244,7 +200,12 @@ def mapping_of(world: World, slots: Sequence[Slot] | None = None) -> dict[Slot, 
     return {asked[at]: slot for at, slot in zip(mapped.tolist(), window, strict=True)}
 
 
-def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) -> NodeState:
+def _seen(
+    tree: Tree,
+    node: SGLangNode,
+    root_id: NodeId,
+    backing: Mapping[tuple[NodeId, Component], TransferId],
+) -> NodeState:
     at_root = node.id == root_id
     return NodeState(
         node_id=node.id,
@@ -252,7 +213,9 @@ def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) ->
         child_ids=tuple([child.id for child in node.children.values()]),
         namespace=DEFAULT_NAMESPACE if at_root else namespace_of_extra_key(node.key.extra_key),
         pages=() if at_root else tree.keys.pages(node.key),
-        data={} if at_root else {c: _data(tree, node, c, known) for c in tree.kinds},
+        data={}
+        if at_root
+        else {c: _data(tree, node, c, backing.get((node.id, c))) for c in tree.kinds},
         hit_count=node.hit_count,
         priority=0 if at_root else getattr(node, "priority", 0),
         created=tree.born(node),
@@ -262,7 +225,7 @@ def _seen(tree: Tree, node: SGLangNode, root_id: NodeId, known: AdapterState) ->
 
 
 def _data(
-    tree: Tree, node: SGLangNode, component: Component, known: AdapterState
+    tree: Tree, node: SGLangNode, component: Component, backing: TransferId | None
 ) -> ComponentState:
     data = tree.data(node, component)
     host = tree.pools.get((component, CPU))
@@ -270,7 +233,7 @@ def _data(
         device=tree.pools[component, GPU].slots(data.value),
         host=None if host is None else host.slots(data.host_value),
         lock_refs=data.lock_ref,
-        backing=known.backing.get((node.id, component)),
+        backing=backing,
     )
 
 

@@ -7,7 +7,7 @@ do not leave this package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import count
 
@@ -20,20 +20,19 @@ from kvcanon.conformance.engines.sglang.factory import World
 from kvcanon.conformance.engines.sglang.peer_types import LockReceipt, SGLangNode, Tensor
 from kvcanon.conformance.engines.sglang.release import called, named, takes
 from kvcanon.conformance.engines.sglang.snapshot import (
-    AdapterState,
     MatchedNode,
     Span,
     Tree,
     held_window,
     mapping_of,
-    see,
+    node_states,
 )
 from kvcanon.conformance.engines.sglang.transfers import PendingCopies
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument, CacheBusy, ReceiptSpent, SlotNotHeld
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
-from kvcanon.spec.snapshot import HoldState, Snapshot
+from kvcanon.spec.snapshot import HoldState, PoolState, Snapshot
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Medium, Slot, Slots
 
 
@@ -227,16 +226,30 @@ class UnifiedCache:
         """The whole state."""
         self._hear()
         nodes = list(self.tree.nodes())
-        holds = [lock.hold for lock in self.locks.values()]
-        holds += [copy.hold for copy in self.in_flight.flying]
-        known = AdapterState(
-            held=self.held,
-            holds=tuple(holds),
-            transfers=self.in_flight.states(nodes),
-            backing=self.in_flight.backing(nodes),
+        copies, pools = self.in_flight, self.world.pools
+        return Snapshot(
+            config=self.config,
+            root_id=nodes[0].id,
+            nodes=node_states(self.tree, nodes, copies.backing(nodes)),
+            recency={name: tuple(self.tree.order(*name)) for name in pools},
+            pools={
+                (component, medium): PoolState(
+                    pool.capacity,
+                    pool.free_slots(),
+                    frozenset(self.held[component]) if medium is GPU else frozenset(),
+                )
+                for (component, medium), pool in pools.items()
+            },
+            usage={component: self.tree.usage(component) for component in self.config.components},
+            swa_of_full=mapping_of(self.world),
+            holds=(
+                *(lock.hold for lock in self.locks.values()),
+                *(copy.hold for copy in copies.flying),
+            ),
+            transfers=copies.states(nodes),
             events=tuple(self.waiting),
+            profile=self.profile,
         )
-        return see(self.world, self.tree, known, self.profile)
 
     # Helpers.
 
@@ -316,12 +329,13 @@ class UnifiedCache:
         """The arguments of SGLang's insert: slots for the whole key, with those of the tree."""
         size, start = self.config.page_size, len(key) - len(slots.full)
         owned = [self.tree.data(s.node, FULL).value for s in stops if s.end_pages <= start]
+        given = self.world.pools[FULL, GPU].tokens(slots.full)
         states = self.world.pools[MAMBA, GPU].tokens(slots.mamba) if slots.mamba else None
         slid = len(slots.swa) < len(slots.full)
         frontier = (len(key) - len(slots.swa)) * size if slid else 0
         return {
             "key": self.tree.keys.radix_key(key),
-            "value": joined([*owned, self.world.pools[FULL, GPU].tokens(slots.full)]),
+            "value": import_module("torch").cat([*owned, given]),
             "prev_prefix_len": start * size,
             "swa_evicted_seqlen": frontier,
             "component_evicted_seqlens": (
@@ -353,8 +367,3 @@ def returned(given: LockReceipt) -> object:
     if hasattr(given, "to_dec_params"):
         return given.to_dec_params()
     return named("DecLockRefParams")(swa_uuid_for_lock=given.swa_uuid_for_lock)
-
-
-def joined(tensors: Iterable[Tensor]) -> Tensor:
-    """Concatenate tensors."""
-    return import_module("torch").cat(list(tensors))
