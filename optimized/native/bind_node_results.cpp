@@ -14,15 +14,16 @@ namespace {
 // that calls C++ would take it several times as long. Their types are never released.
 PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr;
 
-// A named tuple with these values, in the order of its fields. It is made as `tuple` makes one,
-// since the constructor of its own is Python code.
+// A named tuple with these values, in the order of its fields. It is allocated as `tuple` allocates
+// one of a subclass, since the constructor of its own is Python code.
 template <typename... Values>
 nb::object result(PyObject* type, const Values&... values) {
-    static const auto make = reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
-    const nb::tuple arguments = nb::make_tuple(nb::make_tuple(values...));
-    nb::object made =
-        nb::steal(make(reinterpret_cast<PyTypeObject*>(type), arguments.ptr(), nullptr));
+    static const auto allocate =
+        reinterpret_cast<allocfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_alloc));
+    nb::object made = nb::steal(allocate(reinterpret_cast<PyTypeObject*>(type), sizeof...(Values)));
     if (!made.is_valid()) nb::raise_python_error();
+    Py_ssize_t at = 0;
+    (PyTuple_SetItem(made.ptr(), at++, nb::cast(values).release().ptr()), ...);
     return made;
 }
 

@@ -357,7 +357,13 @@ class EngineOwned:
         return OptimizedCache(config, engine, pools=pools)
 
 
-@every_layout
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if at % 5 == 0 else pytest.param(name, marks=pytest.mark.nightly)
+        for at, name in enumerate(BUILDERS)
+    ],
+)
 def test_the_judge_finds_no_difference_from_the_reference(name: str) -> None:
     """Random cases give the same answers, states and bytes as the reference."""
     factory = EngineOwned(name)
