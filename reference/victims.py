@@ -73,18 +73,24 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
     Of nodes that were used by one operation the upper one comes first.
     """
     owners = list(state.owners[component, medium])
-    if len(owners) < 2:
-        return owners
+    return [owners[at] for at in victim_order(_uses(owners, component))]
+
+
+def _uses(owners: list[Node], component: Component) -> tuple[tuple[int, int], ...]:
+    """The tick of the last use of each node's data, and where the node begins."""
     if component is FULL:
-        keys = tuple([(node.last_access, node.start) for node in owners])
-    else:
-        keys = tuple([(node.data[component].used, node.start) for node in owners])
-    return [owners[at] for at in victim_order(keys)]
+        return tuple([(node.last_access, node.start) for node in owners])
+    return tuple([(node.data[component].used, node.start) for node in owners])
 
 
 def recency_orders(state: State) -> dict[PoolName, tuple[NodeId, ...]]:
-    """The LRU order of every pool, by the ids of nodes."""
-    return {
-        name: tuple([node.node_id for node in least_recent_first(state, *name)])
-        for name in state.pools
-    }
+    """The LRU order of every pool, by the ids of nodes; it is kept until one of them is used."""
+    orders: dict[PoolName, tuple[NodeId, ...]] = {}
+    for name, pool in state.pools.items():
+        owners = list(state.owners[name])
+        facts = (owners, _uses(owners, name[0]))
+        if pool.order is None or pool.order[0] != facts:
+            in_order = [owners[at].node_id for at in victim_order(facts[1])]
+            pool.order = facts, tuple(in_order)
+        orders[name] = pool.order[1]
+    return orders
