@@ -406,7 +406,8 @@ def is_device_leaf(state: Snapshot, node: NodeState) -> bool:
     """
     if node.full.device is None or node.node_id == state.root_id:
         return False
-    below = [each for each in state.children(node) if each.full.device is not None]
+    nodes = state.nodes
+    below = [each for each in node.child_ids if nodes[each].full.device is not None]
     return may_leave_device(True, _is_locked(node), bool(below))
 
 

@@ -26,10 +26,12 @@ def orders_follow(difference: Difference) -> bool:
     """Whether no changed leaf has another's rank, and orders follow data that came and left."""
     if not difference.touched and difference.unchanged("recency"):
         return True
-    components = difference.after.config.components
-    return not _has_tie(difference) and all(
-        _order_follows(difference, component, medium)
-        for component in components
+    if _has_tie(difference):
+        return False
+    moved = _moved(difference)
+    return all(
+        _order_follows(difference, component, medium, moved)
+        for component in difference.after.config.components
         for medium in MEDIA
     )
 
@@ -105,12 +107,14 @@ def _has_tie(difference: Difference) -> bool:
     near = difference.nodes_after(ids)
     for _, is_leaf in LEAVES:
         leaves = [node for node in near if is_leaf(state, node)]
+        if not leaves:
+            continue
         ranks = {_rank(state, node) for node in leaves}
         if len(ranks) < len(leaves):
             return True
         # Equal ranks have equal ticks, so few of the other nodes need to be ranked.
         ticks = {each for _, tick in ranks for each in (tick, -tick)}
-        for node in state.below_root() if ticks else ():
+        for node in state.below_root():
             if node.last_access in ticks or node.created in ticks:
                 is_other = node.node_id not in ids and is_leaf(state, node)
                 if is_other and _rank(state, node) in ranks:
@@ -118,14 +122,28 @@ def _has_tie(difference: Difference) -> bool:
     return False
 
 
-def _order_follows(difference: Difference, component: Component, medium: Medium) -> bool:
+def _moved(difference: Difference) -> tuple[list[NodeState], list[NodeState]]:
+    """The nodes whose data of some component came to a medium or left it, before and after."""
+    was = {node.node_id: node for node in difference.rebuilt_nodes_before}
+    now = {node.node_id: node for node in difference.rebuilt_nodes}
+    stay = [i for i in was.keys() & now.keys() if was[i].parts[:2] == now[i].parts[:2]]
+    for node_id in stay:
+        del was[node_id], now[node_id]
+    return [*was.values()], [*now.values()]
+
+
+def _order_follows(
+    difference: Difference,
+    component: Component,
+    medium: Medium,
+    moved: tuple[list[NodeState], list[NodeState]],
+) -> bool:
     """Whether an order gained and lost exactly the nodes whose data came and left, each once."""
     before, after, pool = difference.before, difference.after, (component, medium)
     was, now = before.recency.get(pool, ()), after.recency.get(pool, ())
-    if was == now and not difference.rebuilt:
-        return True
-    lost = _owners(before, difference.rebuilt_nodes_before, component, medium)
-    gained = _owners(after, difference.rebuilt_nodes, component, medium)
+    left, came = moved
+    lost = _owners(before, left, component, medium) if left else set[NodeId]()
+    gained = _owners(after, came, component, medium) if came else set[NodeId]()
     if lost == gained and was == now:
         return True
     named = set(now)

@@ -211,6 +211,8 @@ def _pairs_outside(state: Snapshot) -> tuple[tuple[frozenset[Slot], frozenset[Sl
     Requests hold them, or cancelled copies still write to them.
     """
     full, swa = (state.pools.get((component, GPU), NO_POOL).held for component in (FULL, SWA))
+    if not state.transfers:
+        return (full, swa), (frozenset(), frozenset())
     orphans = [frozenset(orphaned_slots(state, component, GPU)) for component in (FULL, SWA)]
     return (full, swa), (orphans[0], orphans[1])
 
