@@ -153,7 +153,8 @@ class Counts:
     @classmethod
     def of(cls, by_component: Mapping[Component, int]) -> Counts:
         """Counts from a number for each component; 0 where `by_component` has none."""
-        return cls(*[by_component.get(component, 0) for component in (FULL, SWA, MAMBA)])
+        count = by_component.get
+        return cls(count(FULL, 0), count(SWA, 0), count(MAMBA, 0))
 
     def __getitem__(self, component: Component) -> int:
         count: int = getattr(self, component)  # A component is the name of its field.

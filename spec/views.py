@@ -422,12 +422,14 @@ class RecencyOrder:
 
     before: tuple[OrderItem, ...]
     after: tuple[OrderItem, ...]
-    owners: Mapping[PageNumber, NodeId]
-    """The node of each page in the state after."""
+    nodes: Mapping[NodeId, Sequence[PageNumber]]
+    """The pages of nodes in the state after, of those that are not items as a whole."""
 
     def node_id(self, item: OrderItem) -> NodeId:
         """The node of an item, in the state after."""
-        return ~item if item < 0 else self.owners[item]
+        if item < 0:
+            return ~item
+        return [node_id for node_id, pages in self.nodes.items() if item in pages][-1]
 
     def moved(self, without: Collection[PageNumber]) -> dict[NodeId, NodeId]:
         """The nodes (after) that became more recent, and for each one that it overtook.
@@ -474,12 +476,11 @@ class _RecencyOrders(dict[Pool, RecencyOrder]):
             {**pages_along(step, state, key), **pages_by_node(rows)}
             for state, rows in zip((step.before, step.after), step.changed, strict=True)
         )
-        self._owners = {page: at for at, pages in self._nodes_after.items() for page in pages}
 
     def __missing__(self, pool: Pool) -> RecencyOrder:
         before = _items(self._before, pool, self._nodes_before)
         after = _items(self._after, pool, self._nodes_after)
-        found = self[pool] = RecencyOrder(before, after, self._owners)
+        found = self[pool] = RecencyOrder(before, after, self._nodes_after)
         return found
 
 

@@ -74,13 +74,17 @@ def differences(step: Step, change: Change, but: Collection[str] = ()) -> Iterat
 
 
 def _fields_changed(step: Step, was: PageRow, now: PageRow, but: Collection[str]) -> Iterator[str]:
-    page = page_in_words(step.before, was)
     for name, words in PER_COMPONENT.items():
-        for component in () if name in but else step.before.config.components:
-            old, new = getattr(was, name)[COLUMN[component]], getattr(now, name)[COLUMN[component]]
+        olds, news = getattr(was, name), getattr(now, name)
+        if name in but or olds == news:
+            continue
+        for component in step.before.config.components:
+            old, new = olds[COLUMN[component]], news[COLUMN[component]]
             if old != new:
+                page = page_in_words(step.before, was)
                 yield f"{page}: {component} {words} was {in_words(old)} and is {in_words(new)}"
     if was.hit_count != now.hit_count:
+        page = page_in_words(step.before, was)
         yield f"{page}: hit_count was {was.hit_count} and is {now.hit_count}"
 
 

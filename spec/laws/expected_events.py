@@ -155,6 +155,8 @@ def moves_of(step: Step) -> Mapping[Resident, PageMove]:
     at_enqueue = emits_at_enqueue(step.after)
     for number in before.keys() | after.keys():
         was, now = before.get(number), after.get(number)
+        if was is not None and now is not None and was[2:6] == now[2:6]:
+            continue  # It has the same slots, and waits for the same copies.
         there_before = _row_stored(was, at_enqueue=at_enqueue)
         there_after = _row_stored(now, at_enqueue=at_enqueue)
         if there_before == there_after:

@@ -299,10 +299,10 @@ def miscounted(
         place = places.get(number)
         was, now = before.get(number), after.get(number)
         # A page in neither table is in a node that did not change: no ref rose.
-        page = f"page {place}" if now is None else page_in_words(step.after, now)
         old = 0 if was is None else refs_of(was, component)
         new = 0 if now is None else refs_of(now, component)
         if new - old not in rises(place) and (place is not None or now is not None):
+            page = f"page {place}" if now is None else page_in_words(step.after, now)
             where = "not in the key" if place is None else f"page {place} of the key"
             right = " or ".join(str(old + rise) for rise in rises(place))
             yield (

@@ -184,14 +184,17 @@ def insert_ranks_its_path(step: Step) -> Iterator[str]:
     oldest_new = max((node.created for node in step.before.below_root()), default=-1)
     for page, now in enumerate(rows_along(step.after, call.key)):
         was = before[page] if page < len(before) else None
-        where = f"page {page} in {step.after.describe(step.after.nodes[now.node_id])}"
+        where = f"page {page} in"
         wanted = call.priority if was is None else max(was.priority, call.priority)
         if now.priority != wanted:
-            yield f"{where} has priority {now.priority} after an insert; it should be {wanted}"
+            said = f"has priority {now.priority} after an insert; it should be {wanted}"
+            yield f"{where} {_name(step, now.node_id)} {said}"
         if was is not None and now.created != was.created:
-            yield f"{where} was created at {was.created}, and now at {now.created}"
+            said = f"was created at {was.created}, and now at {now.created}"
+            yield f"{where} {_name(step, now.node_id)} {said}"
         if was is None and now.created <= oldest_new:
-            yield f"{where} is new, but created at {now.created}, not after {oldest_new}"
+            said = f"is new, but created at {now.created}, not after {oldest_new}"
+            yield f"{where} {_name(step, now.node_id)} {said}"
 
 
 def _arrived_behind(step: Step) -> Iterator[str]:

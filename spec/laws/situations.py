@@ -43,8 +43,7 @@ def is_below_node(state: Snapshot, node: NodeState) -> bool:
 
 def locked(state: Snapshot, component: Component) -> bool:
     """Whether any node has lock refs of a component."""
-    data = [node.data.get(component) for node in state.below_root()]
-    return bool([each for each in data if each is not None and each.lock_refs])
+    return any(component in node.parts.locked for node in state.below_root())
 
 
 def held_slots(state: Snapshot, component: Component) -> frozenset[Slot]:

@@ -8,7 +8,7 @@ where nodes are cut.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from attrs import frozen
 
@@ -75,7 +75,7 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"{state.describe(node)} names parent {node.parent_id}, which is not in the tree"
         elif parent is not None and node.node_id not in parent.child_ids:
             yield f"{state.describe(node)} is not among the children of its parent {node.parent_id}"
-        for child_id, times in Counter(node.child_ids).items():
+        for child_id, times in _counted(node.child_ids).items():
             child = state.nodes.get(child_id)
             if child is None or child.parent_id != node.node_id or times > 1:
                 yield (
@@ -200,6 +200,12 @@ def bookkeeping_leaves_the_tree(step: Step) -> Iterator[str]:
     for node_id in sorted(step.before.nodes.keys() | step.after.nodes.keys()):
         if step.before.nodes.get(node_id) != step.after.nodes.get(node_id):
             yield f"{name} changed node {node_id}"
+
+
+def _counted(ids: Collection[NodeId]) -> Mapping[NodeId, int]:
+    """How often each id is listed: mostly once, which is found sooner than it is counted."""
+    once = dict.fromkeys(ids, 1)
+    return once if len(once) == len(ids) else Counter(ids)
 
 
 def _with_root(state: Snapshot, nodes: Collection[NodeState]) -> Collection[NodeState]:

@@ -75,6 +75,8 @@ class ObservedChanges:
         found: dict[PageData, bool] = {}
         for number in before.keys() | after.keys():
             was, now = before.get(number), after.get(number)
+            if was is not None and now is not None and was[2:4] == now[2:4]:
+                continue  # Its slots are the same.
             row = was or now
             assert row is not None
             node_id = None if was is None else was.node_id

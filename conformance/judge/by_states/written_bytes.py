@@ -11,6 +11,7 @@ see written are unknown, and not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from kvcanon.conformance.judge.answers import Read
@@ -112,13 +113,11 @@ class WrittenBytes:
         """
         if not self._pages:
             return
-        before, after = step.changed
         names = PageHashes(step.before)
-        for number, row in before.items():
-            now = after.get(number)
-            for component in step.before.config.components:
-                if _has(row, component) and (now is None or not _has(now, component)):
-                    self._pages.pop((component, names.row_place(row).page_hash), None)
+        for each in step.lost:
+            if each.after is None or not _has(each.after, each.component):
+                page_hash = names.row_place(each.before).page_hash
+                self._pages.pop((each.component, page_hash), None)
         if len(self._pages) > 2 * self._kept + 1024:
             there = _data_in(step.after)
             self._pages = {item: known for item, known in self._pages.items() if item in there}
@@ -132,6 +131,7 @@ class WrittenBytes:
             self._pages[item] = (*(known or ()), data)
 
 
+@lru_cache(maxsize=16)  # An insert mostly follows the match of its key.
 def _names(key: Key) -> Sequence[bytes]:
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
