@@ -63,7 +63,10 @@ class _Shows(Protocol[Value]):
 def _as_value(
     shows: _Shows[Value], facts: tuple[object, ...], make: Callable[[Any], Value]
 ) -> Value:
-    """An object as a value; the same one as before if these facts, all that it shows, are equal."""
+    """An object as a value; the same one as before if these facts, all that it shows, are equal.
+
+    Nodes are among the facts by their ids, which need not stay: a cut may give them anew.
+    """
     if shows.shown is None or shows.shown[0] != facts:
         shows.shown = facts, make(shows)
     return shows.shown[1]
@@ -72,8 +75,8 @@ def _as_value(
 def _node_state(node: Node) -> NodeState:
     facts = (
         node.node_id,
-        node.parent,
-        [*node.children.values()],
+        None if node.parent is None else node.parent.node_id,
+        [child.node_id for child in node.children.values()],
         node.namespace,
         node.pages,
         node.hit_count,
@@ -115,7 +118,7 @@ def _new_node_state(node: Node) -> NodeState:
 
 
 def _pool_state(pool: Pool) -> PoolState:
-    facts = (pool.untouched, [*pool.returned], {*pool.held})
+    facts = (pool.capacity, pool.untouched, [*pool.returned], {*pool.held})
     return _as_value(pool, facts, _new_pool_state)
 
 
@@ -125,7 +128,13 @@ def _new_pool_state(pool: Pool) -> PoolState:
 
 
 def _hold_state(held: Hold) -> HoldState:
-    facts = (held.receipt, held.node, held.window_from, held.state_held, held.transfer)
+    facts = (
+        held.receipt,
+        held.node.node_id,
+        held.window_from,
+        held.state_held,
+        held.transfer,
+    )
     return _as_value(held, facts, _new_hold_state)
 
 
@@ -140,7 +149,12 @@ def _new_hold_state(held: Hold) -> HoldState:
 
 
 def _transfer_state(transfer: Transfer) -> TransferState:
-    facts = ([*transfer.parts], {**transfer.sources}, {**transfer.targets}, transfer.cancelled)
+    facts = (
+        [(node.node_id, component) for node, component in transfer.parts],
+        {**transfer.sources},
+        {**transfer.targets},
+        transfer.cancelled,
+    )
     return _as_value(transfer, facts, _new_transfer_state)
 
 

@@ -88,9 +88,8 @@ def recency_orders(state: State) -> dict[PoolName, tuple[NodeId, ...]]:
     orders: dict[PoolName, tuple[NodeId, ...]] = {}
     for name, pool in state.pools.items():
         owners = list(state.owners[name])
-        facts = (owners, _uses(owners, name[0]))
-        if pool.order is None or pool.order[0] != facts:
-            in_order = [owners[at].node_id for at in victim_order(facts[1])]
-            pool.order = facts, tuple(in_order)
+        ids, uses = [node.node_id for node in owners], _uses(owners, name[0])
+        if pool.order is None or pool.order[0] != (ids, uses):
+            pool.order = (ids, uses), tuple([ids[at] for at in victim_order(uses)])
         orders[name] = pool.order[1]
     return orders

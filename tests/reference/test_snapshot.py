@@ -68,6 +68,33 @@ def test_replicas_of_the_same_calls_are_the_same(seed: int) -> None:
     assert first.cache.snapshot() == second.cache.snapshot()
 
 
+def test_values_that_a_snapshot_keeps_are_those_made_anew() -> None:
+    """What is kept from snapshot to snapshot equals what is made anew, also with other node ids."""
+    random = Random(7)
+    client = new_client(BOTH)
+    cache = client.cache
+    assert isinstance(cache, ReferenceCache)
+    state = cache._state
+    for action in drawn(random, 120):
+        act(client, *action)
+        cache.snapshot()
+        nodes = [node for node in state.nodes.values() if node is not state.root]
+        if len(nodes) > 1:
+            one, other = random.sample(nodes, 2)
+            one.node_id, other.node_id = other.node_id, one.node_id
+            state.nodes[one.node_id], state.nodes[other.node_id] = one, other
+        kept = cache.snapshot()
+        for node in state.nodes.values():
+            node.shown = None
+        for pool in state.pools.values():
+            pool.shown = pool.order = None
+        for hold in state.holds.values():
+            hold.shown = None
+        for transfer in state.transfers.values():
+            transfer.shown = None
+        assert kept == cache.snapshot()
+
+
 @pytest.mark.parametrize("policy", WritePolicy)
 def test_drained_cache_is_empty(policy: WritePolicy) -> None:
     """After all is freed and evicted, no node, slot, lock or pair is left."""
