@@ -41,6 +41,8 @@ class Difference:
     @kept
     def shifted(self) -> AbstractSet[NodeId]:
         """The nodes that are equal in both states but at another depth: a node above them grew."""
+        if not self.rebuilt:
+            return frozenset()
         before, after = self.before, self.after
         below: list[NodeId] = []
         for node_id in self.touched:

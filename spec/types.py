@@ -164,7 +164,7 @@ class Counts:
         return iter(((FULL, self.full), (SWA, self.swa), (MAMBA, self.mamba)))
 
     def __bool__(self) -> bool:
-        return any((self.full, self.swa, self.mamba))
+        return bool(self.full or self.swa or self.mamba)
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(self.full - other.full, self.swa - other.swa, self.mamba - other.mamba)
