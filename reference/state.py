@@ -105,8 +105,6 @@ class Pool:
     leaving: int = 0
     """Slots that departures keep; they are free when the running eviction ends."""
     shown: Shown[PoolState] = None
-    order: Shown[tuple[NodeId, ...]] = None
-    """The LRU order of the nodes that own its slots."""
 
     @property
     def free_slots(self) -> int:

@@ -73,23 +73,18 @@ def least_recent_first(state: State, component: Component, medium: Medium) -> li
     Of nodes that were used by one operation the upper one comes first.
     """
     owners = list(state.owners[component, medium])
-    return [owners[at] for at in victim_order(_uses(owners, component))]
-
-
-def _uses(owners: list[Node], component: Component) -> tuple[tuple[int, int], ...]:
-    """The tick of the last use of each node's data, and where the node begins."""
+    if len(owners) < 2:
+        return owners
     if component is FULL:
-        return tuple([(node.last_access, node.start) for node in owners])
-    return tuple([(node.data[component].used, node.start) for node in owners])
+        keys = tuple([(node.last_access, node.start) for node in owners])
+    else:
+        keys = tuple([(node.data[component].used, node.start) for node in owners])
+    return [owners[at] for at in victim_order(keys)]
 
 
 def recency_orders(state: State) -> dict[PoolName, tuple[NodeId, ...]]:
-    """The LRU order of every pool, by the ids of nodes; it is kept until one of them is used."""
-    orders: dict[PoolName, tuple[NodeId, ...]] = {}
-    for name, pool in state.pools.items():
-        owners = list(state.owners[name])
-        ids, uses = [node.node_id for node in owners], _uses(owners, name[0])
-        if pool.order is None or pool.order[0] != (ids, uses):
-            pool.order = (ids, uses), tuple([ids[at] for at in victim_order(uses)])
-        orders[name] = pool.order[1]
-    return orders
+    """The LRU order of every pool, by the ids of nodes."""
+    return {
+        name: tuple([node.node_id for node in least_recent_first(state, *name)])
+        for name in state.pools
+    }

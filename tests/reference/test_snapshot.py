@@ -87,7 +87,7 @@ def test_values_that_a_snapshot_keeps_are_those_made_anew() -> None:
         for node in state.nodes.values():
             node.shown = None
         for pool in state.pools.values():
-            pool.shown = pool.order = None
+            pool.shown = None
         for hold in state.holds.values():
             hold.shown = None
         for transfer in state.transfers.values():
