@@ -9,6 +9,9 @@ driver of whole caches does; a number set there holds under both profiles.
 Tests that need a browser, another engine's environment or a real server are marked `nightly`. They
 are left out but with `--nightly`, so that what is played does not depend on what this machine has;
 there they fail where that is missing.
+
+Of the lab's tests a change plays a sample. Those that are marked `unsampled` are played each time:
+they are for the product as much, since they show what no test of the product does.
 """
 
 import os
@@ -51,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "nightly: needs a browser, another engine's environment, or minutes"
     )
+    config.addinivalue_line("markers", "unsampled: is played whatever --sample says")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,7 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left = list[pytest.Item](), list[pytest.Item]()
     for item in items:
         marked = item.get_closest_marker("nightly") is not None
-        played = (nightly or not marked) and crc32(item.nodeid.encode()) % share == 0
+        sampled = crc32(item.nodeid.encode()) % share == 0
+        sampled |= item.get_closest_marker("unsampled") is not None
+        played = (nightly or not marked) and sampled
         (kept if played else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)

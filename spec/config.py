@@ -64,6 +64,15 @@ class Limit(StrEnum):
     """Where mamba states are kept, every insert hands over one."""
 
 
+class Choosing(StrEnum):
+    """Who makes a choice."""
+
+    AS_CANON = "as_canon"
+    """The cache chooses as the canon does, and laws of policy judge it."""
+    OWN = "own"
+    """The cache chooses in a way of its own, which no law of policy judges."""
+
+
 @frozen
 class Choice:
     """What a field of a profile chooses between, in words."""
@@ -98,44 +107,30 @@ class Profile:
     What reports and docs say of a field, and the variations that depart in it, stand beside it.
     """
 
-    load_back_announced: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
-        StoreMoment.ACKNOWLEDGED,
-        canon="a load-back emits its stores when it is done",
-        otherwise="store(GPU) of a load-back is announced when the copy is enqueued, before the "
-        "bytes are there",
+    # What an eviction takes.
+
+    eviction: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="an eviction takes what its policy ranks first, and no more than is needed",
+        otherwise="an eviction chooses by a policy of its own what leaves, in which order, and how "
+        "much more than was asked",
         variations={
-            "loads_announced_early": StoreMoment.ENQUEUED,
-            "loads_of_use_early": StoreMoment.ENQUEUED,
+            "evictions_in_batches": Choosing.OWN,
+            "latest_first": Choosing.OWN,
         },
     )
-    """When a load-back emits store(GPU). Canon: once the bytes are there, as for every other
-    medium. SGLang emits it at the enqueue, and cannot take it back when the copy fails."""
-    load_back_usable: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
-        StoreMoment.ACKNOWLEDGED,
-        canon="loaded data is usable when it is there",
-        otherwise="what is loaded back counts as being on the device when the copy is enqueued, "
-        "so that no page waits for it",
-        variations={"loads_of_use_early": StoreMoment.ENQUEUED},
-    )
-    """When data that is loaded back counts as being on the device. Canon: once its bytes are there,
-    so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
-    for the copy layer by layer; then no page waits for a load, and a load holds its path only."""
-    window_lock_exact: bool = choice(
+    """What an eviction takes. Canon: what the policy of the configuration ranks first, one by one,
+    until enough is free. SIEVE and 2Q rank otherwise; TensorRT-LLM and Mooncake evict in batches,
+    down to a watermark."""
+    uncovered_tombstones_stay: bool = choice(
         True,
-        canon="a lock holds exactly the pages of its window",
-        otherwise="a window lock pins whole nodes, and so more than its window",
-        variations={"whole_node_windows": False},
+        canon="a node without window data stays when its last child leaves",
+        otherwise="a node without window data leaves with the last of what is below it",
+        variations={"uncovered_tombstones_leave": False},
     )
-    """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
-    begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""
-    split_keeps_recency: bool = choice(
-        True,
-        canon="a cut does not change the LRU order",
-        otherwise="a cut makes the part that was not matched the most recent",
-        variations={"recent_lower_parts": False, "recent_upper_parts": False},
-    )
-    """A cut does not change the LRU order. Canon: yes. SGLang 0.5.13 moved the part that was not
-    matched to the most recent end (sgl#38482)."""
+    """A node without window data stays when its last child leaves. Canon: yes, its slots were not
+    requested, and an insert can restore its window. SGLang's SWARadixCache has no leaf without
+    window data: it evicts such a node at once, together with its last child."""
     host_order_by_use: bool = choice(
         True,
         canon="windows and states leave the host in the order of their use",
@@ -147,17 +142,6 @@ class Profile:
     yes, data that was used is needed, on whichever medium it was then. SGLang adds them to the
     host's order as they leave the device, and a match does not move them there; data that is also
     on the device is in no order of the host."""
-    whole_nodes_on_host: bool = choice(
-        True,
-        canon="windows and states are on the host only with full data",
-        otherwise="under write_back, window data and states are on the host also without the full "
-        "data of their node",
-        variations={"parts_on_host": False},
-    )
-    """Under write_back too, window data and mamba states are on the host only where full data is.
-    Canon: yes, they are of no use without it. SGLang copies a window alone when only the window
-    leaves the device, and with a node that leaves it copies the window before the node; and it
-    evicts duplicates of full data alone."""
     locks_hold_host_copies: bool = choice(
         True,
         canon="a lock protects host copies, too",
@@ -167,6 +151,34 @@ class Profile:
     """A lock protects the host copies on its path. Canon: yes, they are needed when the request is
     done. SGLang has separate locks for the host; the locks of requests protect the nodes and their
     data on the device."""
+
+    # What makes data recent, and what counts as a hit.
+
+    recency: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="a match or an insert makes the data of its prefix recent",
+        otherwise="the cache chooses which calls make which data recent",
+        variations={"recent_at_lock": Choosing.OWN, "recent_at_release": Choosing.OWN},
+    )
+    """What makes data recent. Canon: a match and an insert, the data that their end needs. vLLM
+    makes blocks recent when a request lets go of them."""
+    split_keeps_recency: bool = choice(
+        True,
+        canon="a cut does not change the LRU order",
+        otherwise="a cut makes the part that was not matched the most recent",
+        variations={"recent_lower_parts": False, "recent_upper_parts": False},
+    )
+    """A cut does not change the LRU order. Canon: yes. SGLang 0.5.13 moved the part that was not
+    matched to the most recent end (sgl#38482)."""
+    cushion_refreshed: bool = choice(
+        True,
+        canon="a use also makes the page before its window recent",
+        otherwise="a use leaves the window data of the page before its window as it was",
+        variations={"bare_windows": False},
+    )
+    """A use makes the window data of its window recent, and that of the page before it, the cushion
+    for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Otherwise the window of
+    the next token may be evicted first."""
     mamba_refresh: MambaRefresh = choice(  # noqa: RUF009
         MambaRefresh.NODE,
         canon="a match makes the state recent that it found",
@@ -193,6 +205,68 @@ class Profile:
     """Hits are counted even if neither copies to the host nor the eviction policy use them. Canon:
     yes, so that they can be read. SGLang 0.5.12.post1, which evicts by age alone, counts hits only
     where they decide about copies."""
+    hits_counted_at_match: bool = choice(
+        False,
+        canon="an insert counts hits",
+        otherwise="hits are counted by matches, and not by inserts",
+        variations={"matches_count_hits": True},
+    )
+    """A match counts a hit on all nodes of the prefix that it finds; an insert counts none. Canon:
+    no, an engine may match a waiting request at every step."""
+
+    # Copies between device and host.
+
+    backups: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="an insert backs up each node of its path that has enough hits",
+        otherwise="the cache chooses when it copies which data to the host",
+        variations={"backups_at_the_first_hit": Choosing.OWN},
+    )
+    """When data is copied to the host. Canon: in the insert that gives it enough hits, all data of
+    a node together. Others copy at the first hit."""
+    whole_nodes_on_host: bool = choice(
+        True,
+        canon="windows and states are on the host only with full data",
+        otherwise="under write_back, window data and states are on the host also without the full "
+        "data of their node",
+        variations={"parts_on_host": False},
+    )
+    """Under write_back too, window data and mamba states are on the host only where full data is.
+    Canon: yes, they are of no use without it. SGLang copies a window alone when only the window
+    leaves the device, and with a node that leaves it copies the window before the node; and it
+    evicts duplicates of full data alone."""
+    loads_keep_host_copies: bool = choice(
+        True,
+        canon="under `write_back` a loaded page keeps its host copy",
+        otherwise="under write_back the host copy of what is loaded is given up when the load is "
+        "done",
+        variations={"exclusive_host": False},
+    )
+    """Under write_back a loaded page keeps its host copy. Canon: yes, the page can then leave the
+    device without another copy. An exclusive tier frees the host copy when the load is done, so
+    that data is on one medium only. Under the other policies the host copy stays in any case: host
+    copies of nodes below need it."""
+    load_back_usable: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
+        StoreMoment.ACKNOWLEDGED,
+        canon="loaded data is usable when it is there",
+        otherwise="what is loaded back counts as being on the device when the copy is enqueued, "
+        "so that no page waits for it",
+        variations={"loads_of_use_early": StoreMoment.ENQUEUED},
+    )
+    """When data that is loaded back counts as being on the device. Canon: once its bytes are there,
+    so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
+    for the copy layer by layer; then no page waits for a load, and a load holds its path only."""
+
+    # Windows.
+
+    window_lock_exact: bool = choice(
+        True,
+        canon="a lock holds exactly the pages of its window",
+        otherwise="a window lock pins whole nodes, and so more than its window",
+        variations={"whole_node_windows": False},
+    )
+    """A lock pins exactly the pages of its window. Canon: yes, the node is cut where the window
+    begins. SGLang pins whole nodes, which lets one long leaf exhaust the pool (sgl#26919)."""
     heals_in_place: bool = choice(
         True,
         canon="a tombstone that gets window slots keeps its full slots",
@@ -219,25 +293,21 @@ class Profile:
     )
     """An insert also keeps window slots of pages that its end cannot see. Canon: yes, other prompts
     may end there. Otherwise it frees these slots, and the pages become tombstones."""
-    hits_counted_at_match: bool = choice(
-        False,
-        canon="an insert counts hits",
-        otherwise="hits are counted by matches, and not by inserts",
-        variations={"matches_count_hits": True},
+
+    # Events.
+
+    load_back_announced: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.
+        StoreMoment.ACKNOWLEDGED,
+        canon="a load-back emits its stores when it is done",
+        otherwise="store(GPU) of a load-back is announced when the copy is enqueued, before the "
+        "bytes are there",
+        variations={
+            "loads_announced_early": StoreMoment.ENQUEUED,
+            "loads_of_use_early": StoreMoment.ENQUEUED,
+        },
     )
-    """A match counts a hit on all nodes of the prefix that it finds; an insert counts none. Canon:
-    no, an engine may match a waiting request at every step."""
-    loads_keep_host_copies: bool = choice(
-        True,
-        canon="under `write_back` a loaded page keeps its host copy",
-        otherwise="under write_back the host copy of what is loaded is given up when the load is "
-        "done",
-        variations={"exclusive_host": False},
-    )
-    """Under write_back a loaded page keeps its host copy. Canon: yes, the page can then leave the
-    device without another copy. An exclusive tier frees the host copy when the load is done, so
-    that data is on one medium only. Under the other policies the host copy stays in any case: host
-    copies of nodes below need it."""
+    """When a load-back emits store(GPU). Canon: once the bytes are there, as for every other
+    medium. SGLang emits it at the enqueue, and cannot take it back when the copy fails."""
     removes_end_first: bool = choice(
         True,
         canon="the removes of a node run from its last page to its first",
@@ -248,25 +318,9 @@ class Profile:
     router sees a prefix without its beginning; Dynamo's router drops all blocks below a removed
     block, and then rejects their removes. SGLang before 0.5.23 removes from the first page to the
     last. Nodes always leave after the nodes below them."""
-    uncovered_tombstones_stay: bool = choice(
-        True,
-        canon="a node without window data stays when its last child leaves",
-        otherwise="a node without window data leaves with the last of what is below it",
-        variations={"uncovered_tombstones_leave": False},
-    )
-    """A node without window data stays when its last child leaves. Canon: yes, its slots were not
-    requested, and an insert can restore its window. SGLang's SWARadixCache has no leaf without
-    window data: it evicts such a node at once, together with its last child."""
 
-    cushion_refreshed: bool = choice(
-        True,
-        canon="a use also makes the page before its window recent",
-        otherwise="a use leaves the window data of the page before its window as it was",
-        variations={"bare_windows": False},
-    )
-    """A use makes the window data of its window recent, and that of the page before it, the cushion
-    for the next, partly filled page. Canon: yes, as SGLang since sgl#26615. Otherwise the window of
-    the next token may be evicted first."""
+    # Refusals.
+
     limits: frozenset[Limit] = choice(
         frozenset(),
         canon="no call is refused beyond the table of refusals",

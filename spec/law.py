@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.difference import Difference, NodesOf
 from kvcanon.spec.events import Ahead, Event, Residency
 from kvcanon.spec.snapshot import NodeState, Snapshot, kept
@@ -40,6 +40,20 @@ class Kind(StrEnum):
     STATE = "state"
     STEP = "step"
     STREAM = "stream"
+
+
+class LawClass(StrEnum):
+    """What it means for a cache that it breaks a law."""
+
+    SOUND = "sound"
+    """No cache may break it, whatever its design: wrong data is served, or what the cache holds and
+    what it says are no longer the same."""
+    SERVING = "serving"
+    """What a cache is for: calls are served, what was inserted is found, copies end, and nothing
+    leaks."""
+    POLICY = "policy"
+    """A choice of the canon, in which a sound cache may differ: which data leaves, what becomes
+    recent, and when copies begin."""
 
 
 class Level(StrEnum):
@@ -203,6 +217,7 @@ class Law:
 
     law_id: str
     kind: Kind
+    law_class: LawClass
     premise: Premise[Any]
     level: Level
     needs: frozenset[Need]
@@ -222,6 +237,13 @@ class Law:
     the step changed. If not, the whole state has to be checked."""
     by_node: NodeCheck | None = None
     """How it checks nodes, in place of `follows`; None for laws of whole states."""
+    chosen_by: str | None = None
+    """The field of `Profile` by which a cache says that it chooses in a way of its own, so that the
+    law is not judged; None for a law that is judged whatever a cache declares."""
+
+    def is_judged_under(self, profile: Profile) -> bool:
+        """Whether a cache with this profile is judged by the law."""
+        return self.chosen_by is None or getattr(profile, self.chosen_by) is not Choosing.OWN
 
     @property
     def area(self) -> str:
@@ -261,14 +283,16 @@ _PAGE = re.compile(
 def law(
     law_id: str,
     kind: Kind,
+    law_class: LawClass,
+    *,
     premise: Premise[Any],
     needs: Iterable[Need] = (Need.SNAPSHOT,),
     level: Level = Level.MUST,
-    *,
     enabled_if: Callable[[Bounds], bool] = always,
     from_outside: tuple[AnyOf, ...] | None = None,
     follows: Callable[[Difference], bool] = never,
     by_node: NodeCheck | None = None,
+    chosen_by: str | None = None,
 ) -> Callable[[AnyLaw], AnyLaw]:
     """Register a function as a law. Its docstring must be a page as described above.
 
@@ -285,6 +309,7 @@ def law(
         LAWS[law_id] = Law(
             law_id=law_id,
             kind=kind,
+            law_class=law_class,
             premise=premise,
             level=level,
             needs=frozenset(needs),
@@ -297,6 +322,7 @@ def law(
             from_outside=from_outside,
             follows=follows,
             by_node=by_node,
+            chosen_by=chosen_by,
         )
         return check
 
@@ -314,6 +340,7 @@ def order_by_id() -> None:
 
 def node_law(
     law_id: str,
+    law_class: LawClass,
     *,
     premise: Premise[Any],
     needs: Iterable[Need] = (Need.SNAPSHOT,),
@@ -335,6 +362,7 @@ def node_law(
         law(
             law_id,
             Kind.STATE,
+            law_class,
             premise=premise,
             needs=needs,
             enabled_if=enabled_if,

@@ -20,13 +20,13 @@ from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.laws.law_search import Found, search_laws
-from kvcanon.conformance.laws.laws_json import law_json, laws_json, witnesses_of
+from kvcanon.conformance.laws.laws_json import law_json, laws_json, members_in_words, witnesses_of
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
 from kvcanon.conformance.report.text import calls
 from kvcanon.conformance.vectors import Vector
-from kvcanon.spec.law import LAWS, SITE, Law
+from kvcanon.spec.law import LAWS, SITE, Law, LawClass, Level
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
 from kvcanon.spec.refusals import cells as refusals_in_words
@@ -116,7 +116,7 @@ def _print_rows(out: ReportConsole, title: str, laws: Iterable[Law]) -> None:
     table = columns()
     for law in laws:
         sentence = _one_line(law.statement.partition("\n\n")[0])
-        table.add_row(law.law_id, Text(law.level.value, "dim"), Text(sentence))
+        table.add_row(law.law_id, Text(_class_of(law), "dim"), Text(sentence))
     out.print(Text(title, "bold cyan"))
     out.print(Padding(table, (0, 0, 1, 2)))
 
@@ -151,6 +151,7 @@ def _print_page(law: Law) -> None:
     table.add_row("Why", Text(_unwrap(law.why)))
     table.add_row("Seen broken", Text(_unwrap(law.seen_broken)))
     table.add_row("Needs", Text(", ".join(sorted(need.value for need in law.needs))))
+    table.add_row("Class", Text(f"{_class_of(law)}: {members_in_words(LawClass)[law.law_class]}"))
     table.add_row("Kind", Text(f"{law.kind.value}, {law.level.value}"))
     table.add_row("Page", Text(law.address))
     out.print(Padding(table, (0, 0, 0, 2)))
@@ -167,6 +168,11 @@ def _print_witness(witness: Vector) -> None:
     lines = code_lines(calls_of(witness.case, REFERENCE))
     out.print(Padding(calls(lines, witness.case, None), (0, 0, 1, 2)))
     out.print(Padding(Text("The answers are those of the plain cache."), (0, 0, 0, 2)))
+
+
+def _class_of(law: Law) -> str:
+    """The class of a law, with its level where that is not the usual one."""
+    return law.law_class.value + (", should" if law.level is Level.SHOULD else "")
 
 
 def _area_title(law: Law) -> str:

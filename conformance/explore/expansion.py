@@ -64,7 +64,8 @@ class Expander:
         self.origin = Origin(adapter, scope.config, NAMESPACES, stamps)
         self.canon = Canonicalizer(scope.config, stamps)
         shows = self.origin.empty().subject.shows - {Need.RANKS}
-        self.book = LawSet(tuple(laws) or tuple(LAWS.values()), shows)
+        judged = [each for each in LAWS.values() if each.is_judged_under(adapter.profile)]
+        self.book = LawSet(tuple(laws) or judged, shows)
         self._witness = Witness(self.book)
         self._trail = Trail(self.origin)
         self._stamps = stamps if Need.BYTES in shows else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
@@ -11,7 +14,7 @@ from kvcanon import __version__
 from kvcanon.conformance.vectors import Vector, read_vectors
 from kvcanon.spec.law import LAWS, Law
 
-FORMAT = "kvcanon-laws/1"
+FORMAT = "kvcanon-laws/2"
 SCHEMA = Path(__file__).with_name("laws.schema.json")
 """The JSON Schema of `laws_json`."""
 
@@ -36,6 +39,8 @@ def law_json(law: Law) -> dict[str, object]:
         "name": law.name,
         "kind": law.kind.value,
         "level": law.level.value,
+        "class": law.law_class.value,
+        "chosen_by": law.chosen_by,
         "needs": sorted(need.value for need in law.needs),
         "premise": law.premise.words,
         "statement": law.statement,
@@ -47,6 +52,19 @@ def law_json(law: Law) -> dict[str, object]:
         "source": f"{file}:{line}",
         "address": law.address,
     }
+
+
+def members_in_words(kind: type[StrEnum]) -> Mapping[str, str]:
+    """What each member of an enumeration is: the docstrings below the members."""
+    tree = ast.parse(inspect.getsource(kind))
+    assert isinstance(tree.body[0], ast.ClassDef)  # noqa: S101  # It is a class.
+    body, words = tree.body[0].body, dict[str, str]()
+    for each, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
+            said = after.value if isinstance(after, ast.Expr) else None
+            text = said.value if isinstance(said, ast.Constant) else ""
+            words[kind(str(each.value.value))] = " ".join(str(text).split())
+    return words
 
 
 def witnesses_of(law: Law) -> list[Vector]:

@@ -20,6 +20,7 @@ from kvcanon.conformance.judge import JudgeConfig, with_names
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_code import code_lines, named_keys
 from kvcanon.conformance.report.call_recorder import CallRecorder
+from kvcanon.conformance.report.declarations import leaving_out, permitting
 from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.workers.ending import ProcessDied
@@ -201,7 +202,14 @@ def replayed(
         shown_again=replay.again,
         folded=tuple(replayed(each, adapter, law_ids, in_copy=in_copy) for each in finding.folded),
     )
-    return evolve(shown, script=script_of(shown, judges))
+    shown = evolve(shown, script=script_of(shown, judges))
+    if in_copy or finding.grounds is not Grounds.LAW:
+        return shown
+    return evolve(
+        shown,
+        permitted_by=permitting(finding, adapter),
+        left_out_by=leaving_out(finding, adapter.offer, named_keys(replay.calls).values()),
+    )
 
 
 def _with_names(finding: Finding, keys: Mapping[str, Key]) -> Finding:

@@ -20,6 +20,7 @@ from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVer
 from kvcanon.conformance.report.text import (
     action_name,
     also_broken,
+    declarable,
     held_least,
     holds,
     laws_counted,
@@ -86,10 +87,13 @@ def _verdict(report: CheckReport) -> str:
             return "Too little was exercised"
         case CheckVerdict.NOT_JUDGED:
             return "Nothing was judged"
+        case CheckVerdict.DEPARTS:
+            return "Policy departs from the canon, and is not declared"
         case CheckVerdict.BROKEN:
             found = report.findings
             by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
-            return "A law is broken" if by_law else "A fault was found"
+            classes = " and ".join(report.classes_broken)
+            return f"A law is broken ({classes})" if by_law else "A fault was found"
 
 
 def _summary(report: CheckReport) -> Markup:
@@ -169,6 +173,7 @@ def _finding(finding: Finding, drawings: Drawings) -> Markup:
         tag("p", finding.text, class_="said"),
         *(tag("p", words) for words in also_broken(finding)),
         tag("p", " ".join(seen(finding)), class_="soft"),
+        *(tag("p", words) for words in declarable(finding)),
         _folded(
             "The whole explanation", _pre(finding.words.rstrip(), f"explanation of {name}", "words")
         ),
@@ -188,8 +193,14 @@ def _lead(calls: int) -> str:
 
 
 def _of_law(law: Law) -> Markup:
-    """A law in a sentence, with its page."""
-    return tag("p", sentence(law), " ", tag("a", "Its page.", href=law.address), class_="soft")
+    """A law in a sentence, with its class and its page."""
+    return tag(
+        "p",
+        sentence(law),
+        f" Its class: {law.law_class}. ",
+        tag("a", "Its page.", href=law.address),
+        class_="soft",
+    )
 
 
 def _name_of(finding: Finding) -> str:
@@ -237,9 +248,17 @@ def _row(number: str, code: str, answer: str, class_: str = "") -> Markup:
 
 def _laws(cache: CacheReport) -> Markup:
     stages = tuple(cache.result.tallies)
-    headings = ("Law", "Name", "Standing", "Exercised", *map(str.capitalize, stages), "Remark")
+    headings = (
+        "Law",
+        "Name",
+        "Class",
+        "Standing",
+        "Exercised",
+        *map(str.capitalize, stages),
+        "Remark",
+    )
     rows = [_law(judged) for judged in cache.laws]
-    numbers = tuple(range(3, 4 + len(stages)))
+    numbers = tuple(range(4, 5 + len(stages)))
     table = _table(f"Laws of {cache.name}", headings, rows, numbers)
     return _folded(f"All {len(cache.laws)} laws", table)
 
@@ -249,6 +268,7 @@ def _law(judged: Judged) -> Markup:
         "tr",
         tag("th", tag("a", judged.law.law_id, href=judged.law.address), scope="row"),
         tag("td", judged.law.name),
+        tag("td", judged.law.law_class.value),
         tag("td", _standing(judged.standing.value, judged.standing.value)),
         _number(judged.times),
         *(_number(times) for times in judged.stages.values()),

@@ -14,7 +14,7 @@ from kvcanon import __version__
 from kvcanon.conformance.check.result import CodeLine, Finding, Standing, finding_to_json
 from kvcanon.conformance.report.report import CacheReport, CheckReport
 
-FORMAT = "kvcanon-check/4"
+FORMAT = "kvcanon-check/5"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 """The JSON Schema of the value that `check_json` returns, draft 2020-12."""
@@ -48,6 +48,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
     return {
         "name": cache.name,
         "verdict": cache.verdict.value,
+        "classes_broken": list(cache.classes_broken),
         "missing": list(cache.result.missing),
         "departures": [asdict(departure) for departure in cache.departures],
         "offers": list(cache.offered),
@@ -64,6 +65,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
                 "name": judged.law.name,
                 "address": judged.law.address,
                 "level": judged.law.level.value,
+                "class": judged.law.law_class.value,
                 "premise": judged.law.premise.words,
                 "standing": judged.standing.value,
                 "times": judged.times,
@@ -83,6 +85,8 @@ def _finding(finding: Finding) -> dict[str, object]:
         **finding_to_json(finding),
         "calls": [_call(line) for line in finding.calls],
         "script": finding.script,
+        "permitted_by": list(finding.permitted_by),
+        "left_out_by": list(finding.left_out_by),
         "why_folded": finding.why_folded,
         "folded": [_finding(each) for each in finding.folded],
     }

@@ -1,8 +1,8 @@
 """The report as JUnit XML, which most CI servers read.
 
 Every run has the same tests, whatever the outcome, so that a CI server can show their history. A
-law that was not exercised is skipped, with the reason. The test of a law has a property `address`,
-the page of the law; if the law held, also `exercised`, which says how often.
+law that was not exercised is skipped, with the reason. The test of a law has the properties
+`address`, the page of the law, and `class`; if it held, also `exercised`, which says how often.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def check_junit(report: CheckReport) -> str:
 
 def _test(suite: Element, cache: str, test: NamedTest) -> None:
     case = SubElement(suite, "testcase", classname=_text(cache), name=_text(test.name), time="0")
-    known = {"address": test.address, "exercised": str(test.exercised or "")}
+    known = {
+        "address": test.address,
+        "class": test.law_class,
+        "exercised": str(test.exercised or ""),
+    }
     given = {name: value for name, value in known.items() if value}
     if given:
         properties = SubElement(case, "properties")

@@ -46,6 +46,8 @@ class NamedTest:
     """How often a held law was exercised."""
     address: str = ""
     """The page of the law; empty for a test of no law."""
+    law_class: str = ""
+    """The class of the law; empty for a test of no law."""
 
     @property
     def fails(self) -> bool:
@@ -59,7 +61,8 @@ AGREEMENT, CRASH, ESSENTIALS = "agreement", "crash", "essentials"
 def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
     """The tests of one cache of a report: the laws in their order, then the others."""
     for judged in cache.laws:
-        yield evolve(_law(cache, judged), address=judged.law.address)
+        law = judged.law
+        yield evolve(_law(cache, judged), address=law.address, law_class=law.law_class.value)
     if (against := report.result.plan.against) is not None:
         yield _other(cache, AGREEMENT, f"agreement with {against}", Grounds.AGREEMENT)
     yield _other(cache, CRASH, "no crash", Grounds.CRASH)
@@ -84,7 +87,8 @@ def _law(cache: CacheReport, judged: Judged) -> NamedTest:
             first = findings[0]
             message = first.evidence[law_id] + _cause(cache, first)
             page = f"The page of the law: {judged.law.address}"
-            details = "\n\n".join([page, *(_in_words(each) for each in findings)])
+            law_class = f"The class of the law: {judged.law.law_class}"
+            details = "\n\n".join([page, law_class, *(_in_words(each) for each in findings)])
             if judged.standing is Standing.BROKEN:
                 return NamedTest(law_id, name, NamedOutcome.FAILED, message, details, law_id)
             message = f"SHOULD, not kept: {message}"

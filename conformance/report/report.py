@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.check.plan import CheckPlan
-from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Standing
+from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Grounds, Standing
 from kvcanon.conformance.judge import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
-from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.law import LAWS, Law, LawClass
 
 if TYPE_CHECKING:
     from kvcanon.conformance.report.known_differences import KnownDifference
@@ -30,6 +30,8 @@ class CheckVerdict(StrEnum):
 
     HOLDS = "holds"
     BROKEN = "broken"
+    DEPARTS = "departs"
+    """Laws of policy are broken, and nothing else is wrong: a choice that is not declared."""
     NOT_EXERCISED = "not exercised"
     """No fault was found, but an essential operation or law was not exercised."""
     NOT_JUDGED = "not judged"
@@ -106,10 +108,19 @@ class CacheReport:
     def verdict(self) -> CheckVerdict:
         """The result for this cache."""
         if self.failures or self.count(Standing.BROKEN):
+            by_law = all(first.grounds is Grounds.LAW for first in self.failures)
+            if by_law and self.classes_broken == (LawClass.POLICY,) and not self.result.missing:
+                return CheckVerdict.DEPARTS
             return CheckVerdict.BROKEN
         if not self.exercised:
             return CheckVerdict.NOT_JUDGED
         return CheckVerdict.NOT_EXERCISED if self.result.missing else CheckVerdict.HOLDS
+
+    @property
+    def classes_broken(self) -> tuple[LawClass, ...]:
+        """The classes of the broken laws, the gravest first."""
+        broken = {each.law.law_class for each in self.laws if each.standing is Standing.BROKEN}
+        return tuple(each for each in LawClass if each in broken)
 
     @property
     def departures(self) -> tuple[Departure, ...]:
@@ -153,10 +164,21 @@ class CheckReport:
     def verdict(self) -> CheckVerdict:
         """The result: the worst verdict of a cache is that of the check."""
         verdicts = {cache.verdict for cache in self.caches}
-        for verdict in (CheckVerdict.BROKEN, CheckVerdict.NOT_JUDGED, CheckVerdict.NOT_EXERCISED):
+        for verdict in (
+            CheckVerdict.BROKEN,
+            CheckVerdict.NOT_JUDGED,
+            CheckVerdict.NOT_EXERCISED,
+            CheckVerdict.DEPARTS,
+        ):
             if verdict in verdicts:
                 return verdict
         return CheckVerdict.HOLDS if verdicts else CheckVerdict.NOT_JUDGED
+
+    @property
+    def classes_broken(self) -> tuple[LawClass, ...]:
+        """The classes of the laws that some cache breaks, the gravest first."""
+        broken = {each for cache in self.caches for each in cache.classes_broken}
+        return tuple(each for each in LawClass if each in broken)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -231,6 +253,8 @@ def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[Known
         return ""
     if law not in plan.judges.every_law:
         return LEFT_OUT
+    if not law.is_judged_under(cache.profile):
+        return f"the profile leaves it to the cache: {law.chosen_by} is own"
     return why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
 
 

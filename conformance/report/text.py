@@ -134,7 +134,8 @@ def _finding(
     finding: Finding, report: CheckReport, scripts: Mapping[str, str], *, unkept: bool
 ) -> Iterator[RenderableType]:
     of_cache = f" of {finding.cache}" if len(report.caches) > 1 else ""
-    heading = f"{finding.number}{of_cache}: {finding.headline}"
+    law_class = LAWS[finding.name].law_class if finding.grounds is Grounds.LAW else ""
+    heading = f"{finding.number}{of_cache}: {finding.headline}{law_class and f' ({law_class})'}"
     if unkept:
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
@@ -149,9 +150,10 @@ def _finding(
     else:
         yield "  Play it again:  by the script below; --scripts DIR writes it to a file"
     if finding.grounds is Grounds.LAW:
-        yield f"  The law:        kvcanon laws {finding.name}"
-        yield f"  Its page:       {LAWS[finding.name].address}"
-    yield Padding(Text("\n".join(seen(finding))), (1, 0, 1, 2))
+        law = LAWS[finding.name]
+        yield f"  The law:        kvcanon laws {law.law_id}"
+        yield f"  Its page:       {law.address}"
+    yield Padding(Text("\n".join([*declarable(finding), *seen(finding)])), (1, 0, 1, 2))
     yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
     yield from _folded(finding, scripts)
 
@@ -181,6 +183,14 @@ def also_broken(finding: Finding) -> Iterator[str]:
             why.setdefault(each.why_folded or AFTER_SAME_CALL, []).extend(new)
     for reason, broken_too in why.items():
         yield f"also broken: {', '.join(broken_too)} ({reason})"
+
+
+def declarable(finding: Finding) -> Iterator[str]:
+    """What an author can declare about it, one sentence in each line."""
+    if finding.permitted_by:
+        yield f"If it is on purpose, declare {' or '.join(finding.permitted_by)}."
+    if finding.left_out_by:
+        yield f"If the cache has nothing of the kind, declare {' or '.join(finding.left_out_by)}."
 
 
 def seen(finding: Finding) -> Iterator[str]:
@@ -251,10 +261,21 @@ def verdict(report: CheckReport) -> Text:
             return Text(too_little_exercised(report), "bold red")
         case CheckVerdict.NOT_JUDGED:
             return Text("Nothing was judged.", "bold red")
+        case CheckVerdict.DEPARTS:
+            return Text(departs(report), "bold yellow")
         case CheckVerdict.BROKEN:
-            broken = f"BROKEN: {', '.join(_names(report))}"
+            classes = ", ".join(report.classes_broken)
+            broken = f"BROKEN{f' ({classes})' if classes else ''}: {', '.join(_names(report))}"
             parts = [broken, *filter(None, [too_little_exercised(report)])]
             return Text(". ".join(parts), "bold red")
+
+
+def departs(report: CheckReport) -> str:
+    """The verdict of a check in which only laws of policy are broken."""
+    firsts = [each.permitted_by[:1] for each in report.findings if each.grounds is Grounds.LAW]
+    declared = " and ".join(dict.fromkeys(each for first in firsts for each in first))
+    mend = f"If the cache chooses so, declare {declared}" if declared else "No field declares it"
+    return f"DEPARTS (policy): {', '.join(_names(report))}. {mend}"
 
 
 def holds(report: CheckReport) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvcanon.conformance.laws.laws_json import links_of, source_of
+from kvcanon.conformance.laws.laws_json import links_of, members_in_words, source_of
 from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.site.evidence import LawEvidence, ProvedClaim, claims_about
@@ -20,8 +20,7 @@ from kvcanon.lab.site.faults import EngineFault, faults_of
 from kvcanon.lab.site.source_pages import source_link
 from kvcanon.lab.site.steps import Pictures, kinds_in_words, witness_section
 from kvcanon.lab.site.witness import PlayedWitness
-from kvcanon.spec import law as law_module
-from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.law import LAWS, Law, LawClass, Need
 
 UP = "../.."
 """From a law's page to the top of the site."""
@@ -103,19 +102,6 @@ def upstream_link(upstream: str) -> str:
     return f"[{found[0]}](https://github.com/{TRACKERS[found[1]]}/issues/{found[2]})"
 
 
-def needs_in_words() -> Mapping[Need, str]:
-    """What each need is: the docstrings below the members of `Need`."""
-    tree = ast.parse(inspect.getsource(law_module.Need))
-    assert isinstance(tree.body[0], ast.ClassDef)  # noqa: S101  # It is a class.
-    body, words = tree.body[0].body, dict[Need, str]()
-    for each, after in zip(body, [*body[1:], None], strict=True):
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
-            said = after.value if isinstance(after, ast.Expr) else None
-            text = said.value if isinstance(said, ast.Constant) else ""
-            words[Need(str(each.value.value))] = _one_line(str(text))
-    return words
-
-
 def _seen_broken(law: Law) -> str:
     said = _begun(_one_line(law.seen_broken))
     for url in links_of(law):
@@ -126,9 +112,11 @@ def _seen_broken(law: Law) -> str:
 
 
 def _needs(law: Law) -> str:
-    words = needs_in_words()
+    words, classes = members_in_words(Need), members_in_words(LawClass)
     lines = [
         f"It is the law of {kinds_in_words()[law.kind]}. It is a {law.level.value.upper()}.",
+        "",
+        f"Its class is *{law.law_class}*: {_begun_small(classes[law.law_class])}{_chosen(law)}",
         "",
         (
             f"- **Exercised by**: {_text(law.premise.words)}. A run in which this never happens "
@@ -148,6 +136,18 @@ def _needs(law: Law) -> str:
         )
         lines.append(f"- Without snapshots it shows in a cache that has {groups}.")
     return "\n".join(lines)
+
+
+def _begun_small(sentence: str) -> str:
+    """A sentence as a part of another."""
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _chosen(law: Law) -> str:
+    """How a cache says that it chooses otherwise."""
+    if law.chosen_by is None:
+        return ""
+    return f" A cache that declares `Profile({law.chosen_by}=Choosing.OWN)` is not judged by it."
 
 
 def _pictures(law: Law, book: Book, pictures: Pictures) -> Iterator[str]:

@@ -67,6 +67,7 @@ for _module in [
     "removes",
     "cuts",
     "numbers",
+    "policies",
 ]:
     import_module(f"kvcanon.lab.variants.{_module}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Premise, law
 from kvcanon.spec.laws import bounds, premises, visibility
 from kvcanon.spec.laws.comparison import freed_slots, losses, pool_in_words, row_slots, total
 from kvcanon.spec.operations import (
@@ -47,6 +47,7 @@ def counts_follow(difference: Difference) -> bool:
 @law(
     "ALLOC-2",
     Kind.STATE,
+    LawClass.SOUND,
     premise=Premise[Snapshot](
         "evictable and protected slots in one pool",
         lambda state: any(usage.evictable and usage.protected for usage in state.usage.values()),
@@ -78,7 +79,13 @@ def accounting(state: Snapshot) -> Iterator[str]:
                 yield f"{reported} {component} slots are reported as {name}, and {found} are"
 
 
-@law("ALLOC-3", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=visibility.ANSWERS)
+@law(
+    "ALLOC-3",
+    Kind.STEP,
+    LawClass.SOUND,
+    premise=premises.EVICTION_FREES,
+    from_outside=visibility.ANSWERS,
+)
 def counts_are_true(step: Step) -> Iterator[str]:
     """The slots that an operation reports as freed or taken entered or left the free lists.
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
+from kvcanon.spec.law import Kind, LawClass, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import MEDIA, in_words, owners_of, pages_changed, pool_in_words
 from kvcanon.spec.operations import Allocate, Refused, Reset
@@ -28,6 +28,7 @@ from kvcanon.spec.views import Step
 @law(
     "ALLOC-1",
     Kind.STATE,
+    LawClass.SOUND,
     premise=premises.ANY_NODE,
     from_outside=visibility.ANSWERS,
     follows=attrgetter("balanced"),
@@ -72,6 +73,7 @@ def remapped(difference: Difference) -> Collection[NodeState]:
 
 @node_law(
     "ALLOC-4",
+    LawClass.SOUND,
     premise=nodes_premise(
         "a page with window data on the device",
         lambda _, node: node.swa.device is not None and node.parent_id is not None,
@@ -110,6 +112,7 @@ def mapping_agrees(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
 @law(
     "ALLOC-5",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "an allocation",
         lambda step: isinstance(step.outcome, Slots),
@@ -154,6 +157,7 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
 @law(
     "ALLOC-6",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a refusal",
         lambda step: not situations.went_well(step),
@@ -194,6 +198,7 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
 @law(
     "ALLOC-7",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a reset of a tree",
         lambda step: (

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import BlockStored
-from kvcanon.spec.law import Kind, Need, Premise, law, node_law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law, node_law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.copies import builds_on, copies_changed, settled_transfers
 from kvcanon.spec.laws.expected_events import emits_at_enqueue
@@ -32,6 +32,7 @@ NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 @law(
     "ASYNC-1",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "the end of one of two copies of a direction",
         situations.settled_out_of_two,
@@ -78,6 +79,7 @@ def settles_in_order(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-2",
     Kind.STEP,
+    LawClass.SERVING,
     premise=premises.COPY_ENDED,
     needs=(*NEEDS, Need.HOLDS),
     enabled_if=bounds.has_host_tier,
@@ -127,6 +129,7 @@ def named(difference: Difference) -> Collection[NodeState]:
 
 @node_law(
     "ASYNC-3",
+    LawClass.SOUND,
     premise=Premise[Snapshot](
         "a copy in flight",
         lambda state: any(not each.cancelled for each in state.transfers),
@@ -170,6 +173,7 @@ def parts_share_the_copy(state: Snapshot, nodes: Collection[NodeState]) -> Itera
 @law(
     "ASYNC-4",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a copy that is done",
         lambda step: TransferStatus.DONE in situations.ended(step),
@@ -220,6 +224,7 @@ def done_copies_emit_stores(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-5",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a copy that failed",
         lambda step: TransferStatus.FAILED in situations.ended(step),
@@ -255,6 +260,7 @@ def failure_leaves_nothing(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-6",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a flush of copies in flight",
         lambda step: isinstance(step.operation, Flush) and bool(step.before.transfers),

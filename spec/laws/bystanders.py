@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.comparison import page_in_words
 from kvcanon.spec.operations import Insert, InsertHost, LoadBack, Lock, Match, Operation
@@ -23,6 +23,8 @@ _PREFIX_CALLS = (Match, Lock, Insert, InsertHost, LoadBack)
 @law(
     "REC-7",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
     premise=Premise[Step](
         "a change without a use of a prefix",
         lambda step: not isinstance(step.operation, Match | Insert) and situations.changed(step),

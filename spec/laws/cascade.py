@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
     in_words,
@@ -23,6 +23,8 @@ from kvcanon.spec.views import COLUMN, PageRow, Step
 @law(
     "EVICT-3",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="eviction",
     premise=Premise[Step](
         "an eviction of a node with more than full data",
         situations.cascades,
@@ -83,6 +85,7 @@ def _outlived(
 @law(
     "EVICT-4",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "an eviction that takes pages out of the tree",
         situations.left_the_tree,
@@ -126,6 +129,7 @@ def no_orphan(step: Step) -> Iterator[str]:
 @law(
     "EVICT-5",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "an eviction from the device of data with a host copy",
         lambda step: any(

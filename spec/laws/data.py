@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds
 from kvcanon.spec.snapshot import NO_POOL, Pool, Snapshot, TransferState
 from kvcanon.spec.types import GPU, Component, Slot
@@ -26,6 +26,7 @@ from kvcanon.spec.views import Step
 @law(
     "DATA-1",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "bytes that were read",
         lambda step: bool(step.stamps),
@@ -69,6 +70,7 @@ def copies_go_on(difference: Difference) -> bool:
 @law(
     "DATA-2",
     Kind.STATE,
+    LawClass.SOUND,
     premise=Premise[Snapshot](
         "a copy in flight, cancelled or not",
         lambda state: bool(state.transfers),

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.events import BlockRemoved, BlockStored, Resident
-from kvcanon.spec.law import Kind, Need, Premise, Stream, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, Stream, law
 from kvcanon.spec.laws import situations, visibility
 from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.laws.expected_events import (
@@ -69,6 +69,7 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 @law(
     "EVENT-1",
     Kind.STREAM,
+    LawClass.SOUND,
     premise=Premise[Stream](
         "a store of a page that has a parent",
         lambda stream: situations.stores_a_child(stream.events),
@@ -104,6 +105,7 @@ def parents_first(stream: Stream) -> Iterator[str]:
 @law(
     "EVENT-2",
     Kind.STREAM,
+    LawClass.SOUND,
     premise=Premise[Stream](
         "a remove",
         lambda stream: any(isinstance(event, BlockRemoved) for event in stream.events),
@@ -140,6 +142,7 @@ def stores_and_removes_alternate(stream: Stream) -> Iterator[str]:
 @law(
     "EVENT-4",
     Kind.STREAM,
+    LawClass.SOUND,
     premise=Premise[Stream](
         "an event",
         lambda stream: bool(stream.events),
@@ -186,6 +189,7 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
 @law(
     "EVENT-5",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a change without events",
         lambda step: situations.changed(step) and not step.events,
@@ -218,6 +222,7 @@ def silence(step: Step) -> Iterator[str]:
 @law(
     "EVENT-10",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "an event",
         lambda step: bool(step.events),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.hashing import namespace_seed, page_hash
-from kvcanon.spec.law import Kind, Need, Premise, Stream, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, Stream, law
 from kvcanon.spec.laws import premises, situations, visibility
 from kvcanon.spec.laws.page_hashes import changed_pages, short
 from kvcanon.spec.views import Step
@@ -17,6 +17,7 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 @law(
     "EVENT-6",
     Kind.STREAM,
+    LawClass.SOUND,
     premise=premises.STREAM_STORE,
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),
@@ -55,6 +56,7 @@ def hashes_chain(stream: Stream) -> Iterator[str]:
 @law(
     "EVENT-7",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a store of a page that has a parent",
         lambda step: situations.stores_a_child(step.events),
@@ -99,6 +101,7 @@ def parent_is_the_page_before(step: Step) -> Iterator[str]:
 @law(
     "EVENT-9",
     Kind.STREAM,
+    LawClass.SERVING,
     premise=premises.STREAM_STORE,
     needs=NEEDS,
     from_outside=(visibility.EVENTS,),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Resident
-from kvcanon.spec.law import Kind, Need, Premise, Stream, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, Stream, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.expected_events import (
     closed_media,
@@ -27,6 +27,7 @@ NEEDS = (Need.SNAPSHOT, Need.EVENTS)
 @law(
     "EVENT-8",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a reset",
         lambda step: isinstance(step.operation, Reset) and situations.went_well(step),
@@ -56,6 +57,7 @@ def reset_clears(step: Step) -> Iterator[str]:
 @law(
     "EVENT-11",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "events that are taken",
         lambda step: isinstance(step.outcome, Taken) and bool(step.outcome.events),
@@ -90,6 +92,7 @@ def taken_once(step: Step) -> Iterator[str]:
 @law(
     "EVENT-12",
     Kind.STEP,
+    LawClass.POLICY,
     premise=Premise[Step](
         "two pages that are removed",
         lambda step: sum(isinstance(event, BlockRemoved) for event in step.events) > 1,
@@ -135,6 +138,7 @@ def children_leave_first(step: Step) -> Iterator[str]:
 @law(
     "EVENT-13",
     Kind.STREAM,
+    LawClass.SERVING,
     premise=Premise[Stream]("the first events of a cache", lambda it: it.begins),
     needs=NEEDS,
 )
@@ -155,6 +159,7 @@ def begins_cleared(stream: Stream) -> Iterator[str]:
 @law(
     "EVENT-14",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a page that leaves one medium in a step that brings it to another",
         situations.sends_both_ways,

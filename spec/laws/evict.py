@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.law import Kind, Level, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Level, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import (
     Loss,
@@ -39,6 +39,7 @@ from kvcanon.spec.views import COLUMN, PageNumber, Step
 @law(
     "EVICT-1",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "an eviction",
         lambda step: isinstance(step.operation, Evict | EvictHost) and situations.went_well(step),
@@ -71,7 +72,14 @@ def asked_is_freed(step: Step) -> Iterator[str]:
             break
 
 
-@law("EVICT-2", Kind.STEP, premise=premises.EVICTION_FREES, from_outside=((Cache.evict,),))
+@law(
+    "EVICT-2",
+    Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="eviction",
+    premise=premises.EVICTION_FREES,
+    from_outside=((Cache.evict,),),
+)
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
     """An eviction stops once enough slots are free: without its last victim they were too few.
 
@@ -90,7 +98,7 @@ def overshoot_is_one_victim(step: Step) -> Iterator[str]:
         yield from _overshoot(step.before, step.operation.counts, victims, medium)
 
 
-@law("EVICT-6", Kind.STEP, premise=premises.EVICTION_FREES)
+@law("EVICT-6", Kind.STEP, LawClass.SOUND, premise=premises.EVICTION_FREES)
 def victims_only(step: Step) -> Iterator[str]:
     """An eviction takes slots of nodes that are not locked, and changes nothing else.
 
@@ -114,6 +122,8 @@ def victims_only(step: Step) -> Iterator[str]:
 @law(
     "EVICT-7",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="eviction",
     premise=Premise[Step](
         "an eviction of full data from the host while there are duplicates",
         lambda step: (

@@ -12,7 +12,8 @@ from itertools import permutations, product
 
 from attrs import evolve
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.config import Choosing
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import parts_on_host, slot_of, writes_back
 from kvcanon.spec.operations import (
@@ -20,6 +21,7 @@ from kvcanon.spec.operations import (
     Evicted,
     EvictHost,
     HostInserted,
+    HostPayload,
     Insert,
     Inserted,
     InsertHost,
@@ -32,7 +34,8 @@ from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import Load, load_of, replay_load
-from kvcanon.spec.types import CPU, FULL, GPU, Counts, Medium, NodeId
+from kvcanon.spec.snapshot import NO_POOL, Snapshot
+from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium, NodeId
 from kvcanon.spec.views import Step
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
@@ -45,6 +48,8 @@ more, discrepancies are not reported."""
 @law(
     "REC-3",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="eviction",
     premise=Premise[Step](
         "an eviction that had a choice",
         situations.chose_a_victim,
@@ -97,6 +102,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
 @law(
     "RES-11",
     Kind.STEP,
+    LawClass.SERVING,
     premise=premises.HOST_INSERT,
     needs=_ORDERS,
     enabled_if=bounds.has_host_tier,
@@ -108,7 +114,8 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     must not have it (below a gap, or below a copy in flight) or does not fit; pages that are not in
     the tree become a new leaf, as far as they fit. If that reaches the end of the key, the window
     and the mamba state are placed too, each whole or not at all. Victims leave as in any other
-    eviction from the host.
+    eviction from the host. By profile, the cache chooses victims by a policy of its own; then only
+    an insert that finds enough slots free is checked.
 
     Why: a request waits for the fetched pages. Pages that are dropped without need are fetched
     again, or computed.
@@ -119,6 +126,8 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     if not isinstance(call, InsertHost) or not isinstance(step.outcome, HostInserted):
         return
     if _was_cut(step) or parts_on_host(step.before):
+        return
+    if step.before.profile.eviction is Choosing.OWN and _is_short(step.before, call.payload):
         return
     seen = ObservedChanges(step)
     found = seen.changes(_BOTH)
@@ -131,6 +140,13 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
         first = first or wrong
     if len(_given_up(step)) <= MOST_GIVEN_UP:
         yield from first or ()
+
+
+def _is_short(state: Snapshot, payload: HostPayload) -> bool:
+    """Whether the host has fewer slots free than fetched data may take."""
+    wanted = Counts(len(payload.full), len(payload.swa), len(payload.mamba))
+    pools = {each: state.pools.get((each, CPU), NO_POOL) for each in Component}
+    return any(len(pools[each].free) < wanted[each] for each in Component)
 
 
 def _was_cut(step: Step) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises
 from kvcanon.spec.laws.comparison import in_words, page_in_words, pool_in_words, slot_of
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
@@ -23,6 +23,7 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, Stop, path_of, rows_along
 @law(
     "RES-9",
     Kind.STEP,
+    LawClass.SOUND,
     premise=premises.HOST_INSERT,
     enabled_if=lambda run: run.config.host_tier and run.fetches,
     from_outside=((Cache.insert_host,),),
@@ -63,6 +64,8 @@ def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:
 @law(
     "RES-10",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="backups",
     premise=Premise[Step](
         "an insert that backs up",
         lambda step: isinstance(step.outcome, Inserted) and bool(step.outcome.backups),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import (
     MEDIA,
@@ -44,6 +44,8 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 @law(
     "LOAD-1",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="eviction",
     premise=premises.LOAD_EVICTS,
     enabled_if=bounds.has_host_tier,
     from_outside=(visibility.LOADS,),
@@ -78,6 +80,7 @@ def full_only_pre_evict(step: Step) -> Iterator[str]:
 @law(
     "LOAD-2",
     Kind.STEP,
+    LawClass.SERVING,
     premise=premises.LOAD_EVICTS,
     enabled_if=bounds.has_host_tier,
     from_outside=(visibility.LOADS,),
@@ -121,6 +124,7 @@ def own_path_spared(step: Step) -> Iterator[str]:
 @law(
     "LOAD-3",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a load-back that does not fit",
         lambda step: situations.decision_of(step) is LoadDecision.NO_ROOM,
@@ -151,6 +155,7 @@ def failure_changes_nothing(step: Step) -> Iterator[str]:
 @law(
     "LOAD-4",
     Kind.STEP,
+    LawClass.SERVING,
     premise=premises.LOAD_ENQUEUED,
     needs=(Need.SNAPSHOT, Need.HOLDS, Need.TRANSFERS),
     enabled_if=bounds.has_host_tier,
@@ -199,7 +204,13 @@ def whole_prefix_comes(step: Step) -> Iterator[str]:
     yield from _transfer_of(step, load.outcome, gained)
 
 
-@law("LOAD-5", Kind.STEP, premise=premises.LOAD_ENQUEUED, enabled_if=bounds.has_host_tier)
+@law(
+    "LOAD-5",
+    Kind.STEP,
+    LawClass.POLICY,
+    premise=premises.LOAD_ENQUEUED,
+    enabled_if=bounds.has_host_tier,
+)
 def host_copy_stays(step: Step) -> Iterator[str]:
     """Loaded data keeps its host copy, from the enqueue to the end of the copy and afterwards.
 
@@ -235,6 +246,7 @@ def host_copy_stays(step: Step) -> Iterator[str]:
 @law(
     "LOAD-6",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a load-back",
         lambda step: situations.decision_of(step) is not None,
@@ -287,6 +299,7 @@ def decisions(step: Step) -> Iterator[str]:
 @law(
     "LOAD-7",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a load-back while there are nodes off its path",
         lambda step: (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from kvcanon.spec.difference import REBUILT, REBUILT_AND_ADJACENT, Difference
-from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import is_loose_copy, page_in_words, refs_of, slot_of
 from kvcanon.spec.laws.copies import may_be_given_up
@@ -30,6 +30,7 @@ Refs = dict[NodeId, list[int]]
 
 @node_law(
     "LOCK-1",
+    LawClass.SOUND,
     premise=nodes_premise(
         "a locked node",
         lambda _, node: node.full.lock_refs != 0 and node.parent_id is not None,
@@ -54,6 +55,7 @@ def refs_not_negative(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
 
 @node_law(
     "LOCK-2",
+    LawClass.SOUND,
     premise=nodes_premise(
         "locked window data, or a locked mamba state",
         lambda _, node: (
@@ -94,6 +96,7 @@ def covered(difference: Difference) -> Collection[NodeState]:
 
 @node_law(
     "LOCK-3",
+    LawClass.SOUND,
     premise=Premise[Snapshot](
         "an open receipt",
         lambda state: bool(state.holds),
@@ -144,6 +147,7 @@ def refs_are_receipts(state: Snapshot, nodes: Collection[NodeState]) -> Iterator
 @law(
     "LOCK-4",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a change while a node is locked",
         lambda step: (
@@ -196,6 +200,7 @@ def locked_stays(step: Step) -> Iterator[str]:
 
 @node_law(
     "LOCK-5",
+    LawClass.SOUND,
     premise=nodes_premise(
         "a locked node below another",
         lambda state, node: node.full.lock_refs != 0 and situations.is_below_node(state, node),
@@ -225,6 +230,7 @@ def ancestors_locked(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[
 @law(
     "LOCK-6",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a lock of window data",
         lambda step: (

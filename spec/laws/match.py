@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.window import window_start
@@ -24,6 +24,7 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, path_of, rows_along, usabl
 @law(
     "MATCH-1",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a match that finds something",
         lambda step: isinstance(step.outcome, Matched) and step.outcome.prefix_pages > 0,
@@ -59,6 +60,7 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
 @law(
     "MATCH-2",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a match that finds something on the device",
         lambda step: isinstance(step.outcome, Matched) and step.outcome.device_pages > 0,
@@ -95,6 +97,7 @@ def device_prefix(step: Step) -> Iterator[str]:
 @law(
     "MATCH-3",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a match that returns slots",
         lambda step: isinstance(step.outcome, Matched) and bool(step.outcome.slots.counts()),
@@ -137,6 +140,7 @@ def slots_of_the_key(step: Step) -> Iterator[str]:
 @law(
     "MATCH-5",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a match that changes recency, or cuts",
         lambda step: isinstance(step.outcome, Matched) and situations.changed(step),
@@ -162,7 +166,9 @@ def match_only_looks(step: Step) -> Iterator[str]:
     yield from _changed_books(step)
 
 
-@law("MATCH-6", Kind.STEP, premise=premises.INSERT, from_outside=visibility.ANSWERS)
+@law(
+    "MATCH-6", Kind.STEP, LawClass.SERVING, premise=premises.INSERT, from_outside=visibility.ANSWERS
+)
 def inserted_is_found(step: Step) -> Iterator[str]:
     """After an insert its whole key is on the device, with all data that it brought or found there.
 
@@ -216,6 +222,7 @@ def inserted_is_found(step: Step) -> Iterator[str]:
 @law(
     "MATCH-7",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a match that finds data of a load-back in flight",
         situations.finds_of_loads,

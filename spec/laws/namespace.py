@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Premise, law
 from kvcanon.spec.laws import situations
 from kvcanon.spec.laws.page_hashes import PageHashes, short
 from kvcanon.spec.snapshot import NodeState, Snapshot
@@ -22,6 +22,7 @@ from kvcanon.spec.views import Step
 @law(
     "NS-3",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a new node, or a cut one, with page hashes",
         situations.named_anew,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, law, nodes_premise
+from kvcanon.spec.law import Kind, LawClass, Need, law, nodes_premise
 from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.oracle.eviction import policy_key
 from kvcanon.spec.snapshot import NodeState, Snapshot, is_device_leaf, is_host_leaf
@@ -39,6 +39,8 @@ def orders_follow(difference: Difference) -> bool:
 @law(
     "REC-4",
     Kind.STATE,
+    LawClass.POLICY,
+    chosen_by="eviction",
     premise=nodes_premise("two leaves on one medium", is_device_leaf, is_host_leaf, enough=2),
     needs=NEEDS,
     follows=orders_follow,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import MEDIA, in_words, orphaned_slots, owners_of
 from kvcanon.spec.operations import Insert, Inserted
@@ -35,7 +35,14 @@ def owners_follow(difference: Difference) -> bool:
     )
 
 
-@law("ALLOC-8", Kind.STATE, premise=premises.ANY_NODE, needs=NEEDS, follows=owners_follow)
+@law(
+    "ALLOC-8",
+    Kind.STATE,
+    LawClass.SERVING,
+    premise=premises.ANY_NODE,
+    needs=NEEDS,
+    follows=owners_follow,
+)
 def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
     """Every slot has an owner: the free list, a node, a request, or a cancelled copy.
 
@@ -92,6 +99,7 @@ def mapping_follows(difference: Difference) -> bool:
 @law(
     "ALLOC-9",
     Kind.STATE,
+    LawClass.SOUND,
     premise=Premise[Snapshot](
         "a mapping entry",
         lambda state: bool(state.swa_of_full),
@@ -124,6 +132,7 @@ def no_stale_mapping(state: Snapshot) -> Iterator[str]:
 @law(
     "ALLOC-10",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a change of the mapping while a request has slots with window data",
         lambda step: (
@@ -166,6 +175,7 @@ def pairs_of_requests_last(step: Step) -> Iterator[str]:
 @law(
     "ALLOC-11",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "an insert that hands over slots",
         lambda step: (

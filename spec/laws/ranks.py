@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from attrs import fields_dict
 
 from kvcanon.spec.errors import ReceiptSpent
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds
 from kvcanon.spec.operations import Outcome, Receipt, Refused
 from kvcanon.spec.snapshot import NodeState, RankView, Snapshot
@@ -28,6 +28,7 @@ FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "eve
 @law(
     "ASYNC-11",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a call on several ranks while a copy has ended on one of them, and not yet, or with "
         "another result, on another",

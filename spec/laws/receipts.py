@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
     in_words,
@@ -27,6 +27,7 @@ from kvcanon.spec.views import COLUMN, PageNumber, Step, pages_by_node, path_of
 @law(
     "LOCK-8",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a release",
         lambda step: (
@@ -90,6 +91,7 @@ def release_mirrors(step: Step) -> Iterator[str]:
 @law(
     "LOCK-9",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a lock of at least one page",
         lambda step: isinstance(step.outcome, Receipt) and len(step.outcome.key) > 0,
@@ -121,6 +123,7 @@ def lock_only_counts(step: Step) -> Iterator[str]:
 @law(
     "LOCK-10",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a change while a request has a receipt",
         lambda step: situations.changed(step) and situations.of_requests(step.before),
@@ -165,6 +168,7 @@ def receipts_last_until_released(step: Step) -> Iterator[str]:
 @law(
     "LOCK-11",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a lock while a request has a receipt",
         lambda step: isinstance(step.outcome, Receipt) and situations.of_requests(step.before),

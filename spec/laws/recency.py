@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from kvcanon.spec.config import MambaRefresh
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import slot_of
 from kvcanon.spec.operations import Insert, Inserted, InsertHost, Refused
@@ -39,6 +39,8 @@ _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 @law(
     "REC-1",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
     premise=Premise[Step](
         "a use of a prefix with window data out of its reach",
         situations.window_left_behind,
@@ -80,6 +82,8 @@ def window_only_refresh(step: Step) -> Iterator[str]:
 @law(
     "REC-2",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
     premise=Premise[Step](
         "a use of a prefix while there are nodes off its path",
         lambda step: situations.used_pages(step) > 0 and situations.others_before(step),
@@ -132,6 +136,8 @@ def full_path_refresh(step: Step) -> Iterator[str]:
 @law(
     "REC-5",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
     premise=Premise[Step](
         "a use of a prefix where mamba states are kept",
         lambda step: situations.used_pages(step) > 0 and MAMBA in step.after.config.components,
@@ -160,7 +166,14 @@ def state_refresh(step: Step) -> Iterator[str]:
     yield from _refreshed(step, used, MAMBA, pages, pages)
 
 
-@law("REC-6", Kind.STEP, premise=premises.INSERT, needs=(*_ORDERS, Need.AGES))
+@law(
+    "REC-6",
+    Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
+    premise=premises.INSERT,
+    needs=(*_ORDERS, Need.AGES),
+)
 def insert_ranks_its_path(step: Step) -> Iterator[str]:
     """An insert raises priorities on its path to its own, and gives all its new pages one new age.
 

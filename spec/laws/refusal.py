@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.operations import ANSWERS, Refused, Reset, Unlock, UnlockWindow
 from kvcanon.spec.refusals import REFUSALS, may_refuse, must_refuse
@@ -22,6 +22,7 @@ _OF_RECEIPTS = (Unlock, UnlockWindow, Reset)
 @law(
     "REFUSE-1",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step]("a call", lambda _: True),
     from_outside=visibility.ANSWERS,
 )
@@ -44,6 +45,7 @@ def refusals_have_a_reason(step: Step) -> Iterator[str]:
 @law(
     "REFUSE-2",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a release, or a reset",
         lambda step: isinstance(step.operation, Unlock | UnlockWindow | Reset),
@@ -68,6 +70,7 @@ def releases_are_refused_rightly(step: Step) -> Iterator[str]:
 @law(
     "REFUSE-3",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a refusal, except of a release or a reset",
         lambda step: (
@@ -88,7 +91,12 @@ def what_must_be_refused_is(step: Step) -> Iterator[str]:
         yield from _served_wrongly(step)
 
 
-@law("REFUSE-4", Kind.STEP, premise=Premise[Step]("a call that was served", situations.went_well))
+@law(
+    "REFUSE-4",
+    Kind.STEP,
+    LawClass.SOUND,
+    premise=Premise[Step]("a call that was served", situations.went_well),
+)
 def answers_are_of_their_kind(step: Step) -> Iterator[str]:
     """Each operation returns its own kind of answer, or is refused.
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import REBUILT, REBUILT_AND_ADJACENT
-from kvcanon.spec.law import Kind, Need, Premise, law, node_law, nodes_premise
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import parts_on_host
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
@@ -26,7 +26,7 @@ from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Slot
 from kvcanon.spec.views import Step, path_of
 
 
-@node_law("RES-1", premise=premises.ANY_NODE, over=REBUILT)
+@node_law("RES-1", LawClass.SERVING, premise=premises.ANY_NODE, over=REBUILT)
 def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node below the root has full data, on the device or on the host.
 
@@ -41,6 +41,7 @@ def no_dead_node(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]
 
 @node_law(
     "RES-2",
+    LawClass.SERVING,
     premise=nodes_premise(
         "window data, or a mamba state",
         lambda _, node: node.parent_id is not None and _has_auxiliary(node),
@@ -75,6 +76,7 @@ def auxiliary_follows_full(state: Snapshot, nodes: Collection[NodeState]) -> Ite
 
 @node_law(
     "RES-3",
+    LawClass.SERVING,
     premise=nodes_premise(
         "full data on the device, below another node",
         lambda state, node: node.full.device is not None and situations.is_below_node(state, node),
@@ -115,6 +117,7 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
 
 @node_law(
     "RES-4",
+    LawClass.SERVING,
     premise=nodes_premise(
         "a host copy below another node, where parents need one",
         lambda state, node: (
@@ -151,6 +154,8 @@ def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[st
 @law(
     "RES-5",
     Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="backups",
     premise=Premise[Step](
         "an insert under write-through",
         lambda step: (
@@ -215,7 +220,7 @@ def write_through_completes(step: Step) -> Iterator[str]:
         )
 
 
-@node_law("RES-6", premise=premises.ANY_NODE, over=REBUILT)
+@node_law("RES-6", LawClass.SOUND, premise=premises.ANY_NODE, over=REBUILT)
 def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Data on a medium is one slot a page, or one slot for a mamba state, in range of its pool.
 
@@ -249,7 +254,14 @@ def slots_fit_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
                     )
 
 
-@law("RES-7", Kind.STEP, premise=premises.INSERT, needs=(Need.SNAPSHOT, Need.HITS))
+@law(
+    "RES-7",
+    Kind.STEP,
+    LawClass.POLICY,
+    chosen_by="recency",
+    premise=premises.INSERT,
+    needs=(Need.SNAPSHOT, Need.HITS),
+)
 def request_counts_once(step: Step) -> Iterator[str]:
     """An insert counts one hit at each node of its key that its request has not counted before.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from attrs import evolve
 
 from kvcanon.spec.config import StoreMoment
-from kvcanon.spec.law import Kind, Need, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import (
     differences,
@@ -39,6 +39,7 @@ NEEDS = (Need.SNAPSHOT, Need.TRANSFERS)
 @law(
     "ASYNC-7",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a call that enqueues a copy",
         lambda step: (
@@ -91,6 +92,7 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-8",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a copy that is cancelled for one that failed",
         situations.cancelled_some,
@@ -132,6 +134,7 @@ def ends_have_reasons(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-9",
     Kind.STEP,
+    LawClass.SOUND,
     premise=premises.COPY_ENDED,
     needs=(*NEEDS, Need.HOLDS),
     enabled_if=bounds.has_host_tier,
@@ -196,6 +199,7 @@ def settling_moves_nothing_else(step: Step) -> Iterator[str]:
 @law(
     "ASYNC-10",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "a poll or a flush after a copy has ended",
         lambda step: isinstance(step.outcome, Settled) and bool(step.ended),

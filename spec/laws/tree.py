@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from attrs import frozen
 
 from kvcanon.spec.difference import REBUILT_AND_ADJACENT
-from kvcanon.spec.law import Kind, Premise, law, node_law, nodes_premise
+from kvcanon.spec.law import Kind, LawClass, Premise, law, node_law, nodes_premise
 from kvcanon.spec.laws import premises, situations
 from kvcanon.spec.operations import (
     Allocate,
@@ -41,7 +41,7 @@ from kvcanon.spec.types import (
 from kvcanon.spec.views import COLUMN, PageRow, Step
 
 
-@node_law("TREE-1", premise=premises.ANY_NODE, over=REBUILT_AND_ADJACENT)
+@node_law("TREE-1", LawClass.SOUND, premise=premises.ANY_NODE, over=REBUILT_AND_ADJACENT)
 def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """The tree has one root, without pages and data, and every node descends from it.
 
@@ -60,7 +60,7 @@ def one_root(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
             yield f"node {node.node_id} is in the tree but no path from the root leads to it"
 
 
-@node_law("TREE-2", premise=premises.NODE_BELOW_NODE, over=REBUILT_AND_ADJACENT)
+@node_law("TREE-2", LawClass.SOUND, premise=premises.NODE_BELOW_NODE, over=REBUILT_AND_ADJACENT)
 def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """Every node is listed once among its parent's children, and names its parent correctly.
 
@@ -84,7 +84,7 @@ def links_agree(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
                 )
 
 
-@node_law("TREE-3", premise=premises.NODE_BELOW_NODE, over=REBUILT_AND_ADJACENT)
+@node_law("TREE-3", LawClass.SOUND, premise=premises.NODE_BELOW_NODE, over=REBUILT_AND_ADJACENT)
 def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """An edge is one or more whole pages, all in the namespace of the parent.
 
@@ -117,6 +117,7 @@ def whole_pages(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
 
 @node_law(
     "TREE-4",
+    LawClass.SOUND,
     premise=nodes_premise(
         "two children of one parent",
         lambda _, node: len(node.child_ids) > 1,
@@ -145,6 +146,7 @@ def children_differ(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[s
 @law(
     "TREE-5",
     Kind.STEP,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a call on a key while there are nodes off its path",
         situations.others_before,
@@ -177,6 +179,7 @@ def cuts_are_neutral(step: Step) -> Iterator[str]:
 @law(
     "TREE-6",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "bookkeeping while there is a tree",
         lambda step: (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.law import Kind, Premise, law
+from kvcanon.spec.law import Kind, LawClass, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import (
     Loss,
@@ -31,6 +31,7 @@ from kvcanon.spec.views import COLUMN, Change, Step
 @law(
     "EVICT-8",
     Kind.STEP,
+    LawClass.SERVING,
     premise=Premise[Step](
         "an eviction under write_back of data without a host copy",
         lambda step: (

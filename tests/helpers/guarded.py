@@ -9,7 +9,7 @@ from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.reference import InlineEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import Kind, Law, Level, Premise
+from kvcanon.spec.law import Kind, Law, LawClass, Level, Need, Premise
 from kvcanon.spec.types import Counts, Key, WritePolicy, make_key
 from kvcanon.spec.views import Step
 
@@ -65,6 +65,8 @@ def scripted(cache: Cache, *judged: bool) -> GuardedCache:
 def asking(check: Callable[[Step], Iterator[str]]) -> Law:
     """A law of a test, which is not in `LAWS`."""
     always = Premise[Step]("anything", lambda _: True)
+    needs = frozenset[Need]()
     return Law(
-        "TEST-1", Kind.STEP, always, Level.MUST, frozenset(), "asking", "A.", "B", "C", check
+        *("TEST-1", Kind.STEP, LawClass.SOUND, always, Level.MUST, needs),
+        *("asking", "A.", "B", "C", check),
     )

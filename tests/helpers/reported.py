@@ -1,7 +1,8 @@
 """Helpers for tests of reports: faulty caches, by name, and handmade results of checks.
 
 Every planted fault is a factory here, by the name of its mutant: `reported:duplicates_leak`. Two
-faults at once have both names, with `__and__` between them.
+faults at once have both names, with `__and__` between them. So is every lawful variation; it does
+not declare what it departs in.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.override import Overrides, overriding
+from kvcanon.lab.variants.variant import VARIATIONS
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
@@ -137,6 +139,7 @@ def once(config: CacheConfig) -> ReferenceCache:
 
 def __getattr__(name: str) -> MakeCache:
     planted = {mutant.name: mutant.plant for mutant in MUTANTS}
+    planted |= {name: variation.plant for name, variation in VARIATIONS.items()}
     plants = [planted.get(each) for each in name.split("__and__")]
     known = [plant for plant in plants if plant is not None]
     if len(known) < len(plants):

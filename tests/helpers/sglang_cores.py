@@ -180,7 +180,7 @@ class Scheduler:
 
     def _free(self) -> int:
         allocator = self.world.allocator
-        full = getattr(allocator, "full_attn_allocator", allocator)
+        full: Any = getattr(allocator, "full_attn_allocator", allocator)
         return int(full.available_size())
 
     def _key(self, prompt: list[int]) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import kvcanon.spec.laws  # noqa: F401  # The book comes first.
-from kvcanon.spec.law import LAWS, Kind, Law, Level, Premise, law
+from kvcanon.spec.law import LAWS, Kind, Law, LawClass, Level, Premise, law
 from kvcanon.spec.laws.premises import INSERT
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.views import Step
@@ -26,5 +26,5 @@ def thrifty(step: Step) -> Iterator[str]:
 
 def made(premise: Premise[Step] = INSERT) -> Law:
     """The law, which is not left in the book."""
-    law(SHOULD_ID, Kind.STEP, premise, level=Level.SHOULD)(thrifty)
+    law(SHOULD_ID, Kind.STEP, LawClass.SERVING, premise=premise, level=Level.SHOULD)(thrifty)
     return LAWS.pop(SHOULD_ID)

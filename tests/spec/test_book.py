@@ -11,7 +11,7 @@ import pytest
 
 import kvcanon.spec
 import kvcanon.spec.laws
-from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, law
+from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, LawClass, Need, law
 from kvcanon.spec.laws.premises import ANY_NODE
 from kvcanon.spec.snapshot import Snapshot
 
@@ -98,7 +98,7 @@ def test_law_without_reasons_is_refused() -> None:
     """A law that does not say why cannot be registered."""
     with pytest.raises(ValueError, match="Why"):
 
-        @law("TREE-99", Kind.STATE, ANY_NODE, needs=(Need.SNAPSHOT,))
+        @law("TREE-99", Kind.STATE, LawClass.SOUND, premise=ANY_NODE, needs=(Need.SNAPSHOT,))
         def bare(state: Snapshot) -> Iterator[str]:
             """Hold."""
             yield from ()
@@ -108,7 +108,7 @@ def test_law_id_is_never_reused() -> None:
     """A law cannot take the id of another law."""
     with pytest.raises(ValueError, match="TREE-1 is taken by one_root"):
 
-        @law("TREE-1", Kind.STATE, ANY_NODE)
+        @law("TREE-1", Kind.STATE, LawClass.SOUND, premise=ANY_NODE)
         def another(state: Snapshot) -> Iterator[str]:
             """Hold.
 

@@ -117,8 +117,6 @@ class GuardedCache(JudgedCache):
         """How many operations were judged."""
         self._rate = rate
         self._random = Random(seed)
-        self._checker = LawChecker(laws, events=cache.config.events, thorough=thorough)
-        self._checks_answers = any(law.law_id == ANSWER_LAW for law in laws)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
         self._capture = StepCapture(cache, copies, self._read_stamps, ranks, thorough)
@@ -139,8 +137,11 @@ class GuardedCache(JudgedCache):
         """How many inserts were watched for snapshots that change with the cache."""
         if rate > 0:
             self._last = cache.snapshot()
+            laws = [law for law in laws if law.is_judged_under(self._last.profile)]
             if self._last.events[:1] != (AllBlocksCleared(),) and not new:
                 self._start_from(self._last)
+        self._checker = LawChecker(laws, events=cache.config.events, thorough=thorough)
+        self._checks_answers = any(law.law_id == ANSWER_LAW for law in laws)
 
     @property
     def laws_exercised(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, Offer, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.variant import CHOSEN, VARIANT, varied
-from kvcanon.spec.config import CANON, CacheConfig, Profile, choices
+from kvcanon.spec.config import CANON, CacheConfig, Choosing, Profile, choices
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, Counts, Slots, make_key
 from paths import DOCS
@@ -49,6 +49,7 @@ def _in_words(finding: Finding) -> str:
     return f"{finding.grounds} {finding.name}: {finding.words}"
 
 
+@pytest.mark.unsampled
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_lawful_variation_is_not_accused(name: str) -> None:
     """No law is broken by a single variation."""
@@ -58,6 +59,7 @@ def test_lawful_variation_is_not_accused(name: str) -> None:
         assert findings(seed, alone, OUTSIDE) == []
 
 
+@pytest.mark.unsampled
 def test_variant_is_not_accused() -> None:
     """No law is broken by the cache with all variations at once."""
     for seed in range(20):
@@ -101,14 +103,14 @@ def test_healing_moves_full_slots() -> None:
 
 
 def test_variant_departs_in_all_that_a_profile_can_say() -> None:
-    """Each field of the profile is changed by a variation."""
+    """Each field of the profile is changed by a variation, but those that leave laws to a cache."""
     profile = VARIANT.profile
     same = [
         each.name
         for each in Profile.__attrs_attrs__
         if getattr(profile, each.name) == getattr(CANON, each.name)
     ]
-    assert not same
+    assert {type(getattr(profile, name)) for name in same} == {Choosing}
     assert make_subject(VARIANT, CacheConfig()).cache.snapshot().profile == profile
 
 

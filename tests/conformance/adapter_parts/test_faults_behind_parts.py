@@ -23,6 +23,7 @@ from kvcanon.conformance.adapter_parts.token_slots import (
 from kvcanon.conformance.adapter_parts.tree_view import LastMatch
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import PrefixNotCached
+from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
 from kvcanon.spec.types import FULL, Counts, Key, Slots
 from their_caches import EXAMPLES, adapter_from, broken_laws, planted
@@ -224,4 +225,4 @@ def test_check_finds_a_fault_behind_parts(
     command = ("check", "their_radix_adapter:ADAPTER", "--only", "walker", "--jobs", "1")
     with planted(tmp_path, "their_radix", good, bad):
         printed = read(capsys, *command, code=1)
-    assert printed.splitlines()[-1] == f"BROKEN: {law_id}"
+    assert printed.splitlines()[-1] == f"BROKEN ({LAWS[law_id].law_class}): {law_id}"

@@ -173,7 +173,7 @@ def test_a_cache_with_the_least_is_judged_by_the_least(capsys: pytest.CaptureFix
     assert "lacks" in printed
     told = "not exercised TREE-1,.*: not offered: the cache has no snapshot"
     assert re.search(told, " ".join(printed.split()))
-    assert "BROKEN: MATCH-" in printed
+    assert "BROKEN (sound): MATCH-" in printed
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_what_is_not_known_breaks_beside_what_is(
     vectors.append(evolve(finding, origin="vector RES-4-a"))
     options = ("--only", "vectors", *known(tmp_path, "LOCK-8"))
     printed = read(capsys, "check", "reported:Forgetful", *options, code=1)
-    assert printed.splitlines()[-1] == "BROKEN: RES-4"
+    assert printed.splitlines()[-1] == "BROKEN (serving): RES-4"
 
 
 def test_the_page_in_the_docs_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:

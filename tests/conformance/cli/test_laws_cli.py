@@ -22,7 +22,7 @@ def test_laws_lists_every_law(capsys: pytest.CaptureFixture[str]) -> None:
     """The list has every law."""
     printed = read(capsys, "laws")
     for law in LAWS.values():
-        assert re.search(rf"^  {law.law_id} +{law.level.value} ", printed, re.MULTILINE)
+        assert re.search(rf"^  {law.law_id} +{law.law_class.value}[ ,]", printed, re.MULTILINE)
     assert f"{len(LAWS)} laws." in printed
 
 
@@ -47,7 +47,7 @@ def test_laws_about_prints_symptoms_and_laws(capsys: pytest.CaptureFixture[str])
     """A search prints the symptom first, its laws each in a sentence, then other laws."""
     words = ("laws", "--about", "window data is gone after a split")
     printed = read(capsys, *words)
-    assert printed.startswith("My window data is gone after a split\n  MATCH-5  must  A match")
+    assert printed.startswith("My window data is gone after a split\n  MATCH-5  serving  A match")
     assert "\nLaws with these words\n" in printed
     assert f"{SITE}symptoms.html" in printed
     found = read_json(capsys, *words)

@@ -91,7 +91,7 @@ def test_workers_show_the_check_of_the_controller(theirs: Path) -> None:
     assert outcomes(theirs / "one.xml") == outcomes(theirs / "two.xml")
     for done in (first, again):
         assert done.stdout.count("kvcanon: the check runs") == 1
-        assert done.stdout.count("\nBROKEN: ") == 1
+        assert done.stdout.count("\nBROKEN (sound): ") == 1
 
 
 def test_check_runs_only_for_its_tests(theirs: Path) -> None:

@@ -50,7 +50,7 @@ def test_summary_has_verdict_table_and_report(report: CheckReport) -> None:
     """The summary has the verdict, what is wrong, what is known, and the whole report."""
     text = step_summary(report, "all of it\n")
     assert text.startswith("## kvcanon: reported:Forgetful, ")
-    assert "failed\n\nBROKEN: LOCK-8" in text
+    assert "failed\n\nBROKEN (sound): LOCK-8" in text
     assert "| reported:Forgetful | [LOCK-8 " in text
     assert f"]({LAWS['LOCK-8'].address}) | receipt 1 is still open" in text
     assert f"]({LAWS['EVICT-3'].address}), known | {KNOWN.reason} ({KNOWN.link}) |" in text

@@ -60,8 +60,8 @@ def test_the_first_screen_tells_what_is_wrong_and_what_to_do() -> None:
     shown = report_of(check_of(failing))
     whole = text(shown, {"1": "s/one.py", "1.1": "s/two.py"}).splitlines()
     screen = [line.rstrip() for line in whole[:24]]
-    assert screen[1] == "BROKEN: RES-4, LOCK-8"
-    assert screen[3] == f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name}"
+    assert screen[1] == "BROKEN (sound, serving): RES-4, LOCK-8"
+    assert screen[3] == f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name} (sound)"
     assert first.text[:60] in screen[4]
     assert "  also broken: RES-4 (after the same call)" in screen
     assert any(line.endswith("done <- breaks LOCK-8") for line in screen)
@@ -109,7 +109,7 @@ def test_text_has_every_script_or_its_file(report: CheckReport) -> None:
 def test_last_line_is_the_verdict(report: CheckReport) -> None:
     """The last line of the text is the verdict."""
     last = text(report).splitlines()[-1]
-    assert last == "BROKEN: LOCK-8, no agreement: allocate, crash: KeyError"
+    assert last == "BROKEN (sound): LOCK-8, no agreement: allocate, crash: KeyError"
     count = len(LAWS)
     assert (
         text(sound()).splitlines()[-1]
@@ -156,7 +156,7 @@ def test_a_broken_cache_that_refuses_says_both() -> None:
         "reported:Forgetful", failure, missing=("lock was refused each of 3 times",)
     )
     last = text(report_of(check_of(refusing))).splitlines()[-1]
-    assert last == "BROKEN: LOCK-8. NOT EXERCISED: lock was refused each of 3 times"
+    assert last == "BROKEN (sound): LOCK-8. NOT EXERCISED: lock was refused each of 3 times"
     assert report_of(check_of(refusing)).verdict is CheckVerdict.BROKEN
 
 

@@ -18,7 +18,7 @@ from kvcanon.conformance.judge.answers import (
     require_answer,
 )
 from kvcanon.conformance.judge.explain import explain_violations, key_in_words
-from kvcanon.conformance.judge.from_outside.checks import Checks
+from kvcanon.conformance.judge.from_outside.checks import Checks, left_to
 from kvcanon.conformance.judge.from_outside.request.checks import (
     check_contents,
     check_freed,
@@ -69,9 +69,11 @@ class RequestBlackboxGuard:
         self._cache = subject.cache
         self._shows = subject.shows - {Need.SNAPSHOT} if black_box else subject.shows
         self._state_laws = [
-            law for law in laws if law.kind is Kind.STATE and law.needs <= self._shows
+            law
+            for law in laws
+            if law.kind is Kind.STATE and law.needs <= self._shows and law.is_judged_under(profile)
         ]
-        checks = Checks({law.law_id for law in laws})
+        checks = Checks({law.law_id for law in laws}, left_to(profile))
         self._seen = ObservedRequests(self._cache.config, checks, subject.one_pool)
         self._events = EventChecker(self._seen, profile)
         self._bytes: dict[tuple[Component, PageNumber], bytes] = {}

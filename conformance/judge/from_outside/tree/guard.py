@@ -21,7 +21,7 @@ from kvcanon.conformance.judge.answers import (
 )
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.explain import explain_violations, in_words
-from kvcanon.conformance.judge.from_outside.checks import Checks
+from kvcanon.conformance.judge.from_outside.checks import Checks, left_to
 from kvcanon.conformance.judge.from_outside.tree.events import (
     SENDERS,
     check_events,
@@ -128,7 +128,7 @@ class BlackboxGuard(JudgedCache):
             config=config,
             profile=profile,
             slots=SlotRecords(subject.cache, config, shown=shown),
-            checks=Checks(frozenset(law.law_id for law in laws)),
+            checks=Checks(frozenset(law.law_id for law in laws), left_to(profile)),
             takes_events=takes_events,
             read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
         )

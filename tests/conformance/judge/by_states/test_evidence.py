@@ -11,7 +11,7 @@ from kvcanon.conformance.judge.judged_cache import Service
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Law, Level, Need, Premise
+from kvcanon.spec.law import Kind, Law, LawClass, Level, Need, Premise
 from kvcanon.spec.operations import (
     Allocate,
     Evict,
@@ -43,7 +43,9 @@ def law(law_id: str, premise: Premise[Snapshot]) -> Law:
         return iter(())
 
     needs = frozenset[Need]()
-    return Law(law_id, Kind.STATE, premise, Level.MUST, needs, "a", "b", "c", "d", check)
+    return Law(
+        law_id, Kind.STATE, LawClass.SOUND, premise, Level.MUST, needs, "a", "b", "c", "d", check
+    )
 
 
 def test_a_premise_that_laws_share_is_asked_once() -> None:
