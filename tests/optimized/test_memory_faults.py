@@ -97,6 +97,7 @@ def test_a_mistake_between_modules_of_the_core_stops_it(program: Path) -> None:
         assert len(done.stderr.splitlines()) == 1, name
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer ends what has no memory")
 def test_a_failure_before_any_change_refuses_one_call() -> None:
     """Tokens and answers that have no room are refused, and the next call is served."""

@@ -28,6 +28,7 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import AllBlocksCleared, Event, fold_events
 from kvcanon.spec.laws.expected_events import is_truth
 from kvcanon.spec.types import CPU, Counts
+from nights import at_night
 
 LIMITS = (1, 3, 10)
 SEEDS = range(12)
@@ -47,7 +48,7 @@ def limited_case(seed: int) -> Case:
     )
 
 
-@pytest.mark.parametrize("name", ["reference", "optimized"])
+@pytest.mark.parametrize("name", ["optimized", *at_night("reference")])
 def test_all_laws_hold_with_small_limits(name: str) -> None:
     """Both caches keep all laws, and answer alike."""
     for seed in SEEDS:

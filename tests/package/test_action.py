@@ -13,6 +13,7 @@ import pytest
 
 from action_steps import ACTION, StepRun, read_yaml, run_step, step
 from kvcanon.spec.law import SITE
+from nights import at_night
 from paths import DOCS, HELPERS, ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -60,6 +61,7 @@ def test_broken_cache_fails_with_annotation_summary_and_reports(tmp_path: Path) 
     assert [path.name for path in (reports / "scripts").iterdir()] == ["few_Forgetful-LOCK_8.py"]
 
 
+@pytest.mark.nightly
 def test_sound_caches_pass(tmp_path: Path) -> None:
     """Caches in a line each, from another folder, pass without annotations."""
     (tmp_path / "sub").mkdir()
@@ -94,7 +96,9 @@ def test_every_input_reaches_the_check(tmp_path: Path) -> None:
         assert (done.code, done.outputs["exit-code"]) == (2, "2"), done.output
 
 
-@pytest.mark.parametrize("cache", ["nowhere:make", "", "--help", "$(touch made)", "; touch made"])
+@pytest.mark.parametrize(
+    "cache", ["nowhere:make", "$(touch made)", *at_night("", "--help", "; touch made")]
+)
 def test_what_is_no_cache_is_annotated(tmp_path: Path, cache: str) -> None:
     """A wrong name ends with exit code 2 and is never run as a command."""
     done = judge(tmp_path, cache=cache)

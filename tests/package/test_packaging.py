@@ -136,6 +136,7 @@ def test_wheel_leaves_native_sources_out(coreless: Release) -> None:
         ]
 
 
+@pytest.mark.nightly
 def test_failed_compile_is_an_error(coreless: Release, tmp_path: Path) -> None:
     """Where nothing compiles there is no wheel, and one line says what to install or to set."""
     failed = Release(tmp_path)
@@ -271,6 +272,7 @@ def test_installed_command_answers(coreless: Release, arguments: tuple[str, ...]
     assert done.stdout.strip()
 
 
+@pytest.mark.nightly
 def test_installed_suite_judges(coreless: Release) -> None:
     """Pytest finds the installed suite and its options."""
     asked = ("--pyargs", "kvcanon.conformance", "--kvcanon-cache", "reference", "-k", "TREE-1")

@@ -83,6 +83,7 @@ def test_drawn_cases_keep_every_law(seeds: range, black_box: bool) -> None:
         assert not found, f"seed {seed}: {found[0].words}"
 
 
+@pytest.mark.nightly
 def test_cache_agrees_with_itself() -> None:
     """Two reference caches agree in drawn cases."""
     for seed in range(20):

@@ -34,6 +34,7 @@ from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.workers.worker import serve
 from kvcanon.conformance.workers.workers import workers
+from nights import at_night
 from paths import HELPERS
 
 NAMES = {
@@ -164,6 +165,7 @@ def test_each_stage_finds_a_death_with_any_number_of_jobs(stage: str) -> None:
     assert failure.case.actions
 
 
+@pytest.mark.nightly
 def test_the_other_cache_may_die() -> None:
     """The death of the cache to agree with is a finding of that cache."""
     result = check(planned("reference", "walker", against="deadly:match_abort"))
@@ -213,7 +215,7 @@ def test_a_script_never_ends_as_if_all_were_well(tmp_path: Path) -> None:
         ("raise_unforeseen", "Unforeseen: not foreseen"),
         ("interrupt", "KeyboardInterrupt"),
         ("hold_the_interpreter", r"no answer within 1.5 s"),
-        ("loop", r"no answer within 1.5 s"),
+        *at_night(("loop", r"no answer within 1.5 s")),
     ],
 )
 def test_a_deadly_import_or_factory_is_a_usage_error(

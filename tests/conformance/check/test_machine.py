@@ -87,6 +87,7 @@ def test_sound_cache_is_not_accused() -> None:
     assert {"RES-4", "EVENT-4", "DATA-1"} <= set(+drawn.tally.laws)
 
 
+@pytest.mark.nightly
 def test_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed draws the same cases each time, whatever modules are loaded; another draws others."""
     first, again, other = (

@@ -61,6 +61,7 @@ def test_what_is_left_shows_the_fault_when_it_is_played_again() -> None:
     assert len(smallest.actions) <= 4
 
 
+@pytest.mark.nightly
 def test_reducing_is_repeatable() -> None:
     """Reducing a case twice gives the same case."""
     finding = first_finding(LEAKY)

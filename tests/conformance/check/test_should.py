@@ -177,6 +177,7 @@ def test_cases_go_on_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.times > 3
 
 
+@pytest.mark.nightly
 @thrift
 def test_the_machine_reports_it_where_nothing_else_is_wrong() -> None:
     """The machine reports a SHOULD law if it found nothing else."""
@@ -239,6 +240,7 @@ def test_the_command_ends_with_0_unless_it_is_strict(
     assert capsys.readouterr().out.splitlines()[-1] == f"BROKEN (serving): {SHOULD_ID}"
 
 
+@pytest.mark.nightly
 @thrift
 def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check_cache` warns of a broken SHOULD law, and raises if it is strict."""

@@ -19,6 +19,7 @@ from kvcanon.conformance.cli import check as check_cli
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli.command_line import INTERRUPTED
 from kvcanon.conformance.cli.terminal import signs_of_life
+from nights import at_night
 from paths import HELPERS, ROOT
 
 SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
@@ -32,7 +33,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1.5")
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", *at_night("2")])
 @pytest.mark.parametrize("way", ["leave", "leave_at_once", "interrupt"])
 def test_a_cache_that_ends_its_process_fails_the_check(
     way: str, jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -46,6 +47,7 @@ def test_a_cache_that_ends_its_process_fails_the_check(
     assert "cache.match(" in script.read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_a_hang_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_plain_cache_passes_there(bug: Mutant) -> None:
     assert not found.missed
 
 
+@pytest.mark.nightly
 @each_bug
 def test_no_smaller_scope_shows_it(bug: Mutant) -> None:
     """With one slot, page or prompt less the bug is not found."""

@@ -59,6 +59,7 @@ def test_check_cache_takes_a_closure_and_forgets_it() -> None:
         load_adapter("the cache")
 
 
+@pytest.mark.nightly
 def test_check_cache_compares(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check_cache` takes a cache to agree with; a local name hides a built-in one meanwhile."""
     monkeypatch.syspath_prepend(str(HELPERS))

@@ -64,7 +64,7 @@ SOUND = (
     Pair("simple_cache:ADAPTER", 0),
     Pair("block_manager:of_BlockManager", 0),
 )
-BY_DAY = (BY_TREE[0], BY_REQUEST[0], SOUND[1])
+BY_DAY = (BY_REQUEST[0], SOUND[1])
 """One of each kind; the others are played at night."""
 REFUSED = (
     Pair("docs_caches:missing", 2),

@@ -42,6 +42,7 @@ def test_load_takes_the_first_requests_only_where_a_limit_is_given(tmp_path: Pat
     assert len(load_trace(path, limit=2)) == 2
 
 
+@pytest.mark.nightly
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(1, BLOCK_TOKENS))
 def test_equal_ids_are_equal_tokens(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], last_tokens: int

@@ -125,6 +125,7 @@ def test_script_of_unknown_laws_is_refused() -> None:
         judged("reference", case, laws=["RES-44"]).__enter__()
 
 
+@pytest.mark.nightly
 def test_script_is_python_that_one_can_read() -> None:
     """Scripts are valid Python with short lines, and number their calls."""
     for name in ("Forgetful", *MUTANTS):

@@ -118,6 +118,7 @@ def test_black_box_vectors_are_also_judged_from_outside() -> None:
     assert both.steps == 2 * inside.steps
 
 
+@pytest.mark.nightly
 def test_a_known_law_is_shown_and_hides_no_other() -> None:
     """A known law is counted, is no failure, and does not hide other broken laws."""
     (cache,) = check(plan_of("reported:duplicates_leak", only=["vectors"])).caches
@@ -204,6 +205,7 @@ def test_any_number_of_processes_comes_to_the_same_result() -> None:
     assert one.caches == two.caches
 
 
+@pytest.mark.nightly
 def test_a_vector_that_ends_the_process_is_a_failure() -> None:
     """A cache that ends its process fails in the vector that ended it."""
     (cache,) = check(plan_of("faulty:Dying", only=["vectors"], jobs=2)).caches

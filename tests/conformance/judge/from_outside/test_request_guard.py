@@ -22,6 +22,7 @@ from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Counts, Key, Namespace, make_key
+from nights import at_night
 from serving import (
     AnnouncesRefused,
     AnnouncesWhatLeft,
@@ -76,7 +77,7 @@ def campaign(
 
 
 @pytest.mark.parametrize("judges", [JudgeConfig(), BLACK_BOX], ids=["whole", "black box"])
-@pytest.mark.parametrize("make", [ServingCache, Blind])
+@pytest.mark.parametrize("make", [Blind, *at_night(ServingCache)])
 def test_lawful_cache_has_no_findings(make: type[ServingCache], judges: JudgeConfig) -> None:
     """A lawful cache passes in every configuration, with and without its state."""
     findings, total = campaign(make, judges, cases=250)

@@ -34,6 +34,7 @@ from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.operations import Inserted, Receipt
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
+from nights import at_night
 from writing import WritesAnywhere, WritesLittle
 
 OUTSIDE = JudgeConfig(black_box=True)
@@ -181,7 +182,7 @@ def test_doubt_about_a_load_that_fails_is_kept() -> None:
     assert not found, found[0].words
 
 
-@pytest.mark.parametrize("kind", [NoFreeSlots, NoEvents, Least])
+@pytest.mark.parametrize("kind", [NoEvents, Least, *at_night(NoFreeSlots)])
 def test_sound_cache_that_shows_little_is_not_accused(kind: type[ReferenceCache]) -> None:
     """A cache with few methods passes."""
     found = findings(Adapter(kind.__name__, kind), range(150))
