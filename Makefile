@@ -68,8 +68,7 @@ FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp live/native/*.[ch]pp)
 CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp live/native/fuzz/*.cpp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-# One more worker than cores: some tests wait for a process or a clock.
-PYTEST := $(BIN)/python -m pytest -n $$(($$(nproc) + 1))
+PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -49,6 +49,7 @@ def test_ranks_that_do_not_agree_differ() -> None:
     assert reports[0].differs_at is not None
 
 
+@pytest.mark.nightly
 def test_a_trace_that_is_not_there_is_no_difference(tmp_path: Path) -> None:
     """A missing or empty trace ends with exit code 2, and never says that no decision differs."""
     empty = tmp_path / "empty.jsonl"

@@ -64,7 +64,9 @@ from kvcanon.spec.snapshot import Usage
 from kvcanon.spec.types import Component, Key, Slots, WritePolicy
 from nights import at_night
 
-each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in TINY])
+each_scope = pytest.mark.parametrize(
+    "scope", [*TINY[:2], *at_night(*TINY[2:])], ids=[scope.name for scope in TINY]
+)
 
 
 def told(found: Exploration) -> tuple[object, ...]:

@@ -25,8 +25,11 @@ from kvcanon.reference.state import Node, State
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL as FULL_DATA
 from kvcanon.spec.types import GPU, SWA, Counts
+from nights import at_night
 
-each_scope = pytest.mark.parametrize("scope", TINY, ids=[scope.name for scope in TINY])
+each_scope = pytest.mark.parametrize(
+    "scope", [*TINY[:2], *at_night(*TINY[2:])], ids=[scope.name for scope in TINY]
+)
 
 
 def form_at(by: Expander, path: Path) -> Form:

@@ -135,6 +135,7 @@ def test_script_is_python_that_one_can_read() -> None:
         assert "# 1: " in code
 
 
+@pytest.mark.nightly
 def test_scripts_of_one_check_have_names_of_their_own() -> None:
     """Each failure of a check has its own file name."""
     found = [failure_of(f"reported:{name}") for name in ("Forgetful", "Crashing", *MUTANTS)]

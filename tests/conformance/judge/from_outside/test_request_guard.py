@@ -97,6 +97,7 @@ def test_another_lawful_cache_has_no_findings() -> None:
         assert total.laws[law_id], law_id
 
 
+@pytest.mark.nightly
 def test_pages_without_a_beginning_are_found() -> None:
     """A store of a page whose parent was removed is reported."""
     spoken = set[str]()
