@@ -11,6 +11,7 @@ Only the device is looked at: what was loaded back from the host says nothing ab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.talk import EngineFacts, PageRange, SentRequest, shared_length
@@ -33,7 +34,7 @@ def judge_order(
         whole = _whole_pages(each, size)
         if not _is_told_return(each, facts) or not 0 < whole <= each.reply.on_device:
             continue
-        used = _last_use(sent[:at], each, lambda _, shared: shared >= whole)  # noqa: B023
+        used = _last_use(sent[:at], each, partial(_reaches, whole))
         if used is None:
             continue
         found = _overstayed(sent, at, used, facts) or _outlived(sent, at, used, facts, size)
@@ -51,6 +52,11 @@ def _is_told_return(each: SentRequest, facts: EngineFacts) -> bool:
 def _whole_pages(each: SentRequest, page_size: int) -> int:
     """The tokens of a prompt that are whole pages; its last token is always computed."""
     return (len(each.request.tokens) - 1) // page_size * page_size
+
+
+def _reaches(tokens: int, _: SentRequest, shared: int) -> bool:
+    """Whether a request has at least so many leading tokens of a prompt."""
+    return shared >= tokens
 
 
 def _last_use(
