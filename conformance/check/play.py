@@ -184,7 +184,7 @@ class CaseRun:
         if ours is not None and theirs is not None and not (self.finding or model.finding):
             NOTE.step(self._at, self._judge.steps, compared=self._is_model)
             try:
-                difference = within(LIMIT.seconds, lambda: first_difference(ours, theirs, numbers))
+                difference = within(LIMIT.action, lambda: first_difference(ours, theirs, numbers))
             except CacheSilent as silence:
                 self._crashed(silence, f"{silence}, where it shows its state")
                 return
@@ -212,7 +212,7 @@ class CaseRun:
             return
         NOTE.step(self._at, self._judge.steps, compared=self._is_model)
         try:
-            within(LIMIT.seconds, do)
+            within(LIMIT.action, do)
         except ViolationError as broken:
             self.finding = self._finding_of(broken)
         except CacheError as refusal:

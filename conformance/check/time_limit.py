@@ -1,69 +1,57 @@
 """The time limit of an action: finds a cache that never answers, instead of hanging with it.
 
-The limit does not measure speed. Python code is interrupted, here. Native code is not, nor what
-catches every exception: a process of the judge ends such a process (`workers/`). A cache behind
-`pipe:` has limits of its own, in `protocol/pipe.py`: an answer may take 10 seconds, the hello 20.
+The limit does not measure speed, nor the machine: it counts the cache's own time
+(`workers/allowance.py`). Python code is interrupted, here. Native code is not, nor what catches
+every exception: a process of the judge ends such a process (`workers/`). A cache behind `pipe:` has
+limits of its own, in `protocol/pipe.py`.
 
-To load a cache and to make one has the same limit, whatever their code does.
+To make a cache has the same limit, whatever its code does. To load one has a longer one.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from types import FrameType
 from typing import TypeVar
 
 from kvcanon.conformance.errors import CacheSilent, UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import PIPE, load_adapter
+from kvcanon.conformance.workers.allowance import Allowance, OwnWait, Passed, usual_seconds
 from kvcanon.conformance.workers.notes import NOTE
 
 Made = TypeVar("Made")
 
-ACTION_SECONDS = 20.0
-"""An action with all law checks takes about a thousandth of this on a small cache."""
-VARIABLE = "KVCANON_ACTION_SECONDS"
-"""The variable of the environment that sets another limit, for slow caches."""
-AGAIN_SECONDS = 1.0
-"""The time to the next interruption, if Python lost the first."""
-SHORT_SECONDS = 2.0
-"""The limit in plays of a case that is known to hang."""
+IMPORT_TIMES = 5
+"""How many times the limit of an action the import of one module may compute."""
+AGAIN_SECONDS, AGAIN_SHARE = 1.0, 0.1
+"""The time from one look at the clock to the next: the smaller of it and a share of the limit."""
+SHORT_SECONDS, SHORT_WAITING_SECONDS = 2.0, 5.0
+"""The limits in plays of a case that is known to hang."""
 
 
 class TimeLimit:
     """The limit of an action in this process."""
 
     def __init__(self) -> None:
-        self.shorter: float | None = None
-        """A limit for cases that are known to hang, which are played to make them small."""
+        self.shorter: tuple[float, float] | None = None
+        """Limits for cases that are known to hang, which are played to make them small: of
+        processor time, and of waiting."""
 
     @property
-    def seconds(self) -> float:
-        """The limit in seconds. Raises: UsageError: the environment sets a limit that is none."""
-        return self.usual if self.shorter is None else min(self.shorter, self.usual)
-
-    @property
-    def usual(self) -> float:
-        """The limit of the environment, or else ACTION_SECONDS. Raises: UsageError."""
-        given = os.environ.get(VARIABLE)
-        if given is None:
-            return ACTION_SECONDS
-        try:
-            seconds = float(given)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds < float("inf"):
-            raise UsageError(f"{VARIABLE} is {given!r}; give seconds, as {ACTION_SECONDS:g}")
-        return seconds
+    def action(self) -> Allowance:
+        """The limits of an action. Raises: UsageError: the environment sets none."""
+        most, most_waiting = self.shorter or (inf, inf)
+        return Allowance(usual_seconds(), most=most, most_waiting=most_waiting)
 
     @contextmanager
-    def at_most(self, seconds: float) -> Iterator[None]:
-        """Set a shorter limit inside."""
-        before, self.shorter = self.shorter, seconds
+    def at_most(self, processor: float, waiting: float) -> Iterator[None]:
+        """Set shorter limits inside."""
+        before, self.shorter = self.shorter, (processor, waiting)
         try:
             yield
         finally:
@@ -73,38 +61,69 @@ class TimeLimit:
 LIMIT = TimeLimit()
 
 
-def within(seconds: float, do: Callable[[], Made]) -> Made:
-    """Call `do`, and raise CacheSilent if it takes longer; the import of a module renews the limit.
+def within(allowed: Allowance, do: Callable[[], Made]) -> Made:
+    """Call `do`, and raise CacheSilent if it passes a limit; an import renews the limits.
 
     Outside the main thread, inside native code, and if another timer is set, the process that
-    watches this one alone keeps the limit, if there is one.
+    watches this one alone keeps the limits, if there is one. It alone knows whether this process
+    waits of its own accord; without it this process asks the system.
     """
     NOTE.end_copy()
-    NOTE.limit(seconds)
+    NOTE.limit(allowed)
     try:
-        return _interrupted(seconds, do)
+        return _interrupted(allowed, do)
     finally:
         NOTE.limit(None)
 
 
-def _interrupted(seconds: float, do: Callable[[], Made]) -> Made:
+class _Looks:
+    """Looks at the clock when a timer ends, and interrupts what is over its limit."""
+
+    def __init__(self, allowed: Allowance) -> None:
+        self._allowed = allowed
+        self._wait: OwnWait | None = None
+        self.over = False
+        """Whether nothing is to be interrupted any more."""
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        """Handle the signal of the timer. Raises: CacheSilent."""
+        if self.over:
+            return
+        if NOTE.over:
+            raise CacheSilent(self._allowed.text(Passed.PROCESSOR))
+        if NOTE.shared:
+            return
+        self._wait = self._wait or OwnWait()
+        if self._wait.seconds >= self._allowed.waiting:
+            raise CacheSilent(self._allowed.text(Passed.WAITING))
+
+
+def _interrupted(allowed: Allowance, do: Callable[[], Made]) -> Made:
     """Call `do` under a timer."""
     free = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    if not free or signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
+    if not free:
         return do()
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        if NOTE.late:
-            raise CacheSilent(f"no answer within {seconds:g} s")
-
-    earlier = signal.signal(signal.SIGALRM, interrupt)
-    # The timer repeats: Python drops an exception that is raised in a callback, as in a finalizer.
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    # By the clock, signals would come where nothing is wrong; native code may not expect them.
+    timer, signaled = signal.ITIMER_PROF, signal.SIGPROF
+    if not NOTE.shared:
+        timer, signaled = signal.ITIMER_REAL, signal.SIGALRM
+    if signal.getitimer(timer) != (0.0, 0.0):
+        return do()
+    looks = _Looks(allowed)
+    first = min(allowed.processor, allowed.waiting)
+    earlier = signal.signal(signaled, looks)
+    # The timer repeats: nothing may be over yet, and Python drops an exception that is raised in a
+    # callback, as in a finalizer or after a collection of garbage.
+    signal.setitimer(timer, first, min(AGAIN_SECONDS, first * AGAIN_SHARE))
     try:
-        return do()
+        try:
+            return do()
+        finally:
+            # One that comes just before this is raised, and all is restored below.
+            looks.over = True
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, earlier)
+        signal.setitimer(timer, 0)
+        signal.signal(signaled, earlier)
 
 
 # Caches within the limit.
@@ -133,7 +152,7 @@ def adapter_in_time(name: str) -> Adapter:
     if name.startswith(PIPE) or not NOTE.shared:
         return _loaded(name)
     NOTE.place(LOADING)
-    return within(LIMIT.seconds, lambda: _loaded(name))
+    return within(Allowance(usual_seconds(), IMPORT_TIMES), lambda: _loaded(name))
 
 
 def _loaded(name: str) -> Adapter:
@@ -150,7 +169,7 @@ def made_in_time(make: Callable[[], Made]) -> Made:
     """Make a cache. Raises: as `make`, and NotMade, so that nothing but an `Exception` leaves."""
     NOTE.making()
     try:
-        return within(LIMIT.seconds, make)
+        return within(LIMIT.action, make)
     except CacheSilent as silence:
         raise NotMade(CacheSilent.__name__, f"{silence}, while it was made") from silence
     except BaseException as error:

@@ -18,6 +18,7 @@ from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.time_limit import (
     LIMIT,
     SHORT_SECONDS,
+    SHORT_WAITING_SECONDS,
     NotMade,
     adapter_in_time,
     made_in_time,
@@ -47,7 +48,7 @@ def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
 
 def short_limit() -> AbstractContextManager[None]:
     """A shorter time limit inside, for plays of a case that is known to hang."""
-    return LIMIT.at_most(SHORT_SECONDS)
+    return LIMIT.at_most(SHORT_SECONDS, SHORT_WAITING_SECONDS)
 
 
 @frozen

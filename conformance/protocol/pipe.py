@@ -5,7 +5,8 @@ that it writes is an answer: `{"ok": ...}`, `{"refused": {"kind": ...}}`, or `{"
 for an error that is not a refusal. `make` makes a new cache, which replaces the previous one.
 
 The child lives as long as the judge, not as long as a case. A child that dies or does not answer is
-killed, and the next case starts a new one.
+killed, and the next case starts a new one. Its limits count the time of the child and of what it
+started (`workers/allowance.py`), so that a wrapper may start the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import weakref
 from collections.abc import Mapping
 from functools import partial
 from select import POLLIN, POLLOUT, poll
-from time import monotonic
 from typing import IO, cast
 
 from attrs import field, frozen
@@ -38,15 +38,26 @@ from kvcanon.conformance.protocol.wire import (
     refusal_from_json,
     to_json,
 )
+from kvcanon.conformance.workers.allowance import (
+    WAITING_TIMES,
+    Allowance,
+    TimeTaken,
+    read_family,
+    usual_seconds,
+)
 from kvcanon.conformance.workers.ending import tied
+from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import TransferId
 
-HELLO_SECONDS = 20.0
-"""The child may import a library before its hello, and load no model."""
-ANSWER_SECONDS = 10.0
+HELLO_SHARE = 1.0
+"""The share of the limit of an action for the hello: the child may import a library, and load no
+model."""
+ANSWER_SHARE = 0.5
+"""The share of it for an answer."""
+LOOKS_EVERY_SECONDS = 0.25
 MOST_LINE_BYTES = 1 << 26
 """The longest line that is read: 64 MiB, far more than the largest snapshot."""
 CHUNK_BYTES = 1 << 16
@@ -112,7 +123,7 @@ class Child:
         self._require_silence(asked)
         self._send(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         try:
-            return self._answered(asked, answers, self._receive(ANSWER_SECONDS, asked))
+            return self._answered(asked, answers, self._receive(ANSWER_SHARE, asked))
         except NotOnTheWire as error:
             raise ChildUnclear(
                 f"{self.command} answered {asked} with what is no answer: {error}"
@@ -140,7 +151,7 @@ class Child:
     def _hello(self) -> Hello:
         """Read the first line. Raises: UsageError; the child is ended then."""
         try:
-            said = self._receive(HELLO_SECONDS, "hello")
+            said = self._receive(HELLO_SHARE, "hello")
         except NotOnTheWire as error:
             self._end()
             raise UsageError(
@@ -164,12 +175,11 @@ class Child:
         return hello
 
     def _send(self, line: bytes) -> None:
-        deadline = monotonic() + ANSWER_SECONDS
         while line:
             try:
                 line = line[os.write(self._to, line) :]
             except BlockingIOError:
-                self._wait(self._to, POLLOUT, deadline, "its input")
+                self._wait(self._to, POLLOUT, ANSWER_SHARE, "its input")
             except OSError:
                 raise self._died("its input") from None
 
@@ -185,9 +195,9 @@ class Child:
                 "write one line for each call, and all other text to standard error"
             )
 
-    def _receive(self, seconds: float, asked: str) -> Mapping[str, object]:
+    def _receive(self, share: float, asked: str) -> Mapping[str, object]:
         """Read the next line. Raises: UsageError, NotOnTheWire."""
-        line = self._line(seconds, asked)
+        line = self._line(share, asked)
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):
@@ -196,9 +206,9 @@ class Child:
             raise NotOnTheWire(f"{line[:100]!r} is no object in JSON")
         return answer
 
-    def _line(self, seconds: float, asked: str) -> bytes:
+    def _line(self, share: float, asked: str) -> bytes:
         """Read the next line, without its end. Raises: UsageError."""
-        deadline, searched = monotonic() + seconds, 0
+        searched = 0
         while (end := self._unread.find(b"\n", searched)) < 0:
             searched = len(self._unread)
             if searched > MOST_LINE_BYTES:
@@ -207,7 +217,7 @@ class Child:
                     f"{self.command} wrote a line of more than {MOST_LINE_BYTES >> 20} MiB at "
                     f"{asked}, and was ended"
                 )
-            self._wait(self._from, POLLIN, deadline, asked)
+            self._wait(self._from, POLLIN, share, asked)
             read = os.read(self._from, CHUNK_BYTES)
             if not read:
                 raise self._died(asked)
@@ -216,12 +226,21 @@ class Child:
         del self._unread[: end + 1]
         return line
 
-    def _wait(self, descriptor: int, event: int, deadline: float, asked: str) -> None:
-        """Wait until a pipe is ready; kills the child at the deadline. Raises: UsageError."""
-        if not _is_ready(descriptor, event, deadline - monotonic()):
-            words = self._last_words()
-            self._end()
-            raise ChildSilent(f"{self.command} was silent at {asked}, and was ended{words}")
+    def _wait(self, descriptor: int, event: int, share: float, asked: str) -> None:
+        """Wait until a pipe is ready; kills the child if it passes a limit. Raises: UsageError."""
+        if _is_ready(descriptor, event, LOOKS_EVERY_SECONDS):
+            return
+        allowed = Allowance(usual_seconds(), share, share * WAITING_TIMES)
+        taken = TimeTaken(read_family(self._process.pid))
+        while not _is_ready(descriptor, event, LOOKS_EVERY_SECONDS):
+            taken.look(read_family(self._process.pid))
+            if (passed := taken.passed(allowed)) is not None:
+                words = self._last_words()
+                self._end()
+                raise ChildSilent(
+                    f"{self.command} was silent at {asked}, {allowed.text(passed)}, "
+                    f"and was ended{words}"
+                )
 
     def _died(self, asked: str) -> ChildDied:
         try:
@@ -283,6 +302,8 @@ class PipeCache:
         line = {"op": name}
         for parameter, argument in (*zip(takes, args, strict=False), *more.items()):
             line[parameter] = to_json(argument)  # type: ignore[assignment]
+        # This process only waits, and the child has a limit for each answer.
+        NOTE.renew()
         return self._child.ask(line, answers)
 
 

@@ -22,6 +22,7 @@ from typing import IO
 
 from attrs import frozen
 
+from kvcanon.conformance.workers.allowance import Passed, Reading, TimeTaken, read_thread
 from kvcanon.conformance.workers.notes import Noted, limit_in, read_note
 
 PR_SET_PDEATHSIG = 1
@@ -77,8 +78,6 @@ SILENT = "CacheSilent"
 
 GRACE_SHARE, MOST_GRACE_SECONDS = 0.25, 2.0
 """How much longer than its limit a process may take: in Python it finds out by itself."""
-AGAIN_SHARE = 0.5
-"""The share of that time which a late process gets once more: perhaps the machine stood still."""
 STACKS_SECONDS = 1.5
 """How long a process may take to write its stacks when it is ended."""
 END_SECONDS = 0.5
@@ -101,12 +100,14 @@ class Ending:
     noted: Noted
     words: str
     """The end of what it wrote to stderr, with the stacks of all threads if Python knew them."""
+    passed: Passed | None = None
+    """The limit that it passed, if it was ended for that."""
 
     @property
     def text(self) -> str:
         """The end in words, for "the cache ..."."""
-        if self.name == SILENT:
-            return f"no answer within {self.noted.seconds:g} s"
+        if self.passed is not None and self.noted.allowed is not None:
+            return self.noted.allowed.text(self.passed)
         return f"ended its process with {self.name}"
 
 
@@ -140,25 +141,28 @@ class Words:
 
 
 class Watch:
-    """Looks whether a process is late, by its note."""
+    """Looks whether a process is late, by its note and by what its main thread does."""
 
-    def __init__(self, memory: mmap) -> None:
-        self._memory = memory
-        self._missed: float | None = None
-        """The limit that was missed at the last look."""
-        self._since = 0.0
+    def __init__(
+        self, memory: mmap, pid: int, read: Callable[[int], Reading | None] = read_thread
+    ) -> None:
+        self._memory, self._pid, self._read = memory, pid, read
+        self._number = 0
+        self._taken = TimeTaken(None)
 
-    @property
-    def late(self) -> bool:
-        """Whether it missed one limit, also after some more time."""
-        (moment, seconds), now = limit_in(self._memory), monotonic()
-        grace = min(MOST_GRACE_SECONDS, seconds * GRACE_SHARE)
-        if not seconds or now < moment + grace:
-            self._missed = None
-            return False
-        if moment != self._missed:
-            self._missed, self._since = moment, now
-        return now - self._since > grace * AGAIN_SHARE
+    def look(self) -> Passed | None:
+        """The limit that it has passed since its action was first looked at."""
+        number, allowed = limit_in(self._memory)
+        if allowed is None:
+            return None
+        reading = self._read(self._pid)
+        if number != self._number:
+            self._number, self._taken = number, TimeTaken(reading)
+            return None
+        self._taken.look(reading)
+        least = min(allowed.processor, allowed.waiting)
+        grace = min(MOST_GRACE_SECONDS, least * GRACE_SHARE)
+        return self._taken.passed(allowed, grace)
 
 
 def end_late(pid: int, ended: Callable[[], bool]) -> None:
@@ -183,13 +187,14 @@ def end_group(pid: int) -> None:
         return
 
 
-def ending_of(code: int, memory: mmap, words: bytes, *, late: bool) -> Ending:
-    """The end of a process with this exit code, negative for a signal."""
-    if late:
+def ending_of(code: int, memory: mmap, words: bytes, passed: Passed | None) -> Ending:
+    """The end of a process with this exit code, negative for a signal, or for passing a limit."""
+    noted = read_note(memory)
+    if passed is not None:
         words = words.replace(
             b"Fatal Python error: Aborted", b"All threads at the end of the time:"
         )
-    return Ending(SILENT if late else exit_name(code), read_note(memory), _last(words))
+    return Ending(exit_name(code) if passed is None else SILENT, noted, _last(words), passed)
 
 
 def exit_name(code: int) -> str:

@@ -17,6 +17,7 @@ from mmap import mmap
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NoReturn, TypeVar
 
+from kvcanon.conformance.workers.allowance import Passed
 from kvcanon.conformance.workers.ending import (
     MOST_OUTPUT,
     ProcessDied,
@@ -91,14 +92,14 @@ class _Copy:
 
     def __init__(self, pid: int, hears: Connection, memory: mmap, words: Words) -> None:
         self._pid, self._hears, self._memory, self._words = pid, hears, memory, words
-        self._watch = Watch(memory)
+        self._watch = Watch(memory, pid)
         self._code: int | None = None
 
     def listen(self, heard: Callable[[Any], None]) -> tuple[bool, Any]:
         """Hear it out. Raises: ProcessDied."""
-        late = False
+        passed: Passed | None = None
         while True:
-            over = late or self._ended()
+            over = passed is not None or self._ended()
             try:
                 while self._hears.poll(0 if over else LOOKS_EVERY_SECONDS):
                     kind, value = pickle.loads(self._hears.recv_bytes())  # noqa: S301
@@ -110,10 +111,10 @@ class _Copy:
                 end_soon(self._pid, self._ended)
                 over = True
             if over:
-                raise self._died(late=late)
+                raise self._died(passed)
             self._words.drop(MOST_OUTPUT)
-            if self._watch.late:
-                late = True
+            passed = self._watch.look()
+            if passed is not None:
                 end_late(self._pid, self._ended)
 
     def end(self) -> None:
@@ -137,6 +138,6 @@ class _Copy:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return self._code
 
-    def _died(self, *, late: bool) -> ProcessDied:
+    def _died(self, passed: Passed | None) -> ProcessDied:
         words = self._words.last()
-        return ProcessDied(ending_of(self._wait(), self._memory, words, late=late))
+        return ProcessDied(ending_of(self._wait(), self._memory, words, passed))

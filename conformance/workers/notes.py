@@ -4,8 +4,8 @@ The parent reads it when the process has ended, or is late. So a process that di
 leaves the case, the action and the operation behind.
 
 A note says: the place (bytes whose meaning the job knows, such as the number of a case), which of
-two compared caches is called, the action, the number and name of the operation, and the moment of
-`monotonic`, which all processes of a machine share, at which the process is late.
+two compared caches is called, the action, the number and name of the operation, and the time that
+the process may take for what it does now, with a number that each such time has for itself.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from __future__ import annotations
 import os
 import struct
 from mmap import mmap
-from time import monotonic
 
 from attrs import frozen
+
+from kvcanon.conformance.workers.allowance import Allowance, OwnTime
 
 SIZE = 1 << 16
 """Bytes of a note; a place that is longer is cut."""
 
-CLOCK_SECONDS = 0.01
-"""How far a timer of the system may be from `monotonic`."""
+RENEWALS = 10
+"""How many times its limit all imports of an action may take together."""
 
-_DUE = struct.Struct("=dd")
+_LIMIT = struct.Struct("=Qddddd")
+_NO_LIMIT = (0.0,) * 5
 _STEP = struct.Struct("=BII")
 _NAME = struct.Struct("=I40s")
 _LENGTH = struct.Struct("=I")
-_STEP_AT = _DUE.size
+_STEP_AT = _LIMIT.size
 _NUMBER_AT = _STEP_AT + _STEP.size
 _LENGTH_AT = _NUMBER_AT + _NAME.size
 _PLACE_AT = _LENGTH_AT + _LENGTH.size
@@ -48,8 +50,8 @@ class Noted:
     """The number of the operation in the case, from 1; 0 if none began."""
     name: str = ""
     """The name of the operation, empty if none began; MAKING while a cache is made."""
-    seconds: float = 0.0
-    """The time limit of what it does; 0 for none."""
+    allowed: Allowance | None = None
+    """The time that it may take for what it does; None for any."""
 
 
 class Note:
@@ -58,7 +60,10 @@ class Note:
     def __init__(self, memory: mmap | bytearray | None = None) -> None:
         self.memory = bytearray(SIZE) if memory is None else memory
         self._operations = 0
-        self._due = self._seconds = 0.0
+        self._allowed: Allowance | None = None
+        self._number = 0
+        self._action = self._own = OwnTime()
+        """Since the action began, and since its limit began or began anew."""
         self._owner = os.getpid()
 
     def share(self, memory: mmap) -> None:
@@ -104,22 +109,36 @@ class Note:
         """Begin to make a cache."""
         _NAME.pack_into(self.memory, _NUMBER_AT, 0, MAKING.encode())
 
-    def limit(self, seconds: float | None) -> None:
-        """Set the time limit, from now; None for no limit."""
-        self._seconds = seconds or 0.0
-        self._due = monotonic() + self._seconds
-        # At once: `pack_into` writes zeros first, which the parent may read as a moment long ago.
-        self.memory[: _DUE.size] = _DUE.pack(self._due, self._seconds)
+    def limit(self, allowed: Allowance | None) -> None:
+        """Set the time that an action may take, from now; None for no limit."""
+        self._allowed = allowed
+        self._action = OwnTime()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._own = OwnTime()
+        self._number += 1
+        it = self._allowed
+        limits = _NO_LIMIT
+        if it is not None:
+            limits = (it.usual, it.times, it.waiting_times, it.most, it.most_waiting)
+        # At once: `pack_into` writes zeros first, which the parent may read as another limit.
+        self.memory[: _LIMIT.size] = _LIMIT.pack(self._number, *limits)
 
     @property
-    def late(self) -> bool:
-        """Whether this process has missed its limit."""
-        return bool(self._seconds) and monotonic() >= self._due - CLOCK_SECONDS
+    def over(self) -> bool:
+        """Whether this thread has used the processor for longer than it may."""
+        return self._allowed is not None and self._own.processor >= self._allowed.processor
 
     def renew(self) -> None:
-        """Let the limit, if there is one, begin anew."""
-        if self._seconds:
-            self.limit(self._seconds)
+        """Let the limit, if there is one, begin anew; but not for ever."""
+        allowed, action = self._allowed, self._action
+        if (
+            allowed is not None
+            and action.processor < allowed.processor * RENEWALS
+            and action.elapsed < allowed.waiting * RENEWALS
+        ):
+            self._begin()
 
 
 def read_note(memory: mmap) -> Noted:
@@ -132,10 +151,10 @@ def read_note(memory: mmap) -> Noted:
     return Noted(place, bool(compared), action, operation, words, limit_in(memory)[1])
 
 
-def limit_in(memory: mmap) -> tuple[float, float]:
-    """When another process is late, and its limit in seconds; 0 if it has no limit now."""
-    moment, seconds = _DUE.unpack(memory[: _DUE.size])
-    return moment, seconds
+def limit_in(memory: mmap) -> tuple[int, Allowance | None]:
+    """The number of the limit of another process, and the limit; None if it has none now."""
+    number, *limits = _LIMIT.unpack(memory[: _LIMIT.size])
+    return number, Allowance(*limits) if any(limits) else None
 
 
 NOTE = Note()

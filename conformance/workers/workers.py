@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, TypeVar
 from attrs import frozen
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.workers.allowance import Passed
 from kvcanon.conformance.workers.ending import (
     MOST_OUTPUT,
     Ending,
@@ -204,7 +205,6 @@ class _Worker:
         self._note_file = TemporaryFile()  # noqa: SIM115  # See `end`.
         self._note_file.truncate(SIZE)
         self._memory = mmap(self._note_file.fileno(), SIZE)
-        self._watch = Watch(self._memory)
         self.connection, theirs = Pipe()
         fds = theirs.fileno(), self._note_file.fileno()
         self._process = subprocess.Popen(  # noqa: S603  # Our own interpreter and module.
@@ -217,6 +217,7 @@ class _Worker:
             start_new_session=True,
         )
         theirs.close()
+        self._watch = Watch(self._memory, self._process.pid)
 
     def begin(self, job: Job) -> None:
         """Give it a job."""
@@ -230,12 +231,13 @@ class _Worker:
             while self.connection.poll():
                 self._take(self.connection.recv_bytes())
         except (EOFError, OSError):
-            return self._died(late=False)
+            return self._died(None)
         if self._process.poll() is not None:
-            return self._died(late=False)
-        if self.job is not None and self._watch.late:
+            return self._died(None)
+        passed = self._watch.look() if self.job is not None else None
+        if passed is not None:
             end_late(self._process.pid, lambda: self._process.poll() is not None)
-            return self._died(late=True)
+            return self._died(passed)
         self._words.drop(MOST_OUTPUT)
         return True
 
@@ -282,12 +284,12 @@ class _Worker:
             sys.stderr.write(words.decode(errors="replace"))
             sys.stderr.flush()
 
-    def _died(self, *, late: bool) -> bool:
+    def _died(self, passed: Passed | None) -> bool:
         """Fail its job, if it had one. Returns False: it does not live."""
         job, self.job = self.job, None
         end_soon(self._process.pid, lambda: self._process.poll() is not None)
         code = self._process.wait()
-        ending = ending_of(code, self._memory, self._words.last(), late=late)
+        ending = ending_of(code, self._memory, self._words.last(), passed)
         self.end()
         if job is not None:
             error = ProcessDied(ending) if self._ready else _not_started(ending)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from deadly import hold_the_interpreter, loop
+from kvcanon.conformance.workers.allowance import Allowance
 from kvcanon.conformance.workers.notes import NOTE
 
 __all__ = ["hold_the_interpreter", "loop"]
@@ -67,14 +68,14 @@ def crash() -> None:
 
 def within_limit(do: Callable[[], object], seconds: float) -> None:
     """Do something under a limit that only the parent keeps."""
-    NOTE.limit(seconds)
+    NOTE.limit(Allowance(seconds))
     do()
     NOTE.limit(None)
 
 
 def import_for(seconds: float, limit: float) -> str:
     """Look for modules for a while."""
-    NOTE.limit(limit)
+    NOTE.limit(Allowance(limit))
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

@@ -16,10 +16,10 @@ from attrs import frozen
 
 from few_cases import FEW, check_here
 from kvcanon.conformance.check.plan import EFFORTS
-from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.tree import ESSENTIAL
+from kvcanon.conformance.workers.allowance import VARIABLE
 from nights import at_night
 
 MOST_SECONDS = 30.0
@@ -173,7 +173,7 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     """A bad input ends soon, with its exit code, and with words that name it and the mend."""
     monkeypatch.setitem(EFFORTS, "quick", FEW)
-    monkeypatch.setattr(pipe, "HELLO_SECONDS", 5.0)
+    monkeypatch.setattr(pipe, "HELLO_SHARE", 0.03)  # Of waiting, ten times as much.
     if not row.needs.keys() & {"apart", "limit"}:
         check_here(monkeypatch)
     if "limit" in row.needs:

@@ -14,11 +14,11 @@ import kvcanon.__main__ as kvcanon_main
 from command_line import KVCANON, read, usage_error
 from killed import left_after_a_kill
 from kvcanon.conformance.check.plan import EFFORTS
-from kvcanon.conformance.check.time_limit import VARIABLE
 from kvcanon.conformance.cli import check as check_cli
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli.command_line import INTERRUPTED
 from kvcanon.conformance.cli.terminal import signs_of_life
+from kvcanon.conformance.workers.allowance import VARIABLE
 from nights import at_night
 from paths import HELPERS, ROOT
 

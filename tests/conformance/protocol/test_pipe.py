@@ -21,6 +21,7 @@ from kvcanon.conformance.protocol import pipe
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.pipe import ChildDied, ChildFailed, ChildUnclear, pipe_adapter
+from kvcanon.conformance.workers.allowance import VARIABLE
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -148,7 +149,7 @@ def is_running(process_id: int) -> bool:
 
 def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that hangs is killed after the time limit."""
-    monkeypatch.setattr(pipe, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setenv(VARIABLE, "0.1")
     numbers = tmp_path / "numbers"
     body = f"open({str(numbers)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
     adapter = pipe_adapter(child(tmp_path, body))
@@ -156,7 +157,10 @@ def test_silent_child_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         found, tallies = play(Case(CONFIG, (Action("serve"),)), [adapter])
         assert [each.name for each in found] == [ChildSilent.__name__]
         assert found[0].grounds is Grounds.CRASH
-        assert "was silent at match, and was ended" in found[0].text
+        assert (
+            "was silent at match, no answer within 0.5 s in which it waited (5 times KVCANON"
+            in found[0].text
+        )
         assert tallies["mine"].cases == 1
     first, second = map(int, numbers.read_text().split())
     assert first != second
@@ -236,7 +240,7 @@ def test_command_that_is_no_cache_is_a_fault(command: str, said: str) -> None:
 
 def test_child_that_never_says_hello(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that writes no hello is killed after the time limit."""
-    monkeypatch.setattr(pipe, "HELLO_SECONDS", 0.3)
+    monkeypatch.setenv(VARIABLE, "0.05")
     with pytest.raises(ChildSilent, match="silent at hello"):
         pipe_adapter(shlex.join([sys.executable, "-c", "input()"]))
 

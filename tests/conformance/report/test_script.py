@@ -190,7 +190,7 @@ def test_calls_of_a_cache_that_hangs_end_with_the_call_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The calls of a cache that hangs end with the call that hangs."""
-    monkeypatch.setattr(LIMIT, "shorter", 0.2)
+    monkeypatch.setattr(LIMIT, "shorter", (0.2, 0.5))
     failure = failure_in("reported:Silent", SERVE)
     replayed = replay(failure)
     assert replayed.again

@@ -82,13 +82,19 @@ def test_a_signal_has_its_name_and_the_stacks(pool: WorkerPool) -> None:
     assert "0x" not in ending.words.partition("most recent")[0]
 
 
-@pytest.mark.parametrize("hang", [worker_jobs.loop, worker_jobs.hold_the_interpreter])
-def test_a_late_worker_is_ended(pool: WorkerPool, hang: Callable[[], None]) -> None:
+@pytest.mark.parametrize(
+    ("hang", "words"),
+    [
+        (worker_jobs.loop, "no answer within 0.4 s of processor time"),
+        (worker_jobs.hold_the_interpreter, "no answer within 4 s in which it waited"),
+    ],
+)
+def test_a_late_worker_is_ended(pool: WorkerPool, hang: Callable[[], None], words: str) -> None:
     """A worker that misses its limit is ended from outside, with the stack that it had."""
     began = time.monotonic()
-    with pytest.raises(ProcessDied, match=r"no answer within 0.4 s") as died:
+    with pytest.raises(ProcessDied, match=words) as died:
         pool.submit(worker_jobs.within_limit, hang, 0.4).result()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     assert died.value.ending.name == SILENT
     assert hang.__name__ in died.value.ending.words
 
