@@ -1,6 +1,7 @@
 """The check: runs all stages on all caches, and gives every law its standing.
 
-A stage that its time limit cuts short keeps its findings, and says that it was cut short.
+The time of the effort begins when every worker has loaded the caches. A stage that it cuts short
+keeps its findings; the check is then incomplete.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from attrs import evolve
 
 from kvcanon.conformance.check.drawn_stages import draw_all, rank_all, walk_all
 from kvcanon.conformance.check.essentials import always_refused, missing
-from kvcanon.conformance.check.facts import CacheFacts, facts_of
+from kvcanon.conformance.check.facts import CacheFacts, facts_of, load_everywhere
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Standing, Tally
 from kvcanon.conformance.check.stage import Progress, StageOutcome, StageRun, no_progress
@@ -32,8 +33,8 @@ STAGES: dict[CheckStage, RunStage] = {
     CheckStage.RANKS: rank_all,
 }
 """What runs each stage."""
-SHARES = {CheckStage.VECTORS: 2, CheckStage.WALKER: 6, CheckStage.MACHINE: 2, CheckStage.RANKS: 1}
-"""The shares of the stages in the remaining time."""
+SHARES = {CheckStage.VECTORS: 0, CheckStage.WALKER: 6, CheckStage.MACHINE: 2, CheckStage.RANKS: 1}
+"""The shares of the stages in the remaining time; all vectors are played, however long it takes."""
 
 
 def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progress) -> CheckResult:
@@ -55,6 +56,8 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
                 raise UsageError(
                     f"{each.name} is a request cache, which cannot be compared; leave `against` out"
                 )
+        for each in facts:
+            load_everywhere(plan.of(each.name), each, by)
         outcomes = _run(plan, by, progress)
     results = tuple(_result(each, outcomes, plan) for each in facts)
     for result in results:
@@ -66,7 +69,8 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
 
 def _require_judged(result: CacheResult) -> None:
     """Refuse a check in which no law was exercised. Raises: UsageError."""
-    if not result.failures and not result.unkept and not result.tally.laws:
+    judged = result.failures or result.unkept or result.tally.laws
+    if not judged and not result.unplayed:
         lacks = f"it lacks {', '.join(result.lacks)}" if result.lacks else "no case was played"
         raise UsageError(f"nothing was judged of {result.name}; {lacks}")
 
@@ -76,7 +80,7 @@ def _run(plan: CheckPlan, by: Workers, progress: Progress) -> list[StageOutcome]
     outcomes: list[StageOutcome] = []
     end = monotonic() + plan.effort.seconds
     for at, stage in enumerate(plan.stages):
-        left = sum(SHARES[each] for each in plan.stages[at:])
+        left = sum(SHARES[each] for each in plan.stages[at:]) or 1
         deadline = monotonic() + (end - monotonic()) * SHARES[stage] / left
         run = StageRun(stage, _without_silent(plan, outcomes), by, deadline, progress)
         outcomes.append(STAGES[stage](run))
@@ -106,6 +110,9 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
         {},
         folded(each for each in findings if each not in unkept),
         folded(unkept),
+        unplayed=tuple(
+            each.unplayed[facts.name] for each in outcomes if facts.name in each.unplayed
+        ),
         offer=facts.offer,
         kind=facts.kind,
     )

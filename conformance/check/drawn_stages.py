@@ -67,7 +67,8 @@ def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome
             blocks = run.parts(cases, plan.effort.block)
             report, why = play_blocks(cache, blocks, run.by, run.ends, show)
         reducing = max(run.ends, monotonic() + LEAST_SECONDS)
-        run.add(name, report.tally, reduce_all(cache, report, run.by, reducing), why)
+        found = reduce_all(cache, report, run.by, reducing)
+        run.add(name, report.tally, found, why, run.asked(cases, plan.effort.block))
     return run.outcome(endless=cases is None)
 
 
@@ -84,7 +85,8 @@ def _showing(run: StageRun, name: str, cases: int | None) -> OnBlock:
 def draw_all(run: StageRun) -> StageOutcome:
     """Let Hypothesis draw cases for one cache after the other, in several processes."""
     for name in run.caches():
-        run.add(name, *_draw(run, run.plan.of(name)))
+        asked = run.asked(run.plan.effort.machine_cases, run.plan.effort.run)
+        run.add(name, *_draw(run, run.plan.of(name)), asked)
     return run.outcome(endless=run.plan.effort.machine_cases is None)
 
 

@@ -1,13 +1,19 @@
 """What the main process of a check knows of a cache; a worker loads it and makes one to find out.
 
 A worker that dies at the import or in the factory leaves a usage error: there is nothing to judge.
+
+Before anything is played, each worker loads the caches and makes one of each: an engine may take
+long to be imported, and longer to make its first cache.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from attrs import fields, frozen
 
 from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.blocks import cases_of
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.time_limit import LOADING, NotMade, made_in_time
 from kvcanon.conformance.check.trial import adapter_as
@@ -47,6 +53,8 @@ class CacheFacts:
     profile: Profile
     lacks: tuple[str, ...]
     """Operations that the cache lacks, and needs of laws that it does not show."""
+    made_from: int
+    """The number of the drawn configuration with which the cache was made."""
 
 
 def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
@@ -89,7 +97,8 @@ def look_at(cache: CachePlan, first: int) -> CacheFacts:
             declared = {each.name: getattr(adapter.offer, each.name) for each in fields(Offer)}
             # A subclass would be imported where these facts are read.
             offer = Offer(**declared)
-            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks_of(subject))
+            lacks = lacks_of(subject)
+            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks, seed)
     if not errors:
         raise UsageError(
             f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "
@@ -98,6 +107,21 @@ def look_at(cache: CachePlan, first: int) -> CacheFacts:
     if isinstance(errors[0], NotMade):
         raise UsageError(f"{name} made no cache: {errors[0]}")
     raise errors[0]
+
+
+def load_everywhere(cache: CachePlan, facts: CacheFacts, by: Workers) -> None:
+    """Load a cache in each worker, and make one. What fails here fails again where it is played."""
+    for loaded in by.each(load, cache, facts.made_from):
+        with suppress(Exception):
+            loaded.result()
+
+
+def load(cache: CachePlan, made_from: int) -> None:
+    """Load a cache in this process, and make one with the drawn configuration of a number."""
+    adapter = cases_of(cache).base.adapter
+    NOTE.place(str(made_from).encode())
+    with suppress(UsageError, Unoffered):
+        _made(adapter, draw_case(made_from, adapter.offer).config)
 
 
 def _made(adapter: Adapter, config: CacheConfig) -> Subject | RequestSubject:

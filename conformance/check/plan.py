@@ -35,7 +35,7 @@ class Effort:
     """How much is played on each cache.
 
     An effort is a number of cases, so that equal checks give equal results on every machine. It
-    also has a time limit; a check that the limit cuts short says so.
+    also has a time limit, except for the vectors; a check that the limit cuts short is incomplete.
     """
 
     name: str
@@ -46,11 +46,16 @@ class Effort:
     ranks_cases: int
     """Cases of the walker that several ranks play."""
     seconds: float
-    """The time limit for all caches together."""
+    """The time limit for all caches together, from when they are loaded."""
     block: int = 16
     """Cases of the walker in a block."""
     run: int = 50
     """Cases that Hypothesis draws in one run; runs share nothing."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is as many cases as there is time for."""
+        return self.walker_cases is None
 
 
 QUICK_CASES, STANDARD_CASES = 800, 15_000
@@ -80,15 +85,11 @@ EFFORTS = {
 
 
 def effort_named(name: str, minutes: float | None = None) -> Effort:
-    """The effort with this name; `minutes` set the time limit of a deep one. Raises: UsageError."""
+    """The effort with this name; `minutes` set its time limit. Raises: UsageError."""
     if name not in EFFORTS:
         raise UsageError(f"no effort {name!r}; choose one of {', '.join(EFFORTS)}")
     effort = EFFORTS[name]
-    if minutes is None:
-        return effort
-    if effort.walker_cases is not None:
-        raise UsageError(f"a {name} effort takes no minutes; only a deep one does")
-    return evolve(effort, seconds=minutes * 60)
+    return effort if minutes is None else evolve(effort, seconds=minutes * 60)
 
 
 @frozen

@@ -46,7 +46,7 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.errors import CacheError
+from kvcanon.spec.errors import BadArgument, CacheError
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Component, Namespace
 from kvcanon.spec.views import PageNumbers
 
@@ -287,7 +287,7 @@ class SideBySide:
             raise UsageError("request caches cannot be compared; leave `against` out")
         self._case, self._judges = case, judges
         self._stamps = Stamps(case.config.slot_bytes)
-        self._absent: list[str] = []
+        self._absent: dict[str, Tally] = {}
         side = None if against is None else KeptAnswers(against.compared_folded)
         made = [self._run(each, side) for each in adapters]
         self._runs = [run for run in made if run is not None]
@@ -330,14 +330,15 @@ class SideBySide:
     def tallies(self) -> dict[str, Tally]:
         """The counts so far, by cache."""
         played = {run.name: run.tally() for run in self._everyone}
-        return played | {name: Tally(unoffered=1) for name in self._absent}
+        return played | self._absent
 
     def _run(self, adapter: Adapter, kept: KeptAnswers | None) -> CaseRun | None:
         """Make the run of a cache; None if the cache does not offer the configuration."""
         try:
             return CaseRun(adapter, self._case, self._judges, stamps=self._stamps, kept=kept)
-        except Unoffered:
-            self._absent.append(adapter.name)
+        except Unoffered as why:
+            declined = isinstance(why.__cause__, BadArgument)
+            self._absent[adapter.name] = Tally(unoffered=1, declined=int(declined))
             return None
 
     def _compare(self) -> None:

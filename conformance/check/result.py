@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from math import ceil
 from typing import Any
 
 from attrs import Factory, define, evolve, field, frozen
@@ -257,6 +258,8 @@ class Tally:
     """How often each operation was refused, by name."""
     unoffered: int = 0
     """Cases that were not played, because the cache does not offer their configuration."""
+    declined: int = 0
+    """Of these, those whose configuration its factory refused."""
     known: Counter[str] = Factory(Counter)
     """In how many cases each law that is known to be broken was broken, by id."""
 
@@ -269,6 +272,7 @@ class Tally:
         self.served.update(other.served)
         self.refused.update(other.refused)
         self.unoffered += other.unoffered
+        self.declined += other.declined
         self.known.update(other.known)
 
 
@@ -284,6 +288,9 @@ class Standing(StrEnum):
     """The law is broken, as the file of known differences says."""
     NOT_EXERCISED = "not exercised"
 
+
+RESERVE = 1.5
+"""How many times the time that is likely needed is advised."""
 
 AFTER_SAME_CALL = "after the same call"
 """Why laws that break together are most likely broken by one fault."""
@@ -301,6 +308,20 @@ class StageResult:
     """Why the stage ended early; empty if it did not."""
     unoffered: int = 0
     """Cases that were not played, because a cache does not offer their configurations."""
+    declined: int = 0
+    """Of these, those whose configuration a factory refused."""
+    asked: int | None = None
+    """The cases that the effort asks for; None if it asks for as many as there is time for."""
+
+
+@frozen
+class Unplayed:
+    """A stage that did not play all that its effort asks for."""
+
+    stage: CheckStage
+    played: int
+    """Cases that were played, or not offered."""
+    asked: int
 
 
 @frozen
@@ -324,6 +345,8 @@ class CacheResult:
     offer: Offer = field(default=Offer())
     """The configurations that the cache offers."""
     kind: CacheKind = CacheKind.TREE
+    unplayed: tuple[Unplayed, ...] = ()
+    """The stages that played less than their effort asks for."""
 
     @property
     def tally(self) -> Tally:
@@ -346,3 +369,15 @@ class CheckResult:
     def failures(self) -> tuple[Finding, ...]:
         """The failures of all caches."""
         return tuple(failure for cache in self.caches for failure in cache.failures)
+
+    @property
+    def unplayed(self) -> tuple[Unplayed, ...]:
+        """What was not played, of all caches."""
+        return tuple(each for cache in self.caches for each in cache.unplayed)
+
+    @property
+    def minutes_needed(self) -> int:
+        """How many minutes a check like this one most likely needs to play everything."""
+        shares = {each.stage: each.asked / max(1, each.played) for each in self.unplayed}
+        seconds = sum(each.seconds * shares.get(each.name, 1.0) for each in self.stages)
+        return ceil(max(seconds * RESERVE, 2 * self.plan.effort.seconds) / 60)

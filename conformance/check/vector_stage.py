@@ -1,14 +1,14 @@
 """The stage of a check that plays the vectors.
 
 The judge plays the case of a vector, not its calls: it checks laws, and does not compare answers.
-Every vector is counted as played or as not offered; a check that loses one fails.
+Every vector is counted as played or as not offered, and a check that loses one is incomplete. The
+time limit of an effort is not theirs: they are few, and show what each law means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from time import monotonic
 
 from attrs import Factory, define, evolve
 
@@ -16,7 +16,7 @@ from kvcanon.conformance.cases.draw import is_offered
 from kvcanon.conformance.check.blocks import DEATHS_ENOUGH, cases_of, play_part
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.result import Finding, Tally
-from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME, StageOutcome, StageRun
+from kvcanon.conformance.check.stage import ENOUGH, LOST, StageOutcome, StageRun
 from kvcanon.conformance.check.trial import Trial, finding_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors, vector_files
@@ -56,15 +56,16 @@ class VectorResult:
 
 
 def hold(run: StageRun) -> StageOutcome:
-    """Play all vectors on one cache after the other, in several processes. Raises: UsageError."""
+    """Play all vectors on one cache after the other, in several processes."""
     for name in run.plan.caches:
         result = _hold(run, run.plan.of(name))
-        run.add(name, result.tally, result.findings, result.why_not_all)
+        asked = run.asked(len(vector_files()), 1)
+        run.add(name, result.tally, result.findings, result.why_not_all, asked)
     return run.outcome(endless=False, units="vectors")
 
 
 def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
-    """Play all vectors on one cache. Raises: UsageError: some were neither played nor counted."""
+    """Play all vectors on one cache."""
     by, total = run.by, VectorResult()
     # Neighbours in the list are alike, so a shard takes single vectors.
     numbers = list(run.parts(len(vector_files()), 1))
@@ -72,12 +73,12 @@ def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
     parts = [numbers[first : first + PART] for first in range(0, there, PART)]
 
     def again(part: Sequence[int]) -> Future[VectorResult]:
-        return by.next_of_all(play_vectors, cache, part, run.deadline)
+        return by.next_of_all(play_vectors, cache, part)
 
     def deadly(part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:
         return _death_in(cache, part, died)
 
-    futures = [by.executor.submit(play_vectors, cache, part, run.deadline) for part in parts]
+    futures = [by.executor.submit(play_vectors, cache, part) for part in parts]
     try:
         for part, future in zip(parts, futures, strict=True):
             play_part(part, future, again, deadly, total)
@@ -89,7 +90,7 @@ def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
             future.cancel()
     read = total.tally.cases + total.tally.unoffered
     if read != there and not total.why_not_all:
-        raise UsageError(f"{read} of {there} vectors were read, and nobody knows why")
+        total.why_not_all = LOST
     return total
 
 
@@ -110,14 +111,11 @@ def _death_in(cache: CachePlan, part: Sequence[int], died: ProcessDied) -> tuple
     return int(number), VectorResult(Tally(cases=1), [finding], why_not_all)
 
 
-def play_vectors(cache: CachePlan, numbers: Sequence[int], deadline: float) -> VectorResult:
+def play_vectors(cache: CachePlan, numbers: Sequence[int]) -> VectorResult:
     """Play some vectors on one cache, in any process."""
     held, trial = VectorResult(), cases_of(cache).base
     vectors = dict(enumerate(read_vectors()))
     for number, vector in [(each, vectors[each]) for each in numbers if each in vectors]:
-        if monotonic() > deadline:
-            held.why_not_all = OUT_OF_TIME
-            break
         NOTE.place(str(number).encode())
         held.add(play_vector(vector, trial))
         if any(finding.is_silence for finding in held.findings):
@@ -138,7 +136,7 @@ def play_vector(vector: Vector, trial: Trial) -> VectorResult:
         NOTE.more(_OUTSIDE if way.judges.black_box else _INSIDE)
         finding, tally = way.play(vector.case)
         if tally.unoffered:
-            held.tally.unoffered = 1
+            held.tally.unoffered, held.tally.declined = 1, tally.declined
             return held
         held.tally.add(evolve(tally, cases=0))
         if finding is not None:

@@ -1,7 +1,8 @@
 """`kvcanon check`: judges caches, and reports which laws hold and which are broken.
 
 Exit code 0 means: no exercised law is broken, and the cache served every operation that all caches
-have. The report lists the laws that were not exercised, each with the reason.
+have. The report lists the laws that were not exercised, each with the reason. Exit code 3 means: no
+law is broken in what was played, and that is less than the effort asks for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kvcanon.conformance.check.plan import (
     effort_named,
     stages_and_laws,
 )
-from kvcanon.conformance.cli.command_line import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN, INCOMPLETE
 from kvcanon.conformance.cli.options import (
     DrawSeed,
     Jobs,
@@ -103,7 +104,9 @@ Github: TypeAlias = Annotated[
 ]
 Minutes: TypeAlias = Annotated[
     float | None,
-    typer.Option(parser=minutes_of, metavar="N", help="How long a deep check runs."),
+    typer.Option(
+        parser=minutes_of, metavar="N", help="The time limit, or how long a deep check runs."
+    ),
 ]
 StoreLocation: TypeAlias = Annotated[
     str | None,
@@ -141,7 +144,11 @@ def check_command(
     store: StoreLocation = None,
     shard: ShardOption = "1/1",
 ) -> None:
-    """Judge caches by all laws that apply to them; report what is broken or not exercised."""
+    """Judge caches by all laws that apply to them; report what is broken or not exercised.
+
+    Exit code 0: no law is broken. 1: a law is broken, or too little came up. 2: the call or the
+    adapter is wrong. 3: no law is broken in what was played, but the time was over too soon.
+    """
     with _annotated_errors(github=github):
         require_files({"--json": json, "--junit": junit, "--html": html})
         require_folder(scripts)
@@ -277,5 +284,7 @@ def _exit(verdict: CheckVerdict) -> None:
     """End with the exit code of a verdict. Raises: UsageError, typer.Exit."""
     if verdict is CheckVerdict.NOT_JUDGED:
         raise UsageError("nothing was judged")
+    if verdict is CheckVerdict.INCOMPLETE:
+        raise typer.Exit(INCOMPLETE)
     if verdict is not CheckVerdict.HOLDS:
         raise typer.Exit(BROKEN)

@@ -29,6 +29,8 @@ BROKEN = 1
 """A law is broken, or too little was exercised to say that the cache holds."""
 USAGE_ERROR = 2
 """The call is wrong, or the cache that it names cannot be judged."""
+INCOMPLETE = 3
+"""No law is broken in what was played, and the time was over before all was."""
 INTERRUPTED = 130
 """The user pressed Ctrl-C."""
 

@@ -114,9 +114,13 @@ def print_title(out: Console, command: str, about: str) -> None:
 
 
 def print_parts(out: Console, parts: Iterable[RenderableType]) -> None:
-    """Print the parts of a report; plain strings are for copying, and are not wrapped."""
+    """Print the parts of a report; plain strings are for copying, and are not wrapped.
+
+    Nor is a text that says so: it stays one line in a pipe.
+    """
     for part in parts:
-        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+        unwrapped = isinstance(part, str) or (isinstance(part, Text) and bool(part.no_wrap))
+        out.print(part, soft_wrap=unwrapped, markup=False)
 
 
 def columns() -> Table:

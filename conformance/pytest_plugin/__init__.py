@@ -32,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how much is played",
     )
     group.addoption(
+        "--kvcanon-minutes",
+        metavar="N",
+        type=_minutes,
+        help="the time limit of the check; by default that of its effort",
+    )
+    group.addoption(
         "--kvcanon-against",
         metavar="CACHE",
         help="a cache that it must exactly agree with, as reference",
@@ -67,6 +73,17 @@ def _seed(text: str) -> int:
 def _jobs(text: str) -> int:
     """A number of processes. Raises: argparse.ArgumentTypeError."""
     return _at_least(1, text)
+
+
+def _minutes(text: str) -> float:
+    """A number of minutes. Raises: argparse.ArgumentTypeError."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
+    return minutes
 
 
 def _at_least(least: int, text: str) -> int:

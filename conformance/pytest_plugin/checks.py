@@ -13,6 +13,7 @@ from kvcanon.conformance.check.plan import CheckPlan, effort_named
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
+from kvcanon.conformance.report.played import MINUTES, incomplete
 
 UNKEPT = "SHOULD, not kept"
 
@@ -21,6 +22,7 @@ def check_cache(
     make: MakeCache | Adapter,
     *,
     effort: str = "quick",
+    minutes: float | None = None,
     seed: int = 0,
     against: Adapter | None = None,
     strict: bool = False,
@@ -30,11 +32,12 @@ def check_cache(
     """Judge the caches that a factory or an adapter makes, as `kvcanon check` does.
 
     The factory may be local, even a closure, because the check runs in this process alone. The
-    arguments are the options of `kvcanon check`; `known` are ids of laws that are known to be
-    broken. A broken SHOULD law is a warning; with `strict` it is a failure.
+    arguments are the options of `kvcanon check`; `minutes` set the time limit of the effort, and
+    `known` are ids of laws that are known to be broken. A broken SHOULD law is a warning; with
+    `strict` it is a failure.
 
-    Raises: AssertionError: the failures, and the essentials that were not exercised. UsageError:
-    the caches cannot be judged.
+    Raises: AssertionError: the failures, the essentials that were not exercised, and what there was
+    no time to play. UsageError: the caches cannot be judged.
     """
     adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
     others = () if against is None else (against,)
@@ -42,7 +45,7 @@ def check_cache(
         plan = CheckPlan(
             [adapter.name],
             JudgeConfig(black_box, known=known),
-            effort_named(effort),
+            effort_named(effort, minutes),
             seed,
             None if against is None else against.name,
             strict=strict,
@@ -52,6 +55,8 @@ def check_cache(
     missing = [
         f"NOT EXERCISED: {'; '.join(each.missing)}" for each in result.caches if each.missing
     ]
+    if result.unplayed and not result.failures:
+        missing = [incomplete(result).replace(f"{MINUTES} ", "minutes="), *missing]
     if words := [*map(_in_words, result.failures), *missing]:
         raise AssertionError("\n\n".join(words))
     for cache in result.caches:

@@ -46,7 +46,7 @@ def plan_of(config: pytest.Config) -> CheckPlan:
     return CheckPlan(
         [config.getoption("kvcanon_cache")],
         JudgeConfig(config.getoption("kvcanon_black_box")),
-        effort_named(config.getoption("kvcanon_effort")),
+        effort_named(config.getoption("kvcanon_effort"), config.getoption("kvcanon_minutes")),
         config.getoption("kvcanon_seed"),
         config.getoption("kvcanon_against"),
         strict=config.getoption("kvcanon_strict"),

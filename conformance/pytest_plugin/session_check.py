@@ -14,9 +14,18 @@ from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.known_differences import line_on_stale, read_known
-from kvcanon.conformance.report.named_tests import AGREEMENT, NamedOutcome, NamedTest, named_tests
+from kvcanon.conformance.report.named_tests import (
+    AGREEMENT,
+    COMPLETE,
+    NamedOutcome,
+    NamedTest,
+    named_tests,
+)
+from kvcanon.conformance.report.played import MINUTES
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
-from kvcanon.conformance.report.text import verdict
+from kvcanon.conformance.report.text import last_line
+
+OPTION = "--kvcanon-minutes"
 
 
 @frozen
@@ -43,13 +52,19 @@ def session_check(plan: CheckPlan, known: Path | None) -> SessionCheck:
     stale = line_on_stale(known, report) if known is not None else ""
     if report.verdict is CheckVerdict.NOT_JUDGED:
         raise UsageError("nothing was judged")
-    return SessionCheck(verdict(report).plain, tuple(_tests(report)), stale)
+    line = last_line(report).plain.replace(MINUTES, OPTION)
+    return SessionCheck(line, tuple(_tests(report)), stale)
 
 
 def _tests(report: CheckReport) -> list[NamedTest]:
     """The tests of the cache. What the cache to agree with breaks itself fails the agreement."""
     cache, *others = report.caches
-    tests = list(named_tests(report, cache))
+    tests = [
+        evolve(each, message=each.message.replace(MINUTES, OPTION))
+        if each.key == COMPLETE
+        else each
+        for each in named_tests(report, cache)
+    ]
     broken = [
         evolve(each, message=f"{other.name} itself: {each.name}: {each.message}")
         for other in others

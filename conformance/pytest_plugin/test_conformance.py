@@ -1,6 +1,6 @@
 """The tests for a cache: `pytest --pyargs kvcanon.conformance --kvcanon-cache ...`.
 
-These are not the tests of kvcanon. There is a test for each law, and three for what is of no law.
+These are not the tests of kvcanon. There is a test for each law, and four for what is of no law.
 They show the result of one check, which runs before the first of them. A failed test is a finding
 about the cache; its message has no traceback, which would only show the judge.
 """
@@ -14,6 +14,7 @@ from kvcanon.conformance.pytest_plugin.hooks import checked_of
 from kvcanon.conformance.pytest_plugin.session_check import SessionCheck
 from kvcanon.conformance.report.named_tests import (
     AGREEMENT,
+    COMPLETE,
     CRASH,
     ESSENTIALS,
     NamedOutcome,
@@ -56,6 +57,11 @@ def test_crash(checked: SessionCheck) -> None:
 def test_essentials(checked: SessionCheck) -> None:
     """The check exercised every operation and law without which it would say little."""
     show(checked.test(ESSENTIALS))
+
+
+def test_complete(checked: SessionCheck) -> None:
+    """The check played all that its effort asks for; --kvcanon-minutes gives it more time."""
+    show(checked.test(COMPLETE))
 
 
 def show(test: NamedTest) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from kvcanon.conformance.check.result import Standing
 from kvcanon.conformance.report.named_tests import named_tests
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict
-from kvcanon.conformance.report.text import verdict
+from kvcanon.conformance.report.text import last_line
 
 MOST_ANNOTATIONS = 10
 """GitHub shows this many errors of a step, and drops the rest without a word."""
 MOST_BYTES = 900_000
 """GitHub drops a summary of more than 1 MiB."""
+
+MARKS = {CheckVerdict.HOLDS: "passed", CheckVerdict.INCOMPLETE: "incomplete"}
 
 
 def error_lines(report: CheckReport) -> Iterator[str]:
@@ -50,8 +52,8 @@ def _escaped(text: str) -> str:
 def step_summary(report: CheckReport, text: str) -> str:
     """The summary: the verdict, a table of what is wrong, and the report as text."""
     names = ", ".join(f"{_cell(cache.name)}" for cache in report.caches)
-    mark = "passed" if report.verdict is CheckVerdict.HOLDS else "failed"
-    lines = [f"## kvcanon: {names} {mark}", "", _cell(verdict(report).plain), ""]
+    mark = MARKS.get(report.verdict, "failed")
+    lines = [f"## kvcanon: {names} {mark}", "", _cell(last_line(report).plain), ""]
     rows = list(_rows(report))
     if rows:
         lines += ["| cache | what is wrong | |", "|---|---|---|", *rows, ""]

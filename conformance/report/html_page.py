@@ -16,6 +16,7 @@ from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standin
 from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.call_code import shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
+from kvcanon.conformance.report.played import incomplete, played
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict, Judged
 from kvcanon.conformance.report.text import (
     action_name,
@@ -76,6 +77,12 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
         ),
         tag("h1", _standing(report.verdict.value, _verdict(report))),
         *([tag("p", too_little)] if (too_little := too_little_exercised(report)) else []),
+        *(
+            [tag("p", f"{incomplete(report.result)}.")]
+            if report.verdict is CheckVerdict.INCOMPLETE
+            else []
+        ),
+        tag("p", played(report.result), class_="soft"),
     )
 
 
@@ -83,6 +90,8 @@ def _verdict(report: CheckReport) -> str:
     match report.verdict:
         case CheckVerdict.HOLDS:
             return holds(report)
+        case CheckVerdict.INCOMPLETE:
+            return "Incomplete: no law is broken in what was played"
         case CheckVerdict.NOT_EXERCISED:
             return "Too little was exercised"
         case CheckVerdict.NOT_JUDGED:

@@ -14,7 +14,7 @@ from kvcanon import __version__
 from kvcanon.conformance.check.result import CodeLine, Finding, Standing, finding_to_json
 from kvcanon.conformance.report.report import CacheReport, CheckReport
 
-FORMAT = "kvcanon-check/5"
+FORMAT = "kvcanon-check/6"
 
 SCHEMA = Path(__file__).with_name("schema") / "check.schema.json"
 """The JSON Schema of the value that `check_json` returns, draft 2020-12."""
@@ -50,6 +50,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
         "verdict": cache.verdict.value,
         "classes_broken": list(cache.classes_broken),
         "missing": list(cache.result.missing),
+        "unplayed": [asdict(each) for each in cache.result.unplayed],
         "departures": [asdict(departure) for departure in cache.departures],
         "offers": list(cache.offered),
         "lacks": list(cache.result.lacks),

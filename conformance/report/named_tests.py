@@ -1,4 +1,4 @@
-"""The report as tests with names: one for each law, and three for what is of no law.
+"""The report as tests with names: one for each law, and four for what is of no law.
 
 JUnit XML and the pytest suite show these same tests. Every check of a cache has the same tests,
 whatever their outcome, so that a CI server can show their history.
@@ -12,6 +12,7 @@ from enum import StrEnum
 from attrs import evolve, frozen
 
 from kvcanon.conformance.check.result import Finding, Grounds, Standing
+from kvcanon.conformance.report.played import incomplete
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict, Judged
 
 
@@ -32,7 +33,7 @@ class NamedTest:
     """A test of a cache, and its outcome."""
 
     key: str
-    """The id of the law, or "agreement", "crash" or "essentials"."""
+    """The id of the law, or "agreement", "crash", "essentials" or "complete"."""
     name: str
     """The name for readers, such as "RES-4 backed_parents"."""
     outcome: NamedOutcome
@@ -55,7 +56,7 @@ class NamedTest:
         return self.outcome in (NamedOutcome.FAILED, NamedOutcome.CRASHED)
 
 
-AGREEMENT, CRASH, ESSENTIALS = "agreement", "crash", "essentials"
+AGREEMENT, CRASH, ESSENTIALS, COMPLETE = "agreement", "crash", "essentials", "complete"
 
 
 def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
@@ -66,10 +67,21 @@ def named_tests(report: CheckReport, cache: CacheReport) -> Iterator[NamedTest]:
     if (against := report.result.plan.against) is not None:
         yield _other(cache, AGREEMENT, f"agreement with {against}", Grounds.AGREEMENT)
     yield _other(cache, CRASH, "no crash", Grounds.CRASH)
-    missing = "; ".join(cache.result.missing)
+    over = cache.verdict is not CheckVerdict.INCOMPLETE
+    missing = "; ".join(cache.result.missing) if over else ""
     fault = CheckVerdict.NOT_EXERCISED.value if missing else ""
     outcome = NamedOutcome.FAILED if missing else NamedOutcome.PASSED
     yield NamedTest(ESSENTIALS, "essentials came up", outcome, missing, fault=fault)
+    yield _complete(report, cache)
+
+
+def _complete(report: CheckReport, cache: CacheReport) -> NamedTest:
+    """The test that all was played. What was left out of a broken cache is of no interest."""
+    name = "everything was played"
+    if cache.verdict is not CheckVerdict.INCOMPLETE:
+        return NamedTest(COMPLETE, name, NamedOutcome.PASSED)
+    message = incomplete(report.result)
+    return NamedTest(COMPLETE, name, NamedOutcome.FAILED, message, fault=cache.verdict.value)
 
 
 def _law(cache: CacheReport, judged: Judged) -> NamedTest:

@@ -32,6 +32,8 @@ class CheckVerdict(StrEnum):
     BROKEN = "broken"
     DEPARTS = "departs"
     """Laws of policy are broken, and nothing else is wrong: a choice that is not declared."""
+    INCOMPLETE = "incomplete"
+    """No fault was found in what was played, and the effort asks for more."""
     NOT_EXERCISED = "not exercised"
     """No fault was found, but an essential operation or law was not exercised."""
     NOT_JUDGED = "not judged"
@@ -112,6 +114,8 @@ class CacheReport:
             if by_law and self.classes_broken == (LawClass.POLICY,) and not self.result.missing:
                 return CheckVerdict.DEPARTS
             return CheckVerdict.BROKEN
+        if self.result.unplayed:
+            return CheckVerdict.INCOMPLETE
         if not self.exercised:
             return CheckVerdict.NOT_JUDGED
         return CheckVerdict.NOT_EXERCISED if self.result.missing else CheckVerdict.HOLDS
@@ -169,6 +173,7 @@ class CheckReport:
             CheckVerdict.NOT_JUDGED,
             CheckVerdict.NOT_EXERCISED,
             CheckVerdict.DEPARTS,
+            CheckVerdict.INCOMPLETE,
         ):
             if verdict in verdicts:
                 return verdict

@@ -1,4 +1,4 @@
-"""The report as text, for a terminal or a pipe. Its last line is the verdict.
+"""The report as text, for a terminal or a pipe. Its last line is the verdict, and what was played.
 
 A failed check begins with the failures, the shortest first, so that the first screen has the
 verdict, what is wrong, and the calls that lead to it. What was played comes after them.
@@ -22,6 +22,7 @@ from kvcanon.conformance.check.result import (
     Grounds,
     Standing,
 )
+from kvcanon.conformance.report.played import more_time, played
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
 from kvcanon.spec.law import LAWS
 
@@ -33,7 +34,8 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
     """
     yield _title(report)
     if report.verdict is not CheckVerdict.HOLDS:
-        yield verdict(report)
+        is_short = report.verdict is CheckVerdict.INCOMPLETE
+        yield last_line(report) if is_short else verdict(report)
         yield ""
     for cache in report.caches:
         for each in (*cache.failures, *cache.unkept):
@@ -48,7 +50,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
                 f"Script of failure {each.number}; --scripts DIR writes it to a file", "bold"
             )
             yield f"\n{each.script}"
-    yield verdict(report)
+    yield last_line(report)
 
 
 def _title(report: CheckReport) -> Text:
@@ -252,11 +254,22 @@ def calls(lines: Sequence[CodeLine], case: Case, last_number: int | None) -> Tab
     return table
 
 
+def last_line(report: CheckReport) -> Text:
+    """The last line of the report: the verdict, and how much was played."""
+    first = verdict(report)
+    end = "" if first.plain.endswith(".") else "."
+    return Text.assemble(first, f"{end} {played(report.result)}", no_wrap=True)
+
+
 def verdict(report: CheckReport) -> Text:
-    """The verdict in one line: the last line of the report."""
+    """The verdict in one line."""
     match report.verdict:
         case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))
+        case CheckVerdict.INCOMPLETE:
+            short = f"INCOMPLETE: no law is broken in what was played; {more_time(report.result)}"
+            parts = [short, *filter(None, [too_little_exercised(report)])]
+            return Text(". ".join(parts), "bold yellow")
         case CheckVerdict.NOT_EXERCISED:
             return Text(too_little_exercised(report), "bold red")
         case CheckVerdict.NOT_JUDGED:

@@ -80,6 +80,12 @@ class Workers:
             return self.executor.submit_first(fn, *args)
         return self.executor.submit(fn, *args)
 
+    def each(self, fn: Callable[..., Done], /, *args: object) -> list[Future[Done]]:
+        """Do a job once in each process. Nothing else may be waiting."""
+        if isinstance(self.executor, WorkerPool):
+            return self.executor.submit_to_each(fn, *args)
+        return [self.executor.submit(fn, *args)]
+
 
 @contextmanager
 def workers(jobs: int, *, apart: bool = False, seed: int = 0) -> Iterator[Workers]:
@@ -125,6 +131,15 @@ class WorkerPool(Executor):
     def submit_first(self, fn: Callable[..., Done], /, *args: object) -> Future[Done]:
         """Give out a job that comes before all that wait."""
         return self._submit(self._waiting.appendleft, fn, args)
+
+    def submit_to_each(self, fn: Callable[..., Done], /, *args: object) -> list[Future[Done]]:
+        """Give out a job as often as there are workers, while none has another: each gets one."""
+        futures: list[Future[Done]] = [Future() for _ in range(self._jobs)]
+        job = pickle.dumps((fn, args))
+        with self._lock:
+            self._waiting.extend((each, job) for each in futures)
+        self._wake()
+        return futures
 
     def _submit(
         self, put: Callable[[Job], None], fn: Callable[..., Done], args: tuple[object, ...]

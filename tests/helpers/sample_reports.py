@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from attrs import evolve
 from rich.console import Console
 
+from kvcanon.conformance.cli.terminal import print_parts
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.junit import check_junit
 from kvcanon.conformance.report.known_differences import KnownDifference
@@ -64,8 +65,7 @@ def unkept() -> CheckReport:
 def text(report: CheckReport, scripts: dict[str, str] | None = None) -> str:
     """The report as text."""
     out = Console(file=io.StringIO(), width=100, highlight=False)
-    for part in text_report(report, scripts or {}):
-        out.print(part, soft_wrap=isinstance(part, str), markup=False)
+    print_parts(out, text_report(report, scripts or {}))
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 

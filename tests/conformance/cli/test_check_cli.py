@@ -68,7 +68,9 @@ def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     """A sound cache exits with 0."""
     printed = read(capsys, "check", "reference", "--only", "walker,LOCK-8", code=0)
     assert "effort, seed 0" in printed
-    assert printed.splitlines()[-1] == "No law is broken. 1 of 1 laws were exercised."
+    assert printed.splitlines()[-1] == (
+        "No law is broken. 1 of 1 laws were exercised. Played 16 walker cases."
+    )
 
 
 def test_a_broken_law_exits_with_1_and_every_report(
@@ -307,7 +309,7 @@ def test_what_is_not_known_breaks_beside_what_is(
     vectors.append(evolve(finding, origin="vector RES-4-a"))
     options = ("--only", "vectors", *known(tmp_path, "LOCK-8"))
     printed = read(capsys, "check", "reported:Forgetful", *options, code=1)
-    assert printed.splitlines()[-1] == "BROKEN (serving): RES-4"
+    assert printed.splitlines()[-1] == "BROKEN (serving): RES-4. Played 1 vectors."
 
 
 def test_the_page_in_the_docs_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:

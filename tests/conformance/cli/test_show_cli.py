@@ -24,7 +24,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "hash_ids": [1]}\n{}\n')
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "later.json").write_text('{"format": "kvcanon-check/99"}')
-    (tmp_path / "damaged.json").write_text('{"format": "kvcanon-check/5"}')
+    (tmp_path / "damaged.json").write_text('{"format": "kvcanon-check/6"}')
     (tmp_path / "other.py").write_text("CASE = open('x')\n")
     (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe\x00")
     return tmp_path
@@ -61,7 +61,7 @@ def test_page_is_written(
         (("gone.json",), "gone.json cannot be read: No such file"),
         (("bytes.bin",), "bytes.bin cannot be read: it is no text"),
         (("list.json",), "list.json is nothing to show; give a report"),
-        (("later.json",), "has the format kvcanon-check/99; this kvcanon shows kvcanon-check/5"),
+        (("later.json",), "has the format kvcanon-check/99; this kvcanon shows kvcanon-check/6"),
         (("damaged.json",), "damaged.json is a damaged report"),
         (("sound.json",), "sound.json has no failure to show: its verdict is holds"),
         (("faulty.json", "--failure", "9"), "has no failure 9; give --failure one of 1,"),

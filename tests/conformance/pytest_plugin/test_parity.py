@@ -169,6 +169,7 @@ def expected(report: dict[str, Any]) -> dict[str, str]:
         "test_agreement": agreed if report["against"] else "skipped",
         "test_crash": "failure" if "crash" in grounds else "",
         "test_essentials": "failure" if ours["missing"] else "",
+        "test_complete": "failure" if ours["verdict"] == "incomplete" else "",
     }
 
 

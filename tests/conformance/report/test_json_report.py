@@ -50,7 +50,7 @@ def test_schema_leaves_nothing_open(report: CheckReport) -> None:
 def test_json_has_what_the_text_has(report: CheckReport) -> None:
     """The JSON has verdict, seed, counts, laws, operations, cases, calls and scripts."""
     value = json.loads(json_text(check_json(report)))
-    assert value["format"] == FORMAT == "kvcanon-check/5"
+    assert value["format"] == FORMAT == "kvcanon-check/6"
     assert (value["verdict"], value["seed"], value["against"]) == ("broken", 7, "reference")
     cache = value["caches"][0]
     counts = {"held": len(LAWS) - 3, "broken": 1, "not kept": 0, "known": 1, "not exercised": 1}

@@ -1,0 +1,148 @@
+"""A check that had no time to play its effort says so, and neither fails nor passes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from attrs import evolve
+
+from few_cases import FEW, check_here, plan_of
+from kvcanon.conformance.check import check as check_module
+from kvcanon.conformance.check.check import check
+from kvcanon.conformance.check.plan import EFFORTS, CheckStage, Shard
+from kvcanon.conformance.check.result import CheckResult, Unplayed
+from kvcanon.conformance.cli import main
+from kvcanon.conformance.pytest_plugin.checks import check_cache
+from kvcanon.conformance.report.github import step_summary
+from kvcanon.conformance.report.report import CheckVerdict, report_of
+from kvcanon.conformance.vectors import vector_files
+from kvcanon.reference import ReferenceCache
+from paths import HELPERS
+
+NO_TIME = evolve(FEW, seconds=1e-9)
+"""An effort without time for any drawn case."""
+NOTHING = (
+    Unplayed(CheckStage.WALKER, 0, 32),
+    Unplayed(CheckStage.MACHINE, 0, 4),
+    Unplayed(CheckStage.RANKS, 0, 16),
+)
+"""What it leaves out: whole blocks of the walker, a run of the machine."""
+
+
+def checked(*caches: str, **options: Any) -> CheckResult:  # noqa: ANN401  # As `evolve` takes them.
+    """A check without time, in this process."""
+    return check(evolve(plan_of(*caches, effort=NO_TIME), **options), apart=False)
+
+
+def test_all_vectors_are_played_without_time() -> None:
+    """The time limit is not that of the vectors, and what it cuts is counted."""
+    result = checked("reference")
+    vectors, *drawn = result.stages
+    assert (vectors.cases, vectors.asked, vectors.cut_short) == (len(vector_files()),) * 2 + ("",)
+    assert [each.cases for each in drawn] == [0, 0, 0]
+    assert result.unplayed == NOTHING
+    assert report_of(result).verdict is CheckVerdict.INCOMPLETE
+
+
+def test_a_broken_cache_is_broken_though_it_was_not_played_to_the_end() -> None:
+    """What was found counts more than what is missing."""
+    report = report_of(checked("faulty:Leaky"))
+    assert report.result.unplayed
+    assert report.verdict is CheckVerdict.BROKEN
+
+
+def test_a_check_that_judged_nothing_yet_is_incomplete() -> None:
+    """Where no case was played at all, more time helps; nothing is wrong with the cache."""
+    result = checked("reference", stages=(CheckStage.WALKER,))
+    assert not result.caches[0].tally.laws
+    assert report_of(result).verdict is CheckVerdict.INCOMPLETE
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"effort": evolve(EFFORTS["deep"], seconds=1e-9)},
+        {"effort": FEW, "shard": Shard(2, 4), "stages": (CheckStage.WALKER,)},
+    ],
+)
+def test_what_was_not_asked_for_is_not_missing(options: dict[str, Any]) -> None:
+    """A deep check plays as much as there is time for; a shard is a part."""
+    assert not checked("reference", **options).unplayed
+
+
+def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3; the second and the last line have the counts, and the option that helps."""
+    monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
+    check_here(monkeypatch)
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "junit", "html")}
+    options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
+    assert main(["check", "reference", "--jobs", "1", *options]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == lines[-1]
+    assert re.fullmatch(
+        r"INCOMPLETE: no law is broken in what was played; --minutes 1 gives time for the rest\. "
+        r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 32 walker cases, 0 of 4 machine cases, "
+        r"0 of 16 ranks cases\.",
+        lines[-1],
+    )
+    value = json.loads(files["json"].read_text("utf-8"))
+    assert (value["verdict"], value["caches"][0]["verdict"]) == ("incomplete",) * 2
+    assert value["caches"][0]["unplayed"][0] == {"stage": "walker", "played": 0, "asked": 32}
+    (failure,) = ET.parse(files["junit"]).iterfind(".//failure")  # noqa: S314  # Our own.
+    missing = "INCOMPLETE: played 0 of 32 walker cases, 0 of 4 machine cases, 0 of 16 ranks cases"
+    assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
+    assert missing in files["html"].read_text("utf-8")
+
+
+def test_github_says_incomplete() -> None:
+    """A summary neither says passed nor failed."""
+    assert "kvcanon: reference incomplete" in step_summary(report_of(checked("reference")), "")
+
+
+def test_minutes_give_any_effort_more_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --minutes a quick check plays all that it asks for."""
+    monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
+    check_here(monkeypatch)
+    arguments = ["check", "reference", "--jobs", "1", "--only", "walker", "--minutes", "10"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.endswith("Played 32 walker cases.\n")
+
+
+def test_a_test_of_ones_own_fails_if_the_check_is_incomplete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`check_cache` is not green where it had no time, and says what gives it more."""
+    monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
+    with pytest.raises(AssertionError, match=r"INCOMPLETE: played 0 of 32 walker .*minutes=1 "):
+        check_cache(ReferenceCache)
+
+
+def test_the_time_of_an_import_is_no_time_of_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker has loaded the cache when the clock of the stages begins."""
+    monkeypatch.syspath_prepend(HELPERS)
+    monkeypatch.setenv("SLOW_TO_LOAD_SECONDS", "1")
+    monkeypatch.setenv("SLOW_TO_LOAD_NOTES", str(tmp_path))
+    began: list[float] = []
+    run = check_module._run
+
+    def timed(*given: Any) -> Any:  # noqa: ANN401  # As it gets it.
+        began.append(monotonic())
+        return run(*given)
+
+    monkeypatch.setattr(check_module, "_run", timed)
+    check(plan_of("slow_to_load:make", only=["vectors", "walker"], jobs=2))
+    loaded = [float(each.read_text("utf-8")) for each in tmp_path.iterdir()]
+    assert len(loaded) == 2
+    assert max(loaded) < began[0]
