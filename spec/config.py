@@ -122,6 +122,14 @@ class Profile:
     """What an eviction takes. Canon: what the policy of the configuration ranks first, one by one,
     until enough is free. SIEVE and 2Q rank otherwise; TensorRT-LLM and Mooncake evict in batches,
     down to a watermark."""
+    retention: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="data leaves a medium only when a call needs its slots",
+        otherwise="data that nobody holds also leaves on its own, in any call",
+        variations={"unused_leaves_expire": Choosing.OWN, "allocations_evict": Choosing.OWN},
+    )
+    """What data leaves for. Canon: an eviction. Elsewhere leases end and leaves expire, as in
+    Mooncake and TensorRT-LLM, or `allocate` evicts what it needs, as vLLM's does."""
     uncovered_tombstones_stay: bool = choice(
         True,
         canon="a node without window data stays when its last child leaves",
@@ -151,6 +159,33 @@ class Profile:
     """A lock protects the host copies on its path. Canon: yes, they are needed when the request is
     done. SGLang has separate locks for the host; the locks of requests protect the nodes and their
     data on the device."""
+
+    # What is kept, and in which slots.
+
+    admission: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="an insert keeps its whole key",
+        otherwise="an insert keeps as many new pages as the cache chooses, and says which it freed",
+        variations={"seen_twice_is_admitted": Choosing.OWN},
+    )
+    """Whether an insert keeps what it is given. Canon: all of it. TinyLFU keeps a prompt at its
+    second insert, and some caches keep none below a length. What was there before stays."""
+    slots_move: bool = choice(
+        False,
+        canon="data stays in its slots until it leaves",
+        otherwise="data that nobody holds may move to other slots, with its bytes",
+        variations={"compaction": True},
+    )
+    """Data that is neither locked nor being copied moves to other device slots, in any call.
+    Canon: no, slots are the address by which kernels find it. A compacting pool moves it."""
+    reserved_slots: Counts = choice(
+        Counts(),
+        canon="every device slot can be allocated",
+        otherwise="the cache keeps some device slots of each pool for itself, and hands none out",
+        variations={"padding_slot": Counts(full=1)},
+    )
+    """Device slots of each pool that the cache never hands out. Canon: none. SGLang keeps slot 0
+    for padding."""
 
     # What makes data recent, and what counts as a hit.
 
@@ -219,11 +254,22 @@ class Profile:
     backups: Choosing = choice(  # noqa: RUF009
         Choosing.AS_CANON,
         canon="an insert backs up each node of its path that has enough hits",
-        otherwise="the cache chooses when it copies which data to the host",
-        variations={"backups_at_the_first_hit": Choosing.OWN},
+        otherwise="the cache chooses when it copies which data to the host, in any call",
+        variations={
+            "backups_at_the_first_hit": Choosing.OWN,
+            "backups_at_the_next_poll": Choosing.OWN,
+        },
     )
     """When data is copied to the host. Canon: in the insert that gives it enough hits, all data of
-    a node together. Others copy at the first hit."""
+    a node together. Others copy at the first hit, or as LMCache in a later call."""
+    loads: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
+        canon="data is loaded back when a call asks for it",
+        otherwise="the cache also begins loads on its own, in any call",
+        variations={"prefetches": Choosing.OWN},
+    )
+    """When data is loaded back. Canon: when `load_back` asks. A cache that prefetches begins a load
+    in the match that finds data on the host alone; its answer does not name that load yet."""
     whole_nodes_on_host: bool = choice(
         True,
         canon="windows and states are on the host only with full data",
@@ -328,6 +374,12 @@ class Profile:
         variations={"loads_without_quota": frozenset({Limit.NO_QUOTA})},
     )
     """Calls that the cache refuses beyond the table of refusals. Canon: none."""
+
+    @cached_property
+    def acts_unasked(self) -> bool:
+        """Whether a call may do what it was not asked for: expire, copy or move data."""
+        own = Choosing.OWN in (self.retention, self.backups, self.loads)
+        return own or self.slots_move
 
 
 CANON = Profile()

@@ -33,8 +33,8 @@ def counts_follow(difference: Difference) -> bool:
         return False
     for component in now:
         old, new = (
-            _usage(difference.rebuilt_nodes_before, component),
-            _usage(difference.rebuilt_nodes, component),
+            usage_of(difference.rebuilt_nodes_before, component),
+            usage_of(difference.rebuilt_nodes, component),
         )
         if (
             now[component].evictable - was[component].evictable != new.evictable - old.evictable
@@ -70,7 +70,7 @@ def accounting(state: Snapshot) -> Iterator[str]:
     https://github.com/NVIDIA/TensorRT-LLM/issues/12834
     """
     for component, usage in state.usage.items():
-        counted = _usage(state.below_root(), component)
+        counted = usage_of(state.below_root(), component)
         for name, reported, found in (
             ("evictable", usage.evictable, counted.evictable),
             ("protected", usage.protected, counted.protected),
@@ -117,7 +117,7 @@ def counts_are_true(step: Step) -> Iterator[str]:
             return
 
 
-def _usage(nodes: Iterable[NodeState], component: Component) -> Usage:
+def usage_of(nodes: Iterable[NodeState], component: Component) -> Usage:
     """The device slots of some nodes, by whether the component is locked there."""
     evictable = protected = 0
     for node in nodes:

@@ -161,6 +161,12 @@ def freed_slots(step: Step, component: Component, medium: Medium) -> frozenset[S
     return frozenset() if old == new else frozenset(new).difference(old)
 
 
+def reserved_in(state: Snapshot, pool: Pool) -> int:
+    """How many slots of a pool the cache keeps for itself, by profile."""
+    component, medium = pool
+    return state.profile.reserved_slots[component] if medium is GPU else 0
+
+
 def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> list[Slot]:
     """Slots that cancelled transfers still write to; they become free when the copy ends."""
     return [

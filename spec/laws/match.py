@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import takewhile
 
+from kvcanon.spec.config import Choosing
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched
@@ -176,7 +177,7 @@ def inserted_is_found(step: Step) -> Iterator[str]:
     where the insert handed over a slot. The outcome says how many pages had full data before. By
     profile, window slots that were handed over for pages before the last window may be freed; and
     where leaves without window data are not kept, new pages of an insert without window slots may
-    be gone.
+    be gone. By profile the cache chooses which new pages it admits; all that was there stays.
 
     Why: the request gave its slots away and goes on with what the cache has instead. And the next
     turn of the conversation computes again whatever is missing.
@@ -196,13 +197,17 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             f"an insert says that {outcome.present_pages} of its {len(key)} pages had full data on "
             f"{GPU} before, and {present} had"
         )
-    if len(after) < len(key) and not _dropped_leaf(step, operation, len(before), len(after)):
+    chooses = step.after.profile.admission is Choosing.OWN
+    dropped = _dropped_leaf(step, operation, len(before), len(after))
+    if len(after) < (len(before) if chooses else len(key)) and not dropped:
         yield f"only {len(after)} of {len(key)} inserted pages are in the tree afterwards"
     begins = {
         FULL: operation.start_pages,
         SWA: max(len(key) - len(brought.swa), _first_kept_window(step.after, key)),
         MAMBA: len(key) - len(brought.mamba),
     }
+    if chooses:
+        begins |= {each: len(key) for each in begins if not outcome.adopted[each]}
     said: set[tuple[NodeId, Component]] = set()
     for at, row in enumerate(after):
         old = before[at] if at < len(before) else None

@@ -24,6 +24,7 @@ from kvcanon.spec.law import (
     violations_of,
 )
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
+from kvcanon.spec.laws.unasked import without_unasked
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
 
@@ -59,11 +60,12 @@ class LawChecker:
         self._sound = not (found or self._thorough)
         if self._last is None:
             return found
-        of_step, of_stream = self._agendas(step, stream)
-        found += violations_of(of_step.laws, step)
+        asked = without_unasked(step)
+        of_step, of_stream = self._agendas(asked, stream)
+        found += violations_of(of_step.laws, asked)
         found += self._of_stream(of_stream, step, stream, seen=seen)
         if not found:
-            met = [*met_by(of_step, step), *met_by(of_stream, stream)]
+            met = [*met_by(of_step, asked), *met_by(of_stream, stream)]
             self._evidence.see(met, step.difference)
         return found
 

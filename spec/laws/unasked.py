@@ -1,0 +1,351 @@
+"""Unasked: what a cache did in a call without being asked, and the step without it.
+
+By profile a cache may act on its own, in any call: data that nobody holds expires, copies begin,
+data moves to other slots. `without_unasked` takes that out of a step, so that the laws of steps
+judge what the call itself did: data that left or moved on its own does so before the call, and a
+copy that nobody asked for begins after it. Only what a cache may do on its own is taken out:
+whatever else the call changed is left for the laws. The laws of states judge the states as shown.
+
+What a call evicts by itself counts as its eviction, not as an expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TypeAlias
+
+from attrs import evolve
+
+from kvcanon.spec.config import Choosing
+from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event, Resident
+from kvcanon.spec.laws.accounting import usage_of
+from kvcanon.spec.laws.comparison import writes_back
+from kvcanon.spec.laws.expected_events import emits_at_enqueue
+from kvcanon.spec.laws.lock import covered_refs
+from kvcanon.spec.laws.page_hashes import PageHashes
+from kvcanon.spec.operations import (
+    Evict,
+    EvictHost,
+    Insert,
+    Inserted,
+    InsertHost,
+    LoadBack,
+    LoadedBack,
+    Reset,
+)
+from kvcanon.spec.snapshot import NO_POOL, ComponentState, NodeState, Pool, Snapshot, TransferState
+from kvcanon.spec.transfer import Direction
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Medium, NodeId, Slot
+from kvcanon.spec.views import COLUMN, Step
+
+Nodes: TypeAlias = Mapping[NodeId, NodeState]
+Left: TypeAlias = Mapping[NodeId, set[Pool]]
+"""The data of each node that left its medium."""
+
+NOTHING: Mapping[Pool, Collection[Slot]] = {}
+
+_EVICTING: Mapping[Medium, tuple[type, ...]] = {
+    GPU: (Evict, LoadBack, Reset),
+    CPU: (Evict, EvictHost, LoadBack, Insert, InsertHost, Reset),
+}
+"""The calls that evict from a medium by themselves."""
+
+
+def without_unasked(step: Step) -> Step:
+    """The step without what the cache did on its own, as far as its profile allows that."""
+    if not step.after.profile.acts_unasked or step.before is step.after:
+        return step
+    begun = _begun(step)
+    after = _without_copies(step.after, begun)
+    inner = evolve(step, after=after, difference=None)
+    left = _left(inner)
+    before = _without_data(inner, left)
+    before = _moved(evolve(step, before=before, after=after, difference=None))
+    if before is step.before and after is step.after:
+        return step
+    removes = set(_removed(step.before, left))
+    stores = {*_announced(step.after, begun), *_saved(step.before, before)}
+    events = tuple(_without_events(step.events, removes, stores))
+    return evolve(step, before=before, after=after, events=events, difference=None)
+
+
+# Copies that begin.
+
+
+def _begun(step: Step) -> list[TransferState]:
+    """The copies that a call began, and did not name in its answer."""
+    profile, outcome = step.after.profile, step.outcome
+    allowed = {
+        Direction.BACKUP: profile.backups is Choosing.OWN,
+        Direction.LOAD_BACK: profile.loads is Choosing.OWN,
+    }
+    known = {each.transfer_id for each in step.before.transfers}
+    if isinstance(outcome, Inserted):
+        known.update(outcome.backups)
+    elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
+        known.add(outcome.transfer_id)
+    return [
+        each
+        for each in step.after.transfers
+        if each.transfer_id not in known and allowed[each.direction] and not each.cancelled
+    ]
+
+
+def _target(transfer: TransferState) -> Medium:
+    return GPU if transfer.direction is Direction.LOAD_BACK else CPU
+
+
+def _without_copies(state: Snapshot, begun: Collection[TransferState]) -> Snapshot:
+    """A state as it would be without these copies: their targets free, their holds released."""
+    if not begun:
+        return state
+    ids = {each.transfer_id for each in begun}
+    data = {node_id: dict(node.data) for node_id, node in state.nodes.items()}
+    for transfer in begun:
+        for node_id, component in transfer.parts:
+            part, medium = data[node_id][component], _target(transfer)
+            data[node_id][component] = _emptied(part, medium)
+    held = [each for each in state.holds if each.transfer_id in ids]
+    for node_id, refs in covered_refs(state, held).items():
+        for component, part in data[node_id].items():
+            lower = refs[COLUMN[component]]
+            data[node_id][component] = evolve(part, lock_refs=part.lock_refs - lower)
+    nodes = {node_id: _with_data(node, data[node_id]) for node_id, node in state.nodes.items()}
+    free: dict[Pool, list[Slot]] = {}
+    for transfer in begun:
+        for component, targets in transfer.targets.items():
+            free.setdefault((component, _target(transfer)), []).extend(targets)
+    return evolve(
+        _rebuilt(state, nodes, free),
+        holds=tuple([each for each in state.holds if each.transfer_id not in ids]),
+        transfers=tuple([each for each in state.transfers if each.transfer_id not in ids]),
+    )
+
+
+# Data that leaves.
+
+
+def _left(step: Step) -> Left:
+    """The data that left a medium though the call did not evict there, of the lowest nodes first.
+
+    Data leaves on its own by retention, and to make room for copies that begin on their own.
+    """
+    before, profile = step.before, step.after.profile
+    reasons = {
+        GPU: Choosing.OWN in (profile.retention, profile.loads),
+        CPU: Choosing.OWN in (profile.retention, profile.backups),
+    }
+    media = [
+        medium
+        for medium in (GPU, CPU)
+        if reasons[medium] and not isinstance(step.operation, _EVICTING[medium])
+    ]
+    left: dict[NodeId, set[Pool]] = {}
+    changed = step.difference.changed[0] if media else []
+    for node in sorted(changed, key=lambda each: -len(before.upwards[each.node_id])):
+        now = step.after.nodes.get(node.node_id)
+        if not _is_idle(node) or (now is not None and now.pages != node.pages):
+            continue
+        for pool in _gone(node, now, media):
+            component, medium = pool
+            if component is not FULL or _is_leaf(before, node, medium, left):
+                left.setdefault(node.node_id, set()).add(pool)
+    return left
+
+
+def _is_idle(node: NodeState) -> bool:
+    """Whether no request and no copy needs the data of a node."""
+    parts = node.parts
+    return not (parts.locked or parts.loading or parts.backing)
+
+
+def _gone(node: NodeState, now: NodeState | None, media: Iterable[Medium]) -> Iterator[Pool]:
+    """The data of a node that is not there any more, on the device first."""
+    for medium in media:
+        for component, part in node.data.items():
+            kept = None if now is None else now[component].slots(medium)
+            if part.slots(medium) is not None and kept is None:
+                yield component, medium
+
+
+def _is_leaf(state: Snapshot, node: NodeState, medium: Medium, left: Left) -> bool:
+    """Whether a node is a leaf of a medium once other data has `left`."""
+
+    def has(each: NodeState, there: Medium) -> bool:
+        return each.full.slots(there) is not None and (FULL, there) not in left.get(
+            each.node_id, set()
+        )
+
+    other = CPU if medium is GPU else GPU
+    below = [
+        has(child, medium) or (has(child, other) and not has(node, other))
+        for child in state.children(node)
+    ]
+    return not any(below) and (medium is GPU or not has(node, GPU))
+
+
+def _without_data(step: Step, left: Left) -> Snapshot:
+    """The state before a step, without the data that left; a node without any data is gone.
+
+    Under write_back, data that leaves the device goes to the host.
+    """
+    state = step.before
+    if not left:
+        return state
+    nodes, gone = dict(state.nodes), set[NodeId]()
+    freed, taken = dict[Pool, list[Slot]](), dict[Pool, list[Slot]]()
+    for node_id, pools in left.items():
+        node, now = nodes[node_id], step.after.nodes.get(node_id)
+        data = dict(node.data)
+        for component, medium in pools:
+            freed.setdefault((component, medium), []).extend(data[component].slots(medium) or ())
+            data[component] = _emptied(data[component], medium)
+        copied = (FULL, GPU) in pools and now is not None and writes_back(state)
+        for component, part in now.data.items() if copied and now is not None else ():
+            if data[component].host is None and part.host is not None and part.backing is None:
+                data[component] = evolve(data[component], host=part.host)
+                taken.setdefault((component, CPU), []).extend(part.host)
+        nodes[node_id] = _with_data(node, data)
+        if not any(each.anywhere for each in data.values()):
+            gone.add(node_id)
+    for node_id in gone:
+        parent_id = nodes[node_id].parent_id
+        if parent_id is not None and parent_id not in gone:
+            parent = nodes[parent_id]
+            below = tuple([each for each in parent.child_ids if each not in gone])
+            nodes[parent_id] = evolve(parent, child_ids=below)
+    kept = {node_id: node for node_id, node in nodes.items() if node_id not in gone}
+    return _rebuilt(state, kept, freed, taken)
+
+
+# Data that moves.
+
+
+def _moved(step: Step) -> Snapshot:
+    """The state before a step, with idle data in the device slots to which it moved."""
+    before = step.before
+    if not before.profile.slots_move:
+        return before
+    rows = step.changed[1]
+    nodes, came, went = dict(before.nodes), dict[Pool, list[Slot]](), dict[Pool, list[Slot]]()
+    for node in step.difference.changed[0]:
+        if not _is_idle(node):
+            continue
+        now = [rows.get(number) for number in _numbers(step, node)]
+        for component, part in node.data.items():
+            column = COLUMN[component]
+            places = now if component in (FULL, SWA) else now[-1:]
+            found = [None if row is None else row.device[column] for row in places]
+            moved = tuple([slot for slot in found if slot is not None])
+            if part.device is None or part.device == moved or len(moved) != len(part.device):
+                continue
+            data = {**nodes[node.node_id].data, component: evolve(part, device=moved)}
+            nodes[node.node_id] = _with_data(nodes[node.node_id], data)
+            came.setdefault((component, GPU), []).extend(moved)
+            went.setdefault((component, GPU), []).extend(part.device)
+    for pool, slots in came.items():
+        if not set(slots) <= before.pools.get(pool, NO_POOL).free_set | set(went[pool]):
+            return before
+    return _rebuilt(before, nodes, went, came) if came else before
+
+
+def _numbers(step: Step, node: NodeState) -> list[int]:
+    """The numbers of the pages of a node of the state before."""
+    return [number for number, row in step.changed[0].items() if row.node_id == node.node_id]
+
+
+# States without something.
+
+
+def _emptied(part: ComponentState, medium: Medium) -> ComponentState:
+    if medium is GPU:
+        return evolve(part, device=None, loading=None)
+    return evolve(part, host=None, backing=None)
+
+
+def _with_data(node: NodeState, data: Mapping[Component, ComponentState]) -> NodeState:
+    return node if data == node.data else evolve(node, data=data)
+
+
+def _rebuilt(
+    state: Snapshot,
+    nodes: Nodes,
+    freed: Mapping[Pool, Collection[Slot]],
+    taken: Mapping[Pool, Collection[Slot]] = NOTHING,
+) -> Snapshot:
+    """A state with other nodes, and with all that follows from them.
+
+    `freed` slots are free now, and `taken` ones are not.
+    """
+    recency = {
+        (component, medium): tuple([each for each in order if _has(nodes, each, component, medium)])
+        for (component, medium), order in state.recency.items()
+    }
+    pools = {
+        name: evolve(pool, free=_free(pool.free, freed.get(name, ()), taken.get(name, ())))
+        for name, pool in state.pools.items()
+    }
+    usage = {component: usage_of(nodes.values(), component) for component in state.usage}
+    full, swa = (set(freed.get((each, GPU), ())) for each in (FULL, SWA))
+    window_of = {a: b for a, b in state.swa_of_full.items() if a not in full and b not in swa}
+    for node_id, node in nodes.items():
+        if node is not state.nodes[node_id] and node.swa.device is not None:
+            window_of.update(zip(node.full.device or (), node.swa.device, strict=False))
+    return evolve(
+        state, nodes=nodes, recency=recency, pools=pools, usage=usage, swa_of_full=window_of
+    )
+
+
+def _has(nodes: Nodes, node_id: NodeId, component: Component, medium: Medium) -> bool:
+    node = nodes.get(node_id)
+    return node is not None and node[component].slots(medium) is not None
+
+
+def _free(
+    free: Sequence[Slot], freed: Collection[Slot], taken: Collection[Slot]
+) -> tuple[Slot, ...]:
+    """A free list with some slots more, and without some."""
+    return tuple([slot for slot in (*free, *freed) if slot not in taken])
+
+
+# Events.
+
+
+def _removed(state: Snapshot, left: Left) -> Iterator[Resident]:
+    """The pages whose full data left a medium on its own."""
+    hashes = PageHashes(state)
+    for node_id, pools in left.items():
+        for component, medium in pools:
+            if component is FULL:
+                yield from zip(repeat(medium), hashes.of(state.nodes[node_id]), strict=False)
+
+
+def _saved(before: Snapshot, without: Snapshot) -> Iterator[Resident]:
+    """The pages that went to the host as their data left the device."""
+    hashes = PageHashes(before)
+    for node_id, node in without.nodes.items() if without is not before else ():
+        if node.full.host is not None and before.nodes[node_id].full.host is None:
+            yield from zip(repeat(CPU), hashes.of(before.nodes[node_id]), strict=False)
+
+
+def _announced(state: Snapshot, begun: Iterable[TransferState]) -> Iterator[Resident]:
+    """The pages whose loads began on their own, where a load is announced at its enqueue."""
+    hashes = PageHashes(state)
+    for transfer in begun if emits_at_enqueue(state) else ():
+        for node_id, component in transfer.parts:
+            if transfer.direction is Direction.LOAD_BACK and component is FULL:
+                yield from zip(repeat(GPU), hashes.of(state.nodes[node_id]), strict=False)
+
+
+def _without_events(
+    events: Iterable[Event], removes: set[Resident], stores: set[Resident]
+) -> Iterator[Event]:
+    """The events of a step without the first remove and the first store of each such page."""
+    for event in events:
+        pages = removes if isinstance(event, BlockRemoved) else stores
+        page = None if isinstance(event, AllBlocksCleared) else (event.medium, event.block_hash)
+        if page in pages:
+            pages.remove(page)
+        else:
+            yield event
