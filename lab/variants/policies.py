@@ -5,16 +5,21 @@ Each is a design that is in production somewhere. The laws of soundness and of s
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
+from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import lone_variation
-from kvcanon.lab.variants.wrapped_rules import Original, around, instead
-from kvcanon.reference import cache, insert, lock, victims
+from kvcanon.lab.variants.wrapped_rules import Original, around, instead, wrap
+from kvcanon.reference import cache, lock, victims
+from kvcanon.reference import insert as inserts
 from kvcanon.reference import match as matching
 from kvcanon.reference.backup import back_up
 from kvcanon.reference.evict import evict
+from kvcanon.reference.slots import free
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import path_to
-from kvcanon.spec.operations import Receipt
-from kvcanon.spec.types import Component, Counts, Key
+from kvcanon.reference.tree import path_to, walk
+from kvcanon.spec.operations import Inserted, Receipt
+from kvcanon.spec.types import FULL, GPU, Component, Counts, Key, Slots
 
 BATCH = 4
 """An eviction in batches frees one slot of so many."""
@@ -57,8 +62,47 @@ def recent_at_release(unlock: Original[None], state: State, receipt: Receipt) ->
 
 
 @lone_variation
-@instead(insert._back_up_hit_nodes)
+@instead(inserts._back_up_hit_nodes)
 def backups_at_the_first_hit(state: State, end: Node) -> tuple[int, ...]:
     """An insert backs up each node of its path at the first hit, whatever the policy says."""
     hit = [node for node in path_to(end)[::-1] if node.hit_count]
     return back_up(state, hit[0]) if state.config.backup_hits is not None and hit else ()
+
+
+@lone_variation
+def seen_twice_is_admitted(overrides: Overrides) -> None:
+    """An insert keeps the new pages of a key at its second insert only, as TinyLFU does."""
+    seen: WeakKeyDictionary[State, set[Key]] = WeakKeyDictionary()
+
+    def insert_or_free(
+        insert: Original[Inserted],
+        state: State,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int,
+        priority: int,
+    ) -> Inserted:
+        known = seen.setdefault(state, set())
+        if key in known or not slots.full:
+            return insert(
+                state, key, start_pages, slots, counted_pages=counted_pages, priority=priority
+            )
+        inserts._check_call(state, key, start_pages, slots, counted_pages)
+        inserts._check_path(walk(state, key), start_pages)
+        known.add(key)
+        free(state, slots)
+        present = inserts._present_pages(walk(state, key))
+        return Inserted(present, adopted=Counts(), freed=slots.counts())
+
+    wrap(overrides, cache, inserts.insert, insert_or_free)
+
+
+@lone_variation
+@around(State.__attrs_post_init__, State)
+def padding_slot(begin: Original[None], state: State) -> None:
+    """The first full slot is for padding, and never handed out, as in SGLang."""
+    begin(state)
+    pool = state.pools[FULL, GPU]
+    pool.untouched = min(1, pool.capacity)

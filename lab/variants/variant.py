@@ -68,6 +68,7 @@ for _module in [
     "cuts",
     "numbers",
     "policies",
+    "unasked",
 ]:
     import_module(f"kvcanon.lab.variants.{_module}")
 
