@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
+from attrs import evolve
+
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import lone_variation
 from kvcanon.lab.variants.wrapped_rules import Original, around, instead, wrap
@@ -71,7 +73,7 @@ def backups_at_the_first_hit(state: State, end: Node) -> tuple[int, ...]:
 
 @lone_variation
 def seen_twice_is_admitted(overrides: Overrides) -> None:
-    """An insert keeps the new pages of a key at its second insert only, as TinyLFU does."""
+    """An insert adds new pages at the second insert of their key only, as TinyLFU does."""
     seen: WeakKeyDictionary[State, set[Key]] = WeakKeyDictionary()
 
     def insert_or_free(
@@ -85,16 +87,23 @@ def seen_twice_is_admitted(overrides: Overrides) -> None:
         priority: int,
     ) -> Inserted:
         known = seen.setdefault(state, set())
-        if key in known or not slots.full:
+        inserts._check_call(state, key, start_pages, slots, counted_pages)
+        walked = walk(state, key)
+        inserts._check_path(walked, start_pages)
+        there = max(start_pages, sum(shared for _, shared in walked))
+        if key in known or there == len(key):
             return insert(
                 state, key, start_pages, slots, counted_pages=counted_pages, priority=priority
             )
-        inserts._check_call(state, key, start_pages, slots, counted_pages)
-        inserts._check_path(walk(state, key), start_pages)
         known.add(key)
-        free(state, slots)
-        present = inserts._present_pages(walk(state, key))
-        return Inserted(present, adopted=Counts(), freed=slots.counts())
+        swa_from = len(key) - len(slots.swa)
+        kept = Slots(slots.full[: there - start_pages], slots.swa[: max(0, there - swa_from)])
+        rest = Slots(slots.full[len(kept.full) :], slots.swa[len(kept.swa) :], slots.mamba)
+        free(state, rest)
+        prefix, counted = key.prefix(there), min(counted_pages, there)
+        done = insert(state, prefix, start_pages, kept, counted_pages=counted, priority=priority)
+        freed = Counts(*[done.freed[each] + len(rest[each]) for each in Component])
+        return evolve(done, freed=freed)
 
     wrap(overrides, cache, inserts.insert, insert_or_free)
 

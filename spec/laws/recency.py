@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from kvcanon.spec.config import MambaRefresh
+from kvcanon.spec.config import Choosing, MambaRefresh
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
 from kvcanon.spec.laws.comparison import slot_of
@@ -279,8 +279,13 @@ def _refreshed(
 
 
 def _moved_by_cuts(step: Step) -> set[PageNumber]:
-    """The pages whose recency is not checked, because by profile cuts change it."""
-    return set() if step.after.profile.split_keeps_recency else pages_of_cut_nodes(step)
+    """The pages whose recency is not checked, because by profile cuts change it.
+
+    A load that a match begins on its own cuts nodes that the match made recent as a whole.
+    """
+    profile = step.after.profile
+    checked = profile.split_keeps_recency and profile.loads is Choosing.AS_CANON
+    return set() if checked else pages_of_cut_nodes(step)
 
 
 def _moved_in_words(step: Step, used: Key, name: str, moved: dict[NodeId, NodeId]) -> Iterator[str]:

@@ -57,15 +57,16 @@ def without_unasked(step: Step) -> Step:
     if not step.after.profile.acts_unasked or step.before is step.after:
         return step
     begun = _begun(step)
-    after = _without_copies(step.after, begun)
+    after = _without_copies(step.after, begun, like=step.before)
     inner = evolve(step, after=after, difference=None)
     left = _left(inner)
     before = _without_data(inner, left)
     before = _moved(evolve(step, before=before, after=after, difference=None))
     if before is step.before and after is step.after:
         return step
-    removes = set(_removed(step.before, left))
-    stores = {*_announced(step.after, begun), *_saved(step.before, before)}
+    passing = set(_passing(step)) if left else set()
+    removes = passing | set(_removed(step.before, left))
+    stores = passing | {*_announced(step.after, begun), *_saved(step.before, before)}
     events = tuple(_without_events(step.events, removes, stores))
     return evolve(step, before=before, after=after, events=events, difference=None)
 
@@ -96,7 +97,7 @@ def _target(transfer: TransferState) -> Medium:
     return GPU if transfer.direction is Direction.LOAD_BACK else CPU
 
 
-def _without_copies(state: Snapshot, begun: Collection[TransferState]) -> Snapshot:
+def _without_copies(state: Snapshot, begun: Collection[TransferState], like: Snapshot) -> Snapshot:
     """A state as it would be without these copies: their targets free, their holds released."""
     if not begun:
         return state
@@ -117,7 +118,7 @@ def _without_copies(state: Snapshot, begun: Collection[TransferState]) -> Snapsh
         for component, targets in transfer.targets.items():
             free.setdefault((component, _target(transfer)), []).extend(targets)
     return evolve(
-        _rebuilt(state, nodes, free),
+        _rebuilt(state, nodes, free, like=like),
         holds=tuple([each for each in state.holds if each.transfer_id not in ids]),
         transfers=tuple([each for each in state.transfers if each.transfer_id not in ids]),
     )
@@ -134,7 +135,8 @@ def _left(step: Step) -> Left:
     before, profile = step.before, step.after.profile
     reasons = {
         GPU: Choosing.OWN in (profile.retention, profile.loads),
-        CPU: Choosing.OWN in (profile.retention, profile.backups),
+        CPU: Choosing.OWN in (profile.retention, profile.backups)
+        or (writes_back(before) and profile.loads is Choosing.OWN),
     }
     media = [
         medium
@@ -145,19 +147,24 @@ def _left(step: Step) -> Left:
     changed = step.difference.changed[0] if media else []
     for node in sorted(changed, key=lambda each: -len(before.upwards[each.node_id])):
         now = step.after.nodes.get(node.node_id)
-        if not _is_idle(node) or (now is not None and now.pages != node.pages):
+        if now is not None and now.pages != node.pages:
             continue
         for pool in _gone(node, now, media):
             component, medium = pool
-            if component is not FULL or _is_leaf(before, node, medium, left):
+            idle = _is_idle(node) if component is FULL else _is_free(node[component])
+            if idle and (component is not FULL or _is_leaf(before, node, medium, left)):
                 left.setdefault(node.node_id, set()).add(pool)
     return left
 
 
 def _is_idle(node: NodeState) -> bool:
-    """Whether no request and no copy needs the data of a node."""
-    parts = node.parts
-    return not (parts.locked or parts.loading or parts.backing)
+    """Whether no request and no copy needs any data of a node."""
+    return all(_is_free(part) for part in node.data.values())
+
+
+def _is_free(part: ComponentState) -> bool:
+    """Whether no request and no copy needs this data."""
+    return not part.lock_refs and part.loading is None and part.backing is None
 
 
 def _gone(node: NodeState, now: NodeState | None, media: Iterable[Medium]) -> Iterator[Pool]:
@@ -201,11 +208,11 @@ def _without_data(step: Step, left: Left) -> Snapshot:
         for component, medium in pools:
             freed.setdefault((component, medium), []).extend(data[component].slots(medium) or ())
             data[component] = _emptied(data[component], medium)
-        copied = (FULL, GPU) in pools and now is not None and writes_back(state)
-        for component, part in now.data.items() if copied and now is not None else ():
-            if data[component].host is None and part.host is not None and part.backing is None:
-                data[component] = evolve(data[component], host=part.host)
-                taken.setdefault((component, CPU), []).extend(part.host)
+        for component, medium in pools if writes_back(state) else ():
+            saved = None if now is None or medium is CPU else now[component].host
+            if saved is not None and data[component].host is None:
+                data[component] = evolve(data[component], host=saved)
+                taken.setdefault((component, CPU), []).extend(saved)
         nodes[node_id] = _with_data(node, data)
         if not any(each.anywhere for each in data.values()):
             gone.add(node_id)
@@ -216,7 +223,7 @@ def _without_data(step: Step, left: Left) -> Snapshot:
             below = tuple([each for each in parent.child_ids if each not in gone])
             nodes[parent_id] = evolve(parent, child_ids=below)
     kept = {node_id: node for node_id, node in nodes.items() if node_id not in gone}
-    return _rebuilt(state, kept, freed, taken)
+    return _rebuilt(state, kept, freed, taken, like=step.after)
 
 
 # Data that moves.
@@ -230,7 +237,7 @@ def _moved(step: Step) -> Snapshot:
     rows = step.changed[1]
     nodes, came, went = dict(before.nodes), dict[Pool, list[Slot]](), dict[Pool, list[Slot]]()
     for node in step.difference.changed[0]:
-        if not _is_idle(node):
+        if not _is_idle(node) and not _is_idle(step.after.nodes.get(node.node_id, node)):
             continue
         now = [rows.get(number) for number in _numbers(step, node)]
         for component, part in node.data.items():
@@ -247,7 +254,7 @@ def _moved(step: Step) -> Snapshot:
     for pool, slots in came.items():
         if not set(slots) <= before.pools.get(pool, NO_POOL).free_set | set(went[pool]):
             return before
-    return _rebuilt(before, nodes, went, came) if came else before
+    return _rebuilt(before, nodes, went, came, like=step.after) if came else before
 
 
 def _numbers(step: Step, node: NodeState) -> list[int]:
@@ -273,17 +280,23 @@ def _rebuilt(
     nodes: Nodes,
     freed: Mapping[Pool, Collection[Slot]],
     taken: Mapping[Pool, Collection[Slot]] = NOTHING,
+    *,
+    like: Snapshot,
 ) -> Snapshot:
     """A state with other nodes, and with all that follows from them.
 
-    `freed` slots are free now, and `taken` ones are not.
+    `freed` slots are free now, and `taken` ones are not. Free lists with the slots of those in
+    `like` have their order.
     """
     recency = {
         (component, medium): tuple([each for each in order if _has(nodes, each, component, medium)])
         for (component, medium), order in state.recency.items()
     }
     pools = {
-        name: evolve(pool, free=_free(pool.free, freed.get(name, ()), taken.get(name, ())))
+        name: evolve(
+            pool,
+            free=_free(pool.free, freed.get(name, ()), taken.get(name, ()), like.pools[name].free),
+        )
         for name, pool in state.pools.items()
     }
     usage = {component: usage_of(nodes.values(), component) for component in state.usage}
@@ -303,10 +316,11 @@ def _has(nodes: Nodes, node_id: NodeId, component: Component, medium: Medium) ->
 
 
 def _free(
-    free: Sequence[Slot], freed: Collection[Slot], taken: Collection[Slot]
+    free: Sequence[Slot], freed: Collection[Slot], taken: Collection[Slot], like: Sequence[Slot]
 ) -> tuple[Slot, ...]:
-    """A free list with some slots more, and without some."""
-    return tuple([slot for slot in (*free, *freed) if slot not in taken])
+    """A free list with some slots more, and without some; in the order of `like`, if it can be."""
+    slots = tuple([slot for slot in (*free, *freed) if slot not in taken])
+    return tuple(like) if sorted(slots) == sorted(like) else slots
 
 
 # Events.
@@ -327,6 +341,21 @@ def _saved(before: Snapshot, without: Snapshot) -> Iterator[Resident]:
     for node_id, node in without.nodes.items() if without is not before else ():
         if node.full.host is not None and before.nodes[node_id].full.host is None:
             yield from zip(repeat(CPU), hashes.of(before.nodes[node_id]), strict=False)
+
+
+def _passing(step: Step) -> Iterator[Resident]:
+    """The pages that came to the host and left it again: of two victims one made way for another.
+
+    Only write_back copies victims.
+    """
+    stored = set[Resident]()
+    for event in step.events if writes_back(step.before) else ():
+        if isinstance(event, AllBlocksCleared) or event.medium is not CPU:
+            continue
+        page = event.medium, event.block_hash
+        if isinstance(event, BlockRemoved) and page in stored:
+            yield page
+        stored.add(page)
 
 
 def _announced(state: Snapshot, begun: Iterable[TransferState]) -> Iterator[Resident]:
