@@ -64,7 +64,7 @@ def without_unasked(step: Step) -> Step:
     before = _moved(evolve(step, before=before, after=after, difference=None))
     if before is step.before and after is step.after:
         return step
-    passing = set(_passing(step)) if left else set()
+    passing = _passing(step) if left else set()
     removes = passing | set(_removed(step.before, left))
     stores = passing | {*_announced(step.after, begun), *_saved(step.before, before)}
     events = tuple(_without_events(step.events, removes, stores))
@@ -152,7 +152,7 @@ def _left(step: Step) -> Left:
         for pool in _gone(node, now, media):
             component, medium = pool
             idle = _is_idle(node) if component is FULL else _is_free(node[component])
-            if idle and (component is not FULL or _is_leaf(before, node, medium, left)):
+            if idle and (component is not FULL or _is_leaf(step, node, medium, left)):
                 left.setdefault(node.node_id, set()).add(pool)
     return left
 
@@ -176,20 +176,19 @@ def _gone(node: NodeState, now: NodeState | None, media: Iterable[Medium]) -> It
                 yield component, medium
 
 
-def _is_leaf(state: Snapshot, node: NodeState, medium: Medium, left: Left) -> bool:
+def _is_leaf(step: Step, node: NodeState, medium: Medium, left: Left) -> bool:
     """Whether a node is a leaf of a medium once other data has `left`."""
 
     def has(each: NodeState, there: Medium) -> bool:
-        return each.full.slots(there) is not None and (FULL, there) not in left.get(
-            each.node_id, set()
-        )
+        gone = left.get(each.node_id, ())
+        return each.full.slots(there) is not None and (FULL, there) not in gone
 
-    other = CPU if medium is GPU else GPU
-    below = [
-        has(child, medium) or (has(child, other) and not has(node, other))
-        for child in state.children(node)
-    ]
-    return not any(below) and (medium is GPU or not has(node, GPU))
+    children, now = step.before.children(node), step.after.nodes.get(node.node_id)
+    if now is None and any(has(child, GPU) or has(child, CPU) for child in children):
+        return False
+    if medium is CPU and has(node, GPU):
+        return writes_back(step.before)  # It is a duplicate there.
+    return not any(has(child, medium) for child in children)
 
 
 def _without_data(step: Step, left: Left) -> Snapshot:
@@ -208,11 +207,12 @@ def _without_data(step: Step, left: Left) -> Snapshot:
         for component, medium in pools:
             freed.setdefault((component, medium), []).extend(data[component].slots(medium) or ())
             data[component] = _emptied(data[component], medium)
-        for component, medium in pools if writes_back(state) else ():
-            saved = None if now is None or medium is CPU else now[component].host
-            if saved is not None and data[component].host is None:
-                data[component] = evolve(data[component], host=saved)
-                taken.setdefault((component, CPU), []).extend(saved)
+        copied = now is not None and writes_back(state) and any(each[1] is GPU for each in pools)
+        for component, part in now.data.items() if now is not None and copied else ():
+            if part.host is not None and part.host != data[component].host:
+                freed.setdefault((component, CPU), []).extend(data[component].host or ())
+                taken.setdefault((component, CPU), []).extend(part.host)
+                data[component] = evolve(data[component], host=part.host)
         nodes[node_id] = _with_data(node, data)
         if not any(each.anywhere for each in data.values()):
             gone.add(node_id)
@@ -343,19 +343,16 @@ def _saved(before: Snapshot, without: Snapshot) -> Iterator[Resident]:
             yield from zip(repeat(CPU), hashes.of(before.nodes[node_id]), strict=False)
 
 
-def _passing(step: Step) -> Iterator[Resident]:
-    """The pages that came to the host and left it again: of two victims one made way for another.
+def _passing(step: Step) -> set[Resident]:
+    """The pages that came to the host and left it again, or the other way round, in one call.
 
-    Only write_back copies victims.
+    Under write_back the host copy of one victim may have to make way for the copy of the next.
     """
-    stored = set[Resident]()
+    said: dict[bool, set[Resident]] = {True: set(), False: set()}
     for event in step.events if writes_back(step.before) else ():
-        if isinstance(event, AllBlocksCleared) or event.medium is not CPU:
-            continue
-        page = event.medium, event.block_hash
-        if isinstance(event, BlockRemoved) and page in stored:
-            yield page
-        stored.add(page)
+        if not isinstance(event, AllBlocksCleared) and event.medium is CPU:
+            said[isinstance(event, BlockRemoved)].add((CPU, event.block_hash))
+    return said[True] & said[False]
 
 
 def _announced(state: Snapshot, begun: Iterable[TransferState]) -> Iterator[Resident]:
