@@ -26,7 +26,17 @@ def left_to(profile: Profile) -> frozenset[str]:
     left = {law.law_id for law in LAWS.values() if not law.is_judged_under(profile)}
     if profile.recency is Choosing.OWN:
         left.add("REC-3")  # What was used when is not seen, and so not who is next.
+    if profile.acts_unasked:
+        left.update(_UNSEEN)
     return frozenset(left)
+
+
+_UNSEEN = (
+    *("EVENT-4", "EVENT-5", "EVENT-10", "EVICT-1", "REC-3", "REFUSE-1", "RES-5"),
+    *("ALLOC-3", "ALLOC-5", "ALLOC-6", "ALLOC-7", "ASYNC-1", "MATCH-7"),
+)
+"""The laws that cannot be judged from outside where a cache acts on its own: no answer says which
+slots it freed or took, which copies it began, and what it evicted."""
 
 
 @define(eq=False)

@@ -127,7 +127,7 @@ class BlackboxGuard(JudgedCache):
         self._state = ObservedState(
             config=config,
             profile=profile,
-            slots=SlotRecords(subject.cache, config, shown=shown),
+            slots=SlotRecords(subject.cache, config, profile, shown=shown),
             checks=Checks(frozenset(law.law_id for law in laws), left_to(profile)),
             takes_events=takes_events,
             read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
@@ -235,6 +235,8 @@ class BlackboxGuard(JudgedCache):
         state = self._state
         state.now += 1
         state.stored_on_host = 0
+        if state.profile.acts_unasked:
+            state.doubt_all()
         if not isinstance(operation, Match):
             state.compared.clear()
         if isinstance(operation, EvictHost):
@@ -245,6 +247,8 @@ class BlackboxGuard(JudgedCache):
     def _judge(self, operation: Operation, answer: object) -> None:
         """Check a served operation by its answer and its events."""
         state = self._state
+        if state.profile.acts_unasked:
+            state.doubt_all()
         if isinstance(operation, Insert | InsertHost):
             state.pages.path_made(operation.key, state.now)
         if not isinstance(operation, TakeEvents):

@@ -17,6 +17,7 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, LOADING
 from kvcanon.conformance.judge.from_outside.tree.state import Batch, ObservedState, OpenTransfer
+from kvcanon.spec.config import Choosing
 from kvcanon.spec.operations import HostInserted, Insert, Inserted, InsertHost
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import Slot
@@ -166,7 +167,7 @@ def _check_found(state: ObservedState, path: list[PageRecord], operation: Insert
     if SWA_COLUMN in handed and not state.profile.unreachable_windows_kept:
         reached = len(path) - state.window_from(len(path))
         handed[SWA_COLUMN] = min(handed[SWA_COLUMN], reached)
-    if _may_drop_leaf(state, operation):
+    if _may_drop_leaf(state, operation) or state.profile.admission is Choosing.OWN:
         return
     lacking = [
         (COMPONENTS[column], page)
@@ -196,7 +197,10 @@ def _count_hits(state: ObservedState, path: list[PageRecord], operation: Insert)
         page.priority = operation.priority if new else max(page.priority, operation.priority)
         if state.profile.hits_counted_at_match:
             continue
-        if page.depth >= counted:
+        if state.profile.admission is Choosing.OWN:
+            # It may not have counted as a use.
+            page.hits_at_most, page.hazy = page.hits_at_most + 1, True
+        elif page.depth >= counted:
             page.hits += 1
             page.hits_at_most += 1
         elif page.run == run:

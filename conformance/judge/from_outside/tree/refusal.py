@@ -112,7 +112,8 @@ def _not_loading(state: ObservedState, operation: Operation) -> str | None:
 
 
 def _idle(state: ObservedState, operation: Operation) -> str | None:
-    if isinstance(operation, Reset) and not state.receipts and not state.transfers:
+    known = not state.profile.acts_unasked  # It may have begun copies.
+    if isinstance(operation, Reset) and known and not state.receipts and not state.transfers:
         return "no receipt is open, and no copy is in flight"
     return None
 

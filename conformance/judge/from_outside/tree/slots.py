@@ -20,7 +20,7 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
     PageRecord,
 )
 from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
 
@@ -56,22 +56,36 @@ class FreeList:
 class SlotRecords:
     """The owner of each device slot; a slot without an owner is free."""
 
-    def __init__(self, cache: Cache, config: CacheConfig, *, shown: bool) -> None:
+    def __init__(self, cache: Cache, config: CacheConfig, profile: Profile, *, shown: bool) -> None:
+        """The slots of pages are known but for caches that act on their own: no answer says so."""
+        traced = not profile.acts_unasked
         self._cache = cache
-        self._shown = shown
+        self._shown = shown and traced
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
         self.owners: list[dict[Slot, Owner]] = [{}, {}, {}]
         self._of_pages: list[dict[Slot, PageRecord]] = [{}, {}, {}]
         """The slots of pages, which are few compared with those that requests may hold."""
         self._typed: set[Column] = set()
         """Columns whose free slots were checked for their type."""
-        self.unseen = frozenset() if shown else frozenset({SWA_COLUMN})
+        hidden = () if shown else (SWA_COLUMN,)
+        self.unseen = frozenset(hidden if traced else ALL_COLUMNS)
         """Columns whose free slots are not visible: window slots are allocated only together with
         full slots, so that allocating all of them is not always possible."""
 
+        self._reserved = [frozenset(self._never_free(each, profile)) for each in ALL_COLUMNS]
+
+    def _never_free(self, column: Column, profile: Profile) -> Iterable[Slot]:
+        """The slots that a new cache keeps for itself, as many as its profile says."""
+        component, capacity = COMPONENTS[column], self.capacity[column]
+        count = min(profile.reserved_slots[component], capacity)
+        if not count or column in self.unseen:
+            return range(count)
+        seen = self.free_list(column, capacity - count)
+        return [slot for slot in range(capacity) if slot not in seen.slots][:count]
+
     def free_count(self, column: Column) -> int:
         """Return how many slots are free by these records."""
-        return self.capacity[column] - len(self.owners[column])
+        return self.capacity[column] - len(self._reserved[column]) - len(self.owners[column])
 
     def free_list(self, column: Column, expected: int) -> FreeList:
         """Return the free slots: as the cache shows them, or found by allocating and freeing all.
@@ -140,6 +154,7 @@ class SlotRecords:
             slot
             for slot in range(self.capacity[column] if count else 0)
             if slot not in self.owners[column] and slot not in free
+            if slot not in self._reserved[column]
         )
         self.give(column, tuple(islice(taken, count)), LOADING)
 

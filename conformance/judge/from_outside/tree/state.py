@@ -17,6 +17,7 @@ from attrs import Factory, define, field
 from kvcanon.conformance.judge.answers import Read
 from kvcanon.conformance.judge.from_outside.checks import Checks
 from kvcanon.conformance.judge.from_outside.tree.pages import (
+    ALL_COLUMNS,
     FULL_COLUMN,
     MAMBA_COLUMN,
     SOMEWHERE,
@@ -28,7 +29,7 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
     columns_of,
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, HELD, LOADING, SlotRecords
-from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
+from kvcanon.spec.config import CacheConfig, Choosing, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.events import Residency
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.oracle.window import window_start
@@ -344,6 +345,17 @@ class ObservedState:
         for page in gone:
             page.lose(column)
         return list(gone)
+
+    def doubt_all(self) -> None:
+        """Record that the cache may have done anything on its own to what no request holds."""
+        locked = [self.surely_locked(column) for column in ALL_COLUMNS]
+        for page in self.pages:
+            for column in self.columns:
+                if page.device[column] is None and self.profile.loads is Choosing.OWN:
+                    page.device[column] = SOMEWHERE
+                page.doubtful[column] |= page not in locked[column]
+                if self.config.host_tier:
+                    page.host[column] = Certainty.MAYBE
 
     def doubt_host(self, columns: Collection[Column]) -> None:
         """Record that host data of these components may have been evicted without an answer."""
