@@ -12,7 +12,6 @@ from itertools import permutations, product
 
 from attrs import evolve
 
-from kvcanon.spec.config import Choosing
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import parts_on_host, slot_of, writes_back
@@ -60,13 +59,14 @@ more, discrepancies are not reported."""
 def victims_in_policy_order(step: Step) -> Iterator[str]:
     """An eviction takes victims in policy order, one by one, until enough slots are free.
 
-    This holds for evictions from device and host, and for those of a load-back and of an insert
-    that backs up. Components are served in the order full, swa, mamba; slots that one frees on the
-    way count for the next. For a copy that cannot have all its slots, none is freed in the pools
-    after the first that stays short. For full slots, the leaf with the lowest rank leaves, and its
-    parent can follow once it is a leaf; for window and mamba slots, the least recently used data
-    that is not locked. A leaf leaves as a whole, except that of the last victim only the needed end
-    may leave.
+    This holds for evictions from device and host, and for those of a load-back, of an insert that
+    backs up, and of a host insert. Components are served in the order full, swa, mamba; slots that
+    one frees on the way count for the next. For a copy that cannot have all its slots, none is
+    freed in the pools after the first that stays short. For full slots, the leaf with the lowest
+    rank leaves, and its parent can follow once it is a leaf; for window and mamba slots, the least
+    recently used data that is not locked. A leaf leaves as a whole, except that of the last victim
+    only the needed end may leave.
+
     Under write_back, data that leaves the device is copied to the host first if it fits there or
     host slots can be freed for it. On the host, only data that is nowhere else leaves, under
     write_back after the duplicates. By profile, a tombstone leaves with the last node below it; and
@@ -113,9 +113,8 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
     Full data goes to the pages of the path that lack it, from the top, up to the first page that
     must not have it (below a gap, or below a copy in flight) or does not fit; pages that are not in
     the tree become a new leaf, as far as they fit. If that reaches the end of the key, the window
-    and the mamba state are placed too, each whole or not at all. Victims leave as in any other
-    eviction from the host. By profile, the cache chooses victims by a policy of its own; then only
-    an insert that finds enough slots free is checked.
+    and the mamba state are placed too, each whole or not at all. Data fits if it could be made
+    room for; REC-3 checks what was evicted.
 
     Why: a request waits for the fetched pages. Pages that are dropped without need are fetched
     again, or computed.
@@ -127,19 +126,30 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
         return
     if _was_cut(step) or parts_on_host(step.before):
         return
-    if step.before.profile.eviction is Choosing.OWN and _is_short(step.before, call.payload):
-        return
     seen = ObservedChanges(step)
     found = seen.changes(_BOTH)
+    short = _is_short(step.before, call.payload)
     first: list[str] | None = None
-    for choices in _choices(step, seen):
-        board = replay_host_insert(step.before, call, choices)
-        wrong = list(discrepancies(step, expected_changes(board, _BOTH), found))
+    for board in _fetches(step, seen, call):
+        expected = expected_changes(board, _BOTH)
+        if short:
+            expected, found = _gains(expected), _gains(found)
+        wrong = list(discrepancies(step, expected, found))
         if not wrong or board.unsure:
             return
         first = first or wrong
     if len(_given_up(step)) <= MOST_GIVEN_UP:
         yield from first or ()
+
+
+def _gains(changes: dict[PageData, bool]) -> dict[PageData, bool]:
+    """The changes without the data that left."""
+    return {item: came for item, came in changes.items() if came}
+
+
+def _makes_room(step: Step, call: InsertHost) -> bool:
+    """Whether a host insert has to evict; by profile, what it does then is not specified."""
+    return _is_short(step.before, call.payload) and not parts_on_host(step.before)
 
 
 def _is_short(state: Snapshot, payload: HostPayload) -> bool:
@@ -177,6 +187,8 @@ def _played(step: Step, seen: ObservedChanges) -> Iterator[Board] | None:
             return _host_evictions(step, seen, counts)
         case Insert(), Inserted() if step.before.config.host_tier:
             return _backups(step, seen)
+        case InsertHost() as call, HostInserted() if _makes_room(step, call):
+            return _fetches(step, seen, call)
     load = load_of(step)
     return _loads(step, seen, load) if load is not None and load.may_evict else None
 
@@ -243,6 +255,11 @@ def _loads(step: Step, seen: ObservedChanges, load: Load) -> Iterator[Board]:
     if load.outcome.decision is LoadDecision.NO_ROOM:
         no_choice = HostChoices(seen.gave_up, tries_in_vain=False)
         yield replay_load(step.before, load, seen.stays, no_choice, evicts=False)
+
+
+def _fetches(step: Step, seen: ObservedChanges, call: InsertHost) -> Iterator[Board]:
+    for choices in _choices(step, seen):
+        yield replay_host_insert(step.before, call, choices)
 
 
 def _backups(step: Step, seen: ObservedChanges) -> Iterator[Board]:

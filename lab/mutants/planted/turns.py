@@ -74,7 +74,7 @@ def host_room_is_made_newest_first(patch: Overrides) -> None:
     patch.setattr(host, "evict_host", backwards(patch).during(host.evict_host))
 
 
-@mutant("RES-11")
+@mutant("REC-3")
 def fetched_pages_replace_the_newest(patch: Overrides) -> None:
     """A host insert evicts the most recent host data first."""
     made = backwards(patch).during(host.ensure_host_slots)

@@ -100,7 +100,6 @@ PLANTED = [
         f"{FETCHED}; fetch 8; fetch 9; fetch a; fetch b; fetch c",
         turns.fetched_pages_replace_the_newest,
         HOST,
-        "RES-11",
     ),
     Planted(FETCHED, host_copies.fetched_pages_make_no_leaf, HOST, "RES-11"),
     Planted(

@@ -96,6 +96,7 @@ def _place(
     freed_text = f"an insert freed {freed} {component} slots"
     text = f"{freed_text}, so that {expected} should be free; {seen.in_words}"
     state.check("ALLOC-3", seen.right, text, met=bool(handed))
+    _check_locked_stay(state, column, seen.slots)
     for page, slot in zip(pages, handed, strict=True):
         if slot in seen.slots:
             slots.free(column, (slot,))
@@ -105,6 +106,20 @@ def _place(
     for slot, page in slots.pages_in(column):
         if slot in seen.slots:
             state.lost(column, slot, page)
+
+
+def _check_locked_stay(state: ObservedState, column: Column, free: frozenset[Slot]) -> None:
+    """Check that an insert frees no slot that a request reads, also where new slots heal pages."""
+    locked = [page for page in state.surely_locked(column) if page.device[column] in free]
+    state.check_each(
+        "LOCK-4",
+        len(state.receipts),
+        [page for page in locked if not page.doubtful[column]],
+        lambda page: (
+            f"an insert freed the {COMPONENTS[column]} slot of {page.describe(column)}, which a "
+            "request has locked"
+        ),
+    )
 
 
 def _place_unseen(
