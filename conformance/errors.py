@@ -32,6 +32,10 @@ class CacheSilent(BaseException):
     """An action did not end in time. It is no `Exception`, so that a cache does not catch it."""
 
 
+class CaseTooSlow(BaseException):
+    """A large case took longer than there is time for, though no call of it did."""
+
+
 def message_of(error: BaseException) -> str:
     """The message of an exception, whatever its class does when it is asked for one.
 

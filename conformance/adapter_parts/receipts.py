@@ -53,8 +53,8 @@ class Receipts(Generic[Handle]):
         """
         for receipt, handle in self._open.values():
             if (
-                receipt.key.pages[: len(key)] == key.pages
-                and receipt.key.namespace == key.namespace
+                receipt.key.namespace == key.namespace
+                and receipt.key.pages[: len(key)] == key.pages
             ):
                 return handle
         raise BadArgument("start_pages", f"is {len(key)}, but no lock covers these pages")

@@ -50,7 +50,8 @@ class PlainFreeList:
     def take(self, count: int) -> Sequence[Slot]:
         """Take slots from the end of the list."""
         kept = len(self.slots) - count
-        taken, self.slots = self.slots[kept:], self.slots[:kept]
+        taken = self.slots[kept:]
+        del self.slots[kept:]
         return taken
 
     def give_back(self, slots: Sequence[Slot]) -> None:

@@ -9,7 +9,8 @@ which the judge reports as a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from operator import index
 from typing import SupportsIndex, cast
 
@@ -36,9 +37,8 @@ def token_indices(slots: Iterable[Slot], page_size: int, padding_pages: int = 0)
 
     Some pools keep their first page, or pages, as padding: then slot 0 is the page after them.
     """
-    return [
-        (slot + padding_pages) * page_size + offset for slot in slots for offset in range(page_size)
-    ]
+    firsts = ((slot + padding_pages) * page_size for slot in slots)
+    return list(chain.from_iterable(range(first, first + page_size) for first in firsts))
 
 
 def page_slots(
@@ -48,7 +48,7 @@ def page_slots(
 
     Raises: NotWholePages: the indices are not those of whole pages, each in order.
     """
-    numbers = [index(each) for each in indices]
+    numbers = numbers_of(indices)
     slots = tuple(number // page_size - padding_pages for number in numbers[::page_size])
     if token_indices(slots, page_size, padding_pages) != numbers:
         raise NotWholePages(
@@ -56,6 +56,12 @@ def page_slots(
             "check what the cache answers, or the page size that it was made with"
         )
     return slots
+
+
+def numbers_of(indices: Iterable[SupportsIndex]) -> list[int]:
+    """Indices as plain numbers; those of a tensor all at once, as one by one takes long."""
+    as_list: Callable[[], Iterable[SupportsIndex]] | None = getattr(indices, "tolist", None)
+    return list(map(index, indices if as_list is None else as_list()))
 
 
 def page_count(tokens: SupportsIndex, page_size: int) -> int:

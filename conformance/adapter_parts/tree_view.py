@@ -12,12 +12,11 @@ judge the adapter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import index
 from typing import Generic, SupportsIndex, TypeVar
 
 from attrs import define, field, frozen
 
-from kvcanon.conformance.adapter_parts.token_slots import units_of
+from kvcanon.conformance.adapter_parts.token_slots import numbers_of, units_of
 from kvcanon.spec.errors import BadArgument, PrefixNotCached
 from kvcanon.spec.types import Key, Unit
 
@@ -53,17 +52,18 @@ class TreeView(Generic[Node]):
 
     def find(self, root: Node, key: Key) -> FoundPath[Node]:
         """Find the longest prefix of a key, in whole pages."""
-        rest, nodes, indices, inside = units_of(key), [root], list[int](), False
-        while rest and not inside:
-            children = [
-                (self._shared(self.tokens(each), rest), each) for each in self.children(nodes[-1])
-            ]
-            shared, node = max(children, key=lambda pair: pair[0], default=(0, root))
+        units, nodes, indices, inside, at = units_of(key), [root], list[int](), False, 0
+        while at < len(units) and not inside:
+            shared, length, node = 0, 0, root
+            for each in self.children(nodes[-1]):
+                tokens = self.tokens(each)
+                if (also := self._shared(tokens, units, at)) > shared:
+                    shared, length, node = also, len(tokens), each
             if not shared:
                 break
             nodes.append(node)
-            indices += [index(each) for each in self.indices(node)][:shared]
-            rest, inside = rest[shared:], shared < len(self.tokens(node))
+            indices += numbers_of(self.indices(node))[:shared]
+            at, inside = at + shared, shared < length
         return FoundPath(tuple(nodes), len(indices) // self.page_size, tuple(indices), inside)
 
     def end_of(self, root: Node, key: Key) -> Node:
@@ -89,12 +89,14 @@ class TreeView(Generic[Node]):
             raise PrefixNotCached(len(key), found.pages)
         return found.indices
 
-    def _shared(self, tokens: Sequence[Unit], others: Sequence[Unit]) -> int:
-        """How many leading tokens two lists share, in whole pages."""
-        pairs = zip(tokens, others, strict=False)
-        shared = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
-        shared = min(len(tokens), len(others)) if shared is None else shared
-        return shared - shared % self.page_size
+    def _shared(self, tokens: Sequence[Unit], units: Sequence[Unit], begin: int) -> int:
+        """How many leading tokens of a node the units from `begin` on share, in whole pages."""
+        size, most = self.page_size, min(len(tokens), len(units) - begin)
+        if list(tokens[:size]) != units[begin : begin + size]:
+            return 0  # Most children of a node end here.
+        pairs = zip(tokens, units[begin : begin + most], strict=False)
+        shared = next((at for at, (one, other) in enumerate(pairs) if one != other), most)
+        return shared - shared % size
 
 
 @define(eq=False)

@@ -21,6 +21,7 @@ from kvcanon.conformance.check.time_limit import LIMIT, is_users_interrupt, made
 from kvcanon.conformance.errors import (
     AnswerError,
     CacheSilent,
+    CaseTooSlow,
     OnExcused,
     UsageError,
     ViolationError,
@@ -44,6 +45,7 @@ from kvcanon.conformance.protocol.adapter import (
     Subject,
     Unoffered,
 )
+from kvcanon.conformance.protocol.drawn_config import is_large
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
@@ -120,6 +122,8 @@ class CaseRun:
         self.finding: Finding | None = None
         self.unkept: Finding | None = None
         """The first finding of broken SHOULD laws alone; it does not end the case."""
+        self.too_slow = False
+        """Whether the case was left, as it is large and takes too long."""
         self._known = judges.known
         self._known_broken: set[str] = set()
         """The known laws that were broken; they do not end the case."""
@@ -136,6 +140,7 @@ class CaseRun:
         if not judges.ends_at_should:
             on_should = OnExcused(self._note_excused, judges.known)
         NOTE.step(0, 0, compared=self._is_model)
+        NOTE.large_case(LIMIT.action.usual if is_large(config) else None)
         if adapter.kind is CacheKind.REQUEST:
             from kvcanon.conformance.cases import request_client  # noqa: PLC0415  # As above.
 
@@ -153,6 +158,11 @@ class CaseRun:
             cache = self.recorder = Recorder(cache, folding=kept.folded)
         client = factory.tree_client(cache, subject, stamps, namespaces)
         self.client, self._do = client, partial(act, client)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a finding, or the case takes too long."""
+        return self.finding is not None or self.too_slow
 
     def act(self, action: Action) -> None:
         """Do an action of the case. A fault becomes the finding, and ends the run."""
@@ -176,12 +186,13 @@ class CaseRun:
             Counter(service.served),
             Counter(service.refused),
             known=Counter(self._known_broken),
+            too_slow=int(self.too_slow),
         )
 
     def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:
         """Note the first difference from the cache that this one must agree with."""
         ours, theirs = model.recorder, self.recorder
-        if ours is not None and theirs is not None and not (self.finding or model.finding):
+        if ours is not None and theirs is not None and not (self.over or model.over):
             NOTE.step(self._at, self._judge.steps, compared=self._is_model)
             try:
                 difference = within(LIMIT.action, lambda: first_difference(ours, theirs, numbers))
@@ -208,7 +219,7 @@ class CaseRun:
             self.recorder.forget()
 
     def _try(self, do: Callable[[], object]) -> None:
-        if self.finding is not None:
+        if self.over:
             return
         NOTE.step(self._at, self._judge.steps, compared=self._is_model)
         try:
@@ -222,6 +233,8 @@ class CaseRun:
             self._found(Grounds.CRASH, type(wrong).__name__, str(wrong), str(wrong))
         except CacheSilent as silence:
             self._crashed(silence, str(silence))
+        except CaseTooSlow:
+            self.too_slow = True
         except BaseException as error:  # A cache may raise nothing but refusals.
             if is_users_interrupt(error):
                 raise
@@ -305,7 +318,7 @@ class SideBySide:
     @property
     def over(self) -> bool:
         """Whether every cache has a finding, so that no further action changes the result."""
-        return all(run.finding is not None for run in self._runs)
+        return all(run.over for run in self._runs)
 
     def act(self, action: Action) -> None:
         """Let every client do an action."""

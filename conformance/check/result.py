@@ -260,6 +260,8 @@ class Tally:
     """Cases that were not played, because the cache does not offer their configuration."""
     declined: int = 0
     """Of these, those whose configuration its factory refused."""
+    too_slow: int = 0
+    """Large cases that were begun, and left as they took too long."""
     known: Counter[str] = Factory(Counter)
     """In how many cases each law that is known to be broken was broken, by id."""
 
@@ -273,6 +275,7 @@ class Tally:
         self.refused.update(other.refused)
         self.unoffered += other.unoffered
         self.declined += other.declined
+        self.too_slow += other.too_slow
         self.known.update(other.known)
 
 
@@ -310,6 +313,8 @@ class StageResult:
     """Cases that were not played, because a cache does not offer their configurations."""
     declined: int = 0
     """Of these, those whose configuration a factory refused."""
+    too_slow: int = 0
+    """Large cases that were begun, and left as they took too long."""
     asked: int | None = None
     """The cases that the effort asks for; None if it asks for as many as there is time for."""
 

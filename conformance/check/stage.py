@@ -101,6 +101,7 @@ class StageRun:
             cut_short="; ".join(whys),
             unoffered=sum(tally.unoffered for tally in tallies),
             declined=sum(tally.declined for tally in tallies),
+            too_slow=sum(tally.too_slow for tally in tallies),
             asked=sum(self._asked.values()) if self._asked else None,
         )
         return StageOutcome(stage, self._tallies, distinct(self._findings), self._unplayed())

@@ -66,6 +66,11 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
     )
 
 
+def is_large(config: CacheConfig) -> bool:
+    """Whether a configuration has a large pool, whose cases may take long."""
+    return config.device_slots.full >= min(FULL_SLOTS[Scale.LARGE])
+
+
 def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
     """Draw a configuration with large numbers; None where the cache offers no such pool."""
     sizes = [n for n in FULL_SLOTS[scale] if offer.least_slots <= n <= offer.most_slots]

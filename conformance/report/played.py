@@ -42,6 +42,9 @@ def not_offered(result: CheckResult) -> Iterator[str]:
         if stage.name is CheckStage.VECTORS and left_out:
             there = stage.cases + stage.unoffered
             yield f"{left_out:,} of {there:,} vectors not offered: the Offer leaves them out."
+    if slow := sum(stage.too_slow for stage in result.stages):
+        there = sum(stage.cases for stage in result.stages)
+        yield f"{slow:,} of {there:,} cases left: large, and too slow for this machine."
 
 
 def incomplete(result: CheckResult) -> str:

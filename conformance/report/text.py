@@ -71,6 +71,8 @@ def _stages(result: CheckResult) -> Table:
         remarks = [f"cut short: {stage.cut_short}"] if stage.cut_short else []
         if stage.unoffered:
             remarks.append(f"{stage.unoffered:,} not offered")
+        if stage.too_slow:
+            remarks.append(f"{stage.too_slow:,} left, too slow")
         counts = (f"{stage.cases:,}", f"{stage.steps:,}", f"{stage.seconds:.1f}")
         table.add_row(stage.name, *counts, Text("; ".join(remarks), "yellow"))
     return table

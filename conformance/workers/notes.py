@@ -16,7 +16,8 @@ from mmap import mmap
 
 from attrs import frozen
 
-from kvcanon.conformance.workers.allowance import Allowance, OwnTime
+from kvcanon.conformance.errors import CaseTooSlow
+from kvcanon.conformance.workers.allowance import WAITING_TIMES, Allowance, OwnTime
 
 SIZE = 1 << 16
 """Bytes of a note; a place that is longer is cut."""
@@ -64,6 +65,8 @@ class Note:
         self._number = 0
         self._action = self._own = OwnTime()
         """Since the action began, and since its limit began or began anew."""
+        self._case: OwnTime | None = None
+        self._most = 0.0
         self._owner = os.getpid()
 
     def share(self, memory: mmap) -> None:
@@ -101,9 +104,21 @@ class Note:
         _NAME.pack_into(self.memory, _NUMBER_AT, operations, b"")
 
     def operation(self, name: str) -> None:
-        """Begin an operation."""
+        """Begin an operation. Raises: CaseTooSlow."""
         self._operations += 1
+        if self._case is not None:
+            most, case = self._most, self._case
+            if case.processor > most or case.elapsed > most * WAITING_TIMES:
+                raise CaseTooSlow
+            self._begin()
         _NAME.pack_into(self.memory, _NUMBER_AT, self._operations, name.encode())
+
+    def large_case(self, most: float | None) -> None:
+        """Begin a large case: each operation has its own limit, and all together so many seconds.
+
+        None begins any other case.
+        """
+        self._case, self._most = (None, 0.0) if most is None else (OwnTime(), most)
 
     def making(self) -> None:
         """Begin to make a cache."""

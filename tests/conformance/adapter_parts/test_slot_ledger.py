@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -32,6 +33,15 @@ def test_allocated_slots_are_held_until_they_are_freed(ledger: SlotLedger) -> No
     ledger.free(slots)
     assert ledger.counts() == Counts(full=4, mamba=2)
     assert ledger.held == {FULL: set(), MAMBA: set()}
+
+
+def test_a_large_pool_is_dealt_slot_by_slot_in_little_time() -> None:
+    """To take a slot does not copy the free list: 66,200 of them take less than a second."""
+    free = PlainFreeList(66_200)
+    began = process_time()
+    taken = [free.take(1)[0] for _ in range(66_200)]
+    assert taken == list(reversed(range(66_200)))
+    assert process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from kvcanon.conformance.adapter_parts.tree_view import LastMatch, TreeView
@@ -63,6 +65,20 @@ def test_longest_prefix_is_found(
     assert list(found.indices) == indices
     assert found.pages == len(indices) // page_size
     assert found.inside is inside
+
+
+def test_a_long_path_of_short_nodes_takes_little_time() -> None:
+    """A look at 20,000 nodes of one page each does not copy the rest of the key at each."""
+    size, pages = 16, 20_000
+    numbers = list(range(size * pages))
+    path: list[Node] = []
+    for first in reversed(range(0, len(numbers), size)):
+        part = numbers[first : first + size]
+        path = [node(part, part, *path)]
+    began = process_time()
+    found = view_of(size).find(node([], [], *path), make_key(numbers, size))
+    assert found.pages == pages
+    assert process_time() - began < 1.5
 
 
 def test_node_at_the_end_of_a_key() -> None:

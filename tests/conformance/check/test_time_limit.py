@@ -18,12 +18,15 @@ from kvcanon.conformance.check import time_limit
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.time_limit import LIMIT, within
 from kvcanon.conformance.errors import CacheSilent
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.workers.allowance import Allowance
+from kvcanon.conformance.workers.allowance import VARIABLE, Allowance
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Matched
-from kvcanon.spec.types import Key
+from kvcanon.spec.types import Counts, Key
+
+BLACK_BOX = JudgeConfig(black_box=True)
 
 
 def walk_in_a_ring() -> None:
@@ -174,6 +177,34 @@ def test_a_busy_machine_takes_nothing_from_the_limit() -> None:
     with busy.one_processor(beside=4):
         within(Allowance(0.5), lambda: compute(0.35))
     assert monotonic() - began > 0.6, "the machine was not busy"
+
+
+class Slow(ReferenceCache):
+    """Computes in each match for as long as is asked for."""
+
+    seconds = 0.0
+
+    def match(self, key: Key) -> Matched:
+        """Match slowly."""
+        compute(self.seconds)
+        return super().match(key)
+
+
+@pytest.mark.parametrize(
+    ("slots", "seconds", "silent", "left"),
+    [(300, 0.04, False, True), (300, 60, True, False), (20, 0.04, False, False)],
+)
+def test_a_large_case_that_takes_long_is_left(
+    slots: int, seconds: float, silent: bool, left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted and no finding if no single call passed the limit; a small case goes on."""
+    monkeypatch.setenv(VARIABLE, "0.3")
+    monkeypatch.setattr(Slow, "seconds", seconds)
+    config = CacheConfig(device_slots=Counts(full=slots))
+    case = Case(config, (Action("serve"),) * 12)
+    found, tallies = play(case, [Adapter("slow", Slow)], BLACK_BOX)
+    assert [finding.is_silence for finding in found] == [True] * silent
+    assert tallies["slow"].too_slow == left
 
 
 def test_cache_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
