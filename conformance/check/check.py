@@ -115,6 +115,7 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
         ),
         offer=facts.offer,
         kind=facts.kind,
+        no_engine=facts.no_engine,
     )
     result = evolve(result, standings=_standings(result.tally, findings, plan))
     return evolve(result, missing=_missing(facts.kind, result, plan))

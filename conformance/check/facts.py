@@ -28,6 +28,7 @@ from kvcanon.conformance.protocol.adapter import (
     lacks_of,
     make_request_subject,
     make_subject,
+    why_no_engine,
 )
 from kvcanon.conformance.workers.ending import SILENT, ProcessDied
 from kvcanon.conformance.workers.notes import NOTE
@@ -55,6 +56,8 @@ class CacheFacts:
     """Operations that the cache lacks, and needs of laws that it does not show."""
     made_from: int
     """The number of the drawn configuration with which the cache was made."""
+    no_engine: str
+    """Why its factory got no engine, if only its signature is the reason."""
 
 
 def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
@@ -97,8 +100,8 @@ def look_at(cache: CachePlan, first: int) -> CacheFacts:
             declared = {each.name: getattr(adapter.offer, each.name) for each in fields(Offer)}
             # A subclass would be imported where these facts are read.
             offer = Offer(**declared)
-            lacks = lacks_of(subject)
-            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks, seed)
+            lacks, why = lacks_of(subject), why_no_engine(adapter)
+            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks, seed, why)
     if not errors:
         raise UsageError(
             f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "

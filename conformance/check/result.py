@@ -352,6 +352,8 @@ class CacheResult:
     kind: CacheKind = CacheKind.TREE
     unplayed: tuple[Unplayed, ...] = ()
     """The stages that played less than their effort asks for."""
+    no_engine: str = ""
+    """Why its factory got no engine, if only its signature is the reason."""
 
     @property
     def tally(self) -> Tally:

@@ -308,6 +308,23 @@ def takes_agree(adapter: Adapter) -> bool:
     return _takes(adapter.make, "engine") and _takes(adapter.make, "agree")
 
 
+def why_no_engine(adapter: Adapter) -> str:
+    """Why a factory that takes anything by name got no engine; empty for any other factory.
+
+    What it would do with an `engine` that it does not name is not known: it may pass it on.
+    """
+    try:
+        taken = inspect.signature(adapter.make).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    if adapter.kind is CacheKind.REQUEST or _takes(adapter.make, "engine"):
+        return ""
+    anything = next((each.name for each in taken if each.kind is each.VAR_KEYWORD), None)
+    if anything is None:
+        return ""
+    return f"its factory takes **{anything}, and names no `engine`: so it got none"
+
+
 def subject_of(cache: object, copies: WatchedCopies | None = None) -> Subject:
     """Return a cache that was made already, with what it can do and what it shows."""
     can = methods_of(cache)

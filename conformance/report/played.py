@@ -41,7 +41,7 @@ def not_offered(result: CheckResult) -> Iterator[str]:
         left_out = stage.unoffered - stage.declined
         if stage.name is CheckStage.VECTORS and left_out:
             there = stage.cases + stage.unoffered
-            yield f"{left_out:,} of {there:,} vectors not offered: the Offer leaves them out."
+            yield f"{left_out:,} of {there:,} vectors not offered: the adapter has no such cache."
     if slow := sum(stage.too_slow for stage in result.stages):
         there = sum(stage.cases for stage in result.stages)
         yield f"{slow:,} of {there:,} cases left: large, and too slow for this machine."

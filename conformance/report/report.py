@@ -19,7 +19,7 @@ from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, 
 from kvcanon.conformance.judge import why_not_exercised
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
-from kvcanon.spec.law import LAWS, Law, LawClass
+from kvcanon.spec.law import LAWS, Law, LawClass, Need
 
 if TYPE_CHECKING:
     from kvcanon.conformance.report.known_differences import KnownDifference
@@ -260,7 +260,9 @@ def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[Known
         return LEFT_OUT
     if not law.is_judged_under(cache.profile):
         return f"the profile leaves it to the cache: {law.chosen_by} is own"
-    return why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
+    why = why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
+    by_signature = cache.no_engine and not {Need.ENDS, Need.RANKS}.isdisjoint(law.needs)
+    return f"{why} ({cache.no_engine})" if by_signature else why
 
 
 def _offered(offer: Offer) -> Iterator[str]:

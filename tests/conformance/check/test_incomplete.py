@@ -14,15 +14,20 @@ from attrs import evolve
 
 from few_cases import FEW, check_here, plan_of
 from kvcanon.conformance.check import check as check_module
+from kvcanon.conformance.check.blocks import local_caches
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import EFFORTS, CheckStage, Shard
 from kvcanon.conformance.check.result import CheckResult, Unplayed
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.pytest_plugin.checks import check_cache
 from kvcanon.conformance.report.github import step_summary
 from kvcanon.conformance.report.report import CheckVerdict, report_of
+from kvcanon.conformance.report.text import last_line
 from kvcanon.conformance.vectors import vector_files
 from kvcanon.reference import ReferenceCache
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import BadArgument
 from paths import HELPERS
 
 NO_TIME = evolve(FEW, seconds=1e-9)
@@ -100,6 +105,39 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     missing = "INCOMPLETE: played 0 of 32 walker cases, 0 of 4 machine cases, 0 of 16 ranks cases"
     assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
     assert missing in files["html"].read_text("utf-8")
+
+
+class Choosy(ReferenceCache):
+    """Is made for pages of one token only, and its adapter does not say so."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        if config.page_size > 1:
+            raise BadArgument("page_size", "is not 1")
+        super().__init__(config)
+
+
+@pytest.mark.parametrize(
+    ("make", "offer", "words"),
+    [
+        (
+            Choosy,
+            Offer(),
+            r"(\d+) of \d+ cases not offered: the factory refused their configuration\.",
+        ),
+        (
+            ReferenceCache,
+            Offer(events=(False,)),
+            r"(\d+) of \1 vectors not offered: the adapter has no such cache\.",
+        ),
+    ],
+)
+def test_the_last_line_says_what_was_not_offered(
+    make: type[ReferenceCache], offer: Offer, words: str
+) -> None:
+    """What a factory refuses, or an Offer leaves out, does not look as if it was played."""
+    with local_caches(Adapter("mine", make, offer)):
+        report = report_of(check(plan_of("mine", only=["vectors", "walker"]), apart=False))
+    assert re.search(words, last_line(report).plain)
 
 
 def test_github_says_incomplete() -> None:

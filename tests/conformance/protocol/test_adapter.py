@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
@@ -16,6 +18,7 @@ from kvcanon.conformance.protocol.adapter import (
     Unoffered,
     make_request_subject,
     make_subject,
+    why_no_engine,
 )
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.protocol.tree import ESSENTIAL, TreeCache
@@ -25,7 +28,7 @@ from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import Counts
+from kvcanon.spec.types import Counts, WritePolicy
 from serving import ADAPTER as SERVING
 from serving import ServingCache
 
@@ -77,7 +80,31 @@ def test_unoffered_case_is_counted_and_no_finding() -> None:
     assert tallies["reference"].steps
     total = tallies["mine"]
     total.add(tallies["mine"])
-    assert total.unoffered == 2
+    assert (total.unoffered, total.declined) == (2, 2)
+
+
+def test_only_what_the_factory_refuses_is_declined() -> None:
+    """A case that the judge cannot play on ranks is not offered, but not by the factory."""
+    case = Case(evolve(CONFIG, host_slots=Counts(), write_policy=WritePolicy.NONE), (), ranks=2)
+    _, tallies = play(case, [REFERENCE], JudgeConfig(ranks=2))
+    assert (tallies["reference"].unoffered, tallies["reference"].declined) == (1, 0)
+
+
+def test_a_factory_that_takes_anything_is_told_why_it_got_no_engine() -> None:
+    """What `**kwargs` are for is not known; a factory that names `engine` gets one."""
+
+    def anything(config: CacheConfig, **more: object) -> TreeCache:
+        assert not more
+        return ReferenceCache(config)
+
+    def named(config: CacheConfig, engine: TransferEngine | None = None, **_: object) -> TreeCache:
+        return ReferenceCache(config, engine=engine)
+
+    mine = Adapter("mine", anything)
+    assert make_subject(mine, CONFIG).copies is None
+    assert "takes **more, and names no `engine`" in why_no_engine(mine)
+    assert not why_no_engine(Adapter("named", named))
+    assert not why_no_engine(Adapter("plain", ReferenceCache))
 
 
 def test_model_that_does_not_offer_leaves_the_others_alone() -> None:
