@@ -170,14 +170,14 @@ class Profile:
     )
     """Whether an insert keeps what it is given. Canon: all of it. TinyLFU keeps a prompt at its
     second insert, and some caches keep none below a length. What was there before stays."""
-    slots_move: bool = choice(
-        False,
+    placement: Choosing = choice(  # noqa: RUF009
+        Choosing.AS_CANON,
         canon="data stays in its slots until it leaves",
         otherwise="data that nobody holds may move to other slots, with its bytes",
-        variations={"compaction": True},
+        variations={"compaction": Choosing.OWN},
     )
-    """Data that is neither locked nor being copied moves to other device slots, in any call.
-    Canon: no, slots are the address by which kernels find it. A compacting pool moves it."""
+    """Whether data stays where it is. Canon: yes, slots are the address by which kernels find it. A
+    compacting pool moves what is neither locked nor being copied, in any call."""
     reserved_slots: Counts = choice(
         Counts(),
         canon="every device slot can be allocated",
@@ -378,8 +378,7 @@ class Profile:
     @cached_property
     def acts_unasked(self) -> bool:
         """Whether a call may do what it was not asked for: expire, copy or move data."""
-        own = Choosing.OWN in (self.retention, self.backups, self.loads)
-        return own or self.slots_move
+        return Choosing.OWN in (self.retention, self.placement, self.backups, self.loads)
 
 
 CANON = Profile()

@@ -19,7 +19,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched, Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot, kept
+from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot, TransferState, kept
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -210,6 +210,20 @@ class Stamp:
     found: bytes
 
 
+@frozen(eq=False)
+class Unasked:
+    """What a cache did in a call without being asked, and the states with it."""
+
+    before: Snapshot
+    after: Snapshot
+    left: Mapping[NodeId, Collection[Pool]]
+    """The data of nodes that left its medium."""
+    moved: Collection[NodeId]
+    """The nodes whose data is in other device slots."""
+    begun: Sequence[TransferState]
+    """The copies that began, and that the answer does not name."""
+
+
 @frozen(eq=False, slots=False)
 class Step:
     """One operation on a cache: the state before, the call and its outcome, the state after."""
@@ -229,6 +243,8 @@ class Step:
     the copy was performed. A copy that is not in it had not ended when the step was over."""
     ranks: tuple[RankView, ...] = ()
     """The same operation on each rank, if there are several; this step is that of the first."""
+    unasked: Unasked | None = None
+    """What was taken out of the step, as nothing asked for it; None if nothing was."""
     _difference: Difference | None = field(default=None, alias="difference")
     """The difference of the two states, if it is known."""
 

@@ -1,13 +1,13 @@
 """Chapter 16. The laws, area by area; importing this package registers them all.
 
 An id is an area and a number; ids are never reused. Read in this order: the tree's shape,
-residency, matches, recency, locks, slots, evictions, load-backs, events, bytes, copies in flight,
-hashes, refusals. An area has one module or several.
+residency, matches, recency, locks, slots, what a call was asked for, evictions, load-backs, events,
+bytes, copies in flight, hashes, refusals. An area has one module or several.
 
 These modules hold no laws, but what several areas share: `premises`, `bounds` (in which runs a law
 can come up), `visibility` (which methods show a law without snapshots), `situations` (what happens
-in a step), `comparison` (what a step changed), `copies` (how copies ended), `page_hashes`,
-`emission` (the table of events) and `expected_events`.
+in a step), `comparison` (what a step changed), `unasked` (what a cache did on its own), `copies`
+(how copies ended), `page_hashes`, `emission` (the table of events) and `expected_events`.
 
 What readers get wrong: a step law checks not only what an operation must do, but also what it must
 leave alone. Most faults of real caches are things that an operation did besides.
@@ -30,6 +30,7 @@ from kvcanon.spec.laws import receipts as receipts
 from kvcanon.spec.laws import alloc as alloc
 from kvcanon.spec.laws import accounting as accounting
 from kvcanon.spec.laws import ownership as ownership
+from kvcanon.spec.laws import asked as asked
 from kvcanon.spec.laws import evict as evict
 from kvcanon.spec.laws import cascade as cascade
 from kvcanon.spec.laws import write_back as write_back

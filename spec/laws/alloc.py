@@ -219,8 +219,6 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
 def reset_frees_the_tree(step: Step) -> Iterator[str]:
     """After a reset the tree is empty, and every slot is free or held by a request.
 
-    By profile, a cache keeps some device slots for itself.
-
     Why: a running request goes on writing into its slots. And a slot without an owner after a reset
     is lost until the next start.
 
@@ -235,9 +233,10 @@ def reset_frees_the_tree(step: Step) -> Iterator[str]:
         if now.held != was.held:
             moved = sorted(now.held ^ was.held)
             yield f"a reset changed who holds slots {moved} of {pool_in_words(pool)}"
-        lost = now.capacity - len(now.free) - len(now.held) - reserved_in(step.after, pool)
+        lost = slots_lost(step.after, pool) - slots_lost(step.before, pool)
         if lost:
-            yield f"{lost} slots of {pool_in_words(pool)} are neither free nor held after a reset"
+            words = f"{sorted(lost)} of {pool_in_words(pool)}"
+            yield f"slots {words} are neither free nor held after a reset"
 
 
 def _differs(found: Slot | None, expected: Slot) -> bool:

@@ -167,6 +167,16 @@ def reserved_in(state: Snapshot, pool: Pool) -> int:
     return state.profile.reserved_slots[component] if medium is GPU else 0
 
 
+def slots_lost(state: Snapshot, pool: Pool) -> frozenset[Slot]:
+    """The slots of a pool that nobody has: no free list, request, node or cancelled copy."""
+    component, medium = pool
+    there = state.pools.get(pool, NO_POOL)
+    owned = {*there.free, *there.held, *orphaned_slots(state, component, medium)}
+    for node in state.below_root():
+        owned.update(node[component].slots(medium) or ())
+    return frozenset(range(there.capacity)) - owned
+
+
 def orphaned_slots(state: Snapshot, component: Component, medium: Medium) -> list[Slot]:
     """Slots that cancelled transfers still write to; they become free when the copy ends."""
     return [

@@ -177,7 +177,8 @@ def inserted_is_found(step: Step) -> Iterator[str]:
     where the insert handed over a slot. The outcome says how many pages had full data before. By
     profile, window slots that were handed over for pages before the last window may be freed; and
     where leaves without window data are not kept, new pages of an insert without window slots may
-    be gone. By profile the cache chooses which new pages it admits; all that was there stays.
+    be gone. An insert may leave out new pages, if it says that it freed their slots (ASK-5); all
+    that was there stays.
 
     Why: the request gave its slots away and goes on with what the cache has instead. And the next
     turn of the conversation computes again whatever is missing.
@@ -197,7 +198,7 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             f"an insert says that {outcome.present_pages} of its {len(key)} pages had full data on "
             f"{GPU} before, and {present} had"
         )
-    chooses = step.after.profile.admission is Choosing.OWN
+    chooses = step.after.profile.admission is Choosing.OWN or left_out_pages(step) > 0
     dropped = _dropped_leaf(step, operation, len(before), len(after))
     if len(after) < (len(before) if chooses else len(key)) and not dropped:
         yield f"only {len(after)} of {len(key)} inserted pages are in the tree afterwards"
@@ -254,6 +255,18 @@ def pending_loads_named(step: Step) -> Iterator[str]:
             f"a match of {outcome.prefix_pages} usable pages names transfers "
             f"{list(outcome.pending)} as pending; {expected} are loading them"
         )
+
+
+def left_out_pages(step: Step) -> int:
+    """Pages of its key that an insert did not keep, where it says that it freed their slots."""
+    call, outcome = step.operation, step.outcome
+    if not isinstance(call, Insert) or not isinstance(outcome, Inserted):
+        return 0
+    kept = len(rows_along(step.after, call.key))
+    if _dropped_leaf(step, call, len(rows_along(step.before, call.key)), kept):
+        return 0
+    left_out = len(call.key) - max(kept, call.start_pages)
+    return left_out if outcome.freed[FULL] >= left_out else 0
 
 
 def _first_kept_window(state: Snapshot, key: Key) -> int:

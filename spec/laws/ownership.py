@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
-from kvcanon.spec.laws import bounds, premises, situations
-from kvcanon.spec.laws.comparison import MEDIA, in_words, orphaned_slots, owners_of, reserved_in
+from kvcanon.spec.laws import bounds, situations
+from kvcanon.spec.laws.comparison import MEDIA, in_words, orphaned_slots, owners_of, slots_lost
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import FULL, GPU, SWA, Slot
@@ -37,18 +37,19 @@ def owners_follow(difference: Difference) -> bool:
 
 @law(
     "ALLOC-8",
-    Kind.STATE,
+    Kind.STEP,
     LawClass.SERVING,
-    premise=premises.ANY_NODE,
+    premise=Premise[Step](
+        "a step that changes who has a slot",
+        lambda step: not step.difference.unchanged("pools"),
+    ),
     needs=NEEDS,
-    follows=owners_follow,
 )
-def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
-    """Every slot has an owner: the free list, a node, a request, or a cancelled copy.
+def no_slot_is_lost(step: Step) -> Iterator[str]:
+    """No call leaves a slot without an owner.
 
-    So free + evictable + protected + held + orphaned slots are the pool. A copy owns slots only
-    once it is cancelled, and then it is their only owner. By profile a cache keeps some device
-    slots for itself: exactly so many have no owner.
+    Owners are the free list, a node, a request, and a cancelled copy, which is then the only owner
+    of its slots. Slots that nobody has from the start are reserved (ASK-6).
 
     Why: a slot without an owner is lost until a restart. A pool that leaks one slot with each
     request is exhausted within a day, though nothing is cached.
@@ -57,26 +58,20 @@ def no_slot_is_lost(state: Snapshot) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/38355,
     https://github.com/sgl-project/sglang/issues/10637
     """
-    for component in state.config.components:
+    if owners_follow(step.difference):
+        return
+    before, after = step.before, step.after
+    for component in after.config.components:
         for medium in MEDIA:
-            pool = state.pools.get((component, medium), NO_POOL)
-            orphaned = orphaned_slots(state, component, medium)
-            in_tree = sum(len(node[component].slots(medium) or ()) for node in state.below_root())
-            parts = (len(pool.free), in_tree, len(pool.held), len(orphaned))
-            reserved = reserved_in(state, (component, medium))
-            if sum(parts) == pool.capacity - reserved and not orphaned:
-                continue
-            others = [*pool.free, *pool.held]
-            for node in state.below_root():
-                others.extend(node[component].slots(medium) or ())
-            lost = sorted(set(range(pool.capacity)).difference(others, orphaned))
-            if reserved and len(lost) != reserved:
-                yield f"{reserved} {component} slots are reserved, and {lost} have no owner"
-            for slot in () if reserved else lost:
+            for slot in sorted(
+                slots_lost(after, (component, medium)) - slots_lost(before, (component, medium))
+            ):
                 yield f"slot {slot} of {component} on {medium} has no owner"
-            for slot in sorted(set(orphaned).intersection(others)):
-                owners = " and ".join(owners_of(state, component, medium, slot))
-                yield f"slot {slot} of {component} on {medium} belongs to {owners}"
+            for slot in orphaned_slots(after, component, medium):
+                owners = list(owners_of(after, component, medium, slot))
+                if len(owners) > 1:
+                    words = " and ".join(owners)
+                    yield f"slot {slot} of {component} on {medium} belongs to {words}"
 
 
 def mapping_follows(difference: Difference) -> bool:

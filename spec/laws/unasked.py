@@ -1,10 +1,11 @@
 """Unasked: what a cache did in a call without being asked, and the step without it.
 
-By profile a cache may act on its own, in any call: data that nobody holds expires, copies begin,
-data moves to other slots. `without_unasked` takes that out of a step, so that the laws of steps
-judge what the call itself did: data that left or moved on its own does so before the call, and a
-copy that nobody asked for begins after it. Only what a cache may do on its own is taken out:
-whatever else the call changed is left for the laws. The laws of states judge the states as shown.
+A cache may act on its own, in any call: data that nobody holds expires, copies begin, data moves to
+other slots. `without_unasked` takes that out of a step, so that the laws of steps judge what the
+call itself did: data that left or moved on its own does so before the call, and a copy that nobody
+asked for begins after it. Only what a cache may do on its own is taken out: whatever else the call
+changed is left for the laws. The laws of states judge the states as shown, and those of `asked`
+whether the profile of the cache allows what was taken out.
 
 What a call evicts by itself counts as its eviction, not as an expiry.
 """
@@ -17,27 +18,17 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from kvcanon.spec.config import Choosing
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event, Resident
 from kvcanon.spec.laws.accounting import usage_of
 from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.laws.expected_events import emits_at_enqueue
 from kvcanon.spec.laws.lock import covered_refs
 from kvcanon.spec.laws.page_hashes import PageHashes
-from kvcanon.spec.operations import (
-    Evict,
-    EvictHost,
-    Insert,
-    Inserted,
-    InsertHost,
-    LoadBack,
-    LoadedBack,
-    Reset,
-)
+from kvcanon.spec.operations import Evict, EvictHost, Insert, InsertHost, LoadBack, Reset
 from kvcanon.spec.snapshot import NO_POOL, ComponentState, NodeState, Pool, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Medium, NodeId, Slot
-from kvcanon.spec.views import COLUMN, Step
+from kvcanon.spec.views import COLUMN, LostSlot, Step, Unasked, pages_by_node
 
 Nodes: TypeAlias = Mapping[NodeId, NodeState]
 Left: TypeAlias = Mapping[NodeId, set[Pool]]
@@ -45,51 +36,56 @@ Left: TypeAlias = Mapping[NodeId, set[Pool]]
 
 NOTHING: Mapping[Pool, Collection[Slot]] = {}
 
-_EVICTING: Mapping[Medium, tuple[type, ...]] = {
+EVICTING: Mapping[Medium, tuple[type, ...]] = {
     GPU: (Evict, LoadBack, Reset),
     CPU: (Evict, EvictHost, LoadBack, Insert, InsertHost, Reset),
 }
-"""The calls that evict from a medium by themselves."""
+"""The calls that may evict from a medium by themselves."""
 
 
 def without_unasked(step: Step) -> Step:
-    """The step without what the cache did on its own, as far as its profile allows that."""
-    if not step.after.profile.acts_unasked or step.before is step.after:
+    """The step without what the cache did on its own, which its `unasked` says."""
+    if step.before is step.after:
         return step
-    begun = _begun(step)
+    begun = _begun(step) if "transfers" in step.difference.fields else []
+    if not begun and not any(_is_unasked(step, each) for each in step.lost):
+        return step
     after = _without_copies(step.after, begun, like=step.before)
     inner = evolve(step, after=after, difference=None)
     left = _left(inner)
-    before = _without_data(inner, left)
-    before = _moved(evolve(step, before=before, after=after, difference=None))
+    kept = _without_data(inner, left)
+    before, moved = _moved(evolve(step, before=kept, after=after, difference=None))
     if before is step.before and after is step.after:
         return step
     passing = _passing(step) if left else set()
     removes = passing | set(_removed(step.before, left))
-    stores = passing | {*_announced(step.after, begun), *_saved(step.before, before)}
+    stores = passing | {*_announced(step.after, begun), *_saved(step.before, kept)}
     events = tuple(_without_events(step.events, removes, stores))
-    return evolve(step, before=before, after=after, events=events, difference=None)
+    unasked = Unasked(step.before, step.after, left, moved, begun)
+    return evolve(step, before=before, after=after, events=events, unasked=unasked, difference=None)
+
+
+def _is_unasked(step: Step, lost: LostSlot) -> bool:
+    """Whether a call that lost this slot may have done it unasked."""
+    if lost.now is not None:
+        return lost.medium is GPU
+    return not isinstance(step.operation, EVICTING[lost.medium])
 
 
 # Copies that begin.
 
 
 def _begun(step: Step) -> list[TransferState]:
-    """The copies that a call began, and did not name in its answer."""
-    profile, outcome = step.after.profile, step.outcome
-    allowed = {
-        Direction.BACKUP: profile.backups is Choosing.OWN,
-        Direction.LOAD_BACK: profile.loads is Choosing.OWN,
+    """The copies that a call began, which its answer does not name and need not."""
+    begins = {
+        Direction.BACKUP: isinstance(step.operation, Insert | Evict | LoadBack),
+        Direction.LOAD_BACK: isinstance(step.operation, LoadBack),
     }
     known = {each.transfer_id for each in step.before.transfers}
-    if isinstance(outcome, Inserted):
-        known.update(outcome.backups)
-    elif isinstance(outcome, LoadedBack) and outcome.transfer_id is not None:
-        known.add(outcome.transfer_id)
     return [
         each
         for each in step.after.transfers
-        if each.transfer_id not in known and allowed[each.direction] and not each.cancelled
+        if each.transfer_id not in known and not begins[each.direction] and not each.cancelled
     ]
 
 
@@ -130,19 +126,10 @@ def _without_copies(state: Snapshot, begun: Collection[TransferState], like: Sna
 def _left(step: Step) -> Left:
     """The data that left a medium though the call did not evict there, of the lowest nodes first.
 
-    Data leaves on its own by retention, and to make room for copies that begin on their own.
+    It expires, or makes room for copies that begin on their own.
     """
-    before, profile = step.before, step.after.profile
-    reasons = {
-        GPU: Choosing.OWN in (profile.retention, profile.loads),
-        CPU: Choosing.OWN in (profile.retention, profile.backups)
-        or (writes_back(before) and profile.loads is Choosing.OWN),
-    }
-    media = [
-        medium
-        for medium in (GPU, CPU)
-        if reasons[medium] and not isinstance(step.operation, _EVICTING[medium])
-    ]
+    before = step.before
+    media = [each for each in (GPU, CPU) if not isinstance(step.operation, EVICTING[each])]
     left: dict[NodeId, set[Pool]] = {}
     changed = step.difference.changed[0] if media else []
     for node in sorted(changed, key=lambda each: -len(before.upwards[each.node_id])):
@@ -229,37 +216,39 @@ def _without_data(step: Step, left: Left) -> Snapshot:
 # Data that moves.
 
 
-def _moved(step: Step) -> Snapshot:
-    """The state before a step, with idle data in the device slots to which it moved."""
+def _moved(step: Step) -> tuple[Snapshot, Collection[NodeId]]:
+    """The state before a step with idle data in the device slots to which it moved, and its nodes.
+
+    What moves goes to slots that were free, or that other data left in the same call.
+    """
     before = step.before
-    if not before.profile.slots_move:
-        return before
-    rows = step.changed[1]
+    if not any(each.now is not None and each.medium is GPU for each in step.lost):
+        return before, ()
+    rows, numbers = step.changed[1], pages_by_node(step.changed[0])
     nodes, came, went = dict(before.nodes), dict[Pool, list[Slot]](), dict[Pool, list[Slot]]()
+    moved: dict[NodeId, None] = {}
     for node in step.difference.changed[0]:
         if not _is_idle(node) and not _is_idle(step.after.nodes.get(node.node_id, node)):
             continue
-        now = [rows.get(number) for number in _numbers(step, node)]
+        now = [rows.get(number) for number in numbers.get(node.node_id, ())]
         for component, part in node.data.items():
             column = COLUMN[component]
             places = now if component in (FULL, SWA) else now[-1:]
             found = [None if row is None else row.device[column] for row in places]
-            moved = tuple([slot for slot in found if slot is not None])
-            if part.device is None or part.device == moved or len(moved) != len(part.device):
+            slots = tuple([slot for slot in found if slot is not None])
+            if part.device is None or part.device == slots or len(slots) != len(part.device):
                 continue
-            data = {**nodes[node.node_id].data, component: evolve(part, device=moved)}
+            data = {**nodes[node.node_id].data, component: evolve(part, device=slots)}
             nodes[node.node_id] = _with_data(nodes[node.node_id], data)
-            came.setdefault((component, GPU), []).extend(moved)
+            came.setdefault((component, GPU), []).extend(slots)
             went.setdefault((component, GPU), []).extend(part.device)
-    for pool, slots in came.items():
-        if not set(slots) <= before.pools.get(pool, NO_POOL).free_set | set(went[pool]):
-            return before
-    return _rebuilt(before, nodes, went, came, like=step.after) if came else before
-
-
-def _numbers(step: Step, node: NodeState) -> list[int]:
-    """The numbers of the pages of a node of the state before."""
-    return [number for number, row in step.changed[0].items() if row.node_id == node.node_id]
+            moved[node.node_id] = None
+    for pool, slots_there in came.items():
+        if not set(slots_there) <= before.pools.get(pool, NO_POOL).free_set | set(went[pool]):
+            return before, ()
+    if not moved:
+        return before, ()
+    return _rebuilt(before, nodes, went, came, like=step.after), tuple(moved)
 
 
 # States without something.

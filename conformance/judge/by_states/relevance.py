@@ -24,7 +24,7 @@ from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.law import Kind, Law, Stream
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import SWA, NodeId
-from kvcanon.spec.views import Step
+from kvcanon.spec.views import Step, Unasked
 
 MAY_CHANGE = frozenset(("events", "holds", "pools", "recency", "swa_of_full", "transfers", "usage"))
 """The fields of states, besides nodes, that steps change."""
@@ -190,6 +190,7 @@ class Relevance:
             not step.given,
             not step.ended,
             not step.ranks,
+            step.unasked is None,
         )
         self._meet(before)
         found = self._known.get(key)
@@ -273,6 +274,7 @@ def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: b
         given=_some(step.given),
         ended=_some(step.ended),
         ranks=_some(step.ranks),
+        unasked=None if step.unasked is None else _sealed(Unasked),
         difference=_difference(fields, same_tree=same_tree),
     )
     if same_tree:
