@@ -23,7 +23,7 @@ from kvcanon.spec.laws.comparison import (
     owners_of,
     pages_changed,
     pool_in_words,
-    reserved_in,
+    slots_lost,
 )
 from kvcanon.spec.operations import Allocate, Refused, Reset
 from kvcanon.spec.oracle.grounds import owned_once
@@ -233,10 +233,10 @@ def reset_frees_the_tree(step: Step) -> Iterator[str]:
         if now.held != was.held:
             moved = sorted(now.held ^ was.held)
             yield f"a reset changed who holds slots {moved} of {pool_in_words(pool)}"
-        lost = slots_lost(step.after, pool) - slots_lost(step.before, pool)
+        kept = slots_lost(step.before, pool)  # Reserved, or lost earlier.
+        lost = now.capacity - len(now.free) - len(now.held) - len(kept)
         if lost:
-            words = f"{sorted(lost)} of {pool_in_words(pool)}"
-            yield f"slots {words} are neither free nor held after a reset"
+            yield f"{lost} slots of {pool_in_words(pool)} are neither free nor held after a reset"
 
 
 def _differs(found: Slot | None, expected: Slot) -> bool:

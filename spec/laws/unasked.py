@@ -85,8 +85,16 @@ def _begun(step: Step) -> list[TransferState]:
     return [
         each
         for each in step.after.transfers
-        if each.transfer_id not in known and not begins[each.direction] and not each.cancelled
+        if each.transfer_id not in known
+        and not each.cancelled
+        and not begins[each.direction]
+        and all(_names_data(step.after, *part) for part in each.parts)
     ]
+
+
+def _names_data(state: Snapshot, node_id: NodeId, component: Component) -> bool:
+    """Whether a node has a component; a copy that names another is left for ASYNC-3."""
+    return node_id in state.nodes and component in state.nodes[node_id].data
 
 
 def _target(transfer: TransferState) -> Medium:
@@ -284,7 +292,7 @@ def _rebuilt(
     pools = {
         name: evolve(
             pool,
-            free=_free(pool.free, freed.get(name, ()), taken.get(name, ()), like.pools[name].free),
+            free=_free(pool.free, freed.get(name, ()), taken.get(name, ()), like.pools.get(name, NO_POOL).free),
         )
         for name, pool in state.pools.items()
     }

@@ -65,11 +65,6 @@ OWNERS: Table = {
         "0 full slots are reported as protected...",
     ): evolve(STATE, usage={**STATE.usage, FULL: Usage(4, 0)}),
     "ALLOC-2: 1 ...protected, and 2 are": evolve(STATE, usage={**STATE.usage, FULL: Usage(2, 1)}),
-    # A lost slot is reported, and a free one that a cancelled copy still writes to.
-    "ALLOC-8": [STATE, ORPHANED],
-    "ALLOC-8: slot 5 of full on GPU has no owner": with_pool(STATE, FULL, free=(4,)),
-    ("ALLOC-8: slot 4 of full on GPU has no owner", ...): evolve(ORPHANED, transfers=()),
-    ("ALLOC-8: slot 4 of full ... a cancelled copy", ...): evolve(STATE, transfers=(CANCELLED,)),
     # A missing or wrong entry of the mapping is reported.
     "ALLOC-4": [STATE, PAIRED, evolve(WITHOUT_WINDOW, swa_of_full={0: 0})],
     (
@@ -126,6 +121,24 @@ FOREIGN = with_pool(state(TOP, TIP, node(3, ROOT, [8], full=on([5]))), FULL, fre
 ADOPTED = op.Inserted(0, adopted=Counts(1, 1), freed=Counts())
 DROPPED = op.Inserted(1, adopted=Counts(), freed=Counts(1, 1))
 REPLACING = Profile(heals_in_place=False)
+
+LOSSES: Table = {
+    # A slot that loses its owner is reported, and a free one that a cancelled copy still writes to.
+    # One that nobody had before is not.
+    "ALLOC-8": [
+        step(STATE, op.Poll(), ORPHANED),
+        still(with_pool(STATE, FULL, free=(4,)), op.Poll()),
+    ],
+    "ALLOC-8: slot 5 of full on GPU has no owner": step(
+        STATE, op.Poll(), with_pool(STATE, FULL, free=(4,))
+    ),
+    ("ALLOC-8: slot 4 of full on GPU has no owner", ...): step(
+        ORPHANED, op.Poll(), evolve(ORPHANED, transfers=())
+    ),
+    ("ALLOC-8: slot 4 of full ... a cancelled copy", ...): step(
+        STATE, op.Poll(), evolve(STATE, transfers=(CANCELLED,))
+    ),
+}
 
 COUNTS: Table = {
     # An eviction that reports more or fewer slots, or on the wrong medium, is reported.
@@ -279,4 +292,4 @@ PLACES: Table = {
     ("ALLOC-11: ...full slot 6, slot 0 was...", "...slot 7, slot 1 was..."): placed(before=THERE),
 }
 
-test_alloc = table(OWNERS, COUNTS, SERVED, PLACES)
+test_alloc = table(OWNERS, LOSSES, COUNTS, SERVED, PLACES)
