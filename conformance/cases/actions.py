@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcanon.conformance.cases.client import ActionKind, Client, Do, enter
+from kvcanon.conformance.cases.corner_actions import CORNER
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
+from kvcanon.conformance.cases.long_actions import LONG
 from kvcanon.conformance.cases.rare_actions import RARE
 from kvcanon.conformance.cases.wide_actions import WIDE
 from kvcanon.conformance.protocol.adapter import Capability
@@ -202,7 +204,10 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
     client.cache.take_events()
 
 
-ACTIONS |= NONSENSE | WIDE | RARE
+ACTIONS |= NONSENSE | WIDE | RARE | CORNER
+
+UNDRAWN = EXACT | LONG
+"""Actions that are not drawn as the others are."""
 
 
 def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
@@ -210,7 +215,7 @@ def act(client: Client, name: str, a: int, b: int, c: int) -> CacheError | None:
 
     Raises: KeyError: there is no action of this name.
     """
-    kind = ACTIONS.get(name) or EXACT[name]
+    kind = ACTIONS.get(name) or UNDRAWN[name]
     if not kind.needs <= client.can or (kind.host and not client.cache.config.host_tier):
         return None
     try:

@@ -83,6 +83,8 @@ class Client:
     copies: CopyControl | None
     stamps: Stamps
     namespaces: tuple[Namespace, ...] = NAMESPACES
+    on_ranks: bool = False
+    """Whether the cache stands for several ranks, on each of which a copy may end otherwise."""
     keys: list[Key] = field(factory=list)
     requests: list[ClientRequest] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)

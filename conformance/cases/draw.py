@@ -12,9 +12,17 @@ from random import Random
 
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
+from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
+from kvcanon.conformance.cases.long_actions import nest
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.protocol.adapter import Offer
-from kvcanon.conformance.protocol.drawn_config import Scale, any_config, usual_config, wide_config
+from kvcanon.conformance.protocol.drawn_config import (
+    Scale,
+    any_config,
+    deep_config,
+    usual_config,
+    wide_config,
+)
 from kvcanon.spec.config import CacheConfig
 
 LENGTHS = (10, 25, 50, 90)
@@ -27,11 +35,19 @@ USUAL_SHARE = 1 / 8
 LONG_SHARE = 1 / 24
 """The share of long cases among small ones: some faults need many actions."""
 
+LONG_ACTION_SHARE = 1 / 32
+"""The share of small cases with one long action among the others."""
+
 LATE_SHARE = 1 / 4
 """The share of cases where the judge sees events only when a client takes them."""
 
 WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
 """In each WIDE_EVERY cases that are judged from outside, these numbers are large or vast."""
+DEEP_EVERY, DEEP_AT = 512, 35
+"""One case in DEEP_EVERY has a tree as deep as a long conversation, which takes as long as dozens.
+"""
+NESTS = 6
+"""How often its path grows: to more nodes than Python's own calls may nest."""
 WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
 """One case in WIDE_INSIDE_EVERY is wide if states are judged, which takes long."""
 WIDE_LENGTHS = (10, 20, 30)
@@ -43,6 +59,8 @@ def scale_of(number: int, *, inside: bool) -> Scale:
     """The scale of the case with a number; `inside` says that its states are judged."""
     if inside:
         return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
+    if number % DEEP_EVERY == DEEP_AT:
+        return Scale.DEEP
     at = number % WIDE_EVERY
     return Scale.VAST if at == VAST_AT else Scale.LARGE if at in LARGE_AT else Scale.SMALL
 
@@ -52,6 +70,8 @@ def draw_case(
 ) -> Case:
     """Draw the case of a seed, with a given configuration or any offered one of a scale."""
     random = Random(seed)
+    if scale is Scale.DEEP:
+        return _draw_deep(random, offer, config)
     large = None if scale is Scale.SMALL else wide_config(random.choice, offer, scale)
     drawn = large or any_config(random.choice, offer)
     usual = usual_config()
@@ -73,8 +93,25 @@ def draw_case(
     actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
     if large is not None and scale is not Scale.WIDE:
         actions = (Action(occupy.__name__), *actions)
+    elif large is None and random.random() < LONG_ACTION_SHARE:
+        at = random.randrange(len(actions) + 1)
+        actions = (*actions[:at], _draw_long(random), *actions[at:])
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
     return Case(config or drawn, actions, drain, random.random() < LATE_SHARE)
+
+
+def _draw_long(random: Random) -> Action:
+    """Draw a long action that a small pool allows."""
+    name = random.choice([name for name in LONG_ACTIONS if name != nest.__name__])
+    return Action(name, *(random.randrange(PICKS) for _ in range(3)))
+
+
+def _draw_deep(random: Random, offer: Offer, config: CacheConfig | None) -> Case:
+    """Draw a case that is little more than one deep path; it has no drain, page by page."""
+    picks = [random.randrange(PICKS) for _ in range(3)]
+    names = (*[nest.__name__] * NESTS, "lock", "serve", "branch", "evict", "match")
+    drawn = deep_config(random.choice, offer)
+    return Case(config or drawn, tuple(Action(name, *picks) for name in names), ())
 
 
 def is_offered(config: CacheConfig, offer: Offer) -> bool:
@@ -87,6 +124,7 @@ def is_offered(config: CacheConfig, offer: Offer) -> bool:
         and config.write_policy in offer.write_policies
         and config.eviction_policy in offer.eviction_policies
         and config.events in offer.events
+        and config.max_pending_events in offer.event_logs
         and config.load_back_threshold_pages in offer.load_back_thresholds_pages
         and config.device_slots.full >= offer.least_slots
         and max(config.device_slots.full, config.host_slots.full) <= offer.most_slots

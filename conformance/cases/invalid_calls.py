@@ -16,7 +16,8 @@ from attrs import evolve
 from kvcanon.conformance.cases.client import ActionKind, Client, ClientRequest, enter
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import HostPayload
+from kvcanon.spec.operations import HostPayload, Receipt
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
 
 NONSENSE: dict[str, ActionKind] = {}
@@ -110,6 +111,53 @@ def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
         client.cache.write(component, held[at % len(held)], bytes(size - 1))
     else:
         client.cache.write(component, _wrong_slot(client, component, (), c), bytes(size))
+
+
+@enter(NONSENSE, 1, Capability.WRITE)
+def write_too_much(client: Client, a: int, b: int, c: int) -> None:
+    """Write more bytes than a slot has to one that is held."""
+    component, at = _place(client.components, b)
+    holding = [*client.blocks, *(request.slots for request in client.requests)]
+    held = [slot for slots in holding for slot in slots[component]]
+    if held:
+        size = client.cache.config.slot_bytes
+        client.cache.write(component, held[(a + at) % len(held)], bytes(size * (2 + c % 2) - c % 2))
+
+
+@enter(NONSENSE, 1)
+def release_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Release a receipt with another key or number than one that was given, or that of a copy."""
+    issued = [*client.receipts, *(each.receipt for each in client.requests if each.receipt)]
+    issued += client.spent[-2:]
+    copies = [] if client.copies is None else list(client.copies.open_transfer_ids)
+    numbers = [receipt.receipt_id for receipt in issued]
+    numbers += [copy + near for copy in copies for near in (-1, 0, 1)]
+    if not numbers:
+        return
+    key = client.known(a, 1)
+    other = key if c % 2 else Key(key.pages, client.namespaces[c % len(client.namespaces)])
+    receipt = Receipt(numbers[a % len(numbers)], other)
+    if not len(key) or receipt in issued:
+        return  # Nothing tells empty keys apart.
+    releases = [client.cache.unlock]
+    if Capability.UNLOCK_WINDOW in client.can:
+        releases.append(client.cache.unlock_window)
+    releases[b % len(releases)](receipt)
+
+
+@enter(NONSENSE, 1, Capability.SETTLE, Capability.ARRIVED, host=True)
+def settle_wrongly(client: Client, a: int, b: int, c: int) -> None:
+    """Settle copies by a wrong name, twice, before they end, before others, or as done."""
+    arrived = client.cache.arrived()
+    copies = () if client.copies is None else client.copies.open_transfer_ids
+    wrong: list[tuple[Completion, ...]] = [(Completion(1 << 20, ok=bool(c % 2)),)]
+    wrong += [(*arrived, each) for each in arrived]
+    wrong += [(Completion(each, ok=bool(c % 2)),) for each in copies]
+    wrong += [(each,) for each in arrived[1:]]
+    if not client.on_ranks:  # The others would settle what failed on one of them alone.
+        wrong += [(evolve(each, ok=True),) for each in arrived if not each.ok]
+    # After none of its direction, a copy is named rightly: then it is served.
+    client.cache.settle(wrong[(a + b) % len(wrong)])
 
 
 def _wrong_slots(client: Client, key: Key, c: int) -> Iterator[Call]:

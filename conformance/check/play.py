@@ -66,7 +66,8 @@ class ClientFactory:
         self, cache: Cache, subject: Subject, stamps: Stamps, namespaces: tuple[Namespace, ...]
     ) -> Client:
         """Make a client that calls `cache`, which judges or records the calls of a subject."""
-        return Client(cache, subject.can, subject.copies, stamps, namespaces)
+        on_ranks = subject.ranks is not None
+        return Client(cache, subject.can, subject.copies, stamps, namespaces, on_ranks)
 
     def request_client(
         self,

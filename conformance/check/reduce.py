@@ -246,6 +246,7 @@ PLAINER: tuple[Plainer, ...] = (
     _plainer("eviction_policy", lambda offer: offer.eviction_policies, [*EvictionPolicy].index),
     _plainer("load_back_threshold_pages", lambda offer: offer.load_back_thresholds_pages, int),
     _plainer("events", lambda offer: offer.events, lambda enabled: not enabled),
+    _plainer("max_pending_events", lambda offer: offer.event_logs, lambda most: -most),
     *[_smaller_device_pools] * len(Component),
     *[_smaller_host_pools] * len(Component),
 )

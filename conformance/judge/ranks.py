@@ -37,7 +37,7 @@ from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Need
 from kvcanon.spec.operations import Evict, Flush, LoadBack, Operation, Outcome, Poll, Receipt
 from kvcanon.spec.snapshot import RankView
-from kvcanon.spec.transfer import Agree, TransferEngine, TransferOrder, arrived_on_all
+from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferOrder, arrived_on_all
 from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
 
 Given = TypeVar("Given")
@@ -267,6 +267,10 @@ class RankedCache(WrappedCache):
         self._settled: set[TransferId] = set()
         """Copies that were settled before the last operation that was shown."""
 
+    def arrived(self) -> tuple[Completion, ...]:
+        """Return the transfers that every rank can settle."""
+        return arrived_on_all([rank.arrived() for rank in self._ranks])
+
     def show(self) -> tuple[RankView, ...]:
         """Show the last operation on each rank, with the ends of copies that had not settled."""
         settled, flying, views = self._settled, set[TransferId](), []
@@ -295,7 +299,7 @@ class RankedCache(WrappedCache):
         self._copies.go_on()
         calls: list[Callable[[], Answer]]
         if isinstance(operation, Poll) and self._gathers():
-            agreed = arrived_on_all([rank.arrived() for rank in self._ranks])
+            agreed = self.arrived()
             calls = [partial(rank.settle, agreed) for rank in self._ranks]  # type: ignore[misc]
         else:
             calls = [

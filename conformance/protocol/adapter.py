@@ -56,6 +56,8 @@ class Capability(StrEnum):
     INSERT_HOST = "insert_host"
     POLL = "poll"
     FLUSH = "flush"
+    ARRIVED = "arrived"
+    SETTLE = "settle"
     RESET = "reset"
     TAKE_EVENTS = "take_events"
     SNAPSHOT = "snapshot"
@@ -163,6 +165,8 @@ MOST_SLOTS = 70_000
 """Full slots of the largest pool: some slot numbers need more than 16 bits."""
 SPREAD = 18
 """How many slots more than the least the largest of the small pools has."""
+ONE_LOG = (CacheConfig().max_pending_events,)
+"""A log of events that no case fills: for caches that do not bound theirs."""
 MOST_TOKENS = 8_192
 """Tokens of the largest page that may be offered: a case has prompts of some dozens of pages."""
 MOST_NUMBER = 2**31 - 1
@@ -194,6 +198,10 @@ class Offer:
     )
     events: tuple[bool, ...] = field(default=(True,) * 11 + (False,), validator=flags())
     """Whether events are enabled: mostly True, as most laws need events."""
+    event_logs: tuple[int, ...] = field(
+        default=ONE_LOG * 11 + (3, 12), validator=whole_numbers(1, MOST_NUMBER)
+    )
+    """How many events may wait (`max_pending_events`): seldom so few that they are given up."""
     namespaces: bool = field(default=True, validator=flag())
     """Whether keys may be in other namespaces than the default one."""
     least_slots: int = field(default=2, validator=whole_number(1, MOST_SLOTS))

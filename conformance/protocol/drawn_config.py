@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
+from attrs import evolve
+
 from kvcanon.conformance.protocol.adapter import SMALL_PAGES, SMALL_WINDOWS, SPREAD, Offer, Pick
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts, WritePolicy
@@ -28,6 +30,8 @@ class Scale(StrEnum):
     """Pools of up to 150 full slots, so that laws can be checked of its states."""
     LARGE = "large"
     """Pools of some hundreds or thousands, for cases that are judged in black-box mode."""
+    DEEP = "deep"
+    """A pool of one long path, whose pages are small and nothing but full data where possible."""
     VAST = "vast"
     """Pools with slot numbers beyond 65,535, most of which one request holds."""
 
@@ -35,6 +39,7 @@ class Scale(StrEnum):
 FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
     Scale.WIDE: (80, 110, 150),
     Scale.LARGE: (300, 700, 1_500),
+    Scale.DEEP: (1_100,),
     Scale.VAST: (66_200, 67_000, 70_000),
 }
 """Sizes of the device's full pool, by scale; a small one is drawn slot by slot."""
@@ -63,6 +68,7 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
         eviction_policy=pick(offer.eviction_policies),
         load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
         events=pick(offer.events),
+        max_pending_events=pick(offer.event_logs),
     )
 
 
@@ -93,6 +99,24 @@ def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
         load_back_threshold_pages=pick(offer.load_back_thresholds_pages),
         events=pick(offer.events),
         slot_bytes=max(CacheConfig().slot_bytes, BYTES_A_TOKEN * page_size),
+    )
+
+
+def deep_config(pick: Pick, offer: Offer) -> CacheConfig:
+    """Draw a configuration for one deep path, which takes little time for each page."""
+    drawn = any_config(pick, offer)
+    (full,) = FULL_SLOTS[Scale.DEEP]
+    pages = min(max(full, offer.least_slots), offer.most_slots)
+    windows, policies = offer.windows_tokens, offer.write_policies
+    return evolve(
+        drawn,
+        page_size=min(offer.page_sizes),
+        window_tokens=None if None in windows else drawn.window_tokens,
+        mamba=min(offer.mamba),
+        device_slots=Counts(pages, pages, 4),
+        host_slots=Counts() if WritePolicy.NONE in policies else Counts(8, 8, 4),
+        write_policy=WritePolicy.NONE if WritePolicy.NONE in policies else drawn.write_policy,
+        max_pending_events=max(offer.event_logs),
     )
 
 

@@ -16,7 +16,7 @@ from attrs import evolve
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial, short_limit
 from kvcanon.conformance.judge import JudgeConfig
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, Offer
 from kvcanon.conformance.report.call_code import literal
 from kvcanon.spec.config import Profile, choices
 from kvcanon.spec.law import LAWS
@@ -50,6 +50,9 @@ def leaving_out(finding: Finding, offer: Offer, keys: Iterable[Key]) -> tuple[st
         "bigram=(False,)": config.bigram and False in offer.bigram,
         "write_policies=(WritePolicy.NONE,)": (
             config.host_tier and WritePolicy.NONE in offer.write_policies
+        ),
+        f"event_logs=({ONE_LOG[0]},)": (
+            config.max_pending_events not in ONE_LOG and ONE_LOG[0] in offer.event_logs
         ),
         "namespaces=False": any(key.namespace != DEFAULT_NAMESPACE for key in keys),
     }

@@ -18,9 +18,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
-from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
 from kvcanon.conformance.cases.case import RANKS, Case, case_from_json
-from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, Need
@@ -133,7 +132,7 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
     case = case_from_json({"config": value["config"], **value["case"]})
     if Need.RANKS in LAWS[law_id].needs:
         case = evolve(case, ranks=RANKS)
-    unknown = sorted({action.name for action in case.actions} - (ACTIONS | EXACT).keys())
+    unknown = sorted({action.name for action in case.actions} - (ACTIONS | UNDRAWN).keys())
     if unknown:
         raise ValueError(f"there is no action {unknown[0]!r}")
     level = VectorLevel(value["level"])

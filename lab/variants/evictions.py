@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import Original, wrap
-from kvcanon.reference import evict, victims
+from kvcanon.reference import departures, evict, victims
 from kvcanon.reference.state import Node, State
 from kvcanon.spec.types import SWA, Medium
 
@@ -26,6 +26,9 @@ def uncovered_tombstones_leave(overrides: Overrides) -> None:
         evict_leaf(state, leaf)
         while above is not None and _is_bare_leaf(above):
             leaf, above = above, above.parent
+            if departures.is_departing(state, leaf):
+                # Its window leaves before the rest of it.
+                departures.end_departures(state)
             evict_leaf(state, leaf)
 
     def turns_wrapper(

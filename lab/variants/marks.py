@@ -74,7 +74,7 @@ def freedoms_of(adapter: Adapter) -> list[str]:
     declared = asdict(adapter.profile, recurse=False)
     departs = {name: value for name, value in declared.items() if value != canon[name]}
     return [
-        f"{BY_PROFILE}{name}={one if isinstance(one, str) else json.dumps(one)}"
+        f"{BY_PROFILE}{name}={one if isinstance(one, str) else json.dumps(one, default=asdict)}"
         for name, value in departs.items()
         for one in (sorted(value) if isinstance(value, frozenset) else (value,))
     ] or [adapter.name]

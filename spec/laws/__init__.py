@@ -44,6 +44,7 @@ from kvcanon.spec.laws import settlement as settlement
 from kvcanon.spec.laws import ranks as ranks
 from kvcanon.spec.laws import namespace as namespace
 from kvcanon.spec.laws import refusal as refusal
+from kvcanon.spec.laws import refusal_fields as refusal_fields
 # isort: on
 
 from kvcanon.spec.law import order_by_id

@@ -16,5 +16,5 @@ EVENTS: AnyOf = (Cache.take_events,)
 EVICTIONS: AnyOf = (Cache.evict, Cache.evict_host, Cache.load_back)
 DEVICE_EVICTIONS: AnyOf = (Cache.evict, Cache.load_back)
 """A load-back evicts from the device where free slots are short."""
-SETTLEMENTS: AnyOf = (Cache.poll, Cache.flush)
+SETTLEMENTS: AnyOf = (Cache.poll, Cache.flush, Cache.settle)
 LOADS: AnyOf = (Cache.load_back,)

@@ -11,10 +11,11 @@ from attrs import evolve
 from kvcanon.conformance.engines.lmdeploy.factory import LMDEPLOY
 from kvcanon.conformance.engines.lmdeploy.scheduled_cache import ScheduledCache
 from kvcanon.conformance.engines.lmdeploy.trie_cache import FineTrieCache, TrieCache
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, CacheKind, Offer
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 OFFER = Offer(
+    event_logs=ONE_LOG,
     windows_tokens=(None,),
     bigram=(False,),
     write_policies=(WritePolicy.NONE,),

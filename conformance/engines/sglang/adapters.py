@@ -15,7 +15,7 @@ from kvcanon.conformance.engines.sglang.release import has, named, version
 from kvcanon.conformance.engines.sglang.rust_core import NativeCache, NativeTree
 from kvcanon.conformance.engines.sglang.snapshot import Tree
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, Offer
 from kvcanon.spec.config import CacheConfig, MambaRefresh, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
@@ -91,6 +91,7 @@ POLICIES, HIDDEN = _what_it_has()
 if len(POLICIES) == 1:
     PROFILE = evolve(PROFILE, idle_hits_counted=False)
 OFFER = Offer(
+    event_logs=ONE_LOG,
     bigram=(False,),
     namespaces=False,
     eviction_policies=POLICIES,

@@ -18,7 +18,7 @@ from kvcanon.conformance.engines.sglang.limits import LIMITS, MOST_SLOTS
 from kvcanon.conformance.engines.sglang.radix import RadixCache, RadixTree, window_tree_of
 from kvcanon.conformance.engines.sglang.release import named, takes, version
 from kvcanon.conformance.engines.sglang.unified import UnifiedCache
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, Offer
 from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
@@ -75,6 +75,7 @@ def make_hierarchical(config: CacheConfig) -> HierarchicalCache:
 
 
 RADIX_OFFER = Offer(
+    event_logs=ONE_LOG,
     windows_tokens=(None,),
     mamba=(False,),
     bigram=(False,),

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from kvcanon.conformance.engines.vllm.factory import NAMES
 from kvcanon.conformance.engines.vllm.request_cache import CountedCache, ManagedCache
-from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
+from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, CacheKind, Offer
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 OFFER = Offer(
+    event_logs=ONE_LOG,
     mamba=(False,),
     bigram=(False,),
     write_policies=(WritePolicy.NONE,),

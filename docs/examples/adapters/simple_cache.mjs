@@ -77,13 +77,14 @@ const operations = {
   lock({ key }) {
     for (const block of required(key)) block.locks += 1;
     ids += 1;
-    receipts.add(ids);
+    receipts.set(ids, JSON.stringify(key));
     return { receipt_id: ids, key };
   },
 
   unlock({ receipt }) {
     const { receipt_id, key } = receipt;
-    refuse(!receipts.delete(receipt_id), "ReceiptSpent", { receipt_id });
+    refuse(receipts.get(receipt_id) !== JSON.stringify(key), "ReceiptSpent", { receipt_id });
+    receipts.delete(receipt_id);
     for (const block of prefix(key)) block.locks -= 1;
     return null;
   },
@@ -158,7 +159,7 @@ function make({ config }) {
   free = [...Array(config.device_slots.full).keys()];
   held = new Set();
   blocks = new Map();
-  receipts = new Set();
+  receipts = new Map();
   events = [{ kind: "AllBlocksCleared" }];
   ids = clock = 0;
   return null;

@@ -136,3 +136,25 @@ def strange_slots_are_freed_in_silence(free: Original[None], state: State, some:
 def idle_polls_answer_nothing(patch: Overrides) -> None:
     """A poll that settles nothing returns None, not an empty answer."""
     patch.setattr(cache, "Settled", lambda transfers: Settled(transfers) if transfers else None)
+
+
+@mutant("REFUSE-5")
+@around(slots.allocate)
+def short_pool_is_misnamed(allocate: Original[Slots], state: State, counts: Counts) -> Slots:
+    """A refused allocation says how many slots are free as asked for, and the reverse."""
+    try:
+        return allocate(state, counts)
+    except OutOfSlots as short:
+        raise OutOfSlots(short.pool, short.free_slots, short.asked_slots) from None
+
+
+@mutant("REFUSE-5")
+@around(insert._check_path)
+def another_copy_is_named(
+    check_path: Original[None], stops: list[tree.PathNode], start: int
+) -> None:
+    """An insert below a load in flight names a copy that does not exist."""
+    try:
+        check_path(stops, start)
+    except TransferPending as pending:
+        raise TransferPending(pending.transfer_id + 1000) from None

@@ -9,13 +9,14 @@ import pytest
 from kvcanon.conformance.cases.actions import ACTIONS, act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.cases.corner_actions import TENANTS
 from kvcanon.conformance.cases.exact_actions import EXACT, exact_action
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES
 from kvcanon.conformance.cases.wide_actions import VAST_SLOTS
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, SlotNotHeld
+from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent, SlotNotHeld
 from kvcanon.spec.operations import Inserted, Matched
 from kvcanon.spec.types import (
     CPU,
@@ -311,3 +312,45 @@ def test_an_insert_of_nothing_is_none() -> None:
     client, _ = client_of(SMALL)
     assert act(client, *exact_action("insert_exactly", ())) is None
     assert not client.requests
+
+
+HOSTED = CacheConfig(
+    device_slots=Counts(full=24), host_slots=Counts(full=24), write_policy=WritePolicy.WRITE_THROUGH
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "refusal"),
+    [
+        ("write_too_much", CONFIG, BadArgument),
+        ("release_wrongly", CONFIG, ReceiptSpent),
+        ("settle_wrongly", HOSTED, BadArgument),
+    ],
+)
+def test_wrong_calls_are_refused_and_change_nothing(
+    name: str, config: CacheConfig, refusal: type
+) -> None:
+    """Forged receipts, long writes and wrong names are refused, each way."""
+    client, cache = client_of(config, (0, 0, 4), (0, 1, 3))
+    before = cache.snapshot()
+    refusals = {type(act(client, name, a, b, c)) for a, b, c in PICKS}
+    assert refusals <= {refusal, type(None)}
+    assert refusal in refusals
+    assert cache.snapshot() == before
+
+
+def test_tenants_share_nothing() -> None:
+    """Each pair of tenants has two namespaces."""
+    assert all(one != other for one, other in TENANTS)
+
+
+def test_settle_settles_what_has_arrived() -> None:
+    """Copies that have ended are settled by their names."""
+    client, cache = client_of(HOSTED)
+    assert act(client, "serve", 0, 5, 4) is None
+    assert client.copies is not None
+    for transfer_id in client.copies.open_transfer_ids:
+        client.copies.acknowledge(transfer_id)
+    assert cache.snapshot().transfers
+    assert act(client, "settle", 1, 1, 0) is None
+    assert not cache.snapshot().transfers

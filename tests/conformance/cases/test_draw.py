@@ -9,13 +9,15 @@ import pytest
 
 from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
-from kvcanon.conformance.cases.draw import LONG, draw_case
+from kvcanon.conformance.cases.draw import LONG, draw_case, scale_of
+from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
+from kvcanon.conformance.cases.long_actions import NESTED
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.protocol.drawn_config import usual_config
-from kvcanon.spec.types import WritePolicy
+from kvcanon.conformance.protocol.drawn_config import Scale, usual_config
+from kvcanon.spec.types import FULL, WritePolicy
 
 CASES = [draw_case(seed, Offer()) for seed in range(400)]
 
@@ -28,7 +30,8 @@ def test_a_case_is_a_function_of_its_seed() -> None:
 
 def test_cases_are_of_all_kinds() -> None:
     """Every action, policy and drain order is drawn."""
-    assert {action.name for case in CASES for action in case.actions} == set(ACTIONS)
+    drawn = {action.name for case in CASES for action in case.actions}
+    assert drawn == {*ACTIONS, *LONG_ACTIONS} - {"nest"}
     assert {case.config.write_policy for case in CASES} == set(WritePolicy)
     assert len({case.drain for case in CASES}) == 6
     assert all(sorted(case.drain) == sorted(DRAIN) for case in CASES)
@@ -50,7 +53,7 @@ def test_some_cases_are_lopsided() -> None:
 
 def test_some_cases_are_long_and_some_as_usual() -> None:
     """Some cases are long, and some have the usual configuration."""
-    assert 5 < sum(len(case.actions) == LONG for case in CASES) < 40
+    assert 5 < sum(len(case.actions) >= LONG for case in CASES) < 40
     assert 25 < sum(case.config == usual_config() for case in CASES) < 80
 
 
@@ -89,3 +92,13 @@ def test_cache_agrees_with_itself() -> None:
     for seed in range(20):
         found, _ = play(CASES[seed], [REFERENCE], against=REFERENCE)
         assert not found, f"seed {seed}: {found[0].words}"
+
+
+def test_one_case_in_many_has_a_deep_tree() -> None:
+    """A deep case nests more nodes than Python's own calls, on a plain configuration."""
+    assert [n for n in range(1_024) if scale_of(n, inside=False) is Scale.DEEP] == [35, 547]
+    case = draw_case(35, Offer(), scale=Scale.DEEP)
+    assert [action.name for action in case.actions].count("nest") * NESTED > 1_000
+    assert case.config.device_slots.full > 1_000
+    assert case.config.components == (FULL,)
+    assert not case.config.host_tier

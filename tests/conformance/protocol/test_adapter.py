@@ -142,7 +142,6 @@ def test_six_methods_are_essential() -> None:
     """The methods that the judge requires are those of the protocol."""
     assert ESSENTIAL == ("match", "lock", "unlock", "allocate", "free", "insert")
     beyond = {name for name in vars(Cache) if not name.startswith("_")} - {"config", *ESSENTIAL}
-    beyond -= {"arrived", "settle"}  # Only ranks need them, which a factory offers.
     assert {each.value for each in Capability} == beyond
 
 

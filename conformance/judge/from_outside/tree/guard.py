@@ -53,7 +53,7 @@ from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.judge.judged_cache import JudgedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
-from kvcanon.spec.config import Profile
+from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Law, Need
@@ -122,6 +122,7 @@ class BlackboxGuard(JudgedCache):
         """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
         sent = Need.EVENTS in subject.shows and config.events
+        late = late or _may_give_up_events(config)
         takes_events, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
         self._state = ObservedState(
@@ -165,7 +166,10 @@ class BlackboxGuard(JudgedCache):
         if state.slots.owners[COLUMN[component]].get(slot) is not HELD:
             text = f"{component} slot {slot} was written, and no request holds it"
             state.check("REFUSE-3", False, text)
-            self._raise_violations(operation, Done())
+        elif len(data) != state.config.slot_bytes:
+            text = f"{len(data)} bytes were written; a slot has {state.config.slot_bytes}"
+            state.check("REFUSE-3", False, text)
+        self._raise_violations(operation, Done())
 
     def _judge_call(
         self,
@@ -293,3 +297,12 @@ class BlackboxGuard(JudgedCache):
         answered = f"refused: {answer}" if isinstance(outcome, Refused) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
         self._report(ViolationError(words, violations, type(operation).__name__, outcome))
+
+
+def _may_give_up_events(config: CacheConfig) -> bool:
+    """Whether one operation may emit more events than may wait.
+
+    Then not every event of an operation is seen, so that its checks have to do without.
+    """
+    slots = config.device_slots.full + config.host_slots.full
+    return config.max_pending_events < 2 * slots

@@ -92,7 +92,7 @@ def after_lock(state: ObservedState, operation: Lock, receipt: Receipt) -> None:
 
 def after_unlock(state: ObservedState, operation: Unlock | UnlockWindow, _answer: None) -> None:
     """Check that the receipt was open, and close it or drop its window lock."""
-    held = state.receipts.get(operation.receipt.receipt_id)
+    held = state.open_receipt(operation.receipt)
     state.check(
         "LOCK-10",
         held is not None,

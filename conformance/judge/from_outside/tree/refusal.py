@@ -74,10 +74,9 @@ def _cached(state: ObservedState, operation: Operation) -> str | None:
 
 
 def _open(state: ObservedState, operation: Operation) -> str | None:
-    known = isinstance(operation, Unlock | UnlockWindow) and (
-        operation.receipt.receipt_id in state.receipts
-    )
-    return "the receipt is open" if known else None
+    if not isinstance(operation, Unlock | UnlockWindow):
+        return None
+    return None if state.open_receipt(operation.receipt) is None else "the receipt is open"
 
 
 def _held(state: ObservedState, operation: Operation) -> str | None:

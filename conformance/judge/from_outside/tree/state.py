@@ -125,6 +125,11 @@ class ObservedState:
         """Whether this operation broke a law so far, also one that is not checked."""
         return self.checks.failed
 
+    def open_receipt(self, receipt: Receipt) -> OpenReceipt | None:
+        """The open lock of a receipt; None if it is not open, or not of that key."""
+        found = self.receipts.get(receipt.receipt_id)
+        return found if found is not None and found.receipt == receipt else None
+
     def check(self, law_id: str, holds: bool, text: Text = "", *, met: bool = True) -> None:
         """Note whether a law holds, and whether a faulty cache could have broken it here."""
         self.checks.note(law_id, None if holds else words(text), met=met)

@@ -1,0 +1,78 @@
+"""Long actions: hundreds of calls of one kind, for counters and structures that overflow late.
+
+A case has at most one of them, and few cases have any: each takes as long as several cases. They
+are not among the actions that Hypothesis draws.
+"""
+
+from __future__ import annotations
+
+from kvcanon.conformance.cases.client import ActionKind, Client, enter
+from kvcanon.conformance.cases.prompts import page_of
+from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key, Slots
+
+LONG: dict[str, ActionKind] = {}
+"""Every long action by name."""
+
+MANY = 270
+"""More than one byte counts."""
+MANY_EVICTIONS = 1_005
+NESTED = 175
+"""By how many nodes a path grows at a time."""
+NEST = 200
+"""The letter of nested prompts, which no other prompt has."""
+LEFT = 8
+"""How many slots a nested prompt leaves free."""
+
+
+@enter(LONG, 1)
+def hit_for_long(client: Client, a: int, b: int, c: int) -> None:
+    """Insert what is there of a known key so often that its hits need more than a byte."""
+    key = client.known(a, b) if client.keys else client.prompt(a, b, c)
+    start = client.cache.match(key).device_pages
+    client.hand_over(key, start, client.allocate(key, start))
+    client.keys.append(key)
+    there = key.prefix(client.cache.match(key).device_pages)
+    for _ in range(MANY if len(there) else 0):
+        client.cache.insert(there, len(there), Slots(), priority=c % 3)
+
+
+@enter(LONG, 1)
+def lock_for_long(client: Client, a: int, b: int, _c: int) -> None:
+    """Lock a known key more often than a byte counts, and release all but one lock."""
+    key = client.known(a, b)
+    receipts = [client.cache.lock(key) for _ in range(MANY)]
+    client.receipts.append(receipts.pop(a % MANY))
+    for receipt in receipts:
+        client.cache.unlock(receipt)
+
+
+@enter(LONG, 1, Capability.EVICT)
+def evict_for_long(client: Client, a: int, b: int, c: int) -> None:
+    """Insert a page and evict one, a thousand times."""
+    config = client.cache.config
+    one = Counts(1, int(SWA in client.components), int(MAMBA in client.components))
+    for at in range(MANY_EVICTIONS):
+        if at % 16 == 0:
+            page = page_of(NEST + (a + at) % 3, config.page_size, bigram=config.bigram)
+            key = Key((page,) * (1 + b % 2))
+            start = client.cache.match(key).device_pages
+            client.hand_over(key, start, client.allocate(key, start))
+        client.cache.evict(one if at % 16 == 8 + c % 8 else Counts())
+
+
+@enter(LONG, 1)
+def nest(client: Client, a: int, _b: int, _c: int) -> None:
+    """Insert a long prompt page by page, so that each page may be a node; the next goes on."""
+    config = client.cache.config
+    page = page_of(NEST + a % 2, config.page_size, bigram=config.bigram)
+    there = max((key for key in client.keys if key.pages[:1] == (page,)), key=len, default=Key(()))
+    slots = config.capacity(FULL, GPU)
+    if SWA in client.components:
+        slots = min(slots, config.capacity(SWA, GPU))
+    one = Counts(1, int(SWA in client.components))
+    for at in range(len(there), min(len(there) + NESTED, slots - LEFT)):
+        there = Key((page,) * (at + 1))
+        client.hand_over(there, at, client.cache.allocate(one))
+    client.keys.append(there)
+    client.cache.match(there)
