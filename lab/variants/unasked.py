@@ -44,10 +44,17 @@ def unused_leaves_expire(match: Original[Matched], state: State, key: Key) -> Ma
 @around(slots.allocate)
 def allocations_evict(allocate: Original[Slots], state: State, counts: Counts) -> Slots:
     """An allocation evicts what it lacks, as in vLLM."""
-    lacks = shortage(counts, free_slot_counts(state, GPU))
-    if lacks and all(counts[each] >= 0 for each in Component):
+    free = free_slot_counts(state, GPU)
+    lacks = shortage(counts, free)
+    if lacks and all(0 <= counts[c] <= free[c] + _idle_slots(state, c) for c in Component):
         evict(state, lacks)
     return allocate(state, counts)
+
+
+def _idle_slots(state: State, component: Component) -> int:
+    """How many device slots of a component an eviction could free."""
+    data = [each.data[component] for each in state.owners.get((component, GPU), ())]
+    return sum(len(each.device or ()) for each in data if not each.lock_refs)
 
 
 @lone_variation

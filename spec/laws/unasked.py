@@ -7,7 +7,8 @@ asked for begins after it. Only what a cache may do on its own is taken out: wha
 changed is left for the laws. The laws of states judge the states as shown, and those of `asked`
 whether the profile of the cache allows what was taken out.
 
-What a call evicts by itself counts as its eviction, not as an expiry.
+What a call evicts by itself counts as its eviction, not as an expiry. A refused call changes
+nothing, and nothing is taken out of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.laws.expected_events import emits_at_enqueue
 from kvcanon.spec.laws.lock import covered_refs
 from kvcanon.spec.laws.page_hashes import PageHashes
-from kvcanon.spec.operations import Evict, EvictHost, Insert, InsertHost, LoadBack, Reset
+from kvcanon.spec.operations import Evict, EvictHost, Insert, InsertHost, LoadBack, Refused, Reset
 from kvcanon.spec.snapshot import NO_POOL, ComponentState, NodeState, Pool, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Medium, NodeId, Slot
@@ -37,7 +38,7 @@ Left: TypeAlias = Mapping[NodeId, set[Pool]]
 NOTHING: Mapping[Pool, Collection[Slot]] = {}
 
 EVICTING: Mapping[Medium, tuple[type, ...]] = {
-    GPU: (Evict, LoadBack, Reset),
+    GPU: (Evict, EvictHost, LoadBack, Reset),
     CPU: (Evict, EvictHost, LoadBack, Insert, InsertHost, Reset),
 }
 """The calls that may evict from a medium by themselves."""
@@ -45,7 +46,7 @@ EVICTING: Mapping[Medium, tuple[type, ...]] = {
 
 def without_unasked(step: Step) -> Step:
     """The step without what the cache did on its own, which its `unasked` says."""
-    if step.before is step.after:
+    if step.before is step.after or isinstance(step.outcome, Refused):
         return step
     begun = _begun(step) if "transfers" in step.difference.fields else []
     if not begun and not any(_is_unasked(step, each) for each in step.lost):
@@ -292,7 +293,12 @@ def _rebuilt(
     pools = {
         name: evolve(
             pool,
-            free=_free(pool.free, freed.get(name, ()), taken.get(name, ()), like.pools.get(name, NO_POOL).free),
+            free=_free(
+                pool.free,
+                freed.get(name, ()),
+                taken.get(name, ()),
+                like.pools.get(name, NO_POOL).free,
+            ),
         )
         for name, pool in state.pools.items()
     }

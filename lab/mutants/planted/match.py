@@ -168,7 +168,7 @@ def lookup_pins_what_it_finds(state: State, key: Key) -> Matched:
     return matched
 
 
-@mutant("MATCH-6", "A18 sgl#29351")
+@mutant("ASK-5", "A18 sgl#29351")
 @around(insert._fill_leaf)
 def leaf_without_window_is_refused(
     fill_leaf: Original[Node], state: State, leaf: Node, incoming: insert._Incoming, tick: int
