@@ -71,7 +71,7 @@ def _choices(profile: Profile) -> Iterator[tuple[str, object]]:
 def _permits(finding: Finding, adapter: Adapter, name: str, value: object) -> bool:
     """Whether the case of a finding breaks no law where the cache declares a choice."""
     changes: dict[str, Any] = {name: value}
-    declared = _declaring(adapter, evolve(adapter.profile, **changes))
+    declared = declaring(adapter, evolve(adapter.profile, **changes))
     try:
         with short_limit():
             found, _ = Trial(declared, JudgeConfig(finding.black_box)).play(finding.case)
@@ -80,7 +80,7 @@ def _permits(finding: Finding, adapter: Adapter, name: str, value: object) -> bo
     return found is None
 
 
-def _declaring(adapter: Adapter, profile: Profile) -> Adapter:
+def declaring(adapter: Adapter, profile: Profile) -> Adapter:
     """The same cache with another profile, also in its snapshots."""
     make: Callable[..., Any] = adapter.make
 
