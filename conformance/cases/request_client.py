@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from attrs import define, field
 
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
+from kvcanon.conformance.cases.exact_actions import MOST_NAMESPACES, exact_key
 from kvcanon.conformance.cases.prompts import (
     branches_of,
     known_key,
@@ -48,6 +49,10 @@ class RequestClient:
     def long_prompt(self, a: int, b: int, c: int) -> Key:
         """Return a new prompt that is as long as the pools allow."""
         return long_prompt(self.keys, self.namespaces, self.cache.config, (a, b, c))
+
+    def exact(self, a: int, b: int, c: int) -> Key:
+        """Return the key of an exact action with these picks."""
+        return exact_key(self.cache.config, self.namespaces, (a, b, c))
 
     def some(self, a: int) -> RequestId | None:
         """Return a running request, if there is one."""
@@ -255,6 +260,31 @@ def ask_nonsense(client: RequestClient, _a: int, _b: int, c: int) -> None:
     wrong[c % len(wrong)]()
 
 
+# Single calls, of which cases are reduced.
+
+
+def allocate_exactly(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Admit a request for the key that the picks encode."""
+    client.admit(client.exact(a, b, c))
+
+
+def extend_exactly(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Extend request `c // 8` to the key that the picks encode."""
+    request_id = client.some(c // MOST_NAMESPACES)
+    if request_id is not None:
+        client.extend(request_id, client.exact(a, b, c))
+
+
+def know_exactly(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Call nothing, and add a key to those that other actions pick."""
+    client.keys.append(client.exact(a, b, c))
+
+
+def evict_exactly(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Evict `a` full slots, `b` window slots and `c` mamba states."""
+    client.cache.evict(Counts(a, b, c))
+
+
 Do = Callable[[RequestClient, int, int, int], None]
 
 ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
@@ -279,12 +309,20 @@ ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
 }
 """What each action does here, and what it needs; all other actions do nothing."""
 
+EXACT: dict[str, tuple[Do, frozenset[Capability]]] = {
+    "allocate_exactly": (allocate_exactly, frozenset()),
+    "extend_exactly": (extend_exactly, frozenset()),
+    "know_exactly": (know_exactly, frozenset()),
+    "evict_exactly": (evict_exactly, frozenset({Capability.EVICT})),
+}
+"""What each exact action does here, and what it needs."""
+
 NOTHING: tuple[Do, frozenset[Capability]] = (lambda _client, _a, _b, _c: None, frozenset())
 
 
 def act_by_requests(client: RequestClient, name: str, a: int, b: int, c: int) -> CacheError | None:
     """Do one action, unless the cache lacks what it needs; returns the refusal, if any."""
-    do, needs = ACTIONS.get(name, NOTHING)
+    do, needs = ACTIONS.get(name) or EXACT.get(name, NOTHING)
     if not needs <= client.can:
         return None
     try:

@@ -35,9 +35,6 @@ from kvcanon.conformance.check.trial import apart, finding_of, short_limit
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.spec.law import Need
 
-LEAST_SECONDS = 4.0
-"""The time to reduce findings that come late; the machine then has less."""
-
 
 def walk_all(run: StageRun) -> StageOutcome:
     """Play cases of the walker on one cache after the other, in several processes."""
@@ -66,8 +63,7 @@ def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome
         else:
             blocks = run.parts(cases, plan.effort.block)
             report, why = play_blocks(cache, blocks, run.by, run.ends, show)
-        reducing = max(run.ends, monotonic() + LEAST_SECONDS)
-        found = reduce_all(cache, report, run.by, reducing)
+        found = reduce_all(cache, report, run.by)
         run.add(name, report.tally, found, why, run.asked(cases, plan.effort.block))
     return run.outcome(endless=cases is None)
 
@@ -132,15 +128,15 @@ def _result(run: StageRun, cache: CachePlan, number: int, future: Future[Machine
     except ProcessDied as died:
         case = noted_case(died.ending.noted.place)
         finding = finding_of(died.ending, case, cache.name, cache.model)
-    job = run.by.executor.submit(reduce_dead, cache, number, finding, run.ends)
+    job = run.by.executor.submit(reduce_dead, cache, number, finding)
     return MachineRun((job.result(),), Tally(cases=1))
 
 
-def reduce_dead(cache: CachePlan, number: int, finding: Finding, deadline: float) -> Finding:
+def reduce_dead(cache: CachePlan, number: int, finding: Finding) -> Finding:
     """Reduce a case that ended its process; runs in any process."""
     trial = apart(cases_of(cache).trial(number))
     with short_limit() if finding.is_silence else nullcontext():
-        smallest = reduce_case(finding, trial, deadline) or evolve(finding, reduced=False)
+        smallest = reduce_case(finding, trial) or evolve(finding, reduced=False)
     return evolve(trial.found(smallest), origin=_origin(cache, number))
 
 
@@ -154,7 +150,7 @@ def run_once(cache: CachePlan, number: int, deadline: float) -> MachineRun:
         database = open_examples(cache)
     drawing = Drawing(plan.effort.run, from_seed=(plan.seed << 16) + number, database=database)
     trial, ends = cases_of(cache).trial(number), deadline - time_to_reduce(deadline)
-    drawn = draw_cases(trial, drawing, ends=ends, deadline=deadline)
+    drawn = draw_cases(trial, drawing, ends=ends)
     origin = _origin(cache, number)
     return evolve(drawn, findings=tuple(evolve(each, origin=origin) for each in drawn.findings))
 

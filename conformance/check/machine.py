@@ -289,13 +289,11 @@ class MachineRun:
     """Whether the time was over before all cases were drawn."""
 
 
-def draw_cases(
-    trial: Trial, drawing: Drawing, *, ends: float = inf, deadline: float = inf
-) -> MachineRun:
+def draw_cases(trial: Trial, drawing: Drawing, *, ends: float = inf) -> MachineRun:
     """Draw cases from a seed, up to the first failure, and reduce it.
 
-    No case begins after `ends`, and none is reduced after `deadline`, moments of `monotonic`. A
-    failure of SHOULD laws alone is returned only if there is no other.
+    No case begins after `ends`, a moment of `monotonic`. A failure of SHOULD laws alone is returned
+    only if there is no other.
     """
     journal = Journal(ends=ends)
     machine = seed(drawing.from_seed)(machine_of(trial, journal))
@@ -314,17 +312,17 @@ def draw_cases(
             raise
     shown = journal.shortest or journal.unkept
     origin = f"machine, seed {drawing.from_seed}"
-    findings = () if shown is None else _reduced(trial, shown, origin, deadline)
+    findings = () if shown is None else _reduced(trial, shown, origin)
     return MachineRun(tuple(findings), journal.tally, journal.cut)
 
 
-def _reduced(trial: Trial, first: Finding, origin: str, deadline: float) -> Iterator[Finding]:
+def _reduced(trial: Trial, first: Finding, origin: str) -> Iterator[Finding]:
     """The finding in its smallest case, and one for each law that none of these cases breaks."""
     seen: set[str] = set()
     for finding in (first, *map(first.of_law, first.broken[1:])):
         if finding.name in seen:
             continue
         # A fault of a cache that is not deterministic may not be reducible.
-        smallest = reduce_case(finding, trial, deadline) or evolve(finding, reduced=False)
+        smallest = reduce_case(finding, trial) or evolve(finding, reduced=False)
         seen.update(smallest.broken)
         yield evolve(trial.found(smallest), origin=origin, inside=trial.laws_inside(smallest))

@@ -1,10 +1,12 @@
-"""Reduces findings: the same fault with fewer actions, smaller picks and a plainer configuration.
+"""Reduces findings: the same fault with fewer calls, smaller picks and a plainer configuration.
 
 A case is reduced as long as the fault shows: parts of it are left out (*delta debugging*), the rest
-is made plainer, and both are repeated until nothing helps. The reduced case breaks the law of the
-original, and may break others; the finding is that of the reduced case, named after the law of the
-original. The order of the plays is fixed, so that the clock decides nothing unless the time runs
-out.
+is made plainer, and both are repeated until nothing helps. Then its actions are replaced by single
+calls, of which again parts are left out. The reduced case breaks the law of the original, and may
+break others; the finding is that of the reduced case, named after the law of the original.
+
+The order of the plays is fixed, and their work is bounded, not their time: equal findings are
+reduced to equal cases on every machine.
 
 The findings of many cases are reduced once for each fingerprint, from the first case that shows it,
 and once more for each law that no reduced case breaks.
@@ -15,16 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import combinations, permutations
-from math import inf
-from time import monotonic
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.blocks import BlocksReport, cases_of
 from kvcanon.conformance.check.plan import CachePlan, CheckStage
 from kvcanon.conformance.check.result import Finding, Grounds
+from kvcanon.conformance.check.single_calls import in_single_calls
 from kvcanon.conformance.check.triage import distinct
 from kvcanon.conformance.check.trial import Trial, apart, short_limit
 from kvcanon.conformance.protocol.adapter import Offer
@@ -35,8 +36,10 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.shortest import shortest
 from kvcanon.spec.types import FULL, Component, Counts, EvictionPolicy, WritePolicy
 
-PLAYS = 1500
-"""The most plays to reduce a case."""
+PLAYS, STEPS = 1500, 24_000
+"""The most plays to reduce a case, and the most operations in them."""
+STEPS_TOGETHER, LEAST_STEPS = 48_000, 6_000
+"""The operations to reduce the cases of one stage, and how many each case has at least."""
 PLAYS_IF_SILENT = 12
 """The most plays if the cache gives no answer, so that each play takes long."""
 PLAYS_IN_COPIES = 300
@@ -51,34 +54,40 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 """The smallest pools that are tried."""
 
 
-def reduce_case(finding: Finding, trial: Trial, deadline: float = inf) -> Finding | None:
-    """The finding in the smallest case that is found until the deadline, a moment of `monotonic`.
+def reduce_case(finding: Finding, trial: Trial, steps: int = STEPS) -> Finding | None:
+    """The finding in the smallest case that is found with about so many operations.
 
-    If the time is enough, the same arguments give the same case. None if the case does not show the
-    fault.
+    None if the case does not show the fault.
     """
-    reducer = _Reducer(finding, trial, deadline)
+    reducer = _Reducer(finding, trial, steps)
     if not reducer.tries(finding.case):
         return evolve(finding, reduced=False) if reducer.cut else None
     # Actions after the fault are of no use.
     reducer.tries(_ending(finding))
+    _shorten(reducer)
+    while _single_calls(reducer, trial):
+        _shorten(reducer)
+    return evolve(reducer.finding, reduced=not reducer.cut)
+
+
+def _shorten(reducer: _Reducer) -> None:
+    """Leave out and make plainer what can be, until nothing helps."""
     earlier = None
     while earlier != reducer.best:
         earlier = reducer.best
         for shorten in (_drain, _actions, _pairs, _config, _picks):
             shorten(reducer)
-    return evolve(reducer.finding, reduced=not reducer.cut)
 
 
 class _Reducer:
-    """The finding in the best case so far, and the remaining plays."""
+    """The finding in the best case so far, and the work that is left."""
 
-    def __init__(self, finding: Finding, trial: Trial, deadline: float) -> None:
+    def __init__(self, finding: Finding, trial: Trial, steps: int) -> None:
         self.finding = finding
         self.offer: Offer = trial.adapter.offer
         self.cut = False
-        """Whether a case was not tried because the time or the plays were over."""
-        self._first, self._trial, self._deadline = finding, trial, deadline
+        """Whether a case was not tried because the work was done."""
+        self._first, self._trial, self._steps = finding, trial, steps
         self._plays = (
             PLAYS_IN_COPIES
             if finding.is_death
@@ -97,12 +106,13 @@ class _Reducer:
         """Play a case; if it shows the fault, it becomes the best, and the result is True."""
         if case in self._tried:
             return False
-        if self._plays == 0 or monotonic() > self._deadline:
+        if self._plays == 0 or self._steps <= 0:
             self.cut = True
             return False
         self._tried.add(case)
         self._plays -= 1
-        found, _ = self._trial.play(case)
+        found, tally = self._trial.play(case)
+        self._steps -= tally.steps
         if found is None or not self._first.is_same(found):
             return False
         if found.is_unlawful_call and not self._first.is_unlawful_call:
@@ -119,6 +129,14 @@ def _ending(finding: Finding) -> Case:
     if finding.action < len(case.actions):
         return evolve(case, actions=case.actions[: finding.action + 1], drain=())
     return case
+
+
+def _single_calls(reducer: _Reducer, trial: Trial) -> bool:
+    """Replace the actions by single calls; returns whether that shows the fault."""
+    finding = reducer.finding
+    if finding.takes_its_process or not finding.operation:
+        return False
+    return any(map(reducer.tries, in_single_calls(finding.case, trial.adapter, trial.judges)))
 
 
 def _drain(reducer: _Reducer) -> None:
@@ -256,11 +274,7 @@ PLAINER: tuple[Plainer, ...] = (
 
 
 def reduced(
-    cache: CachePlan,
-    found: Finding,
-    deadline: float = inf,
-    *,
-    in_copies: bool = False,
+    cache: CachePlan, found: Finding, steps: int = STEPS, *, in_copies: bool = False
 ) -> Finding | None:
     """Reduce a finding to the smallest case, judged from outside if that shows the fault.
 
@@ -272,11 +286,11 @@ def reduced(
         trial = apart(trial)
     stage = CheckStage.WALKER if trial.judges.ranks == 1 else CheckStage.RANKS
     origin = f"{stage}, seed {cache.plan.seed}, case {found.case_number}"
-    smallest = reduce_case(found, trial, deadline)
+    smallest = reduce_case(found, trial, steps)
     finding = smallest or found
     if smallest is not None:
         outside = trial.from_outside()
-        seen = None if monotonic() > deadline else outside.play(finding.case)[0]
+        seen, _ = outside.play(finding.case)
         if seen is not None and finding.is_same(seen):
             trial, finding = outside, seen.of_law(finding.name) if finding.broken else seen
     elif found.earlier:
@@ -284,7 +298,7 @@ def reduced(
     else:
         origin += ", which does not show it every time"
     # States tell nothing of a process that ended, and take long where there is no answer.
-    unseen = monotonic() > deadline or finding.is_death or finding.is_silence
+    unseen = finding.is_death or finding.is_silence
     return evolve(
         trial.found(finding),
         origin=origin,
@@ -294,62 +308,45 @@ def reduced(
     )
 
 
-def reduce_all(
-    cache: CachePlan, report: BlocksReport, by: Workers, deadline: float = inf
-) -> tuple[Finding, ...]:
-    """Reduce all findings until a deadline, in the order of their first cases.
+def reduce_all(cache: CachePlan, report: BlocksReport, by: Workers) -> tuple[Finding, ...]:
+    """Reduce all findings, in the order of their first cases.
 
     So every law that was broken is shown by a case: after the first findings of each fingerprint,
     those of laws that none of the reduced cases breaks.
     """
 
-    def reduce(findings: Iterable[Finding], later: int) -> Iterator[Finding]:
+    def reduce(findings: Sequence[Finding]) -> Iterator[Finding]:
         firsts = sorted(findings, key=lambda found: found.case_number)
-        shares = [Share(deadline, by.jobs, left + later) for left in range(len(firsts), 0, -1)]
-        futures = [
-            by.executor.submit(_reduce, cache, found, share)
-            for found, share in zip(firsts, shares, strict=True)
-        ]
-        for found, share, future in zip(firsts, shares, futures, strict=True):
+        steps = share_of(len(findings))
+        futures = [by.executor.submit(_reduce, cache, found, steps) for found in firsts]
+        for found, future in zip(firsts, futures, strict=True):
             try:
                 smallest = future.result()
             except ProcessDied:
                 # A part of the case ends the process, though the whole case does not.
-                smallest = by.executor.submit(_reduce_in_copies, cache, found, share).result()
+                smallest = by.executor.submit(_reduce_in_copies, cache, found, steps).result()
             if smallest is not None:
                 yield smallest
 
     beside = {key: found for key, found in report.beside.items() if key not in report.found}
-    firsts = [*reduce(report.found.values(), len(beside))]
+    firsts = [*reduce([*report.found.values()])]
     shown = {law_id for finding in firsts for law_id in finding.broken}
-    others = reduce((each for each in beside.values() if each.name not in shown), 0)
+    others = reduce([each for each in beside.values() if each.name not in shown])
     return distinct([*firsts, *others])
 
 
-@frozen
-class Share:
-    """The share of one reduction in the remaining time."""
-
-    deadline: float
-    jobs: int
-    left: int
-    """How many reductions are not done when this one begins."""
-
-    def ends(self) -> float:
-        """The moment of `monotonic` at which the reduction ends, if it begins now."""
-        if self.deadline == inf:
-            return inf
-        now = monotonic()
-        return now + max(0.0, self.deadline - now) * min(1.0, self.jobs / self.left)
+def share_of(findings: int) -> int:
+    """The operations to reduce one of so many findings."""
+    return max(LEAST_STEPS, min(STEPS, STEPS_TOGETHER // max(1, findings)))
 
 
-def _reduce(cache: CachePlan, found: Finding, share: Share) -> Finding | None:
+def _reduce(cache: CachePlan, found: Finding, steps: int) -> Finding | None:
     """Reduce a finding, in any process."""
     if found.is_death or (found.takes_its_process and NOTE.shared):
-        return _reduce_in_copies(cache, found, share)
-    return reduced(cache, found, share.ends())
+        return _reduce_in_copies(cache, found, steps)
+    return reduced(cache, found, steps)
 
 
-def _reduce_in_copies(cache: CachePlan, found: Finding, share: Share) -> Finding | None:
+def _reduce_in_copies(cache: CachePlan, found: Finding, steps: int) -> Finding | None:
     with short_limit() if found.is_silence else nullcontext():
-        return reduced(cache, found, share.ends(), in_copies=True)
+        return reduced(cache, found, steps, in_copies=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import ceil
 from typing import Any
@@ -56,6 +56,12 @@ class CodeLine:
     answer: str
     refused: bool
     """Whether the cache refused the call."""
+
+
+def are_grouped(lines: Iterable[CodeLine]) -> bool:
+    """Whether some action made several calls; else the names of actions only repeat the calls."""
+    made = Counter(line.action for line in lines if line.number is not None)
+    return any(calls > 1 for calls in made.values())
 
 
 @frozen

@@ -12,17 +12,24 @@ A cache that shows no states tells less. There the area of the laws decides, or 
 actions of a shorter one and shows something rare.
 
 All of that is a guess: a folded finding keeps its case and its script.
+
+What a cache does comes before what it says about that: a wrong victim also breaks the order of the
+events of its eviction. So laws of events name a finding only if no other law is broken at its call,
+and a finding of another law leads one of events after the same kind of call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.result import AFTER_SAME_CALL, Finding
+from kvcanon.conformance.check.result import AFTER_SAME_CALL, Finding, Grounds
 from kvcanon.spec.law import LAWS
+
+SAID = "EVENT"
+"""The area of the laws on what a cache says of its operations."""
 
 RARE = 4
 """How many times more often a finding has to be found to explain one with a longer case."""
@@ -80,7 +87,30 @@ def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             causes.append([finding])
         else:
             cause.append(evolve(finding, why_folded=why))
-    return tuple(evolve(first, folded=tuple(rest)) for first, *rest in causes)
+    taken = {each.fingerprint for cause in causes for each in cause}
+    return tuple(_led(cause, taken) for cause in causes)
+
+
+def _led(cause: Sequence[Finding], taken: Collection[tuple[str, Grounds, str]]) -> Finding:
+    """The finding that leads those with most likely one cause, and the others folded into it.
+
+    `taken` are the fingerprints of all findings: no two have the same.
+    """
+    first, *_ = cause
+    done = [each for each in cause if each.after == first.after and not _is_said(each)]
+    leader = done[0] if done and _is_said(first) else first
+    rest = [evolve(each, why_folded=each.why_folded or leader.why_folded) for each in cause]
+    rest.pop(cause.index(leader))
+    for law_id in leader.broken:
+        named = leader.of_law(law_id)
+        if _is_said(leader) and not _is_said(named) and named.fingerprint not in taken:
+            leader = named
+    return evolve(leader, why_folded="", folded=tuple(rest))
+
+
+def _is_said(finding: Finding) -> bool:
+    """Whether it is named after a law on what a cache says of its operations."""
+    return finding.grounds is Grounds.LAW and LAWS[finding.name].area == SAID
 
 
 def _causes_of(

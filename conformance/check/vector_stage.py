@@ -1,8 +1,9 @@
 """The stage of a check that plays the vectors.
 
 The judge plays the case of a vector, not its calls: it checks laws, and does not compare answers.
-Every vector is counted as played or as not offered, and a check that loses one is incomplete. The
-time limit of an effort is not theirs: they are few, and show what each law means.
+A case that shows a fault is reduced further: it was reduced for another fault. Every vector is
+counted as played or as not offered, and a check that loses one is incomplete. The time limit of an
+effort is not theirs: they are few, and show what each law means.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from attrs import Factory, define, evolve
 from kvcanon.conformance.cases.draw import is_offered
 from kvcanon.conformance.check.blocks import DEATHS_ENOUGH, cases_of, play_part
 from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.check.reduce import reduce_case, share_of
 from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.stage import ENOUGH, LOST, StageOutcome, StageRun
+from kvcanon.conformance.check.triage import distinct
 from kvcanon.conformance.check.trial import Trial, finding_of
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors, vector_files
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.notes import NOTE
+from kvcanon.conformance.workers.workers import Workers
 
 PART = 12
 """Vectors that one process plays in a row."""
@@ -58,9 +62,11 @@ class VectorResult:
 def hold(run: StageRun) -> StageOutcome:
     """Play all vectors on one cache after the other, in several processes."""
     for name in run.plan.caches:
-        result = _hold(run, run.plan.of(name))
+        cache = run.plan.of(name)
+        result = _hold(run, cache)
+        found = _reduced(cache, result.findings, run.by)
         asked = run.asked(len(vector_files()), 1)
-        run.add(name, result.tally, result.findings, result.why_not_all, asked)
+        run.add(name, result.tally, found, result.why_not_all, asked)
     return run.outcome(endless=False, units="vectors")
 
 
@@ -92,6 +98,31 @@ def _hold(run: StageRun, cache: CachePlan) -> VectorResult:
     if read != there and not total.why_not_all:
         total.why_not_all = LOST
     return total
+
+
+def _reduced(cache: CachePlan, findings: Sequence[Finding], by: Workers) -> Iterator[Finding]:
+    """The findings, each in the smallest case that was found of its vector."""
+    firsts = distinct(findings)
+    steps = share_of(len(firsts))
+    futures = [by.executor.submit(reduce_vector, cache, each, steps) for each in firsts]
+    for first, future in zip(firsts, futures, strict=True):
+        try:
+            yield future.result()
+        except ProcessDied:
+            # A part of the case ends the process, though the whole case does not.
+            yield first
+
+
+def reduce_vector(cache: CachePlan, finding: Finding, steps: int) -> Finding:
+    """Reduce the case of a vector that shows a fault, in any process."""
+    trial = cases_of(cache).base
+    if finding.black_box:
+        trial = evolve(trial.from_outside(), against=None)
+    smallest = None if finding.takes_its_process else reduce_case(finding, trial, steps)
+    if smallest is None:
+        return finding
+    found = evolve(trial.found(smallest), origin=finding.origin, times=finding.times)
+    return evolve(found, inside=trial.laws_inside(smallest))
 
 
 def _death_in(cache: CachePlan, part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
+from kvcanon.conformance.check.recorded_calls import CacheEnded
 from kvcanon.conformance.errors import ViolationError, message_of
 from kvcanon.conformance.judge import ANSWER_LAW
 from kvcanon.conformance.protocol.request import Admitted
-from kvcanon.conformance.report.recorded_calls import CacheEnded
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import AllBlocksCleared, BlockStored
 from kvcanon.spec.operations import (

@@ -14,16 +14,16 @@ from typing import cast
 
 from attrs import NOTHING, AttrsInstance, fields, has
 
-from kvcanon.conformance.check.result import CodeLine
-from kvcanon.conformance.protocol.request import Admitted
-from kvcanon.conformance.report.answer_text import answer_in_words
-from kvcanon.conformance.report.recorded_calls import (
+from kvcanon.conformance.check.recorded_calls import (
     Call,
     RecordedCall,
     RequestCall,
     StampWrite,
     TransferDecision,
 )
+from kvcanon.conformance.check.result import CodeLine
+from kvcanon.conformance.protocol.request import Admitted
+from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import InsertHost, Lock, Operation, Receipt, method_of
 from kvcanon.spec.types import Component, Counts, Key, Slots

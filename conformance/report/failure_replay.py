@@ -12,16 +12,16 @@ from itertools import takewhile
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.call_recorder import CallRecorder
 from kvcanon.conformance.check.play import CaseRun
+from kvcanon.conformance.check.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig, with_names
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.report.call_code import code_lines, named_keys
-from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.declarations import leaving_out, permitting
-from kvcanon.conformance.report.recorded_calls import CacheEnded, RecordedCall
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork

@@ -12,7 +12,7 @@ from pathlib import Path
 from attrs import frozen
 
 from kvcanon import __version__
-from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standing
+from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, Standing, are_grouped
 from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.call_code import shortened
 from kvcanon.conformance.report.markup import Markup, joined, tag
@@ -225,9 +225,9 @@ def _same_cause(finding: Finding, drawings: Drawings) -> Markup:
 
 def _calls(finding: Finding) -> Markup:
     rows: list[Markup] = []
-    last = None
+    last, grouped = None, are_grouped(finding.calls)
     for line in finding.calls:
-        if line.action != last:
+        if grouped and line.action != last:
             last = line.action
             name = action_name(finding.case, last)
             rows.append(tag("tr", tag("th", name, colspan="3", scope="colgroup")))

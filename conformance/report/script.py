@@ -15,7 +15,7 @@ from textwrap import indent, wrap
 
 from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
-from kvcanon.conformance.check.result import CodeLine, Finding, Grounds
+from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, are_grouped
 from kvcanon.conformance.judge import JudgeConfig
 
 WIDTH = 100
@@ -121,9 +121,9 @@ def _value(value: object) -> str:
 
 def _body(finding: Finding) -> Iterator[str]:
     actions = [action.name for action in finding.case.actions]
-    last = None
+    last, grouped = None, are_grouped(finding.calls)
     for line in finding.calls:
-        if line.action != last:
+        if grouped and line.action != last:
             last = line.action
             name = actions[last] if last < len(actions) else "the drain"
             yield f"# {name}" if line is finding.calls[0] else f"\n# {name}"

@@ -21,6 +21,7 @@ from kvcanon.conformance.check.result import (
     Finding,
     Grounds,
     Standing,
+    are_grouped,
 )
 from kvcanon.conformance.report.played import more_time, played
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
@@ -205,7 +206,7 @@ def seen(finding: Finding) -> Iterator[str]:
     if finding.black_box:
         yield "Answers and events alone show it."
     if not finding.reduced:
-        yield "A shorter case may show it: the time to reduce it was over."
+        yield "A shorter case may show it: it was not reduced to its end."
     if finding.against is not None and finding.grounds is Grounds.AGREEMENT:
         yield f"The cache had to agree with {finding.against}."
     if not finding.shown_again:
@@ -231,7 +232,7 @@ def action_name(case: Case, at: int) -> str:
 
 
 def calls(lines: Sequence[CodeLine], case: Case, last_number: int | None) -> Table:
-    """The calls of a case, one in each line, under the names of its actions.
+    """The calls of a case, one in each line, under the names of its actions if these made several.
 
     The operation `last_number`, at which the fault shows, is highlighted.
     """
@@ -242,9 +243,9 @@ def calls(lines: Sequence[CodeLine], case: Case, last_number: int | None) -> Tab
     table.add_column(justify="right", style="dim")
     table.add_column()
     table.add_column()
-    last = None
+    last, grouped = None, are_grouped(lines)
     for line in lines:
-        if line.action != last:
+        if grouped and line.action != last:
             last = line.action
             table.add_row("", Text(action_name(case, last), "italic"), "")
         for definition in line.before:

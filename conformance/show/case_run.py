@@ -17,6 +17,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.call_recorder import CallRecorder
+from kvcanon.conformance.check.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.check.result import Finding, Grounds, Standing, finding_from_json
 from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
 from kvcanon.conformance.errors import UsageError, ViolationError
@@ -31,10 +33,8 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
 from kvcanon.conformance.report.call_code import code_lines, named_keys
-from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.failure_replay import judges_of, play_recorded
 from kvcanon.conformance.report.markup import Markup, tag
-from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.show.page import embedded
 from kvcanon.conformance.show.rows import WaitingEvents

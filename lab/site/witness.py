@@ -12,14 +12,14 @@ from typing import TypeVar
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.check.call_recorder import CallRecorder
 from kvcanon.conformance.check.play import CaseRun
+from kvcanon.conformance.check.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.report.call_recorder import CallRecorder
-from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.vectors import Vector
 from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
 from kvcanon.lab.mutants.planted.entry import Mutant

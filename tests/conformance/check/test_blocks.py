@@ -11,7 +11,7 @@ from attrs import evolve
 
 import faulty
 from few_cases import plan_of
-from kvcanon.conformance.check import blocks, trial
+from kvcanon.conformance.check import blocks, reduce, trial
 from kvcanon.conformance.check.blocks import (
     BlocksReport,
     cases_of,
@@ -21,7 +21,7 @@ from kvcanon.conformance.check.blocks import (
     time_to_reduce,
 )
 from kvcanon.conformance.check.plan import CachePlan
-from kvcanon.conformance.check.reduce import Share, reduce_all, reduced
+from kvcanon.conformance.check.reduce import reduce_all, reduced, share_of
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
 from kvcanon.conformance.check.triage import distinct
@@ -310,18 +310,19 @@ def test_blocks_with_findings_end_before_their_deadline(
     assert deadlines[2:] == pytest.approx([deadline - 40] * 2, abs=1)
 
 
-def test_reductions_share_the_time_that_is_left(
-    leaky: BlocksReport, failures: tuple[Finding, ...]
+def test_reductions_share_the_work_of_a_stage(
+    leaky: BlocksReport, failures: tuple[Finding, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each reduction has its share of the time; what was not reduced says so."""
-    assert Share(math.inf, 2, 5).ends() == math.inf
-    now = monotonic()
-    assert Share(now + 30, 2, 6).ends() == pytest.approx(now + 10, abs=1)
-    assert Share(now + 30, 2, 1).ends() == pytest.approx(now + 30, abs=1)
+    """Each reduction has its share of the operations; what was not reduced says so."""
+    assert share_of(0) == share_of(1) == reduce.STEPS
+    assert share_of(4) == reduce.STEPS_TOGETHER // 4
+    assert share_of(1_000) == reduce.LEAST_STEPS
+    monkeypatch.setattr(reduce, "LEAST_STEPS", 1)
+    monkeypatch.setattr(reduce, "STEPS_TOGETHER", 0)
     with workers(1) as by:
-        late = reduce_all(LEAKY, leaky, by, now - 1)
-    assert late
-    assert not any(failure.reduced for failure in late)
+        cut = reduce_all(LEAKY, leaky, by)
+    assert cut
+    assert not any(failure.reduced for failure in cut)
     assert all(failure.reduced for failure in failures)
 
 

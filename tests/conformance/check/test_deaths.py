@@ -18,6 +18,7 @@ from kvcanon.conformance.cases.client import Client
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check import blocks
 from kvcanon.conformance.check.blocks import DEATHS_ENOUGH, cases_of, play_blocks
+from kvcanon.conformance.check.call_recorder import CallRecorder
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.facts import facts_of
 from kvcanon.conformance.check.plan import CheckPlan
@@ -30,7 +31,6 @@ from kvcanon.conformance.check.trial import Trial, apart, without_judge
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge.by_states.guard import GuardedCache
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.report.call_recorder import CallRecorder
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.workers.allowance import VARIABLE
 from kvcanon.conformance.workers.worker import serve

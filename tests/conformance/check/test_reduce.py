@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
-from time import monotonic
 
 import pytest
 from attrs import evolve, frozen
@@ -210,16 +208,15 @@ def test_plays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plays) == 7
 
 
-@pytest.mark.nightly
-def test_the_time_is_bounded_and_decides_nothing_if_it_is_enough() -> None:
-    """A reduction ends at its deadline, and says that it was not done."""
-    finding = first_finding(LEAKY)
-    late = reduce_case(finding, LEAKY, monotonic() - 1)
-    assert late == evolve(finding, reduced=False)
-    in_time = reduce_case(finding, LEAKY, monotonic() + 600)
-    assert in_time == reduce_case(finding, LEAKY, math.inf)
-    assert in_time is not None
-    assert in_time.reduced
+def test_operations_are_bounded() -> None:
+    """A reduction ends after its operations, and says that it was not done."""
+    finding = first_finding(LEAKY, length=60)
+    cut = reduce_case(finding, LEAKY, 1)
+    assert cut is not None
+    assert not cut.reduced
+    whole = reduced(LEAKY, finding)
+    assert whole.reduced
+    assert whole.operation < cut.operation
 
 
 def test_a_call_that_must_be_refused_is_not_taken_for_a_lawful_one() -> None:

@@ -64,19 +64,19 @@ def test_the_shortest_comes_first() -> None:
             "after the same operation, Insert",
         ),
         (
-            failure("DATA-1", actions="lock match", after="Match", inside=("EVENT-10",)),
-            "judged by states, its case breaks EVENT-10 by then",
+            failure("DATA-1", actions="lock match", after="Match", inside=("TREE-1",)),
+            "judged by states, its case breaks TREE-1 by then",
         ),
         (
-            failure(actions="lock match", after="", inside=("EVENT-10",)),
-            "judged by states, its case breaks EVENT-10 by then",
+            failure(actions="lock match", after="", inside=("TREE-1",)),
+            "judged by states, its case breaks TREE-1 by then",
         ),
     ],
     ids=["one case", "one operation", "by states", "a crash"],
 )
 def test_what_one_fault_explains_is_folded(other: Finding, why: str) -> None:
     """A failure that the shortest most likely explains is folded into it, with the reason."""
-    first = failure("EVENT-10", "RES-4", inside=("EVENT-10", "RES-4"))
+    first = failure("TREE-1", "RES-4", inside=("TREE-1", "RES-4"))
     (only,) = folded([first, other])
     assert evolve(only, folded=()) == first
     (explained,) = only.folded
@@ -96,6 +96,21 @@ def test_what_states_tell_apart_is_not_folded(other: Finding) -> None:
     """A failure whose states tell that it is another fault stays by itself."""
     first = failure("EVENT-10", "RES-4", times=50, inside=("EVENT-10",))
     assert len(folded([first, other])) == 2
+
+
+def test_what_is_done_comes_before_what_is_said_of_it() -> None:
+    """A law of events leads no other law after the same kind of call, and names no call of one."""
+    said = failure("EVENT-12", actions="evict", after="Evict", inside=("EVENT-12", "REC-3"))
+    done = failure("REC-3", actions="serve evict", after="Evict", operation=5, inside=("REC-3",))
+    ((first, second),) = names(folded([said, done]))
+    assert (first, second) == ("REC-3", "EVENT-12")
+    (only,) = folded([said, done])
+    assert not only.why_folded
+    assert only.folded[0].why_folded == "judged by states, its case breaks REC-3 by then"
+    both = failure("EVENT-12", "REC-3", after="Evict")
+    assert names(folded([both])) == [["REC-3"]]
+    elsewhere = evolve(done, after="Match")
+    assert names(folded([said, elsewhere])) == [["EVENT-12", "REC-3"]]
 
 
 def test_without_states_the_area_or_a_rare_longer_case_decides() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.check.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.time_limit import LIMIT
 from kvcanon.conformance.check.trial import adapter_as
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FindingReplay, judges_of, replay_finding
-from kvcanon.conformance.report.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
 from kvcanon.spec.config import CacheConfig

@@ -92,7 +92,7 @@ def test_what_is_folded_is_whole_in_every_format() -> None:
     assert failed.get("message") == caused
     said = " ".join(page(shown).said)
     assert "also broken: RES-4 (after the same call)" in said
-    assert "A shorter case may show it: the time to reduce it was over." in said
+    assert "A shorter case may show it: it was not reduced to its end." in said
 
 
 def test_text_has_every_script_or_its_file(report: CheckReport) -> None:

@@ -13,17 +13,17 @@ from typing import TypeVar, cast
 from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.cases.request_client import RequestClient
 from kvcanon.conformance.check.play import ClientFactory
-from kvcanon.conformance.judge import RequestBlackboxGuard
-from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
-from kvcanon.conformance.protocol.request import ESSENTIAL, FullRequestCache
-from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.conformance.report.recorded_calls import (
+from kvcanon.conformance.check.recorded_calls import (
     Call,
     RecordedCall,
     RequestCall,
     StampWrite,
     TransferDecision,
 )
+from kvcanon.conformance.judge import RequestBlackboxGuard
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
+from kvcanon.conformance.protocol.request import ESSENTIAL, FullRequestCache
+from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.operations import Evict, Operation, Read, Reset, TakeEvents, Write
 from kvcanon.spec.types import Component, Key, Medium, Namespace, Slot, Slots, TransferId
