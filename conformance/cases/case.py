@@ -53,6 +53,8 @@ class Case:
     They then check the events of many operations at once, without knowing which operation emitted
     which.
     """
+    one_namespace: bool = False
+    """Whether clients use the default namespace alone, though the cache offers others."""
     ranks: int = 1
     """How many ranks get the calls; their copies end at different times."""
 
@@ -62,19 +64,21 @@ def case_to_json(case: Case) -> dict[str, Any]:
     usual = asdict(CacheConfig())
     config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
     late = {"events_late": True} if case.events_late else {}
+    alone = {"one_namespace": True} if case.one_namespace else {}
     ranks = {"ranks": case.ranks} if case.ranks > 1 else {}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
         "drain": [component.value for component in case.drain],
         **late,
+        **alone,
         **ranks,
     }
 
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
     """Decode a case. Raises: BadArgument."""
-    unknown = value.keys() - {"config", "actions", "drain", "events_late", "ranks"}
+    unknown = value.keys() - {"config", "actions", "drain", "events_late", "one_namespace", "ranks"}
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
     drain = value.get("drain", [component.value for component in DRAIN])
@@ -84,6 +88,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             tuple(_action(each) for each in value["actions"]),
             tuple(Component(each) for each in drain),
             bool(value.get("events_late", False)),
+            bool(value.get("one_namespace", False)),
             _ranks(value.get("ranks", 1)),
         )
     except (KeyError, TypeError, ValueError) as error:

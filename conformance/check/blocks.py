@@ -89,6 +89,8 @@ def cases_of(cache: CachePlan) -> NumberedCases:
     In a black-box check the adapter itself shows no states, to no case.
     """
     base = _base_of(cache.name, cache.model, cache.plan.judges)
+    if cache.narrowed is not None:
+        base = evolve(base, adapter=evolve(base.adapter, offer=cache.narrowed))
     return NumberedCases(base, cache.plan.seed)
 
 

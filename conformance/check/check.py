@@ -58,7 +58,8 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
                 )
         for each in facts:
             load_everywhere(plan.of(each.name), each, by)
-        outcomes = _run(plan, by, progress)
+        narrowed = ((each.name, each.offer) for each in facts if each.ignores)
+        outcomes = _run(evolve(plan, narrowed=tuple(narrowed)), by, progress)
     results = tuple(_result(each, outcomes, plan) for each in facts)
     for result in results:
         if result.name in plan.caches:
@@ -116,6 +117,7 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
         offer=facts.offer,
         kind=facts.kind,
         no_engine=facts.no_engine,
+        ignores=facts.ignores,
     )
     result = evolve(result, standings=_standings(result.tally, findings, plan))
     return evolve(result, missing=_missing(facts.kind, result, plan))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.check.bare_factory import Ignored, ignored_by, without
 from kvcanon.conformance.check.blocks import cases_of
 from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.time_limit import LOADING, NotMade, made_in_time
@@ -50,6 +51,7 @@ class CacheFacts:
     name: str
     """The name on the command line."""
     kind: CacheKind
+    is_bare: bool
     offer: Offer
     profile: Profile
     lacks: tuple[str, ...]
@@ -58,6 +60,8 @@ class CacheFacts:
     """The number of the drawn configuration with which the cache was made."""
     no_engine: str
     """Why its factory got no engine, if only its signature is the reason."""
+    ignores: tuple[Ignored, ...] = ()
+    """What a bare factory pays no heed to, so that its offer has none of it."""
 
 
 def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
@@ -65,7 +69,7 @@ def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
     name, first = cache.name, 0
     for tried in range(1, DEATHS_TRIED + 1):
         try:
-            return by.executor.submit(look_at, cache, first).result()
+            return _narrowed(cache, by.executor.submit(look_at, cache, first).result(), by)
         except ProcessDied as died:
             noted, silent = died.ending.noted, died.ending.name == SILENT
             what = f"{'' if silent else 'it '}{died}{_last_line(died.ending.words)}"
@@ -75,6 +79,22 @@ def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
                 raise UsageError(f"{name} made no cache: {what}") from None
             first = int(noted.place) + 1
     raise UsageError(f"{name} made no cache")
+
+
+def _narrowed(cache: CachePlan, facts: CacheFacts, by: Workers) -> CacheFacts:
+    """The facts with what a bare factory ignores; a worker that dies of the question tells none."""
+    if not facts.is_bare:
+        return facts
+    try:
+        ignores = by.executor.submit(look_for_more, cache).result()
+    except ProcessDied:
+        return facts
+    return evolve(facts, ignores=ignores, offer=without(facts.offer, ignores))
+
+
+def look_for_more(cache: CachePlan) -> tuple[Ignored, ...]:
+    """What the caches of a bare factory ignore; in any process."""
+    return ignored_by(adapter_as(cache.name))
 
 
 def look_at(cache: CachePlan, first: int) -> CacheFacts:
@@ -100,8 +120,16 @@ def look_at(cache: CachePlan, first: int) -> CacheFacts:
             declared = {each.name: getattr(adapter.offer, each.name) for each in fields(Offer)}
             # A subclass would be imported where these facts are read.
             offer = Offer(**declared)
-            lacks, why = lacks_of(subject), why_no_engine(adapter)
-            return CacheFacts(name, adapter.kind, offer, adapter.profile, lacks, seed, why)
+            return CacheFacts(
+                name,
+                adapter.kind,
+                adapter.is_bare,
+                offer,
+                adapter.profile,
+                lacks_of(subject),
+                seed,
+                why_no_engine(adapter),
+            )
     if not errors:
         raise UsageError(
             f"{adapter.name} offers none of {CONFIGS_TRIED} drawn configurations ({refused}); "

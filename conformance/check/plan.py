@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig, find_law
+from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.law import LAWS
 
 
@@ -150,6 +151,8 @@ class CheckPlan:
     """The part of all cases to play."""
     jobs: int = field(default=None, converter=_processes)
     """Worker processes; None for one for each core."""
+    narrowed: tuple[tuple[str, Offer], ...] = ()
+    """The offers of bare factories, by name, without what their caches ignore."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse two ways of dealing out cases. Raises: UsageError."""
@@ -172,6 +175,11 @@ class CachePlan:
     def model(self) -> str | None:
         """The cache to agree with; none for that cache itself."""
         return None if self.plan.against == self.name else self.plan.against
+
+    @property
+    def narrowed(self) -> Offer | None:
+        """What the cache offers instead of what its adapter says."""
+        return dict(self.plan.narrowed).get(self.name)
 
 
 def stages_and_laws(

@@ -82,9 +82,10 @@ class ClientFactory:
         return RequestClient(cache, subject.can, stamps, namespaces)
 
 
-def namespaces_of(adapter: Adapter) -> tuple[Namespace, ...]:
+def namespaces_of(adapter: Adapter, case: Case) -> tuple[Namespace, ...]:
     """The namespaces of the keys that a client uses."""
-    return NAMESPACES if adapter.offer.namespaces else (DEFAULT_NAMESPACE,)
+    several = adapter.offer.namespaces and not case.one_namespace
+    return NAMESPACES if several else (DEFAULT_NAMESPACE,)
 
 
 # A case on one cache.
@@ -135,7 +136,7 @@ class CaseRun:
         self._actions = 0
         self._at = 0
         """Index of the current or last action."""
-        factory, namespaces = clients or ClientFactory(), namespaces_of(adapter)
+        factory, namespaces = clients or ClientFactory(), namespaces_of(adapter, case)
         stamps = stamps or Stamps(config.slot_bytes)
         on_should = None
         if not judges.ends_at_should:

@@ -360,6 +360,8 @@ class CacheResult:
     """The stages that played less than their effort asks for."""
     no_engine: str = ""
     """Why its factory got no engine, if only its signature is the reason."""
+    ignores: tuple[str, ...] = ()
+    """What a bare factory pays no heed to, and is not judged on."""
 
     @property
     def tally(self) -> Tally:

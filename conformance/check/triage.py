@@ -97,13 +97,13 @@ def _led(cause: Sequence[Finding], taken: Collection[tuple[str, Grounds, str]]) 
     `taken` are the fingerprints of all findings: no two have the same.
     """
     first, *_ = cause
-    done = [each for each in cause if each.after == first.after and not _is_said(each)]
+    done = [each for each in cause if each.after == first.after and _is_done(each)]
     leader = done[0] if done and _is_said(first) else first
     rest = [evolve(each, why_folded=each.why_folded or leader.why_folded) for each in cause]
     rest.pop(cause.index(leader))
     for law_id in leader.broken:
         named = leader.of_law(law_id)
-        if _is_said(leader) and not _is_said(named) and named.fingerprint not in taken:
+        if _is_said(leader) and _is_done(named) and named.fingerprint not in taken:
             leader = named
     return evolve(leader, why_folded="", folded=tuple(rest))
 
@@ -111,6 +111,12 @@ def _led(cause: Sequence[Finding], taken: Collection[tuple[str, Grounds, str]]) 
 def _is_said(finding: Finding) -> bool:
     """Whether it is named after a law on what a cache says of its operations."""
     return finding.grounds is Grounds.LAW and LAWS[finding.name].area == SAID
+
+
+def _is_done(finding: Finding) -> bool:
+    """Whether it is named after another law, also judged by states: not from events alone."""
+    by_law = finding.grounds is Grounds.LAW and not _is_said(finding)
+    return by_law and (finding.name in finding.inside or not finding.black_box)
 
 
 def _causes_of(

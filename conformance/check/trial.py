@@ -74,7 +74,11 @@ class Trial:
     def found(self, finding: Finding) -> Finding:
         """A finding, with how this trial judges."""
         against = None if self.against is None else self.against.name
-        return evolve(finding, black_box=self.judges.black_box, against=against)
+        case = finding.case
+        if self.adapter.is_bare and not self.adapter.offer.namespaces:
+            # Who plays it again loads an adapter that offers them.
+            case = evolve(case, one_namespace=True)
+        return evolve(finding, case=case, black_box=self.judges.black_box, against=against)
 
     def from_outside(self) -> Trial:
         """The same trial, judged by answers and events only."""

@@ -253,6 +253,9 @@ class Adapter:
     hides: frozenset[Need] = field(default=frozenset(), validator=set_of(Need))
     """What its snapshots cannot show truthfully, though they have the fields."""
     kind: CacheKind = field(default=CacheKind.TREE, validator=member(CacheKind))
+    is_bare: bool = field(default=False, validator=flag())
+    """Whether it stands for a factory that was named without an adapter: what its caches ignore
+    altogether counts as not offered."""
     compared_folded: bool = field(default=False, validator=flag())
     """Whether a comparison with it leaves out transfers, and the order of an answer's events."""
 

@@ -85,7 +85,7 @@ def load_adapter(name: str) -> Adapter:
     if not callable(found):
         what = "None" if found is None else f"no factory but a {type(found).__name__}"
         raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")
-    return Adapter(name, cast("MakeCache", found))
+    return Adapter(name, cast("MakeCache", found), is_bare=True)
 
 
 def _imported(module_name: str) -> ModuleType:

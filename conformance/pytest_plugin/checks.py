@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection
 
 from kvcanon.conformance.cases.case import case_to_json
+from kvcanon.conformance.check.bare_factory import ignoring
 from kvcanon.conformance.check.blocks import local_caches
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import CheckPlan, effort_named
@@ -34,12 +35,13 @@ def check_cache(
     The factory may be local, even a closure, because the check runs in this process alone. The
     arguments are the options of `kvcanon check`; `minutes` set the time limit of the effort, and
     `known` are ids of laws that are known to be broken. A broken SHOULD law is a warning; with
-    `strict` it is a failure.
+    `strict` it is a failure. What a factory without an adapter ignores is not judged, and a warning
+    says so.
 
     Raises: AssertionError: the failures, the essentials that were not exercised, and what there was
     no time to play. UsageError: the caches cannot be judged.
     """
-    adapter = make if isinstance(make, Adapter) else Adapter("the cache", make)
+    adapter = make if isinstance(make, Adapter) else Adapter("the cache", make, is_bare=True)
     others = () if against is None else (against,)
     with local_caches(adapter, *others):
         plan = CheckPlan(
@@ -60,6 +62,8 @@ def check_cache(
     if words := [*map(_in_words, result.failures), *missing]:
         raise AssertionError("\n\n".join(words))
     for cache in result.caches:
+        if cache.ignores:
+            warnings.warn(ignoring(cache.name, cache.ignores), stacklevel=2)
         for finding in cache.unkept:
             warnings.warn(f"{UNKEPT}: {_in_words(finding)}", stacklevel=2)
 

@@ -23,7 +23,7 @@ from kvcanon.conformance.report.named_tests import (
 )
 from kvcanon.conformance.report.played import MINUTES
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
-from kvcanon.conformance.report.text import last_line
+from kvcanon.conformance.report.text import judged_as, last_line
 
 OPTION = "--kvcanon-minutes"
 
@@ -33,7 +33,7 @@ class SessionCheck:
     """The result of the check of a session."""
 
     verdict: str
-    """The last line of the report of `kvcanon check`."""
+    """The last lines of the report of `kvcanon check`."""
     tests: tuple[NamedTest, ...]
     stale: str = ""
     """A line on known differences that nothing showed."""
@@ -53,7 +53,8 @@ def session_check(plan: CheckPlan, known: Path | None) -> SessionCheck:
     if report.verdict is CheckVerdict.NOT_JUDGED:
         raise UsageError("nothing was judged")
     line = last_line(report).plain.replace(MINUTES, OPTION)
-    return SessionCheck(line, tuple(_tests(report)), stale)
+    said = "\n".join([*judged_as(report), line])
+    return SessionCheck(said, tuple(_tests(report)), stale)
 
 
 def _tests(report: CheckReport) -> list[NamedTest]:

@@ -24,6 +24,7 @@ from kvcanon.conformance.report.text import (
     declarable,
     held_least,
     holds,
+    judged_as,
     laws_counted,
     seen,
     too_little_exercised,
@@ -82,6 +83,7 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
             if report.verdict is CheckVerdict.INCOMPLETE
             else []
         ),
+        *(tag("p", line) for line in judged_as(report)),
         tag("p", played(report.result), class_="soft"),
     )
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.check.bare_factory import ignoring
 from kvcanon.conformance.check.result import (
     AFTER_SAME_CALL,
     CheckResult,
@@ -37,6 +38,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
     if report.verdict is not CheckVerdict.HOLDS:
         is_short = report.verdict is CheckVerdict.INCOMPLETE
         yield last_line(report) if is_short else verdict(report)
+        yield from judged_as(report)
         yield ""
     for cache in report.caches:
         for each in (*cache.failures, *cache.unkept):
@@ -51,7 +53,15 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
                 f"Script of failure {each.number}; --scripts DIR writes it to a file", "bold"
             )
             yield f"\n{each.script}"
+    yield from judged_as(report)
     yield last_line(report)
+
+
+def judged_as(report: CheckReport) -> Iterator[str]:
+    """What is not judged of a bare factory, a line for each."""
+    for cache in report.caches:
+        if cache.result.ignores:
+            yield ignoring(cache.name, cache.result.ignores)
 
 
 def _title(report: CheckReport) -> Text:

@@ -82,7 +82,7 @@ def test_a_broken_law_exits_with_1_and_every_report(
     printed = read(capsys, *FORGETFUL, *options, code=1)
     assert "Failure 1: LOCK-8" in printed
     assert [line for line in printed.splitlines() if line != line.rstrip()] == []
-    assert "    cache.unlock(receipt_1)  # 5: done <- breaks LOCK-8\n" in printed
+    assert "    cache.unlock(receipt_1)  # 2: done <- breaks LOCK-8\n" in printed
     report = value(files["json"])
     Draft202012Validator(value(SCHEMA)).validate(report)
     assert report["verdict"] == "broken"
