@@ -146,8 +146,8 @@ def check_command(
 ) -> None:
     """Judge caches by all laws that apply to them; report what is broken or not exercised.
 
-    Exit code 0: no law is broken. 1: a law is broken, or too little came up. 2: the call or the
-    adapter is wrong. 3: no law is broken in what was played, but the time was over too soon.
+    Exit codes: 0, no law is broken; 1, a law is broken, or too little came up;
+    2, the call or the adapter is wrong; 3, there was no time to play everything.
     """
     with _annotated_errors(github=github):
         require_files({"--json": json, "--junit": junit, "--html": html})

@@ -21,7 +21,9 @@ from kvcanon.conformance.check.result import CheckResult, Unplayed
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.pytest_plugin.checks import check_cache
+from kvcanon.conformance.pytest_plugin.session_check import session_check
 from kvcanon.conformance.report.github import step_summary
+from kvcanon.conformance.report.named_tests import COMPLETE
 from kvcanon.conformance.report.report import CheckVerdict, report_of
 from kvcanon.conformance.report.text import last_line
 from kvcanon.conformance.vectors import vector_files
@@ -151,8 +153,8 @@ def test_minutes_give_any_effort_more_time(
     """With --minutes a quick check plays all that it asks for."""
     monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
     check_here(monkeypatch)
-    arguments = ["check", "reference", "--jobs", "1", "--only", "walker", "--minutes", "10"]
-    assert main(arguments) == 0
+    options = ("--jobs", "1", "--only", "walker,MATCH-1", "--minutes", "10")
+    assert main(["check", "reference", *options]) == 0
     assert capsys.readouterr().out.endswith("Played 32 walker cases.\n")
 
 
@@ -163,6 +165,17 @@ def test_a_test_of_ones_own_fails_if_the_check_is_incomplete(
     monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
     with pytest.raises(AssertionError, match=r"INCOMPLETE: played 0 of 32 walker .*minutes=1 "):
         check_cache(ReferenceCache)
+
+
+def test_a_session_of_pytest_fails_one_test_that_names_its_own_option() -> None:
+    """The tests of the laws show what was seen; one more says that it was not all."""
+    checked = session_check(plan_of("reference", effort=NO_TIME), None)
+    test = checked.test(COMPLETE)
+    assert test.fails
+    assert "played 0 of 32 walker cases" in test.message
+    assert "--kvcanon-minutes 1 " in test.message
+    assert checked.verdict.startswith("INCOMPLETE: no law is broken in what was played; --kvcanon-")
+    assert [each.key for each in checked.tests if each.fails] == [COMPLETE]
 
 
 def test_the_time_of_an_import_is_no_time_of_the_check(
