@@ -325,4 +325,4 @@ def _reduced(trial: Trial, first: Finding, origin: str) -> Iterator[Finding]:
         # A fault of a cache that is not deterministic may not be reducible.
         smallest = reduce_case(finding, trial) or evolve(finding, reduced=False)
         seen.update(smallest.broken)
-        yield evolve(trial.found(smallest), origin=origin, inside=trial.laws_inside(smallest))
+        yield trial.seen_inside(evolve(trial.found(smallest), origin=origin))

@@ -299,13 +299,13 @@ def reduced(
         origin += ", which does not show it every time"
     # States tell nothing of a process that ended, and take long where there is no answer.
     unseen = finding.is_death or finding.is_silence
-    return evolve(
+    shown = evolve(
         trial.found(finding),
         origin=origin,
         times=found.times,
         reduced=smallest is not None and smallest.reduced,
-        inside=frozenset() if unseen else trial.laws_inside(finding),
     )
+    return shown if unseen else trial.seen_inside(shown)
 
 
 def reduce_all(cache: CachePlan, report: BlocksReport, by: Workers) -> tuple[Finding, ...]:

@@ -28,7 +28,7 @@ from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.workers.ending import Ending, ProcessDied
 from kvcanon.conformance.workers.notes import MAKING
-from kvcanon.spec.law import Need
+from kvcanon.spec.law import LAWS, LawClass, Need
 
 _FRAME = re.compile(r'  File ".*", line \d+ in ')
 _OF_JUDGE = re.compile(
@@ -84,20 +84,25 @@ class Trial:
         """The same trial, judged by answers and events only."""
         return evolve(self, judges=evolve(self.judges, black_box=True))
 
-    def laws_inside(self, finding: Finding) -> frozenset[str]:
-        """The laws that the case of a finding breaks by then, judged by the cache's states.
+    def seen_inside(self, finding: Finding) -> Finding:
+        """A finding with the laws that its case breaks by then, judged by the cache's states.
 
-        Empty if the cache shows no states.
+        From outside, what a cache does on its own looks like a fault. So where its states show that
+        laws of policy alone are broken by then, that is what was found.
         """
         if not self.shows_states(finding.case):
-            return frozenset()
+            return finding
         if not self.judges.black_box and finding.broken:
-            return frozenset(finding.broken)
-        inside = evolve(self, judges=evolve(self.judges, black_box=False), against=None)
-        seen, _ = inside.play(finding.case)
+            return evolve(finding, inside=frozenset(finding.broken))
+        by_states = evolve(self, judges=evolve(self.judges, black_box=False), against=None)
+        seen, _ = by_states.play(finding.case)
         if seen is None or seen.operation > finding.operation:
-            return frozenset()
-        return frozenset(seen.broken)
+            return finding
+        inside = frozenset(seen.broken)
+        if self.judges.black_box and inside and all(map(_is_policy, inside)):
+            kept = {name: getattr(finding, name) for name in ("origin", "times", "reduced")}
+            return evolve(seen, inside=inside, **kept)
+        return evolve(finding, inside=inside)
 
     def shows_states(self, case: Case) -> bool:
         """Whether the cache shows its states in a case."""
@@ -113,6 +118,10 @@ class Trial:
         text = f"no cache of this configuration could be made: {error}"
         cache, name = self.adapter.name, error.name if isinstance(error, NotMade) else "not made"
         return self.found(Finding(cache, Grounds.CRASH, name, (), text, text, case, 0, 0))
+
+
+def _is_policy(law_id: str) -> bool:
+    return LAWS[law_id].law_class is LawClass.POLICY
 
 
 # Cases that end their process.

@@ -171,9 +171,10 @@ def play_vector(vector: Vector, trial: Trial) -> VectorResult:
             return held
         held.tally.add(evolve(tally, cases=0))
         if finding is not None:
-            inside = inside or way.laws_inside(finding)
             origin = f"vector {vector.vector_id}"
-            held.findings.append(evolve(finding, origin=origin, inside=inside))
+            seen = way.seen_inside(evolve(finding, origin=origin))
+            inside = inside or seen.inside
+            held.findings.append(evolve(seen, inside=inside))
     held.tally.cases = 1
     return held
 

@@ -13,6 +13,7 @@ from attrs import asdict, evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.wire import to_json
 from kvcanon.conformance.vectors import Script
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.script_recorder import record_script
@@ -74,7 +75,7 @@ def freedoms_of(adapter: Adapter) -> list[str]:
     declared = asdict(adapter.profile, recurse=False)
     departs = {name: value for name, value in declared.items() if value != canon[name]}
     return [
-        f"{BY_PROFILE}{name}={one if isinstance(one, str) else json.dumps(one, default=asdict)}"
+        f"{BY_PROFILE}{name}={one if isinstance(one, str) else json.dumps(to_json(one))}"
         for name, value in departs.items()
         for one in (sorted(value) if isinstance(value, frozenset) else (value,))
     ] or [adapter.name]

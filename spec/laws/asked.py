@@ -44,8 +44,8 @@ def data_leaves_when_asked(step: Step) -> Iterator[str]:
     """Data leaves a medium only in a call that makes room there.
 
     On the device, that is an eviction or a load-back; on the host also an insert, whose backups
-    take slots, and a host insert. Others may let unused data expire, or evict in `allocate`. A
-    refused call changes nothing in any case (ALLOC-6).
+    take slots, and a host insert. Others may let unused data expire, or evict in `allocate`. One
+    that is refused for lack of slots has evicted nothing in any case (ALLOC-6).
 
     Why: what leaves without need is computed again. An engine that admits requests by counts of
     free slots does not expect a match to free some.

@@ -7,8 +7,8 @@ asked for begins after it. Only what a cache may do on its own is taken out: wha
 changed is left for the laws. The laws of states judge the states as shown, and those of `asked`
 whether the profile of the cache allows what was taken out.
 
-What a call evicts by itself counts as its eviction, not as an expiry. A refused call changes
-nothing, and nothing is taken out of it.
+What a call evicts by itself counts as its eviction, not as an expiry. A call that is refused for
+lack of slots has evicted nothing, and nothing is taken out of it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ from typing import TypeAlias
 
 from attrs import evolve
 
+from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event, Resident
 from kvcanon.spec.laws.accounting import usage_of
 from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.laws.expected_events import emits_at_enqueue
 from kvcanon.spec.laws.lock import covered_refs
 from kvcanon.spec.laws.page_hashes import PageHashes
-from kvcanon.spec.operations import Evict, EvictHost, Insert, InsertHost, LoadBack, Refused, Reset
+from kvcanon.spec.operations import (
+    Evict,
+    EvictHost,
+    Insert,
+    InsertHost,
+    LoadBack,
+    Outcome,
+    Refused,
+    Reset,
+)
 from kvcanon.spec.snapshot import NO_POOL, ComponentState, NodeState, Pool, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Medium, NodeId, Slot
@@ -46,7 +56,7 @@ EVICTING: Mapping[Medium, tuple[type, ...]] = {
 
 def without_unasked(step: Step) -> Step:
     """The step without what the cache did on its own, which its `unasked` says."""
-    if step.before is step.after or isinstance(step.outcome, Refused):
+    if step.before is step.after or _lacked_slots(step.outcome):
         return step
     begun = _begun(step) if "transfers" in step.difference.fields else []
     if not begun and not any(_is_unasked(step, each) for each in step.lost):
@@ -64,6 +74,10 @@ def without_unasked(step: Step) -> Step:
     events = tuple(_without_events(step.events, removes, stores))
     unasked = Unasked(step.before, step.after, left, moved, begun)
     return evolve(step, before=before, after=after, events=events, unasked=unasked, difference=None)
+
+
+def _lacked_slots(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and isinstance(outcome.error, OutOfSlots)
 
 
 def _is_unasked(step: Step, lost: LostSlot) -> bool:
