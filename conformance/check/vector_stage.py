@@ -122,7 +122,7 @@ def reduce_vector(cache: CachePlan, finding: Finding, steps: int) -> Finding:
     if smallest is None:
         return finding
     found = evolve(trial.found(smallest), origin=finding.origin, times=finding.times)
-    return evolve(found, inside=trial.laws_inside(smallest))
+    return trial.seen_inside(found)
 
 
 def _death_in(cache: CachePlan, part: Sequence[int], died: ProcessDied) -> tuple[int, VectorResult]:
