@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from itertools import product
 from typing import Any
 
 from attrs import evolve
@@ -174,17 +175,19 @@ def _shows_pool(subject: Subject, component: Component, medium: Medium) -> bool:
 
 def _evicts_by_lru(adapter: Adapter, config: CacheConfig) -> bool:
     """Whether what was used least recently leaves, also by policies that take something else."""
-    for policy in (EvictionPolicy.LRU, EvictionPolicy.FIFO, EvictionPolicy.MRU):
+    policies = (EvictionPolicy.LRU, EvictionPolicy.FIFO, EvictionPolicy.MRU)
+    for policy, used in product(policies, (True, False)):
         subject = make_subject(adapter, evolve(config, eviction_policy=policy))
-        cache, (used, unused) = subject.cache, [_key(config, at, Namespace()) for at in range(2)]
+        cache, (first, second) = subject.cache, [_key(config, at, Namespace()) for at in range(2)]
         if Capability.EVICT not in subject.can:
             return False
-        for key in (used, unused):
+        for key in (first, second):
             _insert(cache, key)
-        cache.match(used)
+        if used:
+            cache.match(first)
         cache.evict(Counts(full=1))
-        left = [cache.match(key).device_pages == PAGES for key in (used, unused)]
-        if left != [True, False]:
+        left = [cache.match(key).device_pages == PAGES for key in (first, second)]
+        if left != [used, not used]:
             return False
     return True
 

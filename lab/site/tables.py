@@ -8,6 +8,7 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.site.faults import release_table
 from kvcanon.lab.site.freedoms import declared_table, free_table
+from kvcanon.lab.site.methods import method_table
 from kvcanon.lab.site.rooms import room_table
 
 Table = Callable[[Path], Iterator[str]]
@@ -16,6 +17,7 @@ Table = Callable[[Path], Iterator[str]]
 TABLES: Mapping[str, tuple[str, tuple[Table, ...]]] = {
     "--findings": ("docs/findings.md", (release_table,)),
     "--freedoms": ("docs/freedoms.md", (lambda _: free_table(), lambda _: declared_table())),
+    "--methods": ("docs/adapters.md", (lambda _: method_table(),)),
     "--rooms": ("docs/architecture.md", (room_table,)),
 }
 """For each option of `python -m kvcanon.lab.site` the page, and its tables in their order."""
