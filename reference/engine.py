@@ -23,6 +23,10 @@ class ManualEngine:
         self._completions: list[Completion] = []
         self.ended: dict[TransferId, bool] = {}
         """How each order ended: True if it was performed."""
+        self.orders: list[TransferOrder] = []
+        """The orders that were submitted, until somebody clears the list."""
+        self.waits: list[TransferId] = []
+        """The orders that the cache waited for, likewise."""
 
     @property
     def open_orders(self) -> tuple[TransferOrder, ...]:
@@ -53,6 +57,7 @@ class ManualEngine:
 
     def submit(self, order: TransferOrder) -> None:
         """Accept an order; nothing happens yet."""
+        self.orders.append(order)
         self._open[order.transfer_id] = order
         self.ended.pop(order.transfer_id, None)
 
@@ -63,6 +68,7 @@ class ManualEngine:
 
     def wait(self, transfer_id: TransferId) -> None:
         """Acknowledge the order, and all open orders before it in its direction."""
+        self.waits.append(transfer_id)
         order = self._open.get(transfer_id)
         if order is None:
             return

@@ -432,3 +432,7 @@ class RankView:
     ended: Mapping[TransferId, bool]
     """How copies had ended on this rank when the operation was over, of those that were not settled
     before it."""
+    agreed: tuple[int, ...] = ()
+    """How many copies it named, each time that it called `agree` in the operation."""
+    waits: int = 0
+    """How often it waited for a copy."""

@@ -79,6 +79,15 @@ class TransferOrder:
     """Copies all bytes, as they are when it is called, from the sources to the targets."""
 
 
+@frozen(eq=False)
+class EngineCalls:
+    """What a cache asked of its engine in one call."""
+
+    orders: tuple[TransferOrder, ...] = ()
+    waits: tuple[TransferId, ...] = ()
+    """The transfers that it waited for."""
+
+
 @frozen
 class Completion:
     """An engine's report: the order was performed (`ok`), or it never will be."""

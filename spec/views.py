@@ -20,6 +20,7 @@ from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched, Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot, TransferState, kept
+from kvcanon.spec.transfer import Completion, EngineCalls
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -241,6 +242,10 @@ class Step:
     ended: Mapping[TransferId, bool] = Factory(dict)
     """How copies that were in flight before have ended, from another source than the cache: True if
     the copy was performed. A copy that is not in it had not ended when the step was over."""
+    asked: EngineCalls | None = None
+    """What the cache asked of its engine; None where no engine of the judge makes its copies."""
+    arrived: tuple[Completion, ...] | None = None
+    """What `arrived` said just before this call; None if nobody asked."""
     ranks: tuple[RankView, ...] = ()
     """The same operation on each rank, if there are several; this step is that of the first."""
     unasked: Unasked | None = None

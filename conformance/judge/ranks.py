@@ -96,6 +96,8 @@ class Lockstep:
 
     def __init__(self, ranks: int) -> None:
         self._turns: list[_Turn[Any] | None] = [None] * ranks
+        self.agreed: list[list[int]] = [[] for _ in range(ranks)]
+        """How many copies each rank named, each time that it agreed in the last operation."""
 
     def agree_of(self, rank: int) -> Callable[[Sequence[int]], Sequence[int]]:
         """The `agree` of a rank's cache."""
@@ -126,6 +128,7 @@ class Lockstep:
         return [turn.answer for turn in turns]  # type: ignore[misc]  # Each has ended.
 
     def _agree(self, rank: int, arrivals: Sequence[int]) -> Sequence[int]:
+        self.agreed[rank].append(len(arrivals))
         turn = self._turns[rank]
         if turn is None:
             raise SpecViolation("called agree in a call that no rank waits in for the others")
@@ -173,6 +176,7 @@ class RankEngine(ManualEngine):
 
     def wait(self, transfer_id: TransferId) -> None:
         """End the order, and all open orders before it in its direction."""
+        self.waits.append(transfer_id)
         orders = {each.transfer_id: each for each in self.open_orders}
         last = orders.get(transfer_id)
         for each in orders.values() if last is not None else ():
@@ -274,13 +278,14 @@ class RankedCache(WrappedCache):
     def show(self) -> tuple[RankView, ...]:
         """Show the last operation on each rank, with the ends of copies that had not settled."""
         settled, flying, views = self._settled, set[TransferId](), []
-        for outcome, rank, engine in zip(
-            self._outcomes, self._ranks, self._copies.engines, strict=True
+        for outcome, rank, engine, agreed in zip(
+            self._outcomes, self._ranks, self._copies.engines, self._lockstep.agreed, strict=True
         ):
             state = rank.snapshot()
             flying |= {each.transfer_id for each in state.transfers}
             ended = {each: ok for each, ok in engine.ended.items() if each not in settled}
-            views.append(RankView(outcome, state, ended))
+            views.append(RankView(outcome, state, ended, tuple(agreed), len(engine.waits)))
+            engine.orders.clear()
         self._settled = {each for view in views for each in view.ended} - flying | settled
         return tuple(views)
 
@@ -297,6 +302,9 @@ class RankedCache(WrappedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         self._copies.go_on()
+        for engine, sizes in zip(self._copies.engines, self._lockstep.agreed, strict=True):
+            engine.waits.clear()
+            sizes.clear()
         calls: list[Callable[[], Answer]]
         if isinstance(operation, Poll) and self._gathers():
             agreed = self.arrived()

@@ -40,6 +40,7 @@ from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.transfer import EngineCalls
 from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
 
 if TYPE_CHECKING:
@@ -111,6 +112,17 @@ def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferI
     ended = copies.ended
     flying = [each.transfer_id for each in before.transfers]
     return {each: ended[each] for each in flying if each in ended}
+
+
+def engine_calls(copies: WatchedCopies | None) -> EngineCalls | None:
+    """Return what a cache asked of the judge's engine since the last look; None without one."""
+    orders, waits = getattr(copies, "orders", None), getattr(copies, "waits", None)
+    if orders is None or waits is None:
+        return None
+    calls = EngineCalls(tuple(orders), tuple(waits))
+    orders.clear()
+    waits.clear()
+    return calls
 
 
 class RecordedCopies:

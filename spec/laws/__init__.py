@@ -42,6 +42,7 @@ from kvcanon.spec.laws import data as data
 from kvcanon.spec.laws import asynchrony as asynchrony
 from kvcanon.spec.laws import settlement as settlement
 from kvcanon.spec.laws import ranks as ranks
+from kvcanon.spec.laws import engine_calls as engine_calls
 from kvcanon.spec.laws import namespace as namespace
 from kvcanon.spec.laws import refusal as refusal
 from kvcanon.spec.laws import refusal_fields as refusal_fields

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeAlias, cast
 from attrs import frozen
 
 from kvcanon.conformance.judge.answers import Read, require_answer
-from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known
+from kvcanon.conformance.protocol.adapter import WatchedCopies, ends_known, engine_calls
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -19,6 +19,7 @@ from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
 from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId
 from kvcanon.spec.views import Stamp, Step
 
@@ -80,8 +81,12 @@ class StepCapture:
         operation: Operation,
         outcome: Outcome,
         given: Collection[ReceiptId] = frozenset(),
+        arrived: tuple[Completion, ...] | None = None,
     ) -> Step:
-        """Capture the operation that was called last. `given` are the receipts returned before."""
+        """Capture the operation that was called last.
+
+        `given` are the receipts returned before, and `arrived` what `arrived` said before.
+        """
         state = self.cache.snapshot()
         require_answer("snapshot", state)
         difference = Difference(before, state)
@@ -105,6 +110,8 @@ class StepCapture:
             stamps,
             given=given,
             ended=ends_known(self.copies, before) if before.transfers else {},
+            asked=engine_calls(self.copies),
+            arrived=arrived,
             ranks=self.ranks() if self.ranks is not None else (),
             difference=difference,
         )

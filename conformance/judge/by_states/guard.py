@@ -48,6 +48,7 @@ from kvcanon.spec.operations import (
     Write,
 )
 from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
@@ -125,6 +126,8 @@ class GuardedCache(JudgedCache):
         self._on_should = on_should
         self._given: set[ReceiptId] = set()
         """The ids of all receipts that the cache returned."""
+        self._arrived: tuple[Completion, ...] | None = None
+        """What `arrived` answered, if nothing was called since."""
         self._last: Snapshot | None = None
         """The current state; None if the last operation was not judged."""
         self._residency = Residency()
@@ -172,6 +175,11 @@ class GuardedCache(JudgedCache):
             self._written.wrote(component, slot, data, self._cache.snapshot)
         self._judge_access(operation, Done())
 
+    def arrived(self) -> tuple[Completion, ...]:
+        """Return the transfers that can settle; checked with the call that settles them."""
+        self._arrived = arrived = super().arrived()
+        return arrived
+
     def _judge_access(self, operation: Read | Write, outcome: Refused | BytesRead | Done) -> None:
         """Check that a read or a write was refused if it had to be, if the state is known.
 
@@ -194,6 +202,7 @@ class GuardedCache(JudgedCache):
         **kwargs: Arguments.kwargs,
     ) -> Answer:
         """Call, and judge the operation if it is in the sample."""
+        arrived, self._arrived = self._arrived, None
         if self._rate < 1.0 and self._random.random() >= self._rate:
             self._last = None
             result = call_cache(call, *args, **kwargs)
@@ -207,7 +216,7 @@ class GuardedCache(JudgedCache):
             watched = self._text_of(before, operation)
             was_judged, self._last = self._last is not None, None
             result = call_cache(call, *args, **kwargs)
-            self._judge(before, operation, result, watched, was_judged=was_judged)
+            self._judge(before, operation, result, watched, arrived, was_judged=was_judged)
         if result.refusal is not None:
             raise result.refusal
         return result.answer  # type: ignore[return-value]  # It was not refused.
@@ -234,6 +243,7 @@ class GuardedCache(JudgedCache):
         operation: Operation,
         result: CallResult[Answer],
         watched: str | None,
+        arrived: tuple[Completion, ...] | None,
         *,
         was_judged: bool,
     ) -> None:
@@ -247,7 +257,7 @@ class GuardedCache(JudgedCache):
             if result.refusal is None:
                 require_answer(METHODS[type(operation)], result.answer)
                 self._follow(operation, result.answer)
-            step = self._capture.step(before, operation, result.outcome, self._given)
+            step = self._capture.step(before, operation, result.outcome, self._given, arrived)
             if watched is not None:
                 _require_unchanged(before, watched, operation)
         except AnswerError as wrong:

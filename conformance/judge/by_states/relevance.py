@@ -274,6 +274,8 @@ def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: b
         given=_some(step.given),
         ended=_some(step.ended),
         ranks=_some(step.ranks),
+        asked=None if step.asked is None else _anything(),
+        arrived=None if step.arrived is None else _anything(),
         unasked=None if step.unasked is None else _sealed(Unasked),
         difference=_difference(fields, same_tree=same_tree),
     )
@@ -288,6 +290,10 @@ def _like(state: Snapshot, **known: Any) -> Any:  # noqa: ANN401  # It passes fo
 
 def _difference(fields: AbstractSet[str], *, same_tree: bool) -> Any:  # noqa: ANN401  # As above.
     return _SameTree(fields) if same_tree else _SealedDifference(fields)
+
+
+def _anything() -> Any:  # noqa: ANN401  # It passes for whatever is there.
+    return _Sealed()
 
 
 def _some(values: Collection[Any]) -> Any:  # noqa: ANN401  # It passes for a collection.
