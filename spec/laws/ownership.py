@@ -58,14 +58,16 @@ def no_slot_is_lost(step: Step) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/38355,
     https://github.com/sgl-project/sglang/issues/10637
     """
-    if owners_follow(step.difference):
-        return
-    before, after = step.before, step.after
+    if not owners_follow(step.difference):
+        yield from owners_lost(step.before, step.after)
+
+
+def owners_lost(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """The slots that had an owner and have none, and those of cancelled copies that have two."""
     for component in after.config.components:
         for medium in MEDIA:
-            for slot in sorted(
-                slots_lost(after, (component, medium)) - slots_lost(before, (component, medium))
-            ):
+            pool = component, medium
+            for slot in sorted(slots_lost(after, pool) - slots_lost(before, pool)):
                 yield f"slot {slot} of {component} on {medium} has no owner"
             for slot in orphaned_slots(after, component, medium):
                 owners = list(owners_of(after, component, medium, slot))

@@ -38,6 +38,7 @@ from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Kind, Law, Need, judge
+from kvcanon.spec.laws.ownership import owners_lost
 from kvcanon.spec.operations import Evicted
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, Slot, Slots
@@ -80,6 +81,8 @@ class RequestBlackboxGuard:
         """The bytes that were written for a page, or for the mamba state at its end."""
         self._untaken: list[Event] = []
         """Events that the client has not taken yet."""
+        self._last: Snapshot | None = None
+        """The last state that was checked; None before the first."""
         self._begun = Need.EVENTS not in self._shows
         """Whether the events of the new cache were taken."""
 
@@ -300,6 +303,9 @@ class RequestBlackboxGuard:
         """Check the laws of states, those of the tree's shape first."""
         broken = judge(state, self._state_laws)
         self._seen.checks.broken += broken
+        before, self._last = self._last or state, state
+        lost = None if broken else next(owners_lost(before, state), None)
+        self._seen.check("ALLOC-8", lost, met=before.pools != state.pools)
         for law in () if broken else self._state_laws:
             self._seen.check(law.law_id, None, met=law.premise.is_met(state))
 

@@ -119,6 +119,7 @@ def _check_locked_stay(state: ObservedState, column: Column, free: frozenset[Slo
             f"an insert freed the {COMPONENTS[column]} slot of {page.describe(column)}, which a "
             "request has locked"
         ),
+        met=False,
     )
 
 
