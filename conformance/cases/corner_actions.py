@@ -77,13 +77,15 @@ def admit_bare(client: Client, a: int, b: int, c: int) -> None:
 
 
 @enter(CORNER, 1)
-def finish_stateless(client: Client, a: int, _b: int, c: int) -> None:
+def finish_stateless(client: Client, a: int, b: int, c: int) -> None:
     """Insert all pages that a request computed, without its mamba state, and end it."""
     if client.requests:
         request = client.requests[a % len(client.requests)]
         if request.slots.mamba:
             client.cache.free(Slots(mamba=request.slots.mamba))
             request.slots = evolve(request.slots, mamba=())
+        if b % 2:  # Then nothing holds the state before its pages.
+            client.let_go(request)
         client.insert(request, priority=c % 3)
 
 
