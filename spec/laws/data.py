@@ -18,8 +18,9 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds
+from kvcanon.spec.operations import Read
 from kvcanon.spec.snapshot import NO_POOL, Pool, Snapshot, TransferState
-from kvcanon.spec.types import GPU, Component, Slot
+from kvcanon.spec.types import CPU, GPU, Component, Slot
 from kvcanon.spec.views import Step
 
 
@@ -37,7 +38,8 @@ from kvcanon.spec.views import Step
 def bytes_are_the_pages(step: Step) -> Iterator[str]:
     """Behind every slot that a match returns are the bytes that were written for that page.
 
-    Whatever happened to the page in between: cuts, eviction to the host and load-back.
+    Whatever happened to the page in between: cuts, eviction to the host and load-back. The same
+    holds for a host slot of a page that is read.
 
     Why: otherwise the model reads another prompt's KV and answers fluently.
 
@@ -45,12 +47,14 @@ def bytes_are_the_pages(step: Step) -> Iterator[str]:
     https://github.com/vllm-project/vllm/issues/49125,
     https://github.com/NVIDIA/TensorRT-LLM/issues/8830
     """
+    on_host = isinstance(step.operation, Read)
+    whose, where = ("of a path", f" on {CPU}") if on_host else ("of the key", "")
     for stamp in step.stamps:
         if stamp.found != stamp.expected:
+            slot = f"{stamp.component} slot {stamp.slot}{where}"
             yield (
-                f"page {stamp.page_index} of the key is in {stamp.component} slot {stamp.slot}, "
-                f"behind which is {_bytes(stamp.found)}, not {_bytes(stamp.expected)}, "
-                "which was written for it"
+                f"page {stamp.page_index} {whose} is in {slot}, behind which is "
+                f"{_bytes(stamp.found)}, not {_bytes(stamp.expected)}, which was written for it"
             )
 
 

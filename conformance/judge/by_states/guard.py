@@ -49,7 +49,7 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.transfer import Completion
-from kvcanon.spec.types import Component, Key, Medium, ReceiptId, Slot
+from kvcanon.spec.types import CPU, Component, Key, Medium, ReceiptId, Slot
 from kvcanon.spec.views import Stamp, Step
 
 
@@ -187,7 +187,12 @@ class GuardedCache(JudgedCache):
         """
         if self._last is None:
             return
-        step = Step(self._last, operation, outcome, self._last, ())
+        stamps: tuple[Stamp, ...] = ()
+        reads = isinstance(operation, Read) and operation.medium is CPU
+        if reads and isinstance(outcome, BytesRead):
+            where = operation.component, operation.slot
+            stamps = self._written.stamp_on_host(self._last, *where, outcome.data)
+        step = Step(self._last, operation, outcome, self._last, (), stamps)
         found = self._checker.check_access(step)
         if found:
             refusal = outcome.error if isinstance(outcome, Refused) else None

@@ -105,6 +105,21 @@ class WrittenBytes:
 
         return read_known_slots(matched, config, read, known_bytes)
 
+    def stamp_on_host(
+        self, state: Snapshot, component: Component, slot: Slot, data: bytes
+    ) -> tuple[Stamp, ...]:
+        """What was read behind a host slot, beside the bytes of the page that has it, if known."""
+        for node in state.below_root() if self._pages else ():
+            part = node[component]
+            if part.host is None or slot not in part.host or part.backing is not None:
+                continue
+            at = len(node.pages) - 1 if component is MAMBA else part.host.index(slot)
+            name = PageHashes(state).of(node)[at]
+            known = self._pages.get((component, name), UNKNOWN)
+            expected = data if data in known else known[-1] if known else data
+            return (Stamp(component, state.starts[node.node_id] + at, slot, expected, data),)
+        return ()
+
     def forget(self, step: Step) -> None:
         """Forget the bytes of what left the tree in a step.
 

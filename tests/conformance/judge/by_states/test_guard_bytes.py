@@ -62,6 +62,22 @@ def test_guard_sees_wrong_bytes(component: Component) -> None:
         guarded.match(KEY)
 
 
+@pytest.mark.parametrize("component", [FULL, SWA, MAMBA])
+def test_guard_sees_wrong_bytes_on_the_host(component: Component) -> None:
+    """Bytes of a page's host slot that differ from those written for it are reported."""
+    cache = reference()
+    guarded = guard_states(cache)
+    serve(guarded, KEY)
+    guarded.flush()
+    node = next(n for n in guarded.snapshot().below_root() if n[component].host is not None)
+    slot = (node[component].host or ())[0]
+    for other in range(CONFIG.host_slots[component]):
+        guarded.read(component, CPU, other)
+    cache._state.pools[component, CPU].payloads[slot] = b"\xff" * CONFIG.slot_bytes
+    with pytest.raises(SpecViolation, match=rf"DATA-1 .*{component} slot {slot} on CPU.*ffffffff"):
+        guarded.read(component, CPU, slot)
+
+
 def test_guard_follows_bytes_to_the_host_and_back() -> None:
     """Wrong bytes of a page that was demoted and loaded back are reported."""
     for spoiled in (False, True):
