@@ -1,8 +1,8 @@
 """`python -m kvcanon.lab.site FOLDER`: write the pages of the site for mkdocs.
 
-With `--findings`, `--freedoms` or `--rooms` it writes tables of a page of docs/ anew; with
-`--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md. `--issue PAGE` prints
-the page of a finding with its script, for an issue tracker.
+With `--findings`, `--freedoms`, `--methods` or `--rooms` it writes tables of a page of docs/ anew;
+with `--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md. `--issue PAGE`
+prints the page of a finding with its script, for an issue tracker.
 """
 
 from __future__ import annotations

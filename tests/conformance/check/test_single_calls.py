@@ -13,7 +13,13 @@ from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.call_recorder import CallRecorder
 from kvcanon.conformance.check.play import CaseRun
-from kvcanon.conformance.check.recorded_calls import RecordedCall
+from kvcanon.conformance.check.recorded_calls import (
+    Call,
+    RecordedCall,
+    RequestCall,
+    StampWrite,
+    TransferDecision,
+)
 from kvcanon.conformance.check.single_calls import (
     in_single_calls,
     spelled_by_page,
@@ -57,10 +63,14 @@ def in_calls(case: Case, adapter: Adapter = REFERENCE) -> Case:
 def methods(calls: Sequence[RecordedCall]) -> list[str]:
     """The names of the calls, and whether each was refused."""
     return [
-        f"{getattr(call.call, 'method', '') or method_of(type(call.call))}"
-        f"{' refused' * isinstance(call.answer, BaseException)}"
-        for call in calls
+        f"{_method(each.call)}{' refused' * isinstance(each.answer, BaseException)}"
+        for each in calls
     ]
+
+
+def _method(call: Call) -> str:
+    assert not isinstance(call, StampWrite | TransferDecision), "these have no number"
+    return call.method if isinstance(call, RequestCall) else method_of(type(call))
 
 
 @pytest.mark.parametrize(
