@@ -34,6 +34,7 @@ from kvcanon.spec.operations import (
     Matched,
     Operation,
     Receipt,
+    Settle,
     Settled,
     Unlock,
     UnlockWindow,
@@ -99,7 +100,23 @@ class Recorder(WrappedCache):
         return answer
 
     def _note(self, operation: Operation, answer: Fact) -> None:
-        self.facts.append((type(operation).__name__.lower(), _question(operation), answer))
+        self.facts.append((type(operation).__name__.lower(), self._question(operation), answer))
+
+    def _question(self, operation: Operation) -> Fact:
+        """Return an operation without slots and ids; transfers are numbered as they appear."""
+        match operation:
+            case Unlock() | UnlockWindow():
+                return operation.receipt.key
+            case Insert():
+                return evolve(operation, slots=Slots()), operation.slots.counts()
+            case Free():
+                return operation.slots.counts()
+            case Settle():
+                ids = self._numbered(tuple(each.transfer_id for each in operation.completions))
+                oks = tuple(each.ok for each in operation.completions)
+                return () if self._folding else tuple(zip(ids, oks, strict=True))
+            case _:
+                return operation
 
     def _answer(self, answer: object) -> Fact:
         """Return an answer without slots and ids; transfers are numbered as they appear."""
@@ -224,19 +241,6 @@ def _facts_of(state: Snapshot, numbers: PageNumbers) -> tuple[Mapping[Any, Fact]
         if component in COLUMN
     }
     return pages, recency, room
-
-
-def _question(operation: Operation) -> Fact:
-    """Return an operation without slots and ids."""
-    match operation:
-        case Unlock() | UnlockWindow():
-            return operation.receipt.key
-        case Insert():
-            return evolve(operation, slots=Slots()), operation.slots.counts()
-        case Free():
-            return operation.slots.counts()
-        case _:
-            return operation
 
 
 def _different_answer(

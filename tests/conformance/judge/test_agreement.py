@@ -13,7 +13,7 @@ from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.operations import Inserted, LoadDecision, LoadedBack, Matched, Settled
-from kvcanon.spec.transfer import TransferStatus
+from kvcanon.spec.transfer import Completion, TransferStatus
 from kvcanon.spec.types import CPU, GPU, Counts, Key, Slots
 from kvcanon.spec.views import PageNumbers
 
@@ -40,6 +40,10 @@ class Answers:
         """Every transfer is done."""
         return Settled(tuple((each, TransferStatus.DONE) for each in self.transfers))
 
+    def settle(self, _completions: object) -> Settled:
+        """What it is asked for is done."""
+        return self.poll()
+
     def insert(self, *_given: object, **_named: object) -> Inserted:
         """An insert that enqueued the transfers."""
         return Inserted(0, self.counts, Counts(), self.transfers)
@@ -62,6 +66,7 @@ def differs(ours: Answers, theirs: Answers, *, folding: bool) -> str | None:
         recorder.insert(KEY, 0, Slots(full=(0, 1)))
         recorder.poll()
         if answering.transfers:
+            recorder.settle([Completion(each, ok=True) for each in answering.transfers])
             recorder.match(KEY)
             recorder.load_back(KEY)
         return recorder
