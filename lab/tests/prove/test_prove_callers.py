@@ -17,7 +17,7 @@ from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.prove.claim import oracle_functions
 
-CASES = range(16)
+CASES = range(24)
 """The cases that are played; a handful would do for most functions."""
 
 COUNT = ("kvcanon.spec.laws.", "kvcanon.reference.", "kvcanon.conformance.")
