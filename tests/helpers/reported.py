@@ -35,7 +35,7 @@ from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
-from kvcanon.spec.types import Counts, Key, Slots
+from kvcanon.spec.types import GPU, Counts, Key, Slots
 from serving import ServingCache
 
 
@@ -63,13 +63,17 @@ class Generous(ReferenceCache):
 
 
 class Wordy(ReferenceCache):
-    """Refuses like the plain cache, but with another name of the pool, which is lawful."""
+    """Names the last pool that is short, where the plain cache names the first; both are lawful."""
 
     def allocate(self, counts: Counts) -> Slots:
         try:
             return super().allocate(counts)
-        except OutOfSlots as refusal:
-            raise evolve(refusal, pool="the large pool") from refusal
+        except OutOfSlots:
+            for component, asked in counts:
+                free = len(self.free_slots(component, GPU))
+                if asked > free:
+                    last = OutOfSlots(f"{component} on GPU", asked, free)
+            raise last from None
 
 
 class Silent(ReferenceCache):
@@ -155,8 +159,11 @@ def __getattr__(name: str) -> MakeCache:
 SERVE = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve"),), ())
 """One request of two pages."""
 
-ASK_TOO_MUCH = Case(CacheConfig(device_slots=Counts(full=2)), (Action("ask_nonsense", c=5),), ())
-"""An allocation of more slots than there are."""
+TWO_POOLS = CacheConfig(device_slots=Counts(full=2, swa=2), window_tokens=2)
+"""A configuration under which a refusal may name one of two pools."""
+
+ASK_TOO_MUCH = Case(TWO_POOLS, (Action("allocate_exactly", 3),), ())
+"""An allocation of more slots than there are, in both pools."""
 
 
 def failure_in(name: str, case: Case, against: str | None = None) -> Finding:

@@ -19,11 +19,10 @@ from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FindingReplay, judges_of, replay_finding
 from kvcanon.conformance.report.report import report_of
 from kvcanon.conformance.report.script import WIDTH, file_name
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Allocate, Free, Insert, Match
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
 from paths import HELPERS
-from reported import ASK_TOO_MUCH, SERVE, check_of, failure_in, failure_of, result_of
+from reported import ASK_TOO_MUCH, SERVE, TWO_POOLS, check_of, failure_in, failure_of, result_of
 
 MUTANTS = (
     "duplicates_leak",
@@ -178,7 +177,7 @@ def test_replay_ends_where_caches_differ() -> None:
 
 def test_calls_end_at_the_operation_that_differs_within_its_action() -> None:
     """A difference within an action ends the calls within that action."""
-    case = Case(CacheConfig(device_slots=Counts(full=2)), (Action("serve", c=4),), ())
+    case = Case(TWO_POOLS, (Action("serve", c=4),), ())
     failure = failure_in("reported:Wordy", case, "reference")
     assert failure.action == 0
     last = replay(failure).calls[-1]
