@@ -72,8 +72,20 @@ def _require_judged(result: CacheResult) -> None:
     """Refuse a check in which no law was exercised. Raises: UsageError."""
     judged = result.failures or result.unkept or result.tally.laws
     if not judged and not result.unplayed:
-        lacks = f"it lacks {', '.join(result.lacks)}" if result.lacks else "no case was played"
-        raise UsageError(f"nothing was judged of {result.name}; {lacks}")
+        raise UsageError(f"nothing was judged of {result.name}; {_why_nothing(result)}")
+
+
+def _why_nothing(result: CacheResult) -> str:
+    """Why no law was exercised: no case was played, or the cache shows too little."""
+    tally = result.tally
+    if tally.cases:
+        return f"it lacks {', '.join(result.lacks)}" if result.lacks else "no law came up"
+    if tally.declined:
+        refused = f"its factory refused the configuration of {tally.declined:,}"
+        return f"{refused} of {tally.unoffered:,} cases; list those that it supports in an Offer"
+    if tally.unoffered:
+        return f"its adapter offers none of {tally.unoffered:,} cases"
+    return "no case was played"
 
 
 def _run(plan: CheckPlan, by: Workers, progress: Progress) -> list[StageOutcome]:

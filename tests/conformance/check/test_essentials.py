@@ -13,6 +13,7 @@ from kvcanon.conformance.check.essentials import ESSENTIAL_LAWS, OPERATIONS
 from kvcanon.conformance.check.plan import EFFORTS, CheckStage
 from kvcanon.conformance.check.result import CacheResult, Standing
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS
 
 DRAWN = ("walker", "machine")
@@ -78,7 +79,8 @@ def test_an_operation_that_is_never_served_is_found_in_the_drain() -> None:
 
 def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> None:
     """A cache that refuses most drawn configurations does not hold."""
-    plan = plan_of("lazy:hardly_any", only=DRAWN, black_box=True, effort=SMALL)
+    some = evolve(SMALL, walker_cases=48)
+    plan = plan_of("lazy:hardly_any", only=DRAWN, black_box=True, effort=some)
     result = check(plan, apart=False)
     found = [
         re.fullmatch(r"\d+ of \d+ drawn cases were not offered", each)
@@ -87,6 +89,17 @@ def test_a_cache_that_offers_hardly_any_configuration_says_so_by_an_offer() -> N
     assert sum(each is not None for each in found) == 1
     assert all(stage.unoffered for stage in result.stages)
     assert not checked("lazy:FULL_ALONE").missing
+
+
+def test_a_cache_that_is_made_for_no_case_is_told_to_declare_an_offer() -> None:
+    """A check that plays no case says how many the factory refused, and what to do."""
+    none = evolve(SMALL, walker_cases=8)
+    plan = plan_of("lazy:hardly_any", only=["walker"], black_box=True, effort=none)
+    said = (
+        r"its factory refused the configuration of (\d+) of \1 cases; list those that it supports"
+    )
+    with pytest.raises(UsageError, match=said):
+        check(plan, apart=False)
 
 
 def test_a_cache_that_has_no_more_than_it_must_can_pass() -> None:
