@@ -67,7 +67,7 @@ def test_a_sound_cache_holds_every_law() -> None:
 
 def test_any_number_of_processes_comes_to_the_same_result() -> None:
     """One process and two give the same result, with failures of every kind of case."""
-    one, two = (check(plan_of("faulty:NICKNAMED", jobs=jobs)) for jobs in (1, 2))
+    one, two = (check(plan_of("faulty:Short", jobs=jobs)) for jobs in (1, 2))
     assert facts(one) == facts(two)
     assert len(one.failures[0].every) > 1
 
