@@ -19,7 +19,7 @@ from kvcanon.conformance.cases.client import Client, Stamps
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore.offered_scopes import explorable
 from kvcanon.conformance.explore.plain_cache import completions_of, copied, traces_of
-from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered
+from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, engine_calls
 from kvcanon.reference import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Namespace, TransferId
@@ -40,6 +40,8 @@ class Product:
         """Do an action. Raises: any exception of the cache that is not a refusal."""
         act(self.client, *action)
         self.decided.update(completions_of(self.engine))
+        # In a replay nobody looks at what the call asked of the engine. The next one did not ask.
+        engine_calls(self.engine)
 
     def traces(self) -> tuple[object, ...] | None:
         """Hidden state that no snapshot shows; None if it cannot be read.
