@@ -93,7 +93,7 @@ def only_flush_and_write_back_wait(step: Step) -> Iterator[str]:
     """No call waits for a copy, but a flush, and under write_back an eviction and a load-back.
 
     Those must: after a flush nothing is in flight, and under write_back data must reach the host
-    before its device slots are free. By profile, an allocation evicts, and waits like an eviction.
+    before its device slots are free. What a cache evicts on its own waits like an eviction.
 
     Why: the scheduler of a server calls between two forward passes. A call that waits for a copy
     holds up every request.
@@ -106,6 +106,7 @@ def only_flush_and_write_back_wait(step: Step) -> Iterator[str]:
 
 def _may_wait(step: Step) -> bool:
     evicts = isinstance(step.operation, Evict | LoadBack | Allocate)
+    evicts |= step.unasked is not None and bool(step.unasked.left)
     waits = writes_back(step.before) and evicts
     return waits or isinstance(step.operation, Flush)
 
