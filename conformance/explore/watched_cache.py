@@ -31,6 +31,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import Residency, Resident
 from kvcanon.spec.law import LAWS, SHAPE, Kind, Law, Need, Stream, Violation, violations_of
 from kvcanon.spec.laws.expected_events import residency_of
+from kvcanon.spec.laws.unasked import without_unasked
 from kvcanon.spec.operations import Matched, Operation, method_of
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Component, Key
@@ -85,16 +86,17 @@ class Witness:
         if not still and not _share(step.before, step.after):
             # The tree changed. The shape of the tree before was checked with its state.
             _require(violations_of(self.book.shape, step.after))
-        of_step = self.book.relevance.of_step(step)
+        asked = without_unasked(step)
+        of_step = self.book.relevance.of_step(asked)
         of_stream = self.book.relevance.of_stream(stream)
-        found = violations_of(of_step.laws, step)
+        found = violations_of(of_step.laws, asked)
         if not (still and step.before is self._silent):
             # Nothing to check again where the state is the same and there was no event.
             found += violations_of(of_stream.laws, stream)
             self._silent = step.before if still else self._silent
         _require(found)
         self.steps += 1
-        self._count(met_by(of_step, step))
+        self._count(met_by(of_step, asked))
         self._count(met_by(of_stream, stream))
 
     def _count(self, met: Iterable[Shared]) -> None:

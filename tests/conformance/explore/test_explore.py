@@ -46,6 +46,7 @@ from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.report.failure_replay import replayed
 from kvcanon.lab.variants.override import Overrides, Plant, overriding
+from kvcanon.lab.variants.variant import varied
 from kvcanon.reference import (
     ReferenceCache,
     cache,
@@ -145,6 +146,14 @@ def test_tiny_scopes_exercise_nearly_every_law() -> None:
 NEED_MORE = {"REC-1", "ASYNC-1", "ASYNC-8", "ALLOC-10", "ASYNC-11", "ASYNC-14", "ASYNC-15"}
 """Laws whose premises need more than a tiny scope; the named scopes exercise them, but ASYNC-11 and
 ASYNC-15, which take several ranks, and ASYNC-14: no move asks for `arrived`."""
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("allocations_evict", FULL), ("prefetches", HOST)], ids=["evicts", "loads"]
+)
+def test_what_a_cache_declares_to_do_unasked_is_no_fault(name: str, scope: Scope) -> None:
+    """What a cache does on its own is taken out of a step, as under the guard."""
+    assert explore(expander(scope, varied(name, [name]))).finding is None
 
 
 # Faults.
