@@ -103,10 +103,6 @@ CHECKS: dict[type[Operation], Callable[[ObservedState, Any, Any], None]] = {
 """A check of an operation and its answer against the observed state."""
 
 
-MOST_PROBED = 2_000
-"""In larger pools the free slots are not counted by allocating them."""
-
-
 class BlackboxGuard(JudgedCache):
     """A cache that is judged by its answers and events. `Cache` documents its methods."""
 
@@ -128,9 +124,7 @@ class BlackboxGuard(JudgedCache):
         sent = Need.EVENTS in subject.shows and config.events
         late = late or _may_give_up_events(config)
         takes_events, self._late = sent and not late, sent and late
-        # What is looked at late is not looked at in between: a look may change a cache.
-        looked_at = not late or config.device_slots.full > MOST_PROBED
-        shown = Capability.FREE_SLOTS in subject.can and looked_at
+        shown = Capability.FREE_SLOTS in subject.can
         self._state = ObservedState(
             config=config,
             profile=profile,
