@@ -50,7 +50,9 @@ def test_broken_cache_fails_with_annotation_summary_and_reports(tmp_path: Path) 
         "receipt 1 is still open after its release"
         f"%0AThe law: {SITE}laws/LOCK-8/"
     )
-    assert done.summary.startswith("## kvcanon: few:Forgetful failed\n\nBROKEN (sound): LOCK-8. Played ")
+    assert done.summary.startswith(
+        "## kvcanon: few:Forgetful failed\n\nBROKEN (sound): LOCK-8. Played "
+    )
     row = rf"| few:Forgetful | [LOCK-8 release\_mirrors]({SITE}laws/LOCK-8/) | receipt 1 is"
     assert row in done.summary
     assert "Failure 1: LOCK-8" in done.summary
