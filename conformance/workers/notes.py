@@ -168,7 +168,11 @@ def read_note(memory: mmap) -> Noted:
 
 def limit_in(memory: mmap) -> tuple[int, Allowance | None]:
     """The number of the limit of another process, and the limit; None if it has none now."""
-    number, *limits = _LIMIT.unpack(memory[: _LIMIT.size])
+    noted = b""
+    # The other process may be writing: only what is read twice in a row is what it wrote.
+    while noted != (noted := memory[: _LIMIT.size]) or noted != memory[: _LIMIT.size]:
+        pass
+    number, *limits = _LIMIT.unpack(noted)
     return number, Allowance(*limits) if any(limits) else None
 
 
