@@ -174,7 +174,7 @@ soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memor
 churn: $(READY) native ## Publish and watch for CHURN_MINUTES, ten million blocks: memory must stay flat.
 	PYTHONPATH=tests/helpers $(BIN)/python -m kvcanon.lab.soak.stream_churn --minutes $(CHURN_MINUTES)
 
-check: $(READY) native ## Judge CACHES for less than a minute, and print the report.
+check: $(READY) native ## Judge CACHES for about a minute, and print the report.
 	$(BIN)/kvcanon check $(CACHES) --effort quick
 
 check-standard: $(READY) native ## Judge CACHES for up to ten minutes.

@@ -177,7 +177,8 @@ class Profile:
         variations={"compaction": Choosing.OWN},
     )
     """Whether data stays where it is. Canon: yes, slots are the address by which kernels find it. A
-    compacting pool moves what is neither locked nor being copied, in any call."""
+    compacting pool moves what is neither locked nor being copied, in any call, to slots that were
+    free before it."""
     reserved_slots: Counts = choice(
         Counts(),
         canon="every device slot can be allocated",

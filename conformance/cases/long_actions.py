@@ -49,7 +49,7 @@ def lock_for_long(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(LONG, 1, Capability.EVICT)
 def evict_for_long(client: Client, a: int, b: int, c: int) -> None:
-    """Insert a page and evict one, a thousand times."""
+    """Call evict a thousand times: now and then for a page that was inserted, mostly for none."""
     config = client.cache.config
     one = Counts(1, int(SWA in client.components), int(MAMBA in client.components))
     for at in range(MANY_EVICTIONS):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct
 from mmap import mmap
+from zlib import crc32
 
 from attrs import frozen
 
@@ -26,11 +27,13 @@ RENEWALS = 10
 """How many times its limit all imports of an action may take together."""
 
 _LIMIT = struct.Struct("=Qddddd")
+_CHECK = struct.Struct("=I")
+"""The checksum of the limit before it: a look may come in the middle of a write."""
 _NO_LIMIT = (0.0,) * 5
 _STEP = struct.Struct("=BII")
 _NAME = struct.Struct("=I40s")
 _LENGTH = struct.Struct("=I")
-_STEP_AT = _LIMIT.size
+_STEP_AT = _LIMIT.size + _CHECK.size
 _NUMBER_AT = _STEP_AT + _STEP.size
 _LENGTH_AT = _NUMBER_AT + _NAME.size
 _PLACE_AT = _LENGTH_AT + _LENGTH.size
@@ -137,8 +140,8 @@ class Note:
         limits = _NO_LIMIT
         if it is not None:
             limits = (it.usual, it.times, it.waiting_times, it.most, it.most_waiting)
-        # At once: `pack_into` writes zeros first, which the parent may read as another limit.
-        self.memory[: _LIMIT.size] = _LIMIT.pack(self._number, *limits)
+        noted = _LIMIT.pack(self._number, *limits)
+        self.memory[:_STEP_AT] = noted + _CHECK.pack(crc32(noted))
 
     @property
     def over(self) -> bool:
@@ -167,13 +170,15 @@ def read_note(memory: mmap) -> Noted:
 
 
 def limit_in(memory: mmap) -> tuple[int, Allowance | None]:
-    """The number of the limit of another process, and the limit; None if it has none now."""
-    noted = b""
-    # The other process may be writing: only what is read twice in a row is what it wrote.
-    while noted != (noted := memory[: _LIMIT.size]) or noted != memory[: _LIMIT.size]:
-        pass
+    """The number of the limit of another process, and the limit; None if it has none now.
+
+    While the other process writes it, it has none.
+    """
+    written = memory[:_STEP_AT]
+    noted = written[: _LIMIT.size]
     number, *limits = _LIMIT.unpack(noted)
-    return number, Allowance(*limits) if any(limits) else None
+    whole = _CHECK.unpack_from(written, _LIMIT.size) == (crc32(noted),)
+    return number, Allowance(*limits) if whole and any(limits) else None
 
 
 NOTE = Note()

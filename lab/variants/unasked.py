@@ -92,12 +92,11 @@ def backups_at_the_next_poll(overrides: Overrides) -> None:
 @lone_variation
 @around(settle, cache)
 def compaction(settle: Original[Settled], state: State) -> Settled:
-    """A poll moves the data of an idle leaf to other slots of its pools, with its bytes."""
-    settled = settle(state)
+    """A poll first moves the data of an idle leaf to other slots of its pools, with its bytes."""
     idle = [each for each in state.nodes.values() if is_device_leaf(each) and not _in_flight(each)]
     if idle:
         _move(state, min(idle, key=lambda each: each.node_id))
-    return settled
+    return settle(state)
 
 
 def _in_flight(node: Node) -> bool:

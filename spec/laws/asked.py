@@ -16,13 +16,21 @@ from collections.abc import Iterator
 from kvcanon.spec.config import Choosing
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations
-from kvcanon.spec.laws.comparison import MEDIA, candidates, pool_in_words, reserved_in, slots_lost
+from kvcanon.spec.laws.comparison import (
+    MEDIA,
+    candidates,
+    orphaned_slots,
+    pool_in_words,
+    reserved_in,
+    slots_lost,
+    writes_back,
+)
 from kvcanon.spec.laws.match import left_out_pages
 from kvcanon.spec.laws.unasked import EVICTING
 from kvcanon.spec.operations import Insert, LoadBack
-from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU
+from kvcanon.spec.types import CPU, FULL, GPU, Medium
 from kvcanon.spec.views import Step
 
 
@@ -52,16 +60,27 @@ def data_leaves_when_asked(step: Step) -> Iterator[str]:
 
     Seen broken: https://github.com/sgl-project/sglang/issues/27038
     """
-    if step.unasked is None or step.unasked.begun:
-        return  # ASK-2 and ASK-3 say so of what made room for a copy.
-    state, name = step.unasked.before, type(step.operation).__name__
-    # What is evicted for a copy that finds no room all the same stays evicted.
-    for_copies = {GPU: state.profile.loads, CPU: state.profile.backups}
+    if step.unasked is None:
+        return
+    state, name, for_copies = step.unasked.before, type(step.operation).__name__, _made_room(step)
     for node_id, pools in step.unasked.left.items():
         for pool in sorted(pools):
-            if for_copies[pool[1]] is Choosing.AS_CANON:
+            if pool[1] not in for_copies:
                 where = f"{pool_in_words(pool)} in {name}, which makes no room there"
                 yield f"data of {state.describe(state.nodes[node_id])} left {where}"
+
+
+def _made_room(step: Step) -> set[Medium]:
+    """The media on which a cache made room for copies that it begins on its own.
+
+    What is evicted for a copy that finds no room all the same stays evicted.
+    """
+    profile = step.before.profile
+    begun = step.unasked.begun if step.unasked is not None else ()
+    room = {each.direction.target for each in begun}
+    room |= {GPU} if profile.loads is Choosing.OWN else set()
+    room |= {CPU} if profile.backups is Choosing.OWN else set()
+    return room | {CPU} if GPU in room and writes_back(step.before) else room
 
 
 def _finds_host_data(state: Snapshot) -> bool:
@@ -197,7 +216,11 @@ def every_slot_is_used(step: Step) -> Iterator[str]:
     for component in state.config.components:
         for medium in MEDIA:
             pool = component, medium
-            lost, reserved = slots_lost(state, pool), reserved_in(state, pool)
+            there, reserved = state.pools.get(pool, NO_POOL), reserved_in(state, pool)
+            copied = len(orphaned_slots(state, *pool))
+            if len(there.free) + len(there.held) + copied == there.capacity - reserved:
+                continue  # Pools may be large, and this is right in nearly every step.
+            lost = slots_lost(state, pool)
             if len(lost) != reserved:
                 yield (
                     f"nobody has slots {sorted(lost)} of {pool_in_words(pool)}, though the tree is "

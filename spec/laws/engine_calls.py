@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds
 from kvcanon.spec.laws.comparison import writes_back
-from kvcanon.spec.operations import Allocate, Evict, Flush, LoadBack, Poll
+from kvcanon.spec.operations import Evict, Flush, LoadBack, Poll
 from kvcanon.spec.snapshot import TransferState
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.views import Step
@@ -105,7 +105,7 @@ def only_flush_and_write_back_wait(step: Step) -> Iterator[str]:
 
 
 def _may_wait(step: Step) -> bool:
-    evicts = isinstance(step.operation, Evict | LoadBack | Allocate)
+    evicts = isinstance(step.operation, Evict | LoadBack)
     evicts |= step.unasked is not None and bool(step.unasked.left)
     waits = writes_back(step.before) and evicts
     return waits or isinstance(step.operation, Flush)

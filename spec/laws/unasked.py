@@ -23,7 +23,7 @@ from kvcanon.spec.errors import OutOfSlots
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event, Resident
 from kvcanon.spec.laws.accounting import usage_of
 from kvcanon.spec.laws.comparison import writes_back
-from kvcanon.spec.laws.expected_events import emits_at_enqueue
+from kvcanon.spec.laws.expected_events import emits_at_enqueue, may_give_up, replaces_events
 from kvcanon.spec.laws.lock import covered_refs
 from kvcanon.spec.laws.page_hashes import PageHashes
 from kvcanon.spec.operations import (
@@ -73,7 +73,13 @@ def without_unasked(step: Step) -> Step:
     stores = passing | {*_announced(step.after, begun), *_saved(step.before, kept)}
     events = tuple(_without_events(step.events, removes, stores))
     unasked = Unasked(step.before, step.after, left, moved, begun)
-    return evolve(step, before=before, after=after, events=events, unasked=unasked, difference=None)
+    asked = evolve(
+        step, before=before, after=after, events=events, unasked=unasked, difference=None
+    )
+    if not replaces_events(asked) or may_give_up(asked):
+        return asked
+    # Its own events were too many to wait, so that those that wait tell of the state instead.
+    return evolve(asked, before=evolve(before, events=after.events), events=(), difference=None)
 
 
 def _lacked_slots(outcome: Outcome) -> bool:
