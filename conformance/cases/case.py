@@ -47,11 +47,11 @@ class Case:
 
     The first component hides the later ones: a leaf is evicted with the data of all components.
     """
-    events_late: bool = False
-    """Whether black-box guards leave events in the cache until a client takes them.
+    unobserved: bool = False
+    """Whether black-box guards look at neither events nor free slots between the calls of clients.
 
-    They then check the events of many operations at once, without knowing which operation emitted
-    which.
+    Looking may change a cache. They then check the events of many operations at once, when a client
+    takes them, and count free slots by answers alone.
     """
     one_namespace: bool = False
     """Whether clients use the default namespace alone, though the cache offers others."""
@@ -63,14 +63,14 @@ def case_to_json(case: Case) -> dict[str, Any]:
     """Encode a case; fields of the configuration that have their default are left out."""
     usual = asdict(CacheConfig())
     config = {name: value for name, value in asdict(case.config).items() if value != usual[name]}
-    late = {"events_late": True} if case.events_late else {}
+    unobserved = {"unobserved": True} if case.unobserved else {}
     alone = {"one_namespace": True} if case.one_namespace else {}
     ranks = {"ranks": case.ranks} if case.ranks > 1 else {}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
         "drain": [component.value for component in case.drain],
-        **late,
+        **unobserved,
         **alone,
         **ranks,
     }
@@ -78,7 +78,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
     """Decode a case. Raises: BadArgument."""
-    unknown = value.keys() - {"config", "actions", "drain", "events_late", "one_namespace", "ranks"}
+    unknown = value.keys() - {"config", "actions", "drain", "unobserved", "one_namespace", "ranks"}
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
     drain = value.get("drain", [component.value for component in DRAIN])
@@ -87,7 +87,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             config_from_json(value.get("config", {})),
             tuple(_action(each) for each in value["actions"]),
             tuple(Component(each) for each in drain),
-            bool(value.get("events_late", False)),
+            bool(value.get("unobserved", False)),
             bool(value.get("one_namespace", False)),
             _ranks(value.get("ranks", 1)),
         )

@@ -38,8 +38,8 @@ LONG_SHARE = 1 / 24
 LONG_ACTION_SHARE = 1 / 32
 """The share of small cases with one long action among the others."""
 
-LATE_SHARE = 1 / 4
-"""The share of cases where the judge sees events only when a client takes them."""
+UNOBSERVED_SHARE = 1 / 4
+"""The share of cases where the judge looks at nothing between calls."""
 
 WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
 """In each WIDE_EVERY cases that are judged from outside, these numbers are large or vast."""
@@ -97,7 +97,7 @@ def draw_case(
         at = random.randrange(len(actions) + 1)
         actions = (*actions[:at], _draw_long(random), *actions[at:])
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
-    return Case(config or drawn, actions, drain, random.random() < LATE_SHARE)
+    return Case(config or drawn, actions, drain, random.random() < UNOBSERVED_SHARE)
 
 
 def _draw_long(random: Random) -> Action:

@@ -64,8 +64,8 @@ class JudgeConfig:
     """The ids of the laws to check; None for all, an empty tuple for none."""
     thorough: bool = False
     """Whether to check every law on everything, instead of on what a step touched."""
-    events_late: bool = False
-    """Whether the judge sees events only when a client takes them, as some cases have it."""
+    unobserved: bool = False
+    """Whether the judge looks at nothing between calls, as some cases have it."""
     ranks: int = 1
     """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
     checked."""
@@ -76,8 +76,8 @@ class JudgeConfig:
     """Whether a broken SHOULD law ends a case, as every other law does."""
 
     def of_case(self, case: Case) -> JudgeConfig:
-        """The same, with `events_late` and `ranks` as in a case."""
-        return evolve(self, events_late=case.events_late, ranks=max(self.ranks, case.ranks))
+        """The same, with `unobserved` and `ranks` as in a case."""
+        return evolve(self, unobserved=case.unobserved, ranks=max(self.ranks, case.ranks))
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
@@ -126,8 +126,9 @@ def make_judged(
                 f"{adapter.name}: the second snapshot of a new cache raised "
                 f"{describe_exception(error)}"
             ) from error
-    late = judges.events_late
-    return subject, BlackboxGuard(subject, adapter.profile, judges.every_law, on_should, late=late)
+    return subject, BlackboxGuard(
+        subject, adapter.profile, judges.every_law, on_should, unobserved=judges.unobserved
+    )
 
 
 def _made(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:

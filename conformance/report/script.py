@@ -104,18 +104,16 @@ def _case(finding: Finding) -> str:
         f'        "{name}": {_value(value)},\n' for name, value in case["config"].items()
     )
     actions = "".join(f"        {json.dumps(action)},\n" for action in case["actions"])
-    ranks = f'    "ranks": {case["ranks"]},\n' if "ranks" in case else ""
-    return (
-        "{\n"
-        f'    "config": {{\n{config}    }},\n'
-        f'    "actions": [\n{actions}    ],\n'
-        f'    "drain": {json.dumps(case["drain"])},\n{ranks}'
-        "}"
+    others = "".join(
+        f'    "{name}": {_value(value)},\n'
+        for name, value in case.items()
+        if name not in ("config", "actions")
     )
+    return f'{{\n    "config": {{\n{config}    }},\n    "actions": [\n{actions}    ],\n{others}}}'
 
 
 def _value(value: object) -> str:
-    """A value of a configuration; none has a quote in it."""
+    """A value of a case; none has a quote in it."""
     return repr(value).replace("'", '"')
 
 

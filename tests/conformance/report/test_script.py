@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 
 import pytest
+from attrs import evolve
 
 from kvcanon.conformance import judged
-from kvcanon.conformance.cases.case import Action, Case
+from kvcanon.conformance.cases.case import Action, Case, case_from_json
 from kvcanon.conformance.check.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.time_limit import LIMIT
@@ -122,6 +124,19 @@ def test_script_of_unknown_laws_is_refused() -> None:
     case: dict[str, object] = {"config": {}, "actions": [], "drain": []}
     with pytest.raises(UsageError, match="no law RES-44; near it are"):
         judged("reference", case, laws=["RES-44"]).__enter__()
+
+
+def test_script_has_the_whole_case() -> None:
+    """The case in a script is the finding's, with all that decides how it is judged."""
+    failure = failure_of("reported:Forgetful")
+    case = evolve(failure.case, unobserved=True, one_namespace=True)
+    tree = ast.parse(script(evolve(failure, case=case)))
+    (value,) = [
+        ast.literal_eval(each.value)
+        for each in tree.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "CASE"
+    ]
+    assert case_from_json(value) == case
 
 
 @pytest.mark.nightly

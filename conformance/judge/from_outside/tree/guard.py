@@ -48,7 +48,7 @@ from kvcanon.conformance.judge.from_outside.tree.load import (
 )
 from kvcanon.conformance.judge.from_outside.tree.match import after_match
 from kvcanon.conformance.judge.from_outside.tree.refusal import after_refusal
-from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords
+from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords, count_room
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.judge.judged_cache import JudgedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject
@@ -114,7 +114,7 @@ class BlackboxGuard(JudgedCache):
         on_should: OnShould | None = None,
         *,
         on_violation: OnShould | None = None,
-        late: bool = False,
+        unobserved: bool = False,
     ) -> None:
         super().__init__(subject.cache)
         self._on_should = on_should
@@ -122,13 +122,14 @@ class BlackboxGuard(JudgedCache):
         """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
         sent = Need.EVENTS in subject.shows and config.events
-        late = late or _may_give_up_events(config)
+        late = unobserved or _may_give_up_events(config)
         takes_events, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
+        slots = SlotRecords(subject.cache, config, profile, shown=shown, unobserved=unobserved)
         self._state = ObservedState(
             config=config,
             profile=profile,
-            slots=SlotRecords(subject.cache, config, profile, shown=shown),
+            slots=slots,
             checks=Checks(frozenset(law.law_id for law in laws), left_to(profile)),
             takes_events=takes_events,
             read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
@@ -260,6 +261,7 @@ class BlackboxGuard(JudgedCache):
         check = CHECKS.get(type(operation))
         if check is not None:
             check(state, operation, answer)
+        count_room(state.slots, operation, answer)
         if isinstance(operation, SENDERS) and not state.has_failed():
             if state.takes_events:
                 check_residency(state)

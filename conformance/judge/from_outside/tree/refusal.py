@@ -54,8 +54,7 @@ def after_refusal(state: ObservedState, operation: Operation, error: CacheError)
 
 def _room(state: ObservedState, operation: Operation) -> str | None:
     if isinstance(operation, Allocate) and all(
-        state.slots.free_count(column) >= operation.counts[component]
-        and (column not in state.slots.unseen or not operation.counts[component])
+        state.slots.has_room(column, operation.counts[component])
         for column, component in enumerate(COMPONENTS)
     ):
         return "every pool has as many free slots as were asked for"

@@ -22,7 +22,18 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot
+from kvcanon.spec.operations import (
+    Allocate,
+    Evict,
+    Evicted,
+    Free,
+    Insert,
+    Inserted,
+    LoadBack,
+    LoadedBack,
+    Operation,
+)
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot, Slots
 
 COMPONENTS = (FULL, SWA, MAMBA)
 
@@ -56,9 +67,17 @@ class FreeList:
 class SlotRecords:
     """The owner of each device slot; a slot without an owner is free."""
 
-    def __init__(self, cache: Cache, config: CacheConfig, profile: Profile, *, shown: bool) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        config: CacheConfig,
+        profile: Profile,
+        *,
+        shown: bool,
+        unobserved: bool = False,
+    ) -> None:
         """The slots of pages are known but for caches that act on their own: no answer says so."""
-        traced = not profile.acts_unasked
+        traced = not (profile.acts_unasked or unobserved)
         self._cache = cache
         self._shown = shown and traced
         self.capacity = [config.capacity(component, GPU) for component in COMPONENTS]
@@ -73,6 +92,11 @@ class SlotRecords:
         full slots, so that allocating all of them is not always possible."""
 
         self._reserved = [frozenset(self._never_free(each, profile)) for each in ALL_COLUMNS]
+        self.room: Counts | None = None
+        """How many slots of each pool are free by the counts of all answers; None if the free
+        slots themselves are looked at, or no answer says what becomes free."""
+        if unobserved and not profile.acts_unasked:
+            self.room = Counts(*map(self.free_count, ALL_COLUMNS))
 
     def _never_free(self, column: Column, profile: Profile) -> Iterable[Slot]:
         """The slots that a new cache keeps for itself, as many as its profile says."""
@@ -86,6 +110,12 @@ class SlotRecords:
     def free_count(self, column: Column) -> int:
         """Return how many slots are free by these records."""
         return self.capacity[column] - len(self._reserved[column]) - len(self.owners[column])
+
+    def has_room(self, column: Column, count: int) -> bool:
+        """Whether so many slots of a pool are free for sure."""
+        if self.room is not None:
+            return self.room[COMPONENTS[column]] >= count
+        return self.free_count(column) >= count and (column not in self.unseen or not count)
 
     def free_list(self, column: Column, expected: int) -> FreeList:
         """Return the free slots: as the cache shows them, or found by allocating and freeing all.
@@ -181,3 +211,22 @@ class SlotRecords:
             }
             self.owners[column] = kept
             self._of_pages[column].clear()
+
+
+def count_room(slots: SlotRecords, operation: Operation, answer: object) -> None:
+    """Count what an answer says of the slots that are free now."""
+    if slots.room is None:
+        return
+    freed, taken = Counts(), Counts()
+    match operation, answer:
+        case Allocate(), Slots():
+            taken = answer.counts()
+        case Free(), _:
+            freed = operation.slots.counts()
+        case Insert(), Inserted():
+            freed = answer.freed
+        case Evict(), Evicted():
+            freed = answer.freed
+        case LoadBack(), LoadedBack():
+            freed, taken = answer.evicted, answer.loading
+    slots.room -= taken - freed

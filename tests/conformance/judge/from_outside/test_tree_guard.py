@@ -31,9 +31,9 @@ from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
-from kvcanon.spec.operations import Inserted, Receipt
+from kvcanon.spec.operations import Evicted, Inserted, Receipt
 from kvcanon.spec.transfer import TransferStatus
-from kvcanon.spec.types import FULL, GPU, SWA, Counts, Key, Medium, Slots
+from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Key, Medium, Slot, Slots
 from nights import at_night
 from writing import WritesAnywhere, WritesLittle
 
@@ -98,15 +98,42 @@ def test_events_of_many_operations_are_heard_at_once() -> None:
     """Events that wait for clients are checked, too, and a fault in them is found."""
     config = CacheConfig(device_slots=Counts(full=8))
     served = (Action("serve", pick, 7 * pick, 3 * pick + 1) for pick in range(4))
-    at_once = Case(config, (*served, Action("take_events")), events_late=True)
+    at_once = Case(config, (*served, Action("take_events")), unobserved=True)
     adapter = Adapter("late", LateNames)
     (finding,), _ = play(at_once, [adapter], OUTSIDE)
     assert finding.name == "EVENT-6"
-    assert play(evolve(at_once, events_late=False), [adapter], OUTSIDE)[0] == []
+    assert play(evolve(at_once, unobserved=False), [adapter], OUTSIDE)[0] == []
     assert play(at_once, [REFERENCE], OUTSIDE)[0] == []
     assert case_from_json(case_to_json(at_once)) == at_once
-    late = [draw_case(seed, Offer()).events_late for seed in range(200)]
+    late = [draw_case(seed, Offer()).unobserved for seed in range(200)]
     assert 20 < sum(late) < 80
+
+
+class FreesWhenAsked(ReferenceCache):
+    """Frees the full slots of victims when somebody asks for the free slots, and not before."""
+
+    kept: tuple[Slot, ...] = ()
+
+    def evict(self, counts: Counts) -> Evicted:
+        pool = self._state.pools[FULL, GPU]
+        before = len(pool.returned)
+        answer = super().evict(counts)
+        self.kept += tuple(pool.returned[before:])
+        del pool.returned[before:]
+        return answer
+
+    def free_slots(self, component: Component, medium: Medium) -> list[Slot]:
+        self._state.pools[FULL, GPU].returned.extend(self.kept)
+        self.kept = ()
+        return super().free_slots(component, medium)
+
+
+def test_what_looking_mends_is_found_where_nobody_looks() -> None:
+    """In cases where the judge does not look between calls, it counts what answers free."""
+    adapter = Adapter("asked", FreesWhenAsked)
+    found = findings(adapter, range(60))
+    assert {finding.name for _, finding in found} == {"REFUSE-1"}
+    assert all(draw_case(seed, Offer()).unobserved for seed, _ in found)
 
 
 def test_parent_is_not_removed_before_its_child_whatever_is_declared() -> None:
