@@ -72,7 +72,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -245,6 +245,9 @@ prove: $(READY) ## Prove the contracts of the oracle functions, and show that ea
 
 vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
 	$(BIN)/python -m kvcanon.lab.mutants.make_vectors
+
+reach: $(READY) ## Count what quick checks visit, and write the tables of docs/limits.md.
+	$(BIN)/kvcanon lab reach --write
 
 mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
 	page="$$($(BIN)/kvcanon lab mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md

@@ -289,13 +289,15 @@ class MachineRun:
     """Whether the time was over before all cases were drawn."""
 
 
-def draw_cases(trial: Trial, drawing: Drawing, *, ends: float = inf) -> MachineRun:
+def draw_cases(
+    trial: Trial, drawing: Drawing, *, ends: float = inf, journal: Journal | None = None
+) -> MachineRun:
     """Draw cases from a seed, up to the first failure, and reduce it.
 
     No case begins after `ends`, a moment of `monotonic`. A failure of SHOULD laws alone is returned
-    only if there is no other.
+    only if there is no other. A `journal` is given by who looks at each case.
     """
-    journal = Journal(ends=ends)
+    journal = journal or Journal(ends=ends)
     machine = seed(drawing.from_seed)(machine_of(trial, journal))
     chosen = settings(
         CI if drawing.database is None else DEEP,

@@ -8,10 +8,11 @@ from kvcanon.conformance.cli.command_line import CommandLine
 
 COMMANDS = CommandLine(
     "kvcanon lab",
-    "Judge the judge: mutants, proofs, past releases and benchmarks.",
+    "Judge the judge: mutants, reach, proofs, past releases and benchmarks.",
     {
         "mutants": f"{__name__}.mutants:mutants_command",
         "prove": f"{__name__}.prove:prove_command",
+        "reach": f"{__name__}.reach:reach_command",
         "bench": f"{__name__}.bench:bench",
         "peers": f"{__name__}.peers:peers",
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
@@ -28,11 +28,16 @@ def page_with_tables(option: str, checkout: Path) -> tuple[Path, str]:
     """The page of an option, and its text with today's tables. Raises: UsageError: no marks."""
     name, tables = TABLES[option]
     begin = f"<!-- made by python -m kvcanon.lab.site {option} -->"
+    return checkout / name, with_tables(checkout, name, begin, [each(checkout) for each in tables])
+
+
+def with_tables(checkout: Path, name: str, begin: str, tables: Sequence[Iterable[str]]) -> str:
+    """The text of a page with new tables, each after a mark `begin`. Raises: UsageError."""
     before, *parts = (checkout / name).read_text("utf-8").split(begin)
     if len(parts) != len(tables) or not all(END in part for part in parts):
         raise UsageError(f"{name} has not {len(tables)} tables between {begin} and {END}")
     written = [before]
     for table, part in zip(tables, parts, strict=True):
-        lines = "\n".join(table(checkout))
+        lines = "\n".join(table)
         written.append(f"\n\n{lines}\n\n{END}{part.partition(END)[2]}")
-    return checkout / name, begin.join(written)
+    return begin.join(written)
