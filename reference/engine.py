@@ -6,9 +6,21 @@ enqueued them.
 
 from __future__ import annotations
 
-from kvcanon.spec.errors import BadArgument
+from enum import StrEnum
+
+from kvcanon.spec.errors import BadArgument, EngineRaised
 from kvcanon.spec.transfer import Completion, TransferOrder
 from kvcanon.spec.types import TransferId
+
+
+class WaitEnd(StrEnum):
+    """How a wait of a cache for its engine ends."""
+
+    DONE = "done"
+    FAILED = "failed"
+    """The copy that is waited for fails."""
+    BROKEN_OFF = "broken_off"
+    """The engine raises, and the copy is still open."""
 
 
 class ManualEngine:
@@ -27,6 +39,10 @@ class ManualEngine:
         """The orders that were submitted, until somebody clears the list."""
         self.waits: list[TransferId] = []
         """The orders that the cache waited for, likewise."""
+        self.broke_off: TransferId | None = None
+        """The order whose wait was broken off last, until somebody clears it."""
+        self.wait_end = WaitEnd.DONE
+        """How the next wait for an open order ends."""
 
     @property
     def open_orders(self) -> tuple[TransferOrder, ...]:
@@ -55,6 +71,10 @@ class ManualEngine:
         self._order(transfer_id)
         self._complete(transfer_id, ok=False)
 
+    def next_wait(self, end: str) -> None:
+        """Say how the next wait for an open order ends; one of `WaitEnd`."""
+        self.wait_end = WaitEnd(end)
+
     def submit(self, order: TransferOrder) -> None:
         """Accept an order; nothing happens yet."""
         self.orders.append(order)
@@ -67,13 +87,22 @@ class ManualEngine:
         return completions
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Acknowledge the order, and all open orders before it in its direction."""
+        """Acknowledge the order, and all open orders before it in its direction.
+
+        Raises: EngineRaised: `next_wait` said so; then all stay open.
+        """
         self.waits.append(transfer_id)
         order = self._open.get(transfer_id)
         if order is None:
             return
+        end, self.wait_end = self.wait_end, WaitEnd.DONE
+        if end is WaitEnd.BROKEN_OFF:
+            self.broke_off = transfer_id
+            raise EngineRaised("the engine broke off a wait")
         for each in self.open_orders:
-            if each.direction is order.direction:
+            if each is order and end is WaitEnd.FAILED:
+                self.fail(each.transfer_id)
+            elif each.direction is order.direction:
                 self.acknowledge(each.transfer_id)
             if each is order:
                 return

@@ -28,7 +28,11 @@ def load_back(state: State, key: Key, quota_pages: int | None) -> LoadedBack:
     end = node_ending_at(state, walked, len(key))
     # The path is held before anything is evicted, so that the eviction does not take it.
     held = hold(state, end, key, held_window_start(state, end))
-    evicted = evict(state, shortage(needed, free_slot_counts(state, GPU)))
+    try:
+        evicted = evict(state, shortage(needed, free_slot_counts(state, GPU)))
+    except BaseException:
+        release_hold(state, held)
+        raise
     if shortage(needed, free_slot_counts(state, GPU)):
         release_hold(state, held)
         return LoadedBack(LoadDecision.NO_ROOM, evicted=evicted)

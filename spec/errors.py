@@ -4,8 +4,9 @@ A `CacheError` is expected in normal operation: a pool is full, a receipt was al
 prefix is no longer cached. Its fields carry what the caller needs to act on it.
 
 **A refused call leaves the state exactly as it was**: no slot moved, no lock counted, no event
-emitted, no recency changed. Everything else that goes wrong is a `SpecViolation`: a bug in a cache,
-in an adapter, or in this specification.
+emitted, no recency changed. (An eviction that its engine breaks off may have evicted some.)
+Everything else that goes wrong is a `SpecViolation`: a bug in a cache, in an adapter, or in this
+specification.
 """
 
 from __future__ import annotations
@@ -96,6 +97,14 @@ class CacheBusy(CacheError):
 
     def __str__(self) -> str:
         return f"{self.open_receipts} receipts are open; unlock and flush, then reset"
+
+
+class EngineRaised(CacheError):
+    """The engine raised while the call waited for it: what was still to leave is where it was.
+
+    The judge's engine raises this; another engine raises what it likes, and the cache lets it
+    through. Of all refusals this alone may change the state: what had left before stays gone.
+    """
 
 
 class CacheUnusable(RuntimeError):

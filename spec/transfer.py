@@ -86,6 +86,10 @@ class EngineCalls:
     orders: tuple[TransferOrder, ...] = ()
     waits: tuple[TransferId, ...] = ()
     """The transfers that it waited for."""
+    failed: frozenset[TransferId] = frozenset()
+    """Of these orders, those whose copies failed in the same call."""
+    broke_off: TransferId | None = None
+    """The transfer whose wait the engine broke off: it raised, and the copy has not ended."""
 
 
 @frozen

@@ -17,6 +17,7 @@ from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.cases.long_actions import LONG
 from kvcanon.conformance.cases.rare_actions import RARE
+from kvcanon.conformance.cases.wait_actions import WAITS
 from kvcanon.conformance.cases.wide_actions import WIDE
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
@@ -206,7 +207,7 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
 
 ACTIONS |= NONSENSE | WIDE | RARE | CORNER
 
-UNDRAWN = EXACT | LONG
+UNDRAWN = EXACT | LONG | WAITS
 """Actions that are not drawn as the others are."""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from attrs import Factory, define, field, frozen
 
 from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
-from kvcanon.conformance.protocol.adapter import Capability, CopyControl
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl, WaitControl
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import CacheError, OutOfSlots
 from kvcanon.spec.operations import HostPayload, Receipt
@@ -127,7 +127,7 @@ class Client:
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
             slots = self.allocate(key, start_pages)
-        except OutOfSlots:
+        except CacheError:
             self.cache.unlock(receipt)
             self.spent.append(receipt)
             raise
@@ -243,6 +243,8 @@ class Client:
 
         The order of the victims shows the orders of recency.
         """
+        if isinstance(self.copies, WaitControl):
+            self.copies.next_wait("done")
         for request in list(self.requests):
             self.abort(request)
         for receipt in list(self.receipts):

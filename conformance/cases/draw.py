@@ -14,6 +14,7 @@ from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
 from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
 from kvcanon.conformance.cases.long_actions import nest
+from kvcanon.conformance.cases.wait_actions import with_waits
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.protocol.drawn_config import (
@@ -97,7 +98,10 @@ def draw_case(
         at = random.randrange(len(actions) + 1)
         actions = (*actions[:at], _draw_long(random), *actions[at:])
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
-    return Case(config or drawn, actions, drain, random.random() < UNOBSERVED_SHARE)
+    unobserved = random.random() < UNOBSERVED_SHARE
+    if large is None:
+        actions = with_waits(random, config or drawn, actions)
+    return Case(config or drawn, actions, drain, unobserved)
 
 
 def _draw_long(random: Random) -> Action:

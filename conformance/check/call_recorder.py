@@ -19,9 +19,16 @@ from kvcanon.conformance.check.recorded_calls import (
     RequestCall,
     StampWrite,
     TransferDecision,
+    WaitDecision,
 )
 from kvcanon.conformance.judge import RequestBlackboxGuard
-from kvcanon.conformance.protocol.adapter import Capability, CopyControl, RequestSubject, Subject
+from kvcanon.conformance.protocol.adapter import (
+    Capability,
+    CopyControl,
+    RequestSubject,
+    Subject,
+    WaitControl,
+)
 from kvcanon.conformance.protocol.request import ESSENTIAL, FullRequestCache
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
@@ -46,9 +53,9 @@ class CallRecorder(ClientFactory):
     ) -> Client:
         """Make a client whose calls are recorded."""
         self.made(subject)
-        copies = None if subject.copies is None else RecordingCopies(subject.copies, self)
-        recording = RecordingCache(cache, self)
-        client = RecordingClient(recording, subject.can, copies, stamps, namespaces)
+        copies = None if subject.copies is None else _recording(subject.copies, self)
+        recording, on_ranks = RecordingCache(cache, self), subject.ranks is not None
+        client = RecordingClient(recording, subject.can, copies, stamps, namespaces, on_ranks)
         client.calls = self
         return client
 
@@ -213,3 +220,27 @@ class RecordingCopies:
         index = self.open_transfer_ids.index(transfer_id)
         call = TransferDecision(method, index, transfer_id)
         self._calls.record(call, lambda: do(transfer_id))
+
+
+class RecordingWaits(RecordingCopies):
+    """The same, where the end of waits is decided, too."""
+
+    def __init__(self, copies: CopyControl, waits: WaitControl, calls: CallRecorder) -> None:
+        super().__init__(copies, calls)
+        self._waits = waits
+
+    @property
+    def wait_end(self) -> str:
+        """How the next wait for an open copy ends."""
+        return self._waits.wait_end
+
+    def next_wait(self, end: str) -> None:
+        """Say how the next wait ends; recorded if it would end otherwise."""
+        if end != self.wait_end:
+            self._calls.record(WaitDecision(end), lambda: self._waits.next_wait(end))
+
+
+def _recording(copies: CopyControl, calls: CallRecorder) -> RecordingCopies:
+    if isinstance(copies, WaitControl):
+        return RecordingWaits(copies, copies, calls)
+    return RecordingCopies(copies, calls)

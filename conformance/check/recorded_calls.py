@@ -42,7 +42,14 @@ class TransferDecision:
     transfer_id: TransferId
 
 
-Call: TypeAlias = Operation | RequestCall | StampWrite | TransferDecision
+@frozen
+class WaitDecision:
+    """A client decides how the next wait of the cache ends."""
+
+    end: str
+
+
+Call: TypeAlias = Operation | RequestCall | StampWrite | TransferDecision | WaitDecision
 
 
 @frozen

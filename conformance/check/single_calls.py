@@ -29,6 +29,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RequestCall,
     StampWrite,
     TransferDecision,
+    WaitDecision,
 )
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
@@ -66,6 +67,8 @@ from kvcanon.spec.types import (
 
 DECISIONS = {"acknowledge": 0, "perform": 2, "fail": 3}
 """The second pick of `copy` for what is decided about a copy."""
+WAIT_ENDS = {"done": "mend_wait", "failed": "fail_wait", "broken_off": "break_off_wait"}
+"""The actions that say how the next wait ends."""
 PLAIN: Mapping[type, str] = {
     Poll: "poll",
     Flush: "flush",
@@ -206,6 +209,13 @@ def _index(among: Sequence[object], value: object) -> int:
     return among.index(value)
 
 
+def _of_decision(call: TransferDecision | WaitDecision) -> Action:
+    """A decision about a copy, or about the next wait for one."""
+    if isinstance(call, WaitDecision):
+        return Action(WAIT_ENDS[call.end])
+    return Action("copy", call.index, DECISIONS[call.method])
+
+
 class _Translation:
     """Writes recorded calls as exact actions, one after the other."""
 
@@ -307,8 +317,8 @@ class _Translation:
                 return self._release(receipt, whole=isinstance(call, Unlock))
             case Evict(counts) | EvictHost(counts):
                 return Action(OF_COUNTS[type(call)], counts.full, counts.swa, counts.mamba)
-            case TransferDecision(method, index):
-                return Action("copy", index, DECISIONS[method])
+            case TransferDecision() | WaitDecision():
+                return _of_decision(call)
             case _:
                 raise _NoSuchActionError
 

@@ -67,8 +67,8 @@ class JudgeConfig:
     unobserved: bool = False
     """Whether the judge looks at nothing between calls, as some cases have it."""
     ranks: int = 1
-    """How many ranks get the calls, whatever a case says; if several, only laws of ranks are
-    checked."""
+    """How many ranks get the calls, whatever a case says; if several, laws of ranks are checked,
+    too."""
     known: frozenset[str] = field(default=frozenset(), converter=_known)
     """The ids of laws that are known to be broken; like SHOULD laws, they end no case, so that
     they hide no other fault."""
@@ -81,9 +81,8 @@ class JudgeConfig:
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
-        of_ranks = self.ranks > 1
-        possible = [each for each in self.every_law if each.needs <= set(shows)]
-        return [each for each in possible if (Need.RANKS in each.needs) is of_ranks]
+        shown = set(shows) if self.ranks > 1 else set(shows) - {Need.RANKS}
+        return [each for each in self.every_law if each.needs <= shown]
 
     @property
     def every_law(self) -> tuple[Law, ...]:

@@ -35,7 +35,16 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Need
-from kvcanon.spec.operations import Evict, Flush, LoadBack, Operation, Outcome, Poll, Receipt
+from kvcanon.spec.operations import (
+    Evict,
+    Flush,
+    LoadBack,
+    Operation,
+    Outcome,
+    Poll,
+    Receipt,
+    Settle,
+)
 from kvcanon.spec.snapshot import RankView
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferOrder, arrived_on_all
 from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
@@ -217,6 +226,16 @@ class RankCopies:
             if all(each in some for some in ends)
         }
 
+    @property
+    def orders(self) -> list[TransferOrder]:
+        """The orders of the first rank in the last operation."""
+        return self.engines[0].orders
+
+    @property
+    def waits(self) -> list[TransferId]:
+        """What the first rank waited for in the last operation."""
+        return self.engines[0].waits
+
     def perform(self, transfer_id: TransferId) -> None:
         """Move the bytes now, on every rank."""
         for engine in self.engines:
@@ -285,7 +304,6 @@ class RankedCache(WrappedCache):
             flying |= {each.transfer_id for each in state.transfers}
             ended = {each: ok for each, ok in engine.ended.items() if each not in settled}
             views.append(RankView(outcome, state, ended, tuple(agreed), len(engine.waits)))
-            engine.orders.clear()
         self._settled = {each for view in views for each in view.ended} - flying | settled
         return tuple(views)
 
@@ -301,8 +319,11 @@ class RankedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        self._copies.go_on()
+        # What was asked just before, with `arrived`, is still all that has arrived.
+        if not isinstance(operation, Settle):
+            self._copies.go_on()
         for engine, sizes in zip(self._copies.engines, self._lockstep.agreed, strict=True):
+            engine.orders.clear()
             engine.waits.clear()
             sizes.clear()
         calls: list[Callable[[], Answer]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from attrs import evolve, field, frozen
 
@@ -97,6 +97,18 @@ class CopyControl(Protocol):
         """Let the next poll report that the copy failed."""
 
 
+@runtime_checkable
+class WaitControl(Protocol):
+    """Copy control that also says how the waits of a cache end: that of the judge's engine."""
+
+    @property
+    def wait_end(self) -> str:
+        """How the next wait for an open copy ends."""
+
+    def next_wait(self, end: str) -> None:
+        """Say how the next wait for an open copy ends: "done", "failed" or "broken_off"."""
+
+
 class WatchedCopies(CopyControl, Protocol):
     """Copy control that also shows how copies ended."""
 
@@ -119,9 +131,14 @@ def engine_calls(copies: WatchedCopies | None) -> EngineCalls | None:
     orders, waits = getattr(copies, "orders", None), getattr(copies, "waits", None)
     if orders is None or waits is None:
         return None
-    calls = EngineCalls(tuple(orders), tuple(waits))
+    ended = copies.ended if orders and copies is not None else {}
+    failed = frozenset(each.transfer_id for each in orders if ended.get(each.transfer_id) is False)
+    broke_off = getattr(copies, "broke_off", None) if waits else None
+    calls = EngineCalls(tuple(orders), tuple(waits), failed, broke_off)
     orders.clear()
     waits.clear()
+    if broke_off is not None:
+        copies.broke_off = None  # type: ignore[union-attr]  # It was not None.
     return calls
 
 

@@ -20,6 +20,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RequestCall,
     StampWrite,
     TransferDecision,
+    WaitDecision,
 )
 from kvcanon.conformance.check.result import CodeLine
 from kvcanon.conformance.protocol.request import Admitted
@@ -114,6 +115,8 @@ class _Names:
                 return f"cache.{call.method}({call.request_id}{key})"
             case TransferDecision():
                 return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
+            case WaitDecision(end):
+                return f'copies.next_wait("{end}")'
             case StampWrite():
                 start = f", {call.start_pages}" if call.start_pages else ""
                 key, slots = self._key(call.key), self._slots_code(call.slots)

@@ -34,6 +34,7 @@ from kvcanon.spec.laws import asked as asked
 from kvcanon.spec.laws import evict as evict
 from kvcanon.spec.laws import cascade as cascade
 from kvcanon.spec.laws import write_back as write_back
+from kvcanon.spec.laws import failed_victims as failed_victims
 from kvcanon.spec.laws import load as load
 from kvcanon.spec.laws import event as event
 from kvcanon.spec.laws import event_order as event_order

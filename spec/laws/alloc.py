@@ -167,7 +167,7 @@ def allocate_takes_free(step: Step) -> Iterator[str]:
     LawClass.SOUND,
     premise=Premise[Step](
         "a refusal",
-        lambda step: not situations.went_well(step),
+        lambda step: not (situations.went_well(step) or situations.broken_off(step)),
     ),
     from_outside=visibility.ANSWERS,
 )
@@ -175,7 +175,7 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
     """A refused call leaves tree, slots and counts exactly as they were, and cuts no node.
 
     REC-7, LOCK-10, ASYNC-7 and EVENT-5 check that recency, receipts and transfers stay and that no
-    event is emitted.
+    event is emitted. ASYNC-16 checks an eviction that the engine broke off.
 
     Why: a caller that is refused tries something else, or tries again. Half of a refused call is a
     lock that nobody can release, or a slot that nobody owns.
@@ -183,6 +183,8 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
     Seen broken: not seen
     """
     if not isinstance(step.outcome, Refused) or step.before is step.after:
+        return
+    if situations.broken_off(step):
         return
     before, after = step.before, step.after
     said = f"{type(step.operation).__name__} was refused ({step.outcome.error})"

@@ -5,11 +5,13 @@ A copy builds on full data at or above its own nodes. It does not build on windo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvcanon.spec.laws.comparison import writes_back
 from kvcanon.spec.operations import Settled
 from kvcanon.spec.snapshot import NodeState, Snapshot, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
-from kvcanon.spec.types import FULL, GPU, Component, NodeId
+from kvcanon.spec.types import FULL, GPU, Component, NodeId, Slot
 from kvcanon.spec.views import PageRow, Step
 
 
@@ -57,3 +59,17 @@ def may_be_given_up(step: Step, was: PageRow, now: PageRow | None, component: Co
         if transfer.direction is Direction.LOAD_BACK and status is TransferStatus.DONE
         for node_id, _ in transfer.parts
     )
+
+
+def failed_victims(step: Step) -> Mapping[tuple[Component, Slot], Slot]:
+    """The device slots whose copy failed in a step, and the host slots that it was to fill."""
+    asked = step.asked
+    if asked is None or not asked.failed:
+        return {}
+    return {
+        (copy.component, source): target
+        for order in asked.orders
+        if order.transfer_id in asked.failed and order.direction is Direction.BACKUP
+        for copy in order.copies
+        for source, target in zip(copy.sources, copy.targets, strict=False)
+    }

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
-from kvcanon.spec.laws import bounds
-from kvcanon.spec.laws.comparison import writes_back
+from kvcanon.spec.laws import bounds, situations, visibility
+from kvcanon.spec.laws.comparison import page_in_words, writes_back
+from kvcanon.spec.laws.evict import others_untouched
 from kvcanon.spec.operations import Evict, Flush, LoadBack, Poll
 from kvcanon.spec.snapshot import TransferState
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
+from kvcanon.spec.types import GPU, Component, Slot
 from kvcanon.spec.views import Step
 
 NEEDS = (Need.SNAPSHOT, Need.TRANSFERS, Need.ENDS)
@@ -182,3 +185,52 @@ def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
                 f"rank {number} agreed on {list(rank.agreed)} copies in a "
                 f"{type(step.operation).__name__} with {flying} in flight and {rank.waits} waits"
             )
+
+
+@law(
+    "ASYNC-16",
+    Kind.STEP,
+    LawClass.SOUND,
+    premise=Premise[Step](
+        "an eviction that the engine broke off with copies of victims open",
+        lambda step: situations.broken_off(step) and bool(_still_open(step)),
+    ),
+    needs=(Need.SNAPSHOT, Need.TRANSFERS, Need.ENDS),
+    enabled_if=bounds.writes_back,
+    from_outside=(visibility.DEVICE_EVICTIONS, (Cache.free_slots,)),
+)
+def engine_faults_lose_nothing(step: Step) -> Iterator[str]:
+    """If the engine raises while an eviction waits for it, the victims that it copies stay.
+
+    Their data keeps its device slots, and may be evicted later. The copy is given up: its host
+    slots are free once the engine has completed it. What left before may be gone, also from the
+    host; all else is as it was, with its locks. The call raises what the engine raised. A load-back
+    that evicts begins no load then, and holds nothing of its path.
+
+    Why: an engine raises for an interrupt, a lost device or a timeout, and the server goes on or
+    ends its requests. Victims that belong to no node any more are slots that nobody ever frees.
+
+    Seen broken: not seen
+    """
+    if not situations.broken_off(step):
+        return
+    stays = _still_open(step)
+    for lost in step.lost:
+        if lost.medium is GPU and (lost.component, lost.slot) in stays:
+            yield (
+                f"{page_in_words(step.before, lost.before)} lost its {lost.component} slot "
+                f"{lost.slot} on {GPU} in a call whose copy of it the engine broke off"
+            )
+    yield from others_untouched(step, GPU, spared=())
+
+
+def _still_open(step: Step) -> set[tuple[Component, Slot]]:
+    """The device slots of the copy whose wait the engine broke off."""
+    asked = step.asked
+    return {
+        (copy.component, source)
+        for order in ([] if asked is None else asked.orders)
+        if asked is not None and order.transfer_id == asked.broke_off
+        for copy in order.copies
+        for source in copy.sources
+    }

@@ -213,7 +213,7 @@ def silence(step: Step) -> Iterator[str]:
     name = type(step.operation).__name__
     if not step.after.config.events:
         yield f"events are off, and {name} sent {listed(step.events)}"
-    elif isinstance(step.outcome, Refused):
+    elif isinstance(step.outcome, Refused) and not situations.broken_off(step):
         yield f"{name} was refused and sent {listed(step.events)}"
     elif not may_send(step) and not isinstance(step.operation, Reset) and not replaces_events(step):
         yield f"{name} sent {listed(step.events)}"

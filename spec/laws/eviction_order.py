@@ -7,7 +7,7 @@ and mamba states, and it ends as soon as enough slots are free. So the laws repl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import permutations, product
 
 from attrs import evolve
@@ -15,6 +15,7 @@ from attrs import evolve
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import parts_on_host, slot_of, writes_back
+from kvcanon.spec.laws.copies import failed_victims
 from kvcanon.spec.operations import (
     Evict,
     Evicted,
@@ -27,14 +28,14 @@ from kvcanon.spec.operations import (
     LoadDecision,
 )
 from kvcanon.spec.replay.backup import copies_fit, copies_several, enqueued_parts, replay_backups
-from kvcanon.spec.replay.board import Board, board_of
+from kvcanon.spec.replay.board import Board, Piece, board_of
 from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import Load, load_of, replay_load
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Counts, Medium, NodeId
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Counts, Medium, NodeId
 from kvcanon.spec.views import Step
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
@@ -69,8 +70,9 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
 
     Under write_back, data that leaves the device is copied to the host first if it fits there or
     host slots can be freed for it. On the host, only data that is nowhere else leaves, under
-    write_back after the duplicates. By profile, a tombstone leaves with the last node below it; and
-    where cuts change recency, steps that cut are not checked.
+    write_back after the duplicates. What has no copy since its copy failed is gone; if an eviction
+    copies more after a copy that came to nothing, it is not checked. By profile, a tombstone leaves
+    with the last node below it; and where cuts change recency, steps that cut are not checked.
 
     Why: the operator chose the policy. A wrong victim, or one too many, is a prompt that should be
     cached. And replicas that evict differently run different plans and hang.
@@ -90,7 +92,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     for board in boards:
         expected = _without_gains(expected_changes(board, media), backs_up=backs_up)
         wrong = list(discrepancies(step, expected, found))
-        if not wrong or board.unsure:
+        if not wrong or board.unsure or _copied_on(step):
             return
         first = first or wrong
     if len(_given_up(step)) > MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
@@ -140,6 +142,17 @@ def fetched_data_is_placed(step: Step) -> Iterator[str]:
         first = first or wrong
     if len(_given_up(step)) <= MOST_GIVEN_UP:
         yield from first or ()
+
+
+def _copied_on(step: Step) -> bool:
+    """Whether a copy came to nothing and the call ordered another, which had more room then."""
+    if step.asked is None or len(step.asked.orders) <= 1:
+        return False
+    flying = {each.transfer_id for each in step.after.transfers}
+    return bool(step.asked.failed) or any(
+        each.transfer_id not in flying and (each.cancelled or not step.ended.get(each.transfer_id))
+        for each in step.before.transfers
+    )
 
 
 def _gains(changes: dict[PageData, bool]) -> dict[PageData, bool]:
@@ -223,11 +236,28 @@ def _given_up(step: Step) -> list[NodeId]:
 
 
 def _choices_of_room(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
-    yield HostChoices(seen.gave_up, tries_in_vain=True)
+    first = HostChoices(seen.gave_up, tries_in_vain=True, failed=_failed(step))
+    yield first
     if not step.before.profile.locks_hold_host_copies:
-        yield HostChoices(seen.gave_up, tries_in_vain=True, held_first=True)
+        yield evolve(first, held_first=True)
     if writes_back(step.before) or isinstance(step.operation, Insert | InsertHost):
-        yield HostChoices(seen.gave_up, tries_in_vain=False)
+        yield evolve(first, tries_in_vain=False)
+
+
+def _failed(step: Step) -> Callable[[Piece, Component], bool] | None:
+    """Whether the copy of a piece's data failed in a step; None if no copy did."""
+    victims = failed_victims(step)
+    if not victims:
+        return None
+
+    def failed(piece: Piece, component: Component) -> bool:
+        if piece.node_id is None:
+            return False
+        device = step.before.nodes[piece.node_id][component].device or ()
+        at = 0 if component is MAMBA else piece.begin - step.before.starts[piece.node_id]
+        return device[at : at + 1] != () and (component, device[at]) in victims
+
+    return failed
 
 
 def _tails(seen: ObservedChanges) -> tuple[Stays, Stays]:

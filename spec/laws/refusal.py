@@ -117,6 +117,8 @@ def _refused_wrongly(step: Step) -> Iterator[str]:
     if not isinstance(step.outcome, Refused):
         return
     error, name = step.outcome.error, type(step.operation).__name__
+    if step.asked is not None and step.asked.broke_off is not None:
+        return  # ASYNC-16 checks it.
     if type(error) not in REFUSALS[type(step.operation)]:
         yield f"{name} was refused ({error}); it is never refused with {type(error).__name__}"
         return

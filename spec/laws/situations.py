@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kvcanon.spec.errors import EngineRaised
 from kvcanon.spec.events import BlockRemoved, BlockStored, Event
 from kvcanon.spec.laws.comparison import candidates, losses
 from kvcanon.spec.operations import (
@@ -71,6 +72,12 @@ def sends_both_ways(step: Step) -> bool:
 def went_well(step: Step) -> bool:
     """Whether a call was served, not refused."""
     return not isinstance(step.outcome, Refused)
+
+
+def broken_off(step: Step) -> bool:
+    """Whether the engine raised in a call that had begun to evict."""
+    refused = isinstance(step.outcome, Refused) and isinstance(step.outcome.error, EngineRaised)
+    return refused and isinstance(step.operation, Evict | LoadBack) and step.asked is not None
 
 
 def changed(step: Step) -> bool:

@@ -22,6 +22,7 @@ from kvcanon.spec.laws.comparison import (
     slot_of,
     writes_back,
 )
+from kvcanon.spec.laws.copies import failed_victims
 from kvcanon.spec.operations import Evict, Evicted, LoadedBack
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
 from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Component, Counts, NodeId
@@ -50,7 +51,8 @@ def write_back_copies(step: Step) -> Iterator[str]:
     alone. It must be copied in two cases: if all data that the victims of the step lack on the host
     fits into free slots; or if one node was the only victim and fits into free slots and those of
     nodes that may be evicted. (Of several victims one may lose its copy to the next.) By profile,
-    the window before a node is copied with it and counts as part of it.
+    the window before a node is copied with it and counts as part of it. Data whose copy failed
+    while the eviction waited for it is lost.
 
     Why: under this policy there is no other moment to copy. Data that is not copied now is computed
     again.
@@ -60,11 +62,13 @@ def write_back_copies(step: Step) -> Iterator[str]:
     """
     if not writes_back(step.before) or not isinstance(step.outcome, (Evicted, LoadedBack)):
         return
+    failed = failed_victims(step)
     lost = [
         (change, component)
         for change in step.changes
         for component in step.before.config.components
         if _is_lost(change, component)
+        and not (failed and (component, slot_of(change.before, component, GPU)) in failed)
     ]
     if not lost:
         return

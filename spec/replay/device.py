@@ -27,6 +27,20 @@ def evict_device(board: Board, counts: Counts, stays: Stays, choices: HostChoice
             _evict_leaves(board, enough, stays, choices)
         else:
             _evict_data(board, component, enough, choices)
+    if choices.failed is not None:
+        _give_up_failed(board, choices.failed)
+
+
+def _give_up_failed(board: Board, failed: Callable[[Piece, Component], bool]) -> None:
+    """Drop the copies that failed, and the pieces that have no other, with those below them."""
+    for piece in board.every():
+        for component in piece.on[CPU] - piece.was[CPU]:
+            if failed(piece, component):
+                board.drop(piece, component, CPU)
+    for piece in list(board.every()):
+        in_tree = piece.parent is not None and piece in piece.parent.children
+        if in_tree and FULL not in piece.on[GPU] | piece.on[CPU]:
+            _remove_all(board, piece)
 
 
 def _evict_leaves(board: Board, enough: int, stays: Stays, choices: HostChoices) -> None:
@@ -102,6 +116,11 @@ def _evict_one(board: Board, leaf: Piece, choices: HostChoices) -> None:
     board.vacate(leaf, GPU)
     if FULL in leaf.on[CPU]:
         return
-    for piece in reversed(leaf.subtree()):
-        board.vacate(piece, CPU)
-        board.remove(piece)
+    _remove_all(board, leaf)
+
+
+def _remove_all(board: Board, piece: Piece) -> None:
+    """Take a piece that is not on the device out of the tree, with all pieces below it."""
+    for each in reversed(piece.subtree()):
+        board.vacate(each, CPU)
+        board.remove(each)

@@ -34,6 +34,9 @@ class HostChoices:
     """Whether the cache evicts even if it cannot free enough slots."""
     held_first: bool = False
     """Whether locked duplicates, if locks do not hold them by profile, leave before leaves."""
+    failed: Callable[[Piece, Component], bool] | None = None
+    """Whether the copy of a victim's component failed while the eviction waited; None if none
+    did."""
     order: tuple[NodeId, ...] = ()
     """The order in which duplicates left; if empty, the smallest first."""
 

@@ -45,6 +45,7 @@ READ_BY_SOUND = {
     "ASYNC-3": {"load_back_usable"},
     "ASYNC-4": {"load_back_announced"},
     "ASYNC-9": {"loads_keep_host_copies"},
+    "ASYNC-16": {"locks_hold_host_copies", "whole_nodes_on_host"},
     "REFUSE-2": {"limits"},
 }
 """The sound laws that read choices, and which."""

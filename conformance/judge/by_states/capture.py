@@ -101,6 +101,7 @@ class StepCapture:
         stamps: tuple[Stamp, ...] = ()
         if isinstance(operation, Match) and isinstance(outcome, Matched):
             stamps = self.read_stamps(operation.key, outcome)
+        ranks = self.ranks() if self.ranks is not None else ()
         return Step(
             before,
             operation,
@@ -112,7 +113,7 @@ class StepCapture:
             ended=ends_known(self.copies, before) if before.transfers else {},
             asked=engine_calls(self.copies),
             arrived=arrived,
-            ranks=self.ranks() if self.ranks is not None else (),
+            ranks=ranks,
             difference=difference,
         )
 

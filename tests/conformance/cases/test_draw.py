@@ -12,6 +12,7 @@ from kvcanon.conformance.cases.case import DRAIN, PICKS
 from kvcanon.conformance.cases.draw import LONG, draw_case, scale_of
 from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
 from kvcanon.conformance.cases.long_actions import NESTED
+from kvcanon.conformance.cases.wait_actions import WAITS
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Offer
@@ -31,7 +32,7 @@ def test_a_case_is_a_function_of_its_seed() -> None:
 def test_cases_are_of_all_kinds() -> None:
     """Every action, policy and drain order is drawn."""
     drawn = {action.name for case in CASES for action in case.actions}
-    assert drawn == {*ACTIONS, *LONG_ACTIONS} - {"nest"}
+    assert drawn == {*ACTIONS, *LONG_ACTIONS, *WAITS} - {"nest", "mend_wait"}
     assert {case.config.write_policy for case in CASES} == set(WritePolicy)
     assert len({case.drain for case in CASES}) == 6
     assert all(sorted(case.drain) == sorted(DRAIN) for case in CASES)

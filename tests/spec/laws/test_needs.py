@@ -17,7 +17,7 @@ from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import Component, EvictionPolicy, Medium, Slot
 
-CASES = 32
+CASES = 64
 BY_USE = tuple(
     policy
     for policy in EvictionPolicy

@@ -73,6 +73,8 @@ def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
         return
     if any(room[column] < state.slots.capacity[column] for column in state.columns):
         return
+    if state.copies_failed:
+        return
     left = [page for page in victims if page.host[FULL_COLUMN] is Certainty.NO]
     state.check(
         "EVICT-8",
@@ -80,6 +82,20 @@ def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
         f"{left[0].describe() if left else ''} was evicted without a copy on the host, which had "
         f"{room[0]} full, {room[1]} window and {room[2]} state slots free",
     )
+
+
+def after_broken_eviction(state: ObservedState) -> None:
+    """Note what left before the engine raised; no answer says how much."""
+    for column in state.columns:
+        if column in state.slots.unseen:
+            state.doubt_unlocked(column)
+            continue
+        expected = state.slots.free_count(column)
+        came_free = len(state.slots.free_list(column, expected).slots) - expected
+        text = f"{-came_free} {COMPONENTS[column]} slots fewer are free after the engine raised"
+        state.check("ASYNC-16", came_free >= 0, text)
+        state.reconcile(column, max(0, came_free))
+    after_making_room(state)
 
 
 def after_making_room(state: ObservedState) -> None:

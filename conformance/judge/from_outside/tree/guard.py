@@ -29,6 +29,7 @@ from kvcanon.conformance.judge.from_outside.tree.events import (
     check_residency,
 )
 from kvcanon.conformance.judge.from_outside.tree.evict import (
+    after_broken_eviction,
     after_evict,
     after_evict_host,
     find_host_leaves,
@@ -51,10 +52,10 @@ from kvcanon.conformance.judge.from_outside.tree.refusal import after_refusal
 from kvcanon.conformance.judge.from_outside.tree.slots import HELD, SlotRecords, count_room
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.judge.judged_cache import JudgedCache
-from kvcanon.conformance.protocol.adapter import Capability, Subject
+from kvcanon.conformance.protocol.adapter import Capability, Subject, engine_calls
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.config import CacheConfig, Profile
-from kvcanon.spec.errors import CacheError
+from kvcanon.spec.errors import CacheError, EngineRaised
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Law, Need
 from kvcanon.spec.operations import (
@@ -134,6 +135,7 @@ class BlackboxGuard(JudgedCache):
             takes_events=takes_events,
             read=typed_read(subject.cache.read) if Need.BYTES in subject.shows else None,
         )
+        self._copies = subject.copies
         self._begun = not takes_events
         """Whether the events of the new cache were taken."""
         self._untaken: list[Event] = []
@@ -201,8 +203,15 @@ class BlackboxGuard(JudgedCache):
 
     def _check(self, operation: Operation, result: CallResult[Answer]) -> None:
         """Check what a call returned or raised. Raises: ViolationError, AnswerError."""
+        calls = engine_calls(self._copies)
+        self._state.copies_failed = calls is not None and bool(calls.failed)
         if result.refusal is not None:
-            self._check_events(operation, refused=True)
+            broken_off = isinstance(result.refusal, EngineRaised)
+            self._check_events(operation, refused=not broken_off)
+            if broken_off and isinstance(operation, Evict | LoadBack):
+                after_broken_eviction(self._state)
+                self._raise_violations(operation, result.refusal)
+                return
             after_refusal(self._state, operation, result.refusal)
             self._raise_violations(operation, result.refusal)
             return

@@ -110,6 +110,8 @@ class ObservedState:
     """Data whose bytes were compared since the last operation other than a match."""
     free_host_slots: list[int] | None = None
     """Free host slots before an eviction; None if the cache does not show them."""
+    copies_failed: bool = False
+    """Whether a copy failed that this operation waited for."""
     host_leaves: list[PageRecord] = Factory(list)
     """The pages that an eviction from the host may choose from, recorded before it."""
     stored_on_host: int = 0
