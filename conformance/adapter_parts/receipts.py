@@ -59,7 +59,10 @@ class Receipts(Generic[Handle]):
                 return handle
         raise BadArgument("start_pages", f"is {len(key)}, but no lock covers these pages")
 
-    def check_none_open(self) -> None:
-        """Check that no receipt is open, as before a reset. Raises: CacheBusy."""
-        if self._open:
-            raise CacheBusy(len(self._open))
+    def check_none_open(self, copies_in_flight: int = 0) -> None:
+        """Check that no receipt is open, as before a reset. Raises: CacheBusy.
+
+        A copy in flight has a receipt, too; say how many there are.
+        """
+        if self._open or copies_in_flight:
+            raise CacheBusy(len(self._open) + copies_in_flight)

@@ -15,13 +15,13 @@ from typing import Protocol, SupportsIndex
 
 from attrs import define, field, frozen
 
-from kvcanon.conformance.adapter_parts.arguments import check_allocate, check_room
+from kvcanon.conformance.adapter_parts.arguments import check_allocate, check_insert, check_room
 from kvcanon.conformance.adapter_parts.token_slots import page_slots, token_indices
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, SlotNotHeld
 from kvcanon.spec.operations import Inserted
-from kvcanon.spec.types import FULL, GPU, Component, Counts, Slot, Slots
+from kvcanon.spec.types import FULL, GPU, Component, Counts, Key, Slot, Slots
 
 
 class FreeSlots(Protocol):
@@ -88,16 +88,44 @@ class TokenAllocator:
         self.free(token_indices(slots, self.page_size, self.padding_pages))
 
 
+@frozen(eq=False)
+class CountedPool:
+    """Free slots that only the cache's own allocator gives out, as one that gives out pairs.
+
+    The adapter calls it between `SlotLedger.check_allocate` and `SlotLedger.hold`.
+    """
+
+    free_slots: Callable[[], int]
+    """How many slots are free, as the allocator says."""
+
+    def count(self) -> int:
+        """How many slots are free."""
+        return self.free_slots()
+
+    def take(self, count: int) -> Sequence[Slot] | None:
+        """None: call the allocator, and then `SlotLedger.hold`. Raises: UsageError."""
+        raise UsageError(f"{count} slots are taken from a CountedPool; call the cache's allocator")
+
+    def give_back(self, slots: Sequence[Slot]) -> None:
+        """Nothing: call the allocator. Raises: UsageError."""
+        raise UsageError(f"slots {slots} are given to a CountedPool; call the cache's allocator")
+
+
 @define(eq=False)
 class SlotLedger:
     """The slots that requests hold, and the free slots of each pool.
 
-    Which window slot belongs to which full slot is not kept here.
+    It also knows which window slot a request holds for which full slot. Those of the cache are the
+    cache's own.
     """
 
     free_slots: Mapping[Component, FreeSlots]
     """By component; a component that is missing is one that the cache lacks."""
     held: dict[Component, set[Slot]] = field(init=False)
+    _pairs: dict[Slot, Slot] = field(factory=dict, init=False)
+    """The window slot of each full slot that has one, while a request holds both."""
+    _full_of: dict[Slot, Slot] = field(factory=dict, init=False)
+    """The same, from the window slot."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.free_slots, Mapping):
@@ -114,14 +142,32 @@ class SlotLedger:
 
     def allocate(self, counts: Counts) -> Slots:
         """Take free slots for a request, or none at all. Raises: BadArgument, OutOfSlots."""
-        check_allocate(counts, self.free_slots)
-        for component, free in self.free_slots.items():
-            check_room(_pool(component), counts[component], free.count())
+        self.check_allocate(counts)
         taken: dict[str, tuple[Slot, ...]] = {}
         for component, free in self.free_slots.items():
             if counts[component]:
                 taken[component] = self._take(component, free, counts[component])
-        return Slots(**taken)
+        return self.hold(Slots(**taken))
+
+    def check_allocate(self, counts: Counts) -> None:
+        """Check that the counts are right, and that so many slots are free. No effect.
+
+        Raises: BadArgument, OutOfSlots.
+        """
+        check_allocate(counts, self.free_slots)
+        for component, free in self.free_slots.items():
+            check_room(_pool(component), counts[component], free.count())
+
+    def hold(self, slots: Slots) -> Slots:
+        """Note slots that a request got from the cache's own allocator; returns them."""
+        for component, some in slots:
+            if some:
+                self.held[component].update(some)
+        if slots.swa:
+            paired = slots.full[-len(slots.swa) :]
+            self._pairs.update(zip(paired, slots.swa, strict=True))
+            self._full_of.update(zip(slots.swa, paired, strict=True))
+        return slots
 
     def free(self, slots: Slots) -> None:
         """Free slots that requests hold, or none at all. Raises: BadArgument, SlotNotHeld."""
@@ -144,6 +190,35 @@ class SlotLedger:
                 if slot not in self.held[component]:
                     raise SlotNotHeld(_pool(component), slot)
 
+    def check_insert(
+        self, key: Key, start_pages: int, slots: Slots, counted_pages: int = 0
+    ) -> None:
+        """Check that an insert fits its key, and hands over whole pairs that requests hold.
+
+        Raises: BadArgument: as `check_insert`, or a full slot is handed over without its window
+            slot, or with another one. SlotNotHeld.
+        """
+        check_insert(key, start_pages, slots, counted_pages)
+        self.check_held(slots)
+        alone = len(slots.full) - len(slots.swa)
+        for full, window in zip(slots.full, [*[None] * alone, *slots.swa], strict=True):
+            if self._pairs.get(full) != window:
+                raise BadArgument("slots.swa", f"has {window} for full slot {full}, not its own")
+
+    def check_pairs_together(self, slots: Slots) -> None:
+        """Check that full slots are freed with their window slots, by `Limit.PAIRS_TOGETHER`.
+
+        Raises: BadArgument.
+        """
+        windows = {None, *slots.swa}
+        for full in slots.full:
+            if self._pairs.get(full) not in windows:
+                raise BadArgument("slots.swa", f"lacks the window slot of full slot {full}")
+
+    def full_slots_of(self, windows: Iterable[Slot]) -> tuple[Slot, ...]:
+        """The full slots that requests hold with these window slots, as an engine names them."""
+        return tuple(self._full_of[window] for window in windows)
+
     def check_writable(self, component: Component, slot: Slot) -> None:
         """Check that a request holds a slot that is to be written. Raises: SlotNotHeld."""
         if slot not in self.held.get(component, ()):
@@ -155,6 +230,9 @@ class SlotLedger:
         for component, some in slots:
             if some:
                 self.held[component].difference_update(some)
+        for full in (*slots.full, *(self._full_of.get(window) for window in slots.swa)):
+            if full in self._pairs:
+                self._full_of.pop(self._pairs.pop(full), None)
 
     def give_back(self, slots: Iterable[Slot], component: Component = FULL) -> None:
         """Free slots that the cache owned: what it evicted, or did not keep."""
@@ -174,6 +252,15 @@ class SlotLedger:
         self.give_back(surplus)
         return Inserted(present_pages, Counts(len(kept)), Counts(len(surplus)))
 
+    def insert_counted(self, slots: Slots, present_pages: int, before: Counts) -> Inserted:
+        """Move the slots of an insert, for a cache that frees the duplicates by itself.
+
+        `before` is what `counts` answered before it. Raises: as `check_held`.
+        """
+        self.hand_over(slots)
+        freed = self.counts() - before
+        return Inserted(present_pages, slots.counts() - freed, freed)
+
     def counts(self) -> Counts:
         """How many slots of each pool are free, as its free list says."""
         return Counts.of({component: free.count() for component, free in self.free_slots.items()})
@@ -183,7 +270,6 @@ class SlotLedger:
         if taken is None:
             # An allocator that contradicts its own count: the judge compares both.
             raise OutOfSlots(_pool(component), count, free.count())
-        self.held[component].update(taken)
         return tuple(taken)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcanon.spec.config import Limit
+from kvcanon.spec.config import CacheConfig, Limit
 from kvcanon.spec.operations import HostPayload, Insert, InsertHost
 from kvcanon.spec.refusals.keys import wrong_key
 from kvcanon.spec.refusals.slots import bad_slots
@@ -24,7 +24,7 @@ def bad_insert(state: Snapshot, call: Insert) -> str | None:
         return f"{len(slots.mamba)} states are handed over for one end"
     if len(slots.swa) > len(slots.full):
         return f"{len(slots.swa)} window slots are handed over for {len(slots.full)} pages"
-    return wrong_key(state, call.key) or bad_slots(state, slots) or _unpaired(state, slots)
+    return wrong_key(state.config, call.key) or bad_slots(state, slots) or _unpaired(state, slots)
 
 
 def _unpaired(state: Snapshot, slots: Slots) -> str | None:
@@ -72,9 +72,14 @@ def loading(state: Snapshot, call: Insert) -> str | None:
 
 
 def bad_insert_host(state: Snapshot, call: InsertHost) -> str | None:
+    """No host tier, or a payload that does not fit the key, or a wrong key."""
+    return wrong_payload(state.config, call) or wrong_key(state.config, call.key)
+
+
+def wrong_payload(config: CacheConfig, call: InsertHost) -> str | None:
     """No host tier, or a payload that does not fit the key."""
     size, start, payload = len(call.key), call.start_pages, call.payload
-    if not state.config.host_tier:
+    if not config.host_tier:
         return "the cache has no host tier"
     if not 0 <= start <= size:
         return f"start_pages is {start}, of {size} pages"
@@ -82,16 +87,16 @@ def bad_insert_host(state: Snapshot, call: InsertHost) -> str | None:
         return f"{len(payload.full)} pages are given for {size - start}"
     if len(payload.swa) > len(payload.full) or len(payload.mamba) > min(1, len(payload.full)):
         return "window data or states are given for pages that are not"
-    return _wrong_payload(state, payload) or wrong_key(state, call.key)
+    return _wrong_bytes(config, payload)
 
 
-def _wrong_payload(state: Snapshot, payload: HostPayload) -> str | None:
+def _wrong_bytes(config: CacheConfig, payload: HostPayload) -> str | None:
     given = {FULL: payload.full, SWA: payload.swa, MAMBA: payload.mamba}
     for component, some in given.items():
-        if some and component not in state.config.components:
+        if some and component not in config.components:
             return f"the cache has no {component} component"
-        if any(len(data) != state.config.slot_bytes for data in some):
-            return f"{component} data is not of {state.config.slot_bytes} bytes a slot"
+        if any(len(data) != config.slot_bytes for data in some):
+            return f"{component} data is not of {config.slot_bytes} bytes a slot"
     return None
 
 

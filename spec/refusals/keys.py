@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from kvcanon.spec.config import Limit
+from kvcanon.spec.config import CacheConfig, Limit
 from kvcanon.spec.operations import LoadBack, Lock, Match
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
@@ -18,9 +18,8 @@ from kvcanon.spec.types import CPU, GPU, Key
 from kvcanon.spec.views import path_of, present_pages, usable_pages
 
 
-def wrong_key(state: Snapshot, key: Key) -> str | None:
+def wrong_key(config: CacheConfig, key: Key) -> str | None:
     """Pages of another size than the cache keeps, or units that are no tokens (or bigrams)."""
-    config = state.config
     if any(len(page) != config.page_size for page in key.pages):
         return f"the key has pages that are not of {config.page_size} units"
     units: Sequence[Any] = list(chain.from_iterable(key.pages))
@@ -38,7 +37,7 @@ def _pair(unit: tuple[int, int]) -> tuple[int, int]:
 
 def bad_key(state: Snapshot, call: Match | Lock) -> str | None:
     """A key cut into other pages, or made of other units, than the cache keeps."""
-    return wrong_key(state, call.key)
+    return wrong_key(state.config, call.key)
 
 
 def limit_of_lock(state: Snapshot, call: Lock) -> str | None:
@@ -50,7 +49,7 @@ def bad_load(state: Snapshot, call: LoadBack) -> str | None:
     """A negative quota, or a wrong key."""
     if call.quota_pages is not None and call.quota_pages < 0:
         return f"the quota is {call.quota_pages} pages"
-    return wrong_key(state, call.key)
+    return wrong_key(state.config, call.key)
 
 
 def limit_of_load(state: Snapshot, call: LoadBack) -> str | None:

@@ -76,13 +76,26 @@ LEAK = """\
 REFUSED = "            return False\n        for block in shared:"
 BLOCKS["takes blocks that it refuses"] = (REFUSED, LEAK, "REFUSE-1")
 
-ALL = [("their_radix", name) for name in RADIX] + [("their_blocks", name) for name in BLOCKS]
+WINDOW = faults(r"""
+finds a torn window | MATCH-1 | gapless + 1 if self._has_window(node) else 0 | gapless + 1
+asks too much window | MATCH-1 | gapless >= min(blocks, self.window_blocks) | gapless >= blocks
+never heals | MATCH-6 | windows[node.block] = windows.pop(block) | pass
+heals with another's | MATCH-6 | windows[node.block] = windows.pop(block) | windows[node.block] = 0
+leaks its duplicates | ALLOC-1 | release([block])\n        present | window_of\n        present
+evicts a locked window | LOCK-4 | and not n.window_locks] | ]
+keeps window locks | EVICT-1 | node.window_locks -= 1 | pass
+forgets its windows | EVICT-1 | self.free_windows.append(self.window_of.pop( | bool(self.window_of.pop(
+makes no window recent | REC-3 | node.window_used = node.last_used | pass
+drops a leaf's lock | LOCK-4 | if victim.children or victim.locks: | if victim.children:
+""")
+TABLES = {"their_radix": RADIX, "their_window": WINDOW, "their_blocks": BLOCKS}
+ALL = [(cache, name) for cache, table in TABLES.items() for name in table]
 
 
 @pytest.mark.parametrize(("cache", "name"), ALL, ids=lambda each: each)
 def test_fault_behind_parts_is_found(tmp_path: Path, cache: str, name: str) -> None:
     """A fault planted in the cache breaks the law that it concerns, through the parts."""
-    good, bad, law_id = (RADIX | BLOCKS)[name]
+    good, bad, law_id = TABLES[cache][name]
     with planted(tmp_path, cache, good, bad) as adapter:
         spoken, _ = broken_laws(adapter, CASES)
     assert law_id in spoken, spoken
