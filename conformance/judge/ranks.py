@@ -35,16 +35,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Need
-from kvcanon.spec.operations import (
-    Evict,
-    Flush,
-    LoadBack,
-    Operation,
-    Outcome,
-    Poll,
-    Receipt,
-    Settle,
-)
+from kvcanon.spec.operations import Flush, Operation, Outcome, Poll, Receipt, Settle
 from kvcanon.spec.snapshot import RankView
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferOrder, arrived_on_all
 from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
@@ -115,7 +106,8 @@ class Lockstep:
     def call(self, calls: Sequence[Callable[[], Given]]) -> list[Given]:
         """Make a call on each rank. Raises: what the first rank that raised did.
 
-        SpecViolation: one rank agreed with the others in a call, and another did not.
+        A rank that others do not agree with on the same copies gets its own answer, which is what
+        the laws of ranks find.
         """
         turns = [_Turn(call) for call in calls]
         self._turns = [*turns]
@@ -123,10 +115,10 @@ class Lockstep:
             for turn in turns:
                 turn.start()
             while any(turn.asked is not None for turn in turns):
-                agreed = _least([turn.asked for turn in turns])
-                for turn in turns:
-                    if turn.asked is not None:
-                        turn.go_on(agreed)
+                asked = [turn.asked for turn in turns]
+                for turn, ours in zip(turns, asked, strict=True):
+                    if ours is not None:
+                        turn.go_on(_least(ours, asked))
         finally:
             self._turns = [None] * len(turns)
             for turn in turns:
@@ -139,20 +131,13 @@ class Lockstep:
     def _agree(self, rank: int, arrivals: Sequence[int]) -> Sequence[int]:
         self.agreed[rank].append(len(arrivals))
         turn = self._turns[rank]
-        if turn is None:
-            raise SpecViolation("called agree in a call that no rank waits in for the others")
-        return turn.agree(arrivals)
+        return arrivals if turn is None else turn.agree(arrivals)
 
 
-def _least(asked: Sequence[list[int] | None]) -> Sequence[int] | SpecViolation:
-    """The least of all ranks, or what is wrong."""
-    sizes = [None if each is None else len(each) for each in asked]
-    if len(set(sizes)) > 1:
-        return SpecViolation(
-            "the ranks do not agree on the same copies: they have "
-            f"{', '.join('none' if size is None else str(size) for size in sizes)} in flight"
-        )
-    return [min(each) for each in zip(*(each or () for each in asked), strict=True)]
+def _least(ours: list[int], asked: Sequence[list[int] | None]) -> Sequence[int]:
+    """The least of the ranks that ask about as many copies as this one."""
+    alike = [each for each in asked if each is not None and len(each) == len(ours)]
+    return [min(each) for each in zip(*alike, strict=True)]
 
 
 NEEDS = {Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS}
@@ -338,8 +323,10 @@ class RankedCache(WrappedCache):
         attempts: list[Callable[[], CallResult[Answer]]] = [
             partial(call_cache, each) for each in calls
         ]
-        waits = isinstance(operation, self._collective)
-        results = self._lockstep.call(attempts) if waits else [each() for each in attempts]
+        if self._is_collective(operation):
+            results = self._lockstep.call(attempts)
+        else:
+            results = [each() for each in attempts]
         self._outcomes = [result.outcome for result in results]
         receipts = [each for each in self._outcomes if isinstance(each, Receipt)]
         if len(receipts) == len(results):
@@ -350,12 +337,10 @@ class RankedCache(WrappedCache):
         self._polls += 1
         return self._polls % 2 == 1
 
-    @property
-    def _collective(self) -> tuple[type[Operation], ...]:
-        """The operations in which the ranks may agree."""
-        if self.config.write_policy is WritePolicy.WRITE_BACK:
-            return Poll, Flush, Evict, LoadBack
-        return Poll, Flush
+    def _is_collective(self, operation: Operation) -> bool:
+        """Whether the ranks may agree in an operation; some caches evict in any, and wait."""
+        back = self.config.write_policy is WritePolicy.WRITE_BACK
+        return back or isinstance(operation, Poll | Flush)
 
     def _of_rank(self, rank: int, args: tuple[object, ...]) -> tuple[object, ...]:
         """The arguments, with the receipts of a rank in place of those of the first."""

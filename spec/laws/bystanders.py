@@ -46,7 +46,7 @@ def only_use_makes_recent(step: Step) -> Iterator[str]:
     Seen broken: https://github.com/sgl-project/sglang/issues/38482,
     https://github.com/NVIDIA/TensorRT-LLM/issues/17926
     """
-    if step.before is step.after:
+    if step.before is step.after or situations.broken_off(step):
         return
     used = _used(step)
     was_cut = bool(step.difference.touched) and not (

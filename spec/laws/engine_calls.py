@@ -110,6 +110,7 @@ def only_flush_and_write_back_wait(step: Step) -> Iterator[str]:
 def _may_wait(step: Step) -> bool:
     evicts = isinstance(step.operation, Evict | LoadBack)
     evicts |= step.unasked is not None and bool(step.unasked.left)
+    evicts |= situations.broken_off(step)
     waits = writes_back(step.before) and evicts
     return waits or isinstance(step.operation, Flush)
 
@@ -167,8 +168,8 @@ def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     """A poll and a flush call `agree` once if copies are in flight, and no other call does.
 
     Except under write_back: an eviction and a load-back call it once each time that they wait for a
-    copy. A poll and a flush name every copy in flight. A rank that does not call it decides by
-    itself, which ASYNC-11 finds.
+    copy. A poll and a flush name every copy in flight. All ranks call it equally often, each time
+    for equally many copies.
 
     Why: `agree` is a collective of all ranks. Each call costs as much as a step of the model's own
     collectives, and one that a rank leaves out or makes twice hangs all of them.
@@ -178,6 +179,11 @@ def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     flying = len(step.before.transfers)
     settles = isinstance(step.operation, Poll | Flush)
     for number, rank in enumerate(step.ranks):
+        if rank.agreed != step.ranks[0].agreed:
+            yield (
+                f"rank {number} agreed on {list(rank.agreed)} copies in a "
+                f"{type(step.operation).__name__}, and rank 0 on {list(step.ranks[0].agreed)}"
+            )
         waits = rank.waits if _may_wait(step) else 0
         most = min(1, flying) if settles else waits
         if len(rank.agreed) > most or (settles and any(size != flying for size in rank.agreed)):

@@ -75,9 +75,14 @@ def went_well(step: Step) -> bool:
 
 
 def broken_off(step: Step) -> bool:
-    """Whether the engine raised in a call that had begun to evict."""
-    refused = isinstance(step.outcome, Refused) and isinstance(step.outcome.error, EngineRaised)
-    return refused and isinstance(step.operation, Evict | LoadBack) and step.asked is not None
+    """Whether the engine raised while a call waited for a copy of victims that it had ordered."""
+    asked = step.asked
+    if asked is None or asked.broke_off is None or not isinstance(step.outcome, Refused):
+        return False
+    return isinstance(step.outcome.error, EngineRaised) and any(
+        each.transfer_id == asked.broke_off and each.direction is Direction.BACKUP
+        for each in asked.orders
+    )
 
 
 def changed(step: Step) -> bool:
