@@ -54,6 +54,7 @@ SHORT = {
     "lmdeploy": "kvcanon.conformance.engines.lmdeploy.adapters:SCHEDULED",
     "lmdeploy-trie": "kvcanon.conformance.engines.lmdeploy.adapters:TRIE",
     "lmdeploy-trie-fine": "kvcanon.conformance.engines.lmdeploy.adapters:FINE",
+    "transformers": "kvcanon.conformance.engines.transformers.paged_cache:PAGED",
     "nano-vllm": "kvcanon.conformance.engines.nano_vllm.block_manager:NANO",
     "mini-sglang": "kvcanon.conformance.engines.mini_sglang.radix:MINI",
     "lightllm": "kvcanon.conformance.engines.lightllm.radix:LIGHT",

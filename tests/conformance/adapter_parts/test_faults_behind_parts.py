@@ -84,7 +84,7 @@ heals with another's | MATCH-6 | windows[node.block] = windows.pop(block) | wind
 leaks its duplicates | ALLOC-1 | release([block])\n        present | window_of\n        present
 evicts a locked window | LOCK-4 | and not n.window_locks] | ]
 keeps window locks | EVICT-1 | node.window_locks -= 1 | pass
-forgets its windows | EVICT-1 | self.free_windows.append(self.window_of.pop( | bool(self.window_of.pop(
+forgets its windows | EVICT-1 | free_windows.append( | free_windows.count(
 makes no window recent | REC-3 | node.window_used = node.last_used | pass
 drops a leaf's lock | LOCK-4 | if victim.children or victim.locks: | if victim.children:
 """)

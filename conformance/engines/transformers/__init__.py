@@ -1,0 +1,1 @@
+"""The adapter for the paged cache of transformers' continuous batching, used by requests."""
