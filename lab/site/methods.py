@@ -1,34 +1,38 @@
-"""The table of methods in docs/adapters.md, made from what each law needs to see."""
+"""The table of methods in docs/adapters.md, made from what each law needs to see.
+
+How many planted faults are found is measured by `kvcanon.lab.mutants.by_methods`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kvcanon.conformance.protocol.adapter import Capability
+from kvcanon.lab.mutants.by_methods import IN_TURN, measured
 from kvcanon.spec.law import LAWS, Law
-
-IN_TURN: tuple[tuple[Capability, ...], ...] = (
-    (Capability.EVICT,),
-    (Capability.TAKE_EVENTS,),
-    (Capability.RESET,),
-    (Capability.READ, Capability.WRITE),
-    (Capability.FREE_SLOTS,),
-    (Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.EVICT_HOST),
-    (Capability.POLL, Capability.FLUSH),
-)
-"""What is most often added to the operations that every cache has, one after the other."""
 
 
 def method_table() -> Iterator[str]:
-    """How many laws can be checked of a cache that has more and more methods."""
-    yield "| a cache by prefixes that has | laws that can be checked |"
-    yield "|---|---|"
+    """How many laws can be checked of a cache that has more and more methods, and what they find.
+
+    With snapshots every planted fault is found: docs/mutants.md has the kill matrix.
+    """
+    found = list(measured().values())
+    yield "| a cache by prefixes that has | laws that can be checked | planted faults found |"
+    yield "|---|---|---|"
     there: set[str] = set()
-    yield f"| the six operations alone | {_count(there)} |"
-    for more in IN_TURN:
+    for step, more in enumerate([(), *IN_TURN]):
         there |= {each.value for each in more}
-        yield f"| and {', '.join(f'`{each.value}`' for each in more)} | {_count(there)} |"
-    yield f"| and `snapshot` | {len(LAWS)}, those of what it hides left out |"
+        names = ", ".join(f"`{each.value}`" for each in more)
+        row = f"and {names}" if more else "the six operations alone"
+        seen = sum(at is not None and at <= step for at in found)
+        yield f"| {row} | {_count(there)} | {_share(seen, len(found))} |"
+    hidden = f"{len(LAWS)}, those of what it hides left out"
+    yield f"| and `snapshot` | {hidden} | {_share(len(found), len(found))} |"
+
+
+def _share(seen: int, of_all: int) -> str:
+    """A number of faults, and what part of all that is."""
+    return f"{seen} of {of_all} ({100 * seen // of_all} %)"
 
 
 def _count(there: Collection[str]) -> int:
