@@ -5,7 +5,7 @@ alone and with more and more methods, and writes `by_methods.json`: for each fau
 first step of `IN_TURN` at which it was found. The table in docs/adapters.md is made from it.
 
 A fault that was found with fewer methods is not judged again with more. Faults that the file has
-are not judged again: delete it, but for `{}`, to measure all, which takes half an hour on two cores.
+are not judged again: empty it to `{}` to measure all, which takes half an hour on two cores.
 """
 
 from __future__ import annotations
