@@ -192,6 +192,11 @@ class Client:
             self.cache.free(slots)
             raise
 
+    def put(self, key: Key) -> None:
+        """Compute and insert what the device lacks, for no request. Raises: CacheError."""
+        start = self.cache.match(key).device_pages
+        self.hand_over(key, start, self.allocate(key, start))
+
     def abort(self, request: ClientRequest) -> None:
         """End a request, and free its slots."""
         self.cache.free(request.slots)
@@ -238,11 +243,8 @@ class Client:
 
     # The end.
 
-    def drain(self, order: Iterable[Component]) -> None:
-        """Release everything, let every copy end, and evict slot by slot until nothing is left.
-
-        The order of the victims shows the orders of recency.
-        """
+    def release_all(self) -> None:
+        """End all requests, release all locks, and let every copy end."""
         if isinstance(self.copies, WaitControl):
             self.copies.next_wait("done")
         for request in list(self.requests):
@@ -250,6 +252,13 @@ class Client:
         for receipt in list(self.receipts):
             self.unlock(receipt)
         self.settle()
+
+    def drain(self, order: Iterable[Component]) -> None:
+        """Release everything, let every copy end, and evict slot by slot until nothing is left.
+
+        The order of the victims shows the orders of recency.
+        """
+        self.release_all()
         evictions: list[Callable[[Counts], object]] = []
         if Capability.EVICT in self.can:
             evictions.append(self.cache.evict)

@@ -9,13 +9,15 @@ An action makes its situation likely, by lawful calls. Whether it arises depends
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from attrs import evolve
 
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.protocol.adapter import Capability
-from kvcanon.spec.errors import OutOfSlots
-from kvcanon.spec.types import FULL, GPU, Counts, Key, Page, Slots
+from kvcanon.spec.errors import CacheError, OutOfSlots
+from kvcanon.spec.types import CPU, FULL, GPU, Counts, Key, Page, Slots
 
 RARE: dict[str, ActionKind] = {}
 """Every rare action by name."""
@@ -75,8 +77,7 @@ def squeeze_and_load(client: Client, a: int, b: int, c: int) -> None:
     other = client.prompt(a, b, c)
     other = other.prefix(min(len(other), 4))
     client.keys.append(other)
-    start = client.cache.match(other).device_pages
-    client.hand_over(other, start, client.allocate(other, start))
+    client.put(other)
     client.settle()
     if not c % 4:
         client.receipts.append(client.cache.lock(other))
@@ -119,8 +120,7 @@ def fetch_what_is_there(client: Client, a: int, b: int, c: int) -> None:
     client.settle()
     key = Key(_pages(client, FIRST_LETTER + a % 4, 1 + b % 2))
     client.keys.append(key)
-    start = client.cache.match(key).device_pages
-    client.hand_over(key, start, client.allocate(key, start))
+    client.put(key)
     client.fetch(key, 0, swa_pages=len(key))
     client.settle()
     client.cache.evict_host(Counts(full=1 + c % 3))
@@ -132,8 +132,7 @@ def fetch_beyond(client: Client, a: int, b: int, c: int) -> None:
     key = Key(_pages(client, FIRST_LETTER + a % 4, 2 + b % 3))
     part = key.prefix(len(key) - 1)
     client.keys += [part, key]
-    start = client.cache.match(part).device_pages
-    client.hand_over(part, start, client.allocate(part, start))
+    client.put(part)
     client.fetch(key, 0, swa_pages=c % (len(key) + 1))
 
 
@@ -160,6 +159,32 @@ def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
         if client.cache.match(key.prefix(len(key) - 2)).device_pages < len(key) - 2:
             return
     client.cache.evict(Counts(full=len(key)))
+
+
+@enter(RARE, 2, Capability.LOAD_BACK, Capability.EVICT, host=True)
+def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
+    """Evict a prompt while the host is full of copies of what is on the device, too."""
+    client.release_all()
+    key, config = client.prompt(a, b, c), client.cache.config
+    key = key.prefix(min(len(key), 2))
+    room = min(config.capacity(FULL, CPU), config.capacity(FULL, GPU) - len(key))
+    pages = max(1, config.load_back_threshold_pages)
+    others = [Key(_pages(client, FIRST_LETTER + at, pages)) for at in range(room // pages)]
+    client.keys += [key, *others]
+    client.put(key)
+    receipt = client.cache.lock(key)
+    client.receipts.append(receipt)
+    try:
+        for other in others:
+            client.put(other)
+        client.cache.evict(Counts(full=config.capacity(FULL, GPU)))
+        for other in others:
+            with suppress(CacheError):  # It may have found no room on the host.
+                client.cache.load_back(other)
+        client.settle()
+    finally:
+        client.unlock(receipt)
+    client.cache.evict(Counts(full=1 + c % 2))
 
 
 def _fetched(client: Client, a: int, b: int) -> Key:

@@ -45,6 +45,8 @@ FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
 """Sizes of the device's full pool, by scale; a small one is drawn slot by slot."""
 MOST_HOST_SLOTS = 1_000
 """A wide pool on the host is no larger: its slots are filled one by one."""
+WINDOWLESS = 2
+"""How much more often a small cache has no window than any one window: most models have none."""
 BYTES_A_TOKEN = 2
 """The least bytes per slot, for each token of its page: some caches divide the bytes by tokens."""
 
@@ -57,9 +59,10 @@ def any_config(pick: Pick, offer: Offer = EVERYTHING) -> CacheConfig:
         return Counts(pick(range(least, least + SPREAD + 1)), pick(range(1, 15)), pick(range(1, 7)))
 
     write_policy = pick(offer.write_policies)
+    without = (None,) * WINDOWLESS if None in offer.windows_tokens else ()
     return CacheConfig(
         page_size=pick(_small(offer.page_sizes, SMALL_PAGES[-1])),
-        window_tokens=pick(_small(offer.windows_tokens, SMALL_WINDOWS[-1])),
+        window_tokens=pick((*without, *_small(offer.windows_tokens, SMALL_WINDOWS[-1]))),
         mamba=pick(offer.mamba),
         bigram=pick(offer.bigram),
         device_slots=counts(),

@@ -154,6 +154,22 @@ def total(lost: Iterable[Loss]) -> Counts:
     return Counts(*[sum(each[component] for each in lost) for component in (FULL, SWA, MAMBA)])
 
 
+def uncopied(node: NodeState) -> Counts:
+    """The slots of data that a node has on the device and not on the host."""
+    return Counts(
+        *[
+            len(node[c].device or ()) if node[c].resident(GPU) and node[c].host is None else 0
+            for c in Component
+        ]
+    )
+
+
+def total_uncopied(nodes: Iterable[NodeState]) -> Counts:
+    """The same, of several nodes together."""
+    each = [uncopied(node) for node in nodes]
+    return Counts(*[sum(counts[component] for counts in each) for component in Component])
+
+
 def freed_slots(step: Step, component: Component, medium: Medium) -> frozenset[Slot]:
     """Slots of a pool that are free after the step and were not before."""
     old = step.before.pools.get((component, medium), NO_POOL).free

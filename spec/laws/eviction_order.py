@@ -14,7 +14,7 @@ from attrs import evolve
 
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
-from kvcanon.spec.laws.comparison import parts_on_host, slot_of, writes_back
+from kvcanon.spec.laws.comparison import losses, parts_on_host, slot_of, total_uncopied, writes_back
 from kvcanon.spec.laws.copies import failed_victims
 from kvcanon.spec.operations import (
     Evict,
@@ -35,14 +35,14 @@ from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import Load, load_of, replay_load
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, Component, Counts, Medium, NodeId
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, NodeId
 from kvcanon.spec.views import Step
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 _BOTH = (GPU, CPU)
 MOST_GIVEN_UP = 4
 """Up to so many duplicates that left, every order in which they may have left is tried; with
-more, discrepancies are not reported."""
+more, only how many slots were freed is checked."""
 
 
 @law(
@@ -70,9 +70,12 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
 
     Under write_back, data that leaves the device is copied to the host first if it fits there or
     host slots can be freed for it. On the host, only data that is nowhere else leaves, under
-    write_back after the duplicates. What has no copy since its copy failed is gone; if an eviction
-    copies more after a copy that came to nothing, it is not checked. By profile, a tombstone leaves
-    with the last node below it; and where cuts change recency, steps that cut are not checked.
+    write_back after the duplicates. If more than four duplicates leave, their orders are too many
+    to compare; then, unless the host lacks slots for windows and states too, at most as many full
+    slots may be free on the host as before, or fewer than the largest node has that left. What has
+    no copy since its copy failed is gone; if an eviction copies more after a copy that came to
+    nothing, it is not checked. By profile, a tombstone leaves with the last node below it; and
+    where cuts change recency, steps that cut are not checked.
 
     Why: the operator chose the policy. A wrong victim, or one too many, is a prompt that should be
     cached. And replicas that evict differently run different plans and hang.
@@ -96,7 +99,8 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
             return
         first = first or wrong
     if len(_given_up(step)) > MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
-        return  # There are too many orders to try.
+        yield from _freed_in_vain(step)
+        return
     name = type(step.operation).__name__
     yield from (f"{name}: {words}" for words in first or ())
 
@@ -233,6 +237,36 @@ def _given_up(step: Step) -> list[NodeId]:
         and slot_of(after.get(number), FULL, CPU) != row.slot(FULL, CPU)
     }
     return list(gone)
+
+
+def _freed_in_vain(step: Step) -> Iterator[str]:
+    """Host slots that came free for no copy, whatever the order in which duplicates left.
+
+    Room for a copy is made node by node until there is enough, so that what is left over is smaller
+    than the last node. Room that was made in vain is smaller than the victim that was not copied.
+    """
+    if parts_on_host(step.before) or failed_victims(step) or _lacked_other_slots(step):
+        return  # Full slots may have come free on the way, for other data.
+    left = [*losses(step, CPU), *losses(step, GPU)]
+    largest = max(len(each.node.pages) for each in left)
+    pool = (FULL, CPU)
+    was, now = (len(state.pools[pool].free) for state in (step.before, step.after))
+    most = max(was, largest - 1)
+    if now > most:
+        yield (
+            f"{type(step.operation).__name__}: {now} full slots are free on {CPU}, where {was} "
+            f"were; the largest node that left has {largest} pages, so that {most} at most can be "
+            "left over when room is made"
+        )
+
+
+def _lacked_other_slots(step: Step) -> bool:
+    """Whether the windows and states of victims may have found too few free slots on the host."""
+    needed = total_uncopied(loss.node for loss in losses(step, GPU))
+    return any(
+        needed[component] > len(step.before.pools.get((component, CPU), NO_POOL).free)
+        for component in (SWA, MAMBA)
+    )
 
 
 def _choices_of_room(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:

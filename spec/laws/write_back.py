@@ -20,11 +20,13 @@ from kvcanon.spec.laws.comparison import (
     page_in_words,
     parts_on_host,
     slot_of,
+    total_uncopied,
+    uncopied,
     writes_back,
 )
 from kvcanon.spec.laws.copies import failed_victims
 from kvcanon.spec.operations import Evict, Evicted, LoadedBack
-from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot
+from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import CPU, GPU, MAMBA, SWA, Component, Counts, NodeId
 from kvcanon.spec.views import COLUMN, Change, Step
 
@@ -73,8 +75,7 @@ def write_back_copies(step: Step) -> Iterator[str]:
     if not lost:
         return
     victims = losses(step, GPU)
-    to_copy = [_uncopied(each.node) for each in victims]
-    needed = Counts(*[sum(each[c] for each in to_copy) for c in Component])
+    needed = total_uncopied(each.node for each in victims)
     needed = evolve(needed, swa=needed.swa + _windows_before(step.before, victims))
     available = _free(step.before)
     if len(victims) == 1 and isinstance(step.operation, Evict):
@@ -115,19 +116,9 @@ def _windows_before(state: Snapshot, victims: list[Loss]) -> int:
     for victim in victims:
         node = state.parent(victim.node)
         while node is not None and node.node_id not in above:
-            above[node.node_id] = _uncopied(node).swa
+            above[node.node_id] = uncopied(node).swa
             node = state.parent(node)
     return sum(above.values())
-
-
-def _uncopied(node: NodeState) -> Counts:
-    """The slots of data that a node has on the device and not on the host."""
-    return Counts(
-        *[
-            len(node[c].device or ()) if node[c].resident(GPU) and node[c].host is None else 0
-            for c in Component
-        ]
-    )
 
 
 def _free(state: Snapshot) -> Counts:

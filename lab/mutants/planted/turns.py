@@ -200,6 +200,20 @@ def insert_drops_windows_of_others_on_the_host(
 
 
 @mutant("REC-3")
+@around(host._evict_duplicates)
+def many_duplicates_leave_together(
+    evict_duplicates: Original[None], state: State, enough: int
+) -> None:
+    """If there are more than four duplicates on the host, either none of them leaves or all do."""
+    duplicates = [node for node in state.owners[FULL, CPU] if host._is_duplicate(node)]
+    evict_duplicates(state, enough)
+    stay = [node for node in duplicates if node.data[FULL].host is not None]
+    if len(duplicates) > 4 and len(stay) < len(duplicates):
+        for node in stay:
+            host.vacate(state, node, CPU)
+
+
+@mutant("REC-3")
 def only_the_first_victim_makes_room(patch: Overrides) -> None:
     """Only the first victim of an eviction may evict host data for its copy."""
     copied = False

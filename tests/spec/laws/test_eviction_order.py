@@ -95,6 +95,13 @@ PLANTED = [
         turns.only_the_first_victim_makes_room,
         BACK,
     ),
+    # The host is full of copies of six prompts that are on the device, too.
+    Planted(
+        "put 1; put 2; put 3; put 4; put 5; put 6; evict full=6; put 7; load 1; load 2; load 3; "
+        "load 4; load 5; load 6; flush; hit 1; hit 2; hit 3; hit 4; hit 5; hit 6; evict full=1",
+        turns.many_duplicates_leave_together,
+        evolve(BACK, host_slots=Counts(6)),
+    ),
     Planted(FETCHED, turns.fetch_empties_the_host, HOST, "RES-11"),
     Planted(
         f"{FETCHED}; fetch 8; fetch 9; fetch a; fetch b; fetch c",
