@@ -75,11 +75,16 @@ def _stores_below(root: Node) -> Iterator[Event]:
     while waiting:
         node = waiting.pop()
         for medium in (GPU, CPU):
-            full = node.data[FULL]
-            filled_by = full.loading if medium is GPU else full.backing
-            if full.slots(medium) is not None and filled_by is None:
+            if _is_announced(node, medium):
                 yield from stores_of(node, medium)
         waiting += reversed(node.children.values())
+
+
+def _is_announced(node: Node, medium: Medium) -> bool:
+    """Whether the stores of a node were emitted: its bytes are there."""
+    full = node.data[FULL]
+    filled_by = full.loading if medium is GPU else full.backing
+    return full.slots(medium) is not None and filled_by is None
 
 
 def hash_pages(node: Node) -> tuple[bytes, ...]:

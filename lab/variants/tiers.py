@@ -18,7 +18,7 @@ from kvcanon.lab.variants.wrapped_rules import (
     wrap,
     wrap_everywhere,
 )
-from kvcanon.reference import backup, cache, load, lock, transfer, tree
+from kvcanon.reference import backup, cache, events, load, lock, transfer, tree
 from kvcanon.reference.events import emit_removed, emit_stored
 from kvcanon.reference.host import ensure_host_slots
 from kvcanon.reference.snapshot import take_snapshot
@@ -52,6 +52,7 @@ def loads_announced_early(overrides: Overrides) -> None:
     """The stores of loaded pages are emitted at the enqueue."""
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
+    wrap(overrides, events, events._is_announced, _announced_at_enqueue)
     wrap(overrides, transfer, transfer._undo, _taking_back)
 
 
@@ -61,6 +62,7 @@ def loads_of_use_early(overrides: Overrides) -> None:
     wrap(overrides, load, transfer.enqueue, _telling)
     wrap(overrides, load, transfer.enqueue, _copying_at_once)
     wrap(overrides, transfer, emit_stored, _silent_on_arrival)
+    wrap(overrides, events, events._is_announced, _announced_at_enqueue)
     wrap(overrides, transfer, transfer._settle_one, _never_failing)
     wrap_everywhere(overrides, tree.cut, _naming_both_parts)
 
@@ -200,6 +202,13 @@ def _silent_on_arrival(announce: Announce, state: State, node: Node, medium: Med
     """Wrap the stores of a settled copy: those of the device were emitted at the enqueue."""
     if medium is not GPU:
         announce(state, node, medium)
+
+
+def _announced_at_enqueue(
+    is_announced: Callable[[Node, Medium], bool], node: Node, medium: Medium
+) -> bool:
+    """Wrap what a given-up log describes: also the pages of the device that are being loaded."""
+    return is_announced(node, medium) or (medium is GPU and node.data[FULL].device is not None)
 
 
 def _taking_back(undo: Undo, state: State, failed: Transfer) -> None:
