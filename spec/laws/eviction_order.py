@@ -217,11 +217,33 @@ def _choices(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     """
     for choices in _choices_of_room(step, seen):
         yield choices
-    given_up = _given_up(step)
-    if 1 < len(given_up) <= MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
+    if isinstance(step.operation, EvictHost):
+        return
+    given_up, again = _given_up(step), _copied_again(step)
+    if 1 < len(given_up) <= MOST_GIVEN_UP:
         for choices in _choices_of_room(step, seen):
             for order in permutations(given_up):
                 yield evolve(choices, order=order)
+    if again and len(given_up) + len(again) <= MOST_GIVEN_UP:
+        for choices in _choices_of_room(step, seen):
+            for order in permutations([*given_up, *again]):
+                yield evolve(choices, gave_up=seen.may_have_given_up, order=order)
+
+
+def _copied_again(step: Step) -> list[NodeId]:
+    """Nodes that left the device, and whose host copies may have left and come back before."""
+    if not writes_back(step.before):
+        return []
+    before, after = step.changed
+    same = {
+        row.node_id: None
+        for number, row in before.items()
+        if row.slot(FULL, CPU) is not None
+        and row.slot(FULL, GPU) is not None
+        and slot_of(after.get(number), FULL, GPU) is None
+        and slot_of(after.get(number), FULL, CPU) == row.slot(FULL, CPU)
+    }
+    return list(same)
 
 
 def _given_up(step: Step) -> list[NodeId]:

@@ -68,6 +68,19 @@ class ObservedChanges:
         old = was.slot(component, CPU)
         return old is not None and (now is None or now.slot(component, CPU) != old)
 
+    def may_have_given_up(self, piece: Piece, component: Component) -> bool:
+        """The same, or whether its copy may have left and come back to the same slots.
+
+        A node that leaves the device later in the same step is copied once more.
+        """
+        rows = self._rows_of(piece)
+        if rows is None:
+            return False
+        was, now = rows[piece.end - 1]
+        stays = now is not None and now.slot(FULL, GPU) is not None
+        departed = was.slot(FULL, GPU) is not None and not stays
+        return was.slot(component, CPU) is not None and (departed or self.gave_up(piece, component))
+
     def changes(self, media: Collection[Medium]) -> dict[PageData, bool]:
         """The data that came to a medium (True) or left it (False)."""
         before, after = self.step.changed
