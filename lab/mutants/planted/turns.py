@@ -210,7 +210,7 @@ def many_duplicates_leave_together(
     stay = [node for node in duplicates if node.data[FULL].host is not None]
     if len(duplicates) > 4 and len(stay) < len(duplicates):
         for node in stay:
-            host.vacate(state, node, CPU)
+            departures.vacate(state, node, CPU)
 
 
 @mutant("REC-3")

@@ -10,6 +10,7 @@ from kvcanon.conformance.check.play import play
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.lab.mutants.planted import host_copies, load, turns
 from kvcanon.lab.variants.override import Plant
+from kvcanon.lab.variants.variant import varied
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
@@ -210,3 +211,41 @@ CASES = {
 def test_orders_that_are_lawful_hold(case: Case) -> None:
     """What a state leaves open is not demanded."""
     assert play(case, [Adapter("reference", ReferenceCache)])[0] == []
+
+
+def test_a_copy_may_leave_and_come_back_to_its_slot() -> None:
+    """A duplicate makes room for the copy of its child, and is copied again as the next victim."""
+    case = Case(
+        evolve(
+            BACK,
+            page_size=2,
+            window_tokens=1,
+            bigram=True,
+            device_slots=Counts(20, 10),
+            host_slots=Counts(19, 5),
+            eviction_policy="priority",
+            load_back_threshold_pages=2,
+        ),
+        (
+            Action("serve", 1964, 2731, 1750),
+            Action("rank", 567, 3815, 1879),
+            Action("evict", 811, 3513, 1267),
+            Action("evict_beside_duplicates", 1594, 3344, 2797),
+            Action("serve", 3249, 276, 3550),
+            Action("serve", 2484, 1643, 2827),
+            Action("serve", 1518, 1401, 278),
+            Action("fetch_beyond", 2680, 3292, 468),
+            Action("evict_beside_duplicates", 3850, 406, 3846),
+            Action("rank", 3449, 2285, 1375),
+            Action("serve", 3638, 1137, 3660),
+            Action("serve", 3948, 172, 740),
+            Action("evict", 873, 3178, 1107),
+            Action("serve", 986, 3292, 2725),
+            Action("admit_bare", 2263, 3687, 1020),
+            Action("evict", 10, 555, 304),
+            Action("evict_beside_duplicates", 3580, 3889, 3411),
+        ),
+        (),
+    )
+    name = "uncovered_tombstones_leave"
+    assert play(case, [varied(name, [name])])[0] == []
