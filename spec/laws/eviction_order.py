@@ -213,10 +213,17 @@ def _played(step: Step, seen: ObservedChanges) -> Iterator[Board] | None:
 def _choices(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
     """What a cache may choose: to evict for a copy that cannot fit, and the order of duplicates.
 
-    If one operation frees host slots several times, that order matters more than once.
+    If one operation frees host slots several times, that order matters more than once; and a state
+    on the host may have left with its window data, or later with all that its node has there.
     """
-    for choices in _choices_of_room(step, seen):
-        yield choices
+    yield from _choices_of_order(step, seen)
+    if _given_up(step) and {SWA, MAMBA} <= {*step.before.config.components}:
+        for choices in _choices_of_order(step, seen):
+            yield evolve(choices, states_stay=True)
+
+
+def _choices_of_order(step: Step, seen: ObservedChanges) -> Iterator[HostChoices]:
+    yield from _choices_of_room(step, seen)
     if isinstance(step.operation, EvictHost):
         return
     given_up, again = _given_up(step), _copied_again(step)

@@ -37,6 +37,8 @@ class HostChoices:
     failed: Callable[[Piece, Component], bool] | None = None
     """Whether the copy of a victim's component failed while the eviction waited; None if none
     did."""
+    states_stay: bool = False
+    """Whether no state left with its window data, so that those that left did so in another way."""
     order: tuple[NodeId, ...] = ()
     """The order in which duplicates left; if empty, the smallest first."""
 
@@ -152,7 +154,8 @@ def _evict_data(board: Board, component: Component, enough: int, choices: HostCh
             continue
         board.drop(piece, component, CPU)
         # By EVICT-3 a state may leave with its window data, or stay.
-        if component is SWA and MAMBA in piece.on[CPU] and choices.gave_up(piece, MAMBA):
+        follows = component is SWA and MAMBA in piece.on[CPU] and choices.gave_up(piece, MAMBA)
+        if follows and not choices.states_stay:
             board.drop(piece, MAMBA, CPU)
 
 
