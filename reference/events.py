@@ -54,7 +54,8 @@ def stores_of(node: Node, medium: Medium) -> list[Event]:
     """A store event for each page of a node, from the first to the last."""
     events: list[Event] = []
     hashes = hash_pages(node)
-    parent = node.parent.hashes[-1] if node.parent is not None and node.parent.hashes else None
+    assert node.parent is not None  # The root has no pages.
+    parent = node.parent.hashes[-1] if node.parent.hashes else None
     for page, block_hash in zip(node.pages, hashes, strict=True):
         events.append(BlockStored(block_hash, parent, page, medium, node.namespace))
         parent = block_hash

@@ -147,7 +147,9 @@ def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
     # The window is held, so that window data it has on the host is not evicted for the rest.
     held = hold(state, end, key, fetched.swa_from)
     lacking = [
-        node for node in upwards(end) if node.start >= fetched.swa_from and _lacks(node, SWA)
+        node
+        for node in upwards(end)
+        if node.start >= fetched.swa_from and node.data[SWA].host is None
     ]
     if ensure_host_slots(state, Counts(swa=sum(len(node.pages) for node in lacking))):
         for node in lacking:
@@ -158,15 +160,8 @@ def _place_window(state: State, key: Key, end: Node, fetched: _Fetched) -> None:
 def _place_state(state: State, end: Node, fetched: _Fetched) -> None:
     """Give the end the mamba state that it lacks on the host."""
     states = fetched.payload.mamba
-    if states and _lacks(end, MAMBA) and ensure_host_slots(state, Counts(mamba=1)):
+    if states and end.data[MAMBA].host is None and ensure_host_slots(state, Counts(mamba=1)):
         _fill(state, end, MAMBA, states, fetched.tick)
-
-
-def _lacks(node: Node, component: Component) -> bool:
-    """Whether a node with a settled host copy lacks a component there."""
-    full = node.data[FULL]
-    settled = full.host is not None and full.backing is None
-    return settled and node.data[component].host is None
 
 
 def _fill(

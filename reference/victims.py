@@ -51,8 +51,9 @@ def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
     while leaves and pre_evict_need(enough, pool.free_slots):
         node = state.nodes[heapq.heappop(leaves)[1]]
         parent = node.parent
+        assert parent is not None  # The root has no data.
         yield node
-        if parent is not None and is_leaf(parent):
+        if is_leaf(parent):
             heapq.heappush(leaves, (rank(state, parent), parent.node_id))
 
 

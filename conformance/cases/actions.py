@@ -16,9 +16,11 @@ from kvcanon.conformance.cases.corner_actions import CORNER
 from kvcanon.conformance.cases.exact_actions import EXACT
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.cases.long_actions import LONG
+from kvcanon.conformance.cases.partial_actions import PARTIAL
 from kvcanon.conformance.cases.rare_actions import RARE
 from kvcanon.conformance.cases.wait_actions import WAITS
 from kvcanon.conformance.cases.wide_actions import WIDE
+from kvcanon.conformance.cases.wrong_calls import OF_KEYS, WRONG
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import MAMBA, SWA, Counts, Key, Slots
@@ -205,9 +207,9 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
     client.cache.take_events()
 
 
-ACTIONS |= NONSENSE | WIDE | RARE | CORNER
+ACTIONS |= NONSENSE | WIDE | RARE | CORNER | PARTIAL | WRONG
 
-UNDRAWN = EXACT | LONG | WAITS
+UNDRAWN = EXACT | LONG | WAITS | OF_KEYS
 """Actions that are not drawn as the others are."""
 
 

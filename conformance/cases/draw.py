@@ -16,6 +16,7 @@ from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
 from kvcanon.conformance.cases.long_actions import nest
 from kvcanon.conformance.cases.wait_actions import with_waits
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
+from kvcanon.conformance.cases.wrong_calls import ask_of_other_keys
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.protocol.drawn_config import (
     Scale,
@@ -38,6 +39,9 @@ LONG_SHARE = 1 / 24
 
 LONG_ACTION_SHARE = 1 / 32
 """The share of small cases with one long action among the others."""
+OTHER_KEYS_SHARE = 1 / 8
+"""The share of small cases with keys of other pages or units, if the cache offers to refuse them.
+"""
 
 UNOBSERVED_SHARE = 1 / 4
 """The share of cases where the judge looks at nothing between calls."""
@@ -97,6 +101,10 @@ def draw_case(
     elif large is None and random.random() < LONG_ACTION_SHARE:
         at = random.randrange(len(actions) + 1)
         actions = (*actions[:at], _draw_long(random), *actions[at:])
+    if large is None and offer.other_keys and random.random() < OTHER_KEYS_SHARE:
+        at = random.randrange(len(actions) + 1)
+        asked = Action(ask_of_other_keys.__name__, *(random.randrange(PICKS) for _ in range(3)))
+        actions = (*actions[:at], asked, *actions[at:])
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
     unobserved = random.random() < UNOBSERVED_SHARE
     if large is None:

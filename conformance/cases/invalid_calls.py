@@ -29,7 +29,12 @@ Call = Callable[[], object]
 @enter(NONSENSE, 2)
 def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
     """Call with arguments of which one is wrong."""
-    key = client.known(a, b)
+    wrong = wrong_calls(client, client.known(a, b), c)
+    wrong[(b + c) % len(wrong)]()
+
+
+def wrong_calls(client: Client, key: Key, c: int) -> list[Call]:
+    """Calls with one wrong argument, for which no request is needed."""
     wrong = [
         *_wrong_slots(client, key, c),
         *_wrong_counts(client, c),
@@ -38,7 +43,7 @@ def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
     ]
     if Capability.LOAD_BACK in client.can:
         wrong.append(lambda: client.cache.load_back(key, quota_pages=-1 - c % 3))
-    wrong[(b + c) % len(wrong)]()
+    return wrong
 
 
 @enter(NONSENSE, 1)
@@ -69,7 +74,7 @@ def free_wrongly(client: Client, a: int, b: int, c: int) -> None:
         slots = client.requests[a % len(client.requests)].slots
         component, at = _place(client.components, b)
         some = list(slots[component])
-        some.insert(at % (len(some) + 1), _wrong_slot(client, component, some, c))
+        some.insert(at % (len(some) + 1), wrong_slot(client, component, some, c))
         client.cache.free(evolve(slots, **{component.value: tuple(some)}))
 
 
@@ -84,7 +89,7 @@ def insert_wrongly(client: Client, a: int, b: int, c: int) -> None:
         component, at = _place(having, b)
         some = list(request.slots[component])
         at %= len(some)
-        some[at] = _wrong_slot(client, component, some[:at] + some[at + 1 :], c)
+        some[at] = wrong_slot(client, component, some[:at] + some[at + 1 :], c)
         slots = evolve(request.slots, **{component.value: tuple(some)})
         client.cache.insert(request.key, request.start_pages, slots)
 
@@ -94,8 +99,8 @@ def misfit(client: Client, a: int, b: int, _c: int) -> None:
     """Insert what a request computed, with slots or numbers that do not fit its pages."""
     if client.requests:
         request = client.requests[a % len(client.requests)]
-        misfits = list(_misfits(client, request))
-        misfits[b % len(misfits)]()
+        wrong = list(misfits(client, request))
+        wrong[b % len(wrong)]()
         # Served, by a cache that does not check this: then the cache has the slots.
         client.end(request)
 
@@ -110,7 +115,7 @@ def write_wrongly(client: Client, a: int, b: int, c: int) -> None:
     if a % 2 and held:
         client.cache.write(component, held[at % len(held)], bytes(size - 1))
     else:
-        client.cache.write(component, _wrong_slot(client, component, (), c), bytes(size))
+        client.cache.write(component, wrong_slot(client, component, (), c), bytes(size))
 
 
 @enter(NONSENSE, 1, Capability.WRITE)
@@ -225,7 +230,7 @@ def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
             yield partial(cache.insert_host, key, 0, short)
 
 
-def _misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
+def misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
     """Inserts of a request, each with one argument that does not fit."""
     key, start, slots = request.key, request.start_pages, request.slots
 
@@ -244,6 +249,8 @@ def _misfits(client: Client, request: ClientRequest) -> Iterator[Call]:
     others = [other.slots for other in client.requests if other is not request]
     for component in Component:
         more = [slot for other in others for slot in other[component]]
+        if component is MAMBA and not slots.mamba:
+            continue  # The state of another request fits.
         if more:
             longer = evolve(slots, **{component.value: (*more[:1], *slots[component])})
             yield insert(longer)
@@ -280,7 +287,7 @@ def _place(among: Sequence[Component], b: int) -> tuple[Component, int]:
     return among[b % len(among)], b // len(among)
 
 
-def _wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
+def wrong_slot(client: Client, component: Component, others: Sequence[Slot], c: int) -> Slot:
     """Return a slot that makes an insert wrong: one used twice, or one that is not held."""
     if c % 2 and others:
         return others[c // 2 % len(others)]

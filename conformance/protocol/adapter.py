@@ -228,9 +228,12 @@ class Offer:
     events: tuple[bool, ...] = field(default=(True,) * 11 + (False,), validator=flags())
     """Whether events are enabled: mostly True, as most laws need events."""
     event_logs: tuple[int, ...] = field(
-        default=ONE_LOG * 11 + (3, 12), validator=whole_numbers(1, MOST_NUMBER)
+        default=ONE_LOG * 5 + (3, 12), validator=whole_numbers(1, MOST_NUMBER)
     )
     """How many events may wait (`max_pending_events`): seldom so few that they are given up."""
+    other_keys: bool = field(default=False, validator=flag())
+    """Whether cases also have keys of other pages or units than the cache's, which it must refuse.
+    """
     namespaces: bool = field(default=True, validator=flag())
     """Whether keys may be in other namespaces than the default one."""
     least_slots: int = field(default=2, validator=whole_number(1, MOST_SLOTS))

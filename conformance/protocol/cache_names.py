@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import cast
 
 from kvcanon.conformance.errors import UsageError, describe_exception
-from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Agree, TransferEngine
@@ -31,11 +31,15 @@ def _reference(
     return ReferenceCache(config, engine, agree)
 
 
-REFERENCE = Adapter("reference", _reference)
+CHECKED = Offer(other_keys=True)
+"""What the caches of this project offer: they check the pages and units of keys."""
+REFERENCE = Adapter("reference", _reference, CHECKED)
 """The plain cache, whose answers the vectors have."""
 PIPE = "pipe:"
 """The beginning of the name of a cache in a child process; its command follows."""
 
+CHECKING = ("optimized",)
+"""The bare factories among the names below whose caches check the pages and units of keys."""
 SHORT = {
     "variant": "kvcanon.lab.variants.variant:VARIANT",
     "optimized": "kvcanon.optimized:OptimizedCache",
@@ -86,7 +90,8 @@ def load_adapter(name: str) -> Adapter:
     if not callable(found):
         what = "None" if found is None else f"no factory but a {type(found).__name__}"
         raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")
-    return Adapter(name, cast("MakeCache", found), is_bare=True)
+    offer = CHECKED if name in CHECKING else Offer()
+    return Adapter(name, cast("MakeCache", found), offer, is_bare=True)
 
 
 def _imported(module_name: str) -> ModuleType:
