@@ -88,6 +88,7 @@ def test_commands_name_caches_that_there_are() -> None:
     assert [load_adapter(name).name for name in names] == [
         "simple",
         "their radix cache",
+        "their window tree",
         "their block manager",
     ]
 
