@@ -61,6 +61,8 @@ SHORT = {
     "transformers": "kvcanon.conformance.engines.transformers.paged_cache:PAGED",
     "nano-vllm": "kvcanon.conformance.engines.nano_vllm.block_manager:NANO",
     "mini-sglang": "kvcanon.conformance.engines.mini_sglang.radix:MINI",
+    "sglang-jax": "kvcanon.conformance.engines.sgl_jax.radix:RADIX",
+    "sglang-jax-window": "kvcanon.conformance.engines.sgl_jax.radix:WINDOW",
     "lightllm": "kvcanon.conformance.engines.lightllm.radix:LIGHT",
 }
 """Short names of factories; each is imported on use only, since not everyone has its libraries."""

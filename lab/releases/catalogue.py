@@ -45,6 +45,7 @@ STAND_INS = {
         "compares keys in Python, and has no other kernel",
         {"__init__.py": "minisgl_kernel.py"},
     ),
+    "sgl_jax/srt/mem_cache/memory_pool": _IMPORT_ONLY,
     "sgl_kernel": StandIn(
         "can be imported; three copies of kvcacheio copy by index, the rest does nothing",
         {"__init__.py": "import_only.py", "kvcacheio.py": "kvcacheio.py"},
@@ -108,6 +109,7 @@ _OLD_STAND_INS = ("datasets", "sgl_kernel", "torchvision")
 _SOURCE = "source"
 _MINISGL_UTILS = ("__init__", "arch", "hf", "logger", "misc", "mp", "registry", "torch_utils")
 _HIERARCHICAL = "sglang.srt.mem_cache.hiradix_cache"
+_JAX = "sgl_jax.srt.mem_cache"
 _UNIFIED = "sglang.srt.mem_cache.unified_radix_cache"
 
 RELEASES = {
@@ -186,6 +188,22 @@ RELEASES = {
                     "minisgl/kvcache/base.py",
                     "minisgl/kvcache/radix_cache.py",
                     *(f"minisgl/utils/{name}.py" for name in _MINISGL_UTILS),
+                ),
+            ),
+        ),
+        Release(
+            "sglang-jax",
+            _SOURCE,
+            f"{_JAX}.radix_cache, {_JAX}.swa_radix_cache",
+            ("sgl_jax/srt/mem_cache/memory_pool",),
+            _OFFLINE | {"JAX_PLATFORMS": "cpu"},
+            SourceFiles(
+                "python",
+                (
+                    "sgl_jax/srt/mem_cache/allocator.py",
+                    "sgl_jax/srt/mem_cache/base_prefix_cache.py",
+                    "sgl_jax/srt/mem_cache/radix_cache.py",
+                    "sgl_jax/srt/mem_cache/swa_radix_cache.py",
                 ),
             ),
         ),

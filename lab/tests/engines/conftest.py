@@ -10,6 +10,7 @@ collect_ignore_glob = (
         "test_lmdeploy_*.py",
         "test_mini_sglang.py",
         "test_nano_vllm.py",
+        "test_sglang_jax.py",
         "test_transformers.py",
     ]
 )

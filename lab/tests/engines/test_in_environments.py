@@ -10,7 +10,7 @@ import pytest
 from in_peer import peer
 
 HERE = Path(__file__).parent
-FROM_SOURCES = ("lightllm", "mini-sglang", "nano-vllm")
+FROM_SOURCES = ("lightllm", "mini-sglang", "nano-vllm", "sglang-jax")
 """Engines that publish no release with their caches: who plays these names a folder of sources, as
 `kvcanon lab peers make lightllm --source DIR`."""
 

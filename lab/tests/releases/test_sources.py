@@ -86,7 +86,7 @@ def test_torch_is_installed_only_where_it_is_pinned() -> None:
         release.peer: any("torch" in command for command in commands(release, Path("there")))
         for release in SOURCES
     }
-    assert has == {"nano-vllm": False, "mini-sglang": True, "lightllm": True}
+    assert has == {"nano-vllm": False, "mini-sglang": True, "lightllm": True, "sglang-jax": False}
 
 
 def test_commit_and_digest_are_recorded(tmp_path: Path) -> None:
