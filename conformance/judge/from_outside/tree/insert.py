@@ -129,10 +129,13 @@ def _place_unseen(
     """Note that pages have data, in these slots or in those they had before."""
     for page, slot in zip(pages, handed, strict=True):
         state.slots.free(column, (slot,))
+        new = page.device[column] is None and page.host[column] is Certainty.NO
         page.device[column], page.doubtful[column] = SOMEWHERE, True
         page.use(column, state.now, surely=False)
         data = state.written[column].pop(slot, None)
-        page.content[column] = page.content[column] | {data} if data is not None else set()
+        # A page that had unknown bytes may keep them.
+        known = data is not None and (new or page.content[column])
+        page.content[column] = page.content[column] | {data} if known and data else set()
 
 
 def _give_up_replaced(
