@@ -24,6 +24,8 @@ RARE: dict[str, ActionKind] = {}
 
 FIRST_LETTER = 9
 """The letters of one-letter keys, which no other prompt has."""
+CHAT = 16
+"""The most pages of a chat: more than a window and its page before it."""
 TRIES = 4
 """How many keys are matched to find one that is usable from the host."""
 
@@ -185,6 +187,22 @@ def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
     finally:
         client.unlock(receipt)
     client.cache.evict(Counts(full=1 + c % 2))
+
+
+@enter(RARE, 2)
+def lock_a_chat(client: Client, a: int, b: int, c: int) -> None:
+    """Compute a long prompt in turns of a few pages, lock it, and make room beside it."""
+    client.release_all()
+    config, turn = client.cache.config, 1 + b % 4
+    whole = Key(_pages(client, FIRST_LETTER + a % 8, min(config.capacity(FULL, GPU) - 1, CHAT)))
+    for end in (*range(turn, len(whole), turn), len(whole)):
+        key = whole.prefix(end)
+        client.keys.append(key)
+        client.insert(client.start(key, client.cache.match(key).device_pages, 0), priority=0)
+    client.receipts.append(client.cache.lock(whole))
+    if Capability.EVICT in client.can:
+        client.cache.evict(Counts(1 + c % 4, c % 3, c % 2))
+    client.cache.match(whole)
 
 
 def _fetched(client: Client, a: int, b: int) -> Key:
