@@ -219,7 +219,8 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
     A copy that was performed is done, one that was not is failed; either may be cancelled instead,
     for a copy that it builds on (ASYNC-8). A copy that has not ended is not settled. A settle call
     settles the copies that it names, with the results that it names, and no others. By profile, a
-    load-back can be used at its enqueue; then one that failed may be reported as done.
+    load-back can be used at its enqueue; then one that failed may be reported as done, whether a
+    poll or a settle call settles it.
 
     Why: a copy that is never settled holds its pages for ever. A failed copy that is reported as
     done is garbage that counts as cached; a done one that is reported as failed is computed again.
@@ -233,7 +234,6 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
         return
     statuses = dict(step.outcome.transfers)
     waiting: set[Direction] = set()
-    early = step.before.profile.load_back_usable is StoreMoment.ENQUEUED
     for transfer in step.before.transfers:
         status, ok = statuses.get(transfer.transfer_id), step.ended.get(transfer.transfer_id)
         name = f"{transfer.direction} transfer {transfer.transfer_id}"
@@ -246,9 +246,8 @@ def what_ended_is_settled(step: Step) -> Iterator[str]:
             if transfer.direction not in waiting:
                 yield f"{name} has ended, with all before it, and was not settled"
         elif status is not TransferStatus.CANCELLED and not transfer.cancelled:
-            free = early and transfer.direction is Direction.LOAD_BACK
             right = TransferStatus.DONE if ok else TransferStatus.FAILED
-            if status is not right and not free:
+            if status is not right and not _usable_early(step, transfer):
                 yield f"{name} is reported as {status}; its copy {'succeeded' if ok else 'failed'}"
 
 
@@ -269,8 +268,14 @@ def _not_as_named(
             yield f"{name} is reported as {status}, and its copy has not ended"
         elif status is not TransferStatus.CANCELLED and not transfer.cancelled:
             right = TransferStatus.DONE if ok else TransferStatus.FAILED
-            if status is not right:
+            if status is not right and not _usable_early(step, transfer):
                 yield f"{name} is reported as {status}; it was named as {right}"
+
+
+def _usable_early(step: Step, transfer: TransferState) -> bool:
+    """Whether a transfer is a load-back that could be used at its enqueue."""
+    early = step.before.profile.load_back_usable is StoreMoment.ENQUEUED
+    return early and transfer.direction is Direction.LOAD_BACK
 
 
 def _not_there(step: Step, transfer: TransferState) -> Iterator[str]:

@@ -124,6 +124,16 @@ def test_variant_departs_in_all_that_a_profile_can_say() -> None:
     assert make_subject(VARIANT, CacheConfig()).cache.snapshot().profile == profile
 
 
+def test_a_load_of_use_early_may_be_done_that_is_named_as_failed() -> None:
+    """A load that was usable at its enqueue is done, also if a settle call names it as failed."""
+    config = CacheConfig(
+        device_slots=Counts(2), host_slots=Counts(2), write_policy="write_through", events=True
+    )
+    calls = ("insert_host_exactly", 1), ("load_back_exactly", 1), ("copy", 0), ("settle", 0)
+    case = Case(config, tuple(Action(name, a) for name, a in calls))
+    assert play(case, [varied("early", ["loads_of_use_early"])])[0] == []
+
+
 def test_variant_has_a_name() -> None:
     """The variant can be checked from the command line."""
     assert load_adapter("variant") is VARIANT
