@@ -17,7 +17,7 @@ from collections.abc import Collection
 
 from attrs import Factory, define
 
-from kvcanon.spec.config import Choosing, Profile
+from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.law import LAWS, Level, Violation
 
 
@@ -80,3 +80,12 @@ class Checks:
             self.laws_exercised.update(self._met)
         self._met.clear()
         return broken
+
+
+def may_give_up_events(config: CacheConfig) -> bool:
+    """Whether one operation may emit more events than may wait.
+
+    Then not every event of an operation is seen, so that its checks have to do without.
+    """
+    slots = config.device_slots.full + config.host_slots.full
+    return config.max_pending_events < 2 * slots

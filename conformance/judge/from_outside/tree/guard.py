@@ -21,7 +21,7 @@ from kvcanon.conformance.judge.answers import (
 )
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.explain import explain_violations, in_words
-from kvcanon.conformance.judge.from_outside.checks import Checks, left_to
+from kvcanon.conformance.judge.from_outside.checks import Checks, left_to, may_give_up_events
 from kvcanon.conformance.judge.from_outside.tree.events import (
     SENDERS,
     check_events,
@@ -54,7 +54,7 @@ from kvcanon.conformance.judge.from_outside.tree.state import ObservedState
 from kvcanon.conformance.judge.judged_cache import JudgedCache
 from kvcanon.conformance.protocol.adapter import Capability, Subject, engine_calls
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import Profile
 from kvcanon.spec.errors import CacheError, EngineRaised
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Law, Need
@@ -123,7 +123,7 @@ class BlackboxGuard(JudgedCache):
         """Gets all violations, in place of the caller of the cache."""
         config = subject.cache.config
         sent = Need.EVENTS in subject.shows and config.events
-        late = unobserved or _may_give_up_events(config)
+        late = unobserved or may_give_up_events(config)
         takes_events, self._late = sent and not late, sent and late
         shown = Capability.FREE_SLOTS in subject.can
         slots = SlotRecords(subject.cache, config, profile, shown=shown, unobserved=unobserved)
@@ -308,12 +308,3 @@ class BlackboxGuard(JudgedCache):
         answered = f"refused: {answer}" if isinstance(outcome, Refused) else str(answer)
         words = explain_violations(violations, self.steps, in_words(operation), answered)
         self._report(ViolationError(words, violations, type(operation).__name__, outcome))
-
-
-def _may_give_up_events(config: CacheConfig) -> bool:
-    """Whether one operation may emit more events than may wait.
-
-    Then not every event of an operation is seen, so that its checks have to do without.
-    """
-    slots = config.device_slots.full + config.host_slots.full
-    return config.max_pending_events < 2 * slots
