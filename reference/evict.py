@@ -52,8 +52,7 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
     for node in least_recent_first(state, component, GPU):
         if not pre_evict_need(enough, pool.free_slots):
             return
-        data = node.data[component]
-        if data.device is None or data.lock_refs:
+        if node.data[component].lock_refs:
             continue
         if is_device_leaf(node):
             _evict_leaf(state, node)

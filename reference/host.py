@@ -92,7 +92,7 @@ def _evict_auxiliary(state: State, component: Component, enough: int) -> None:
         if not pre_evict_need(enough, pool.free_slots):
             return
         data = node.data[component]
-        if data.host is None or data.device is not None or data.lock_refs:
+        if data.device is not None or data.lock_refs:
             continue
         if is_departing(state, node):
             end_departures(state)

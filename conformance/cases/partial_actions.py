@@ -113,7 +113,7 @@ def evict_above_a_host_leaf(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(PARTIAL, 2, Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.POLL, host=True)
 def fail_across(client: Client, a: int, b: int, c: int) -> None:
-    """Let a backup fail while a load is in flight, or the load while the backup is."""
+    """Let a backup fail while a load is in flight, or the load while the backup is; poll first."""
     client.settle()
     fetched = _letters(client, ACROSS + a % 4, 1 + b % 2)
     client.fetch(fetched, 0, swa_pages=len(fetched))
@@ -122,6 +122,7 @@ def fail_across(client: Client, a: int, b: int, c: int) -> None:
     for _ in range(2):
         start = client.cache.match(other).device_pages
         client.hand_over(other, start, client.allocate(other, start))
+    client.cache.poll()
     copies = client.copies
     if copies is not None and copies.open_transfer_ids:
         copies.fail(copies.open_transfer_ids[-1 if c % 2 else 0])
