@@ -248,6 +248,7 @@ vectors: $(READY) ## Add vectors for the planted faults that none shows yet.
 
 reach: $(READY) ## Count what quick checks visit, and write the tables of docs/limits.md.
 	$(BIN)/kvcanon lab reach --write
+	$(BIN)/kvcanon lab reach --native --write
 
 mutants: $(READY) ## Find every planted fault in every way, and write docs/mutants.md.
 	page="$$($(BIN)/kvcanon lab mutants --markdown)" && printf '%s\n' "$$page" > docs/mutants.md

@@ -1,12 +1,13 @@
 """`kvcanon lab reach`: what the cases of a check visit in the plain cache, by stage.
 
-With `--write` it writes the tables of docs/limits.md anew.
+With `--native` it counts lines of the fast cache's core. With `--write` it writes the tables of
+docs/limits.md anew.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +22,13 @@ from kvcanon.lab.mutants.kill_matrix import find_checkout
 from kvcanon.lab.reach.branches import find_branches
 from kvcanon.lab.reach.features import FeatureKind
 from kvcanon.lab.reach.measure import LEAST, Measured, measure
+from kvcanon.lab.reach.native import measure_native
+from kvcanon.lab.reach.native_tables import NativeReach, native_tables
 from kvcanon.lab.reach.tables import reach_tables
 from kvcanon.lab.site.tables import with_tables
 
 PAGE, MARK = "docs/limits.md", "<!-- made by kvcanon lab reach --write -->"
+NATIVE_MARK = "<!-- made by kvcanon lab reach --native --write -->"
 SEEDS = (0, 1, 2)
 EFFORTS = ("quick", "standard")
 
@@ -44,6 +48,10 @@ def reach_command(
     write: Annotated[
         bool, typer.Option("--write", help=f"Write the tables of {PAGE}: quick, the usual seeds.")
     ] = False,
+    native: Annotated[
+        bool,
+        typer.Option("--native", help="Count lines of the native core instead. Usual seed: 0."),
+    ] = False,
 ) -> None:
     """Count what the cases of a check visit in the plain cache; needs the checkout."""
     checkout = find_checkout(Path.cwd())
@@ -51,6 +59,9 @@ def reach_command(
         raise UsageError(f"no effort {effort!r} for reach; choose one of {', '.join(EFFORTS)}")
     if write and (seed or effort != "quick"):
         raise UsageError("--write is for quick effort and the usual seeds; leave the others out")
+    if native:
+        _native(checkout, seed or SEEDS[:1], effort, jobs or os.cpu_count() or 1, write=write)
+        return
     with signs_of_life() as note:
         found = measure(seed or SEEDS, effort_named(effort), jobs or os.cpu_count() or 1, note)
     if write:
@@ -62,6 +73,20 @@ def reach_command(
         typer.echo("\n".join(reach_tables(found)))
     else:
         _print(found)
+
+
+def _native(checkout: Path, seeds: Sequence[int], effort: str, jobs: int, *, write: bool) -> None:
+    """Count lines of the native core. Exits with 1 if too many are not visited."""
+    with signs_of_life() as note:
+        lines = measure_native(checkout, seeds, effort_named(effort), jobs, note)
+    found = NativeReach(lines)
+    if write:
+        text = with_tables(checkout, PAGE, NATIVE_MARK, [native_tables(found)])
+        (checkout / PAGE).write_text(text, "utf-8")
+    else:
+        typer.echo("\n".join(native_tables(found)))
+    if not found.reached:
+        raise typer.Exit(1)
 
 
 def _to_json(found: Measured) -> dict[str, Any]:

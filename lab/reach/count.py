@@ -119,11 +119,11 @@ for _name in METHODS.values():
 class _CaseTally(Tally):
     """The counts of the cases that Hypothesis draws: each is noted when it is added."""
 
-    reach: Reach
+    note: Callable[[Tally], None]
 
     def add(self, other: Tally) -> None:
         """Note a case."""
-        self.reach.note(watch().take(other))
+        self.note(other)
 
 
 # The parts of a check.
@@ -155,37 +155,44 @@ def parts_of(effort: Effort) -> Iterator[CasePart]:
 
 
 def reach_of(seed: int, effort: Effort, part: CasePart) -> Reach:
-    """Play a part of the check of a seed, in any process."""
+    """Play a part of the check of a seed on the plain cache, in any process."""
     reach = Reach()
-    if part.stage == CheckStage.MACHINE:
-        for run in part.numbers:
-            _draw(_cases(seed, ranks=1), run, effort.run, reach)
-        return reach
     cases = _cases(seed, ranks=RANKS if part.stage == CheckStage.RANKS else 1)
-    vectors = read_vectors() if part.stage == CheckStage.VECTORS else ()
-    for number in part.numbers:
-        if vectors:
-            tally = play_vector(vectors[number], cases.base).tally
-        else:
-            _, tally = cases.trial(number).play(cases.case(number))
+
+    def note(tally: Tally) -> None:
         seen = watch().take(tally)
         if tally.cases:
             reach.note(seen)
+
+    play_part(cases, effort, part, note)
     return reach
 
 
-def _draw(cases: NumberedCases, run: int, count: int, reach: Reach) -> None:
-    """Let Hypothesis draw the cases of one run."""
-    tally = _CaseTally()
-    tally.reach = reach
-    drawing = Drawing(count, from_seed=(cases.seed << 16) + run)
-    draw_cases(cases.trial(run), drawing, journal=Journal(tally=tally))
+def play_part(
+    cases: NumberedCases, effort: Effort, part: CasePart, note: Callable[[Tally], None]
+) -> None:
+    """Play a part of a check, and note what each of its cases counts."""
+    vectors = read_vectors() if part.stage == CheckStage.VECTORS else ()
+    for number in part.numbers:
+        if part.stage == CheckStage.MACHINE:
+            tally = _CaseTally()
+            tally.note = note
+            drawing = Drawing(effort.run, from_seed=(cases.seed << 16) + number)
+            draw_cases(cases.trial(number), drawing, journal=Journal(tally=tally))
+        elif vectors:
+            note(play_vector(vectors[number], cases.base).tally)
+        else:
+            note(cases.trial(number).play(cases.case(number))[1])
 
 
 @cache
 def _cases(seed: int, ranks: int) -> NumberedCases:
-    plan = CheckPlan((CACHE,), seed=seed)
-    plan = evolve(plan, judges=evolve(plan.judges, ranks=ranks))
-    cases = cases_of(plan.of(CACHE))
+    cases = numbered_cases(CACHE, seed, ranks)
     watched: Adapter = evolve(cases.base.adapter, make=watch().make)
     return evolve(cases, base=evolve(cases.base, adapter=watched))
+
+
+def numbered_cases(name: str, seed: int, ranks: int) -> NumberedCases:
+    """The cases of the check of a cache, on one rank or several."""
+    plan = CheckPlan((name,), seed=seed)
+    return cases_of(evolve(plan, judges=evolve(plan.judges, ranks=ranks)).of(name))
