@@ -74,8 +74,9 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     to compare; then, unless the host lacks slots for windows and states too, at most as many full
     slots may be free on the host as before, or fewer than the largest node has that left. What has
     no copy since its copy failed is gone; if an eviction copies more after a copy that came to
-    nothing, it is not checked. By profile, a tombstone leaves with the last node below it; and
-    where cuts change recency, steps that cut are not checked.
+    nothing, or copies in vain what had left the host for another copy, it is not checked. By
+    profile, a tombstone leaves with the last node below it; and where cuts change recency, steps
+    that cut are not checked.
 
     Why: the operator chose the policy. A wrong victim, or one too many, is a prompt that should be
     cached. And replicas that evict differently run different plans and hang.
@@ -98,6 +99,8 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
         if not wrong or board.unsure or _copied_on(step):
             return
         first = first or wrong
+    if _copied_again_in_vain(step):
+        return
     if len(_given_up(step)) > MOST_GIVEN_UP and not isinstance(step.operation, EvictHost):
         yield from _freed_in_vain(step)
         return
@@ -266,6 +269,16 @@ def _given_up(step: Step) -> list[NodeId]:
         and slot_of(after.get(number), FULL, CPU) != row.slot(FULL, CPU)
     }
     return list(gone)
+
+
+def _copied_again_in_vain(step: Step) -> bool:
+    """Whether a node's host copy left for another copy, and the copy that replaced it failed."""
+    victims = failed_victims(step)
+    return any(
+        (FULL, slot) in victims
+        for node_id in _given_up(step)
+        for slot in step.before.nodes[node_id][FULL].device or ()
+    )
 
 
 def _freed_in_vain(step: Step) -> Iterator[str]:

@@ -249,3 +249,36 @@ def test_a_copy_may_leave_and_come_back_to_its_slot() -> None:
     )
     name = "uncovered_tombstones_leave"
     assert play(case, [varied(name, [name])])[0] == []
+
+
+COPIED_IN_VAIN = Case(
+    CacheConfig(
+        page_size=4,
+        window_tokens=8,
+        device_slots=Counts(15, 8),
+        host_slots=Counts(12, 8),
+        write_policy="write_back",
+        eviction_policy="fifo",
+        max_pending_events=3,
+    ),
+    (
+        Action("fetch_and_press", 617, 1743, 2085),
+        Action("heal_part", 1933, 1788, 482),
+        Action("break_off_wait"),
+        Action("heal_part", 975, 2906, 719),
+        Action("back_up_and_fail", 3206, 95, 2564),
+        Action("heal_part", 2580, 1519, 2861),
+        Action("fetch_beyond", 1103, 3077, 1176),
+        Action("fail_wait"),
+        Action("heal_part", 745, 1152, 525),
+        Action("fail_wait"),
+        Action("serve_twin", 3837, 1018, 3387),
+    ),
+)
+"""A copy of victims fails that took the host slots of two of them."""
+
+
+def test_what_is_copied_again_in_vain_is_not_judged() -> None:
+    """A node lost its host copy to another victim, was copied again, and that copy failed."""
+    found, _ = play(COPIED_IN_VAIN, [Adapter("plain", ReferenceCache)])
+    assert not found
