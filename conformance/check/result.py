@@ -371,6 +371,12 @@ class CacheResult:
             total.add(tally)
         return total
 
+    @property
+    def is_mostly_refused(self) -> bool:
+        """Whether its factory refused more than half of the cases, which its adapter offers."""
+        tally = self.tally
+        return 2 * tally.declined > tally.cases + tally.unoffered
+
 
 @frozen
 class CheckResult:

@@ -2,7 +2,8 @@
 
 Exit code 0 means: no exercised law is broken, and the cache served every operation that all caches
 have. The report lists the laws that were not exercised, each with the reason. Exit code 3 means: no
-law is broken in what was played, and that is less than the effort asks for.
+law is broken in what was played, and that is less than the effort asks for, or less than half of
+what the adapter offers, since its factory refused the rest.
 """
 
 from __future__ import annotations

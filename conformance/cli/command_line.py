@@ -30,7 +30,7 @@ BROKEN = 1
 USAGE_ERROR = 2
 """The call is wrong, or the cache that it names cannot be judged."""
 INCOMPLETE = 3
-"""No law is broken in what was played, and the time was over before all was."""
+"""No law is broken in what was played, and too little was: for want of time, or of an Offer."""
 INTERRUPTED = 130
 """The user pressed Ctrl-C."""
 

@@ -55,6 +55,7 @@ def _cache(cache: CacheReport) -> dict[str, object]:
         "offers": list(cache.offered),
         "lacks": list(cache.result.lacks),
         "played": {"cases": tally.cases, "actions": tally.actions, "steps": tally.steps},
+        "not_offered": {"cases": tally.unoffered, "refused": tally.declined},
         "operations": [
             {"name": name, "served": tally.served[name], "refused": tally.refused[name]}
             for name in operations

@@ -49,13 +49,22 @@ def not_offered(result: CheckResult) -> Iterator[str]:
 
 def incomplete(result: CheckResult) -> str:
     """What was not played, and how to play it."""
-    missing = ", ".join(map(_missing, result.unplayed))
-    return f"INCOMPLETE: played {missing}; {more_time(result)}"
+    missing = [f"played {', '.join(map(_missing, result.unplayed))}"] if result.unplayed else []
+    return f"INCOMPLETE: {'; '.join([*missing, *to_complete(result)])}"
 
 
-def more_time(result: CheckResult) -> str:
-    """What gives a check enough time."""
-    return f"{MINUTES} {result.minutes_needed} gives time for the rest"
+def to_complete(result: CheckResult) -> Iterator[str]:
+    """What makes a check complete: time, or an offer of what the factory makes."""
+    if result.unplayed:
+        yield f"{MINUTES} {result.minutes_needed} gives time for the rest"
+    for cache in result.caches:
+        if cache.is_mostly_refused:
+            tally = cache.tally
+            yield (
+                f"the factory of {cache.name} refused {tally.declined:,} of "
+                f"{tally.cases + tally.unoffered:,} cases, and its adapter offers them; declare in "
+                "an Offer what it supports"
+            )
 
 
 def _missing(each: Unplayed) -> str:

@@ -33,7 +33,7 @@ class CheckVerdict(StrEnum):
     DEPARTS = "departs"
     """Laws of policy are broken, and nothing else is wrong: a choice that is not declared."""
     INCOMPLETE = "incomplete"
-    """No fault was found in what was played, and the effort asks for more."""
+    """No fault was found in what was played, and the effort, or the adapter, asks for more."""
     NOT_EXERCISED = "not exercised"
     """No fault was found, but an essential operation or law was not exercised."""
     NOT_JUDGED = "not judged"
@@ -118,7 +118,9 @@ class CacheReport:
             return CheckVerdict.INCOMPLETE
         if not self.exercised:
             return CheckVerdict.NOT_JUDGED
-        return CheckVerdict.NOT_EXERCISED if self.result.missing else CheckVerdict.HOLDS
+        if self.result.missing:
+            return CheckVerdict.NOT_EXERCISED
+        return CheckVerdict.INCOMPLETE if self.result.is_mostly_refused else CheckVerdict.HOLDS
 
     @property
     def classes_broken(self) -> tuple[LawClass, ...]:

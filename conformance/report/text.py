@@ -24,7 +24,7 @@ from kvcanon.conformance.check.result import (
     Standing,
     are_grouped,
 )
-from kvcanon.conformance.report.played import more_time, played
+from kvcanon.conformance.report.played import played, to_complete
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
 from kvcanon.spec.law import LAWS
 
@@ -280,7 +280,8 @@ def verdict(report: CheckReport) -> Text:
         case CheckVerdict.HOLDS:
             return Text.assemble((f"{holds(report)}. ", "bold green"), laws_exercised(report))
         case CheckVerdict.INCOMPLETE:
-            short = f"INCOMPLETE: no law is broken in what was played; {more_time(report.result)}"
+            mends = to_complete(report.result)
+            short = "; ".join(["INCOMPLETE: no law is broken in what was played", *mends])
             parts = [short, *filter(None, [too_little_exercised(report)])]
             return Text(". ".join(parts), "bold yellow")
         case CheckVerdict.NOT_EXERCISED:

@@ -30,6 +30,7 @@ from kvcanon.conformance.vectors import vector_files
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.types import EvictionPolicy
 from paths import HELPERS
 
 NO_TIME = evolve(FEW, seconds=1e-9)
@@ -140,6 +141,31 @@ def test_the_last_line_says_what_was_not_offered(
     with local_caches(Adapter("mine", make, offer)):
         report = report_of(check(plan_of("mine", only=["vectors", "walker"]), apart=False))
     assert re.search(words, last_line(report).plain)
+
+
+class Picky(ReferenceCache):
+    """Is made for LRU alone, and its adapter does not say so."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        if config.eviction_policy != "lru":
+            raise BadArgument("eviction_policy", "is not lru")
+        super().__init__(config)
+
+
+def test_a_check_is_incomplete_if_the_factory_refused_most_of_it() -> None:
+    """Until an Offer says what the factory makes, the verdict is neither red nor green."""
+    plan = plan_of("mine", effort=evolve(FEW, seconds=600), only=["walker"])
+    with local_caches(Adapter("mine", Picky)):
+        report = report_of(check(plan, apart=False))
+    assert report.verdict is CheckVerdict.INCOMPLETE
+    line = last_line(report).plain
+    assert re.search(
+        r"the factory of mine refused \d+ of \d+ cases, and its adapter offers them; declare", line
+    )
+    assert "minutes" not in line
+    with local_caches(Adapter("mine", Picky, Offer(eviction_policies=(EvictionPolicy.LRU,)))):
+        report = report_of(check(plan, apart=False))
+    assert report.verdict is CheckVerdict.HOLDS
 
 
 def test_github_says_incomplete() -> None:
