@@ -24,7 +24,7 @@ RARE: dict[str, ActionKind] = {}
 
 FIRST_LETTER = 9
 """The letters of one-letter keys, which no other prompt has."""
-CHAT = 16
+CHAT = 12
 """The most pages of a chat: more than a window and its page before it."""
 TRIES = 4
 """How many keys are matched to find one that is usable from the host."""
@@ -163,7 +163,7 @@ def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
     client.cache.evict(Counts(full=len(key)))
 
 
-@enter(RARE, 2, Capability.LOAD_BACK, Capability.EVICT, host=True)
+@enter(RARE, 1, Capability.LOAD_BACK, Capability.EVICT, host=True)
 def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
     """Evict a prompt while the host is full of copies of what is on the device, too."""
     client.release_all()
@@ -189,7 +189,7 @@ def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
     client.cache.evict(Counts(full=1 + c % 2))
 
 
-@enter(RARE, 2)
+@enter(RARE, 1)
 def lock_a_chat(client: Client, a: int, b: int, c: int) -> None:
     """Compute a long prompt in turns of a few pages, lock it, and make room beside it."""
     client.release_all()

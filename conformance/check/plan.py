@@ -59,13 +59,13 @@ class Effort:
         return self.walker_cases is None
 
 
-QUICK_CASES, STANDARD_CASES = 700, 15_000
+QUICK_CASES, STANDARD_CASES = 480, 15_000
 """Cases of the walker."""
 
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=QUICK_CASES, machine_cases=200, ranks_cases=60, seconds=120),
+        Effort("quick", walker_cases=QUICK_CASES, machine_cases=78, ranks_cases=48, seconds=120),
         Effort(
             "standard",
             walker_cases=STANDARD_CASES,
