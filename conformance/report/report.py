@@ -135,7 +135,7 @@ class CacheReport:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The fields of the offer that are not the usual ones."""
+        """The fields of the offer that are less than the usual ones."""
         return tuple(_offered(self.result.offer))
 
     @property
@@ -270,7 +270,8 @@ def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[Known
 def _offered(offer: Offer) -> Iterator[str]:
     for each in fields(Offer):
         value, usual = getattr(offer, each.name), each.default
-        if value != usual:
+        # A flag that is set offers more than the usual.
+        if value != usual and value is not True:
             options = value if isinstance(value, tuple) else (value,)
             words = ", ".join(dict.fromkeys("none" if one is None else str(one) for one in options))
             yield f"{each.name.replace('_', ' ')}: {words}"
