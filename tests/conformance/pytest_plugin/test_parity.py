@@ -51,7 +51,7 @@ BY_TREE = (
     Pair("docs_caches:FORGETS_WINDOWS", 1, "ALLOC-3"),
 )
 BY_REQUEST = (
-    Pair("block_manager:of_KeepsShared", 1, "REFUSE-1"),
+    Pair("block_manager:of_KeepsShared", 1, "REFUSE-1", ("--seed", "3")),
     Pair("block_manager:of_NoNamespaces", 1, "MATCH-1"),
     Pair("block_manager:of_FallsAtAbort", 1),
     Pair("block_manager:of_RefusesAll", 1),
