@@ -143,6 +143,13 @@ class Client:
             pages if SWA in self.components else 0,
             int(MAMBA in self.components and len(key) > 0),
         )
+        return self.take(key, wanted)
+
+    def take(self, key: Key, wanted: Counts) -> Slots:
+        """Allocate slots for the last pages of a key, evicting if needed, and write them.
+
+        Raises: OutOfSlots.
+        """
         try:
             slots = self.cache.allocate(wanted)
         except OutOfSlots:
@@ -244,7 +251,7 @@ class Client:
     # The end.
 
     def release_all(self) -> None:
-        """End all requests, release all locks, and let every copy end."""
+        """End all requests, release all locks, and let every copy and wait end well."""
         if isinstance(self.copies, WaitControl):
             self.copies.next_wait("done")
         for request in list(self.requests):

@@ -29,8 +29,7 @@ LEFT = 8
 def hit_for_long(client: Client, a: int, b: int, c: int) -> None:
     """Insert what is there of a known key so often that its hits need more than a byte."""
     key = client.known(a, b) if client.keys else client.prompt(a, b, c)
-    start = client.cache.match(key).device_pages
-    client.hand_over(key, start, client.allocate(key, start))
+    client.put(key)
     client.keys.append(key)
     there = key.prefix(client.cache.match(key).device_pages)
     for _ in range(MANY if len(there) else 0):
@@ -56,8 +55,7 @@ def evict_for_long(client: Client, a: int, b: int, c: int) -> None:
         if at % 16 == 0:
             page = page_of(NEST + (a + at) % 3, config.page_size, bigram=config.bigram)
             key = Key((page,) * (1 + b % 2))
-            start = client.cache.match(key).device_pages
-            client.hand_over(key, start, client.allocate(key, start))
+            client.put(key)
         client.cache.evict(one if at % 16 == 8 + c % 8 else Counts())
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import LONGEST_PAGES, page_of
 from kvcanon.conformance.protocol.adapter import Capability
-from kvcanon.spec.errors import CacheError, OutOfSlots
+from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import HostPayload, Receipt
 from kvcanon.spec.types import (
     CPU,
@@ -101,8 +101,7 @@ def evict_above_a_host_leaf(client: Client, a: int, b: int, c: int) -> None:
     fillers = _fill_host(client, component)
     key = _letters(client, ABOVE + a % 8, 2 + b % 2)
     part = key.prefix(len(key) - 1)
-    start = client.cache.match(part).device_pages
-    client.hand_over(part, start, client.allocate(part, start))
+    client.put(part)
     tail = client.stamps.of_key(FULL, key)[len(part) :]
     client.cache.insert_host(key, len(part), HostPayload(full=tuple(tail)))
     for _ in range(2 + c % 2):
@@ -120,8 +119,7 @@ def fail_across(client: Client, a: int, b: int, c: int) -> None:
     other = _letters(client, ACROSS + 4 + b % 4, 1)
     client.cache.load_back(fetched)
     for _ in range(2):
-        start = client.cache.match(other).device_pages
-        client.hand_over(other, start, client.allocate(other, start))
+        client.put(other)
     client.cache.poll()
     copies = client.copies
     if copies is not None and copies.open_transfer_ids:
@@ -154,16 +152,7 @@ def _counts(client: Client, key: Key, start: int, windowed: int) -> Counts:
 
 def _take(client: Client, key: Key, start: int, windowed: int) -> Slots:
     """Allocate and write slots from a page on, window slots for the last pages only."""
-    wanted = _counts(client, key, start, min(windowed, len(key) - start))
-    try:
-        slots = client.cache.allocate(wanted)
-    except OutOfSlots:
-        if Capability.EVICT not in client.can:
-            raise
-        client.cache.evict(wanted)
-        slots = client.cache.allocate(wanted)
-    client.write(key, slots)
-    return slots
+    return client.take(key, _counts(client, key, start, min(windowed, len(key) - start)))
 
 
 def _fill_host(client: Client, component: Component) -> list[Receipt]:

@@ -55,8 +55,7 @@ def back_up_and_fail(client: Client, a: int, b: int, _c: int) -> None:
     both = Key(_pages(client, FIRST_LETTER + a % 4, 2))
     for part in (both.prefix(1), both):
         client.keys.append(part)
-        start = client.cache.match(part).device_pages
-        client.hand_over(part, start, client.allocate(part, start))
+        client.put(part)
     client.hit(both, priority=0)
     copies = client.copies
     if copies is not None and copies.open_transfer_ids:

@@ -79,8 +79,7 @@ def branch(client: Client, a: int, b: int, c: int) -> None:
     """Insert keys that branch off a known one at three points, in any order: it is cut there."""
     for key in branches_of(client.known(a, 1), client.cache.config, b, c):
         client.keys.append(key)
-        start = client.cache.match(key).device_pages
-        client.hand_over(key, start, client.allocate(key, start))
+        client.put(key)
 
 
 @enter(WIDE, 1)

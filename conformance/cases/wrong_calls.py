@@ -83,8 +83,7 @@ def settle_each_wrongly(client: Client, a: int, b: int, c: int) -> None:
     both = Key((page, page))
     for part in (both.prefix(1), both):
         client.keys.append(part)
-        start = client.cache.match(part).device_pages
-        client.hand_over(part, start, client.allocate(part, start))
+        client.put(part)
     client.hit(both, priority=0)
     copies = client.copies
     if copies is None:

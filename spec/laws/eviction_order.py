@@ -36,7 +36,7 @@ from kvcanon.spec.replay.host_insert import replay_host_insert
 from kvcanon.spec.replay.load import Load, load_of, replay_load
 from kvcanon.spec.snapshot import NO_POOL, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Medium, NodeId
-from kvcanon.spec.views import Step
+from kvcanon.spec.views import PageRow, Step
 
 _ORDERS = (Need.SNAPSHOT, Need.RECENCY)
 _BOTH = (GPU, CPU)
@@ -229,7 +229,7 @@ def _choices_of_order(step: Step, seen: ObservedChanges) -> Iterator[HostChoices
     yield from _choices_of_room(step, seen)
     if isinstance(step.operation, EvictHost):
         return
-    given_up, again = _given_up(step), _copied_again(step)
+    given_up, again = _given_up(step), _back_in_their_slots(step)
     if 1 < len(given_up) <= MOST_GIVEN_UP:
         for choices in _choices_of_room(step, seen):
             for order in permutations(given_up):
@@ -240,35 +240,32 @@ def _choices_of_order(step: Step, seen: ObservedChanges) -> Iterator[HostChoices
                 yield evolve(choices, gave_up=seen.may_have_given_up, order=order)
 
 
-def _copied_again(step: Step) -> list[NodeId]:
+def _back_in_their_slots(step: Step) -> list[NodeId]:
     """Nodes that left the device, and whose host copies may have left and come back before."""
-    if not writes_back(step.before):
-        return []
-    before, after = step.changed
     same = {
-        row.node_id: None
-        for number, row in before.items()
-        if row.slot(FULL, CPU) is not None
-        and row.slot(FULL, GPU) is not None
-        and slot_of(after.get(number), FULL, GPU) is None
-        and slot_of(after.get(number), FULL, CPU) == row.slot(FULL, CPU)
+        was.node_id: None
+        for was, now in _duplicates(step)
+        if slot_of(now, FULL, GPU) is None and slot_of(now, FULL, CPU) == was.slot(FULL, CPU)
     }
     return list(same)
 
 
 def _given_up(step: Step) -> list[NodeId]:
     """The nodes whose host copies left while the device had their full data too."""
-    if not writes_back(step.before):
-        return []
-    before, after = step.changed
     gone = {
-        row.node_id: None
-        for number, row in before.items()
-        if row.slot(FULL, CPU) is not None
-        and row.slot(FULL, GPU) is not None
-        and slot_of(after.get(number), FULL, CPU) != row.slot(FULL, CPU)
+        was.node_id: None
+        for was, now in _duplicates(step)
+        if slot_of(now, FULL, CPU) != was.slot(FULL, CPU)
     }
     return list(gone)
+
+
+def _duplicates(step: Step) -> Iterator[tuple[PageRow, PageRow | None]]:
+    """The pages that had full data on both media under write_back, before and after."""
+    before, after = step.changed
+    for number, was in before.items() if writes_back(step.before) else ():
+        if was.slot(FULL, CPU) is not None and was.slot(FULL, GPU) is not None:
+            yield was, after.get(number)
 
 
 def _copied_again_in_vain(step: Step) -> bool:
@@ -287,10 +284,12 @@ def _freed_in_vain(step: Step) -> Iterator[str]:
     Room for a copy is made node by node until there is enough, so that what is left over is smaller
     than the last node. Room that was made in vain is smaller than the victim that was not copied.
     """
+    victims = losses(step, GPU)
+    if not victims:
+        return  # Room was made for other data than that of victims.
     if parts_on_host(step.before) or failed_victims(step) or _lacked_other_slots(step):
         return  # Full slots may have come free on the way, for other data.
-    left = [*losses(step, CPU), *losses(step, GPU)]
-    largest = max(len(each.node.pages) for each in left)
+    largest = max(len(each.node.pages) for each in [*victims, *losses(step, CPU)])
     pool = (FULL, CPU)
     was, now = (len(state.pools[pool].free) for state in (step.before, step.after))
     most = max(was, largest - 1)

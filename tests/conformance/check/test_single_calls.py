@@ -19,6 +19,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RequestCall,
     StampWrite,
     TransferDecision,
+    WaitDecision,
 )
 from kvcanon.conformance.check.single_calls import (
     in_single_calls,
@@ -69,7 +70,7 @@ def methods(calls: Sequence[RecordedCall]) -> list[str]:
 
 
 def _method(call: Call) -> str:
-    assert not isinstance(call, StampWrite | TransferDecision), "these have no number"
+    assert not isinstance(call, StampWrite | TransferDecision | WaitDecision), "have no number"
     return call.method if isinstance(call, RequestCall) else method_of(type(call))
 
 
