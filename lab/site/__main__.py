@@ -25,7 +25,7 @@ USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or {OTHERS}"
 def main(arguments: list[str]) -> int:
     """Do as asked, and return the exit code."""
     page = Path(arguments[1]) if len(arguments) == 2 and arguments[0] == "--issue" else None
-    if len(arguments) != 1 and page is None:
+    if page is None and not (len(arguments) == 1 and _is_known(arguments[0])):
         sys.stderr.write(f"{USAGE}\n")
         return 2
     try:
@@ -45,6 +45,11 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"kvcanon.lab.site: {wrong}\n")
         return 2
     return 0
+
+
+def _is_known(argument: str) -> bool:
+    """Whether an argument is a folder or an option: a folder is not made of a mistyped option."""
+    return not argument.startswith("-") or argument in {"--figures", "--symptoms", *TABLES}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.laws.laws_json import SCHEMA, laws_json
 from kvcanon.conformance.laws.symptoms import symptoms
 from kvcanon.lab.site import site_links
+from kvcanon.lab.site.__main__ import main as site_main
 from kvcanon.lab.site.badges import badges
 from kvcanon.lab.site.evidence import operations_of, oracle_functions
 from kvcanon.lab.site.faults import read_faults
@@ -314,3 +315,17 @@ def test_symptoms_page_is_written_from_the_table() -> None:
     assert (ROOT / PAGE).read_text("utf-8") == symptoms_page()
     assert {law_id for each in symptoms() for law_id in each.laws} <= LAWS.keys()
     assert len({each.seen for each in symptoms()}) == len(symptoms())
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--figure"], ["--issue"], ["site", "more"]])
+def test_wrong_arguments_write_nothing(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mistyped option is answered with the usage, and is no folder that the site goes to."""
+    monkeypatch.chdir(tmp_path)
+    assert site_main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: ")
+    assert not list(tmp_path.iterdir())
