@@ -19,13 +19,18 @@ EXAMPLES = DOCS / "examples" / "adapters"
 BLACK_BOX = JudgeConfig(black_box=True)
 
 
-def broken_laws(adapter: Adapter, cases: int) -> tuple[set[str], Tally]:
-    """The laws that are broken in the cases of seeds 0, 1, ..., and what was judged."""
+def broken_laws(adapter: Adapter, cases: int, until: str | None = None) -> tuple[set[str], Tally]:
+    """The laws that are broken in the cases of seeds 0, 1, ..., and what was judged.
+
+    If the law `until` is broken, no more cases are played.
+    """
     spoken, total = set[str](), Tally()
     for seed in range(cases):
         found, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
         spoken.update(law_id for each in found for law_id in (*each.broken, each.name))
         total.add(tallies[adapter.name])
+        if until in spoken:
+            break
     return spoken, total
 
 
