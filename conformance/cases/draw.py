@@ -14,10 +14,11 @@ from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
 from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
 from kvcanon.conformance.cases.long_actions import nest
+from kvcanon.conformance.cases.request_client import ACTIONS as BY_REQUESTS
 from kvcanon.conformance.cases.wait_actions import with_waits
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.cases.wrong_calls import ask_of_other_keys
-from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.adapter import CacheKind, Offer
 from kvcanon.conformance.protocol.drawn_config import (
     Scale,
     any_config,
@@ -71,9 +72,17 @@ def scale_of(number: int, *, inside: bool) -> Scale:
 
 
 def draw_case(
-    seed: int, offer: Offer, config: CacheConfig | None = None, scale: Scale = Scale.SMALL
+    seed: int,
+    offer: Offer,
+    config: CacheConfig | None = None,
+    scale: Scale = Scale.SMALL,
+    kind: CacheKind = CacheKind.TREE,
 ) -> Case:
-    """Draw the case of a seed, with a given configuration or any offered one of a scale."""
+    """Draw the case of a seed, with a given configuration or any offered one of a scale.
+
+    For a request cache it has actions that such a cache knows; others do nothing there.
+    """
+    by_requests = kind is CacheKind.REQUEST
     random = Random(seed)
     if scale is Scale.DEEP:
         return _draw_deep(random, offer, config)
@@ -82,18 +91,19 @@ def draw_case(
     usual = usual_config()
     if large is None and random.random() < USUAL_SHARE and is_offered(usual, offer):
         drawn = usual
-    weights = [kind.weight * random.choice(SWARM) for kind in ACTIONS.values()]
+    drawn_from = [name for name in ACTIONS if name in BY_REQUESTS or not by_requests]
+    weights = [ACTIONS[name].weight * random.choice(SWARM) for name in drawn_from]
     if not any(weights):
-        weights = [1.0 for _ in ACTIONS]
+        weights = [1.0 for _ in drawn_from]
     if large is not None:
         weights = [
             weight * (WIDE_WEIGHT if name in WIDE else 1)
-            for name, weight in zip(ACTIONS, weights, strict=True)
+            for name, weight in zip(drawn_from, weights, strict=True)
         ]
         length = random.choice(WIDE_LENGTHS)
     else:
         length = LONG if random.random() < LONG_SHARE else random.choice(LENGTHS)
-    names = random.choices(tuple(ACTIONS), weights, k=length)
+    names = random.choices(drawn_from, weights, k=length)
     picks = [[random.randrange(PICKS) for _ in range(3)] for _ in names]
     actions = tuple(Action(name, *three) for name, three in zip(names, picks, strict=True))
     if large is not None and scale is not Scale.WIDE:
@@ -107,7 +117,7 @@ def draw_case(
         actions = (*actions[:at], asked, *actions[at:])
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
     unobserved = random.random() < UNOBSERVED_SHARE
-    if large is None:
+    if large is None and not by_requests:
         actions = with_waits(random, config or drawn, actions)
     return Case(config or drawn, actions, drain, unobserved)
 

@@ -76,7 +76,8 @@ class NumberedCases:
         """The case with a number; each seed has other cases."""
         ranks = self.base.judges.ranks
         scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
-        case = draw_case((self.seed << 40) + number, self.base.adapter.offer, scale=scale)
+        adapter, drawn_from = self.base.adapter, (self.seed << 40) + number
+        case = draw_case(drawn_from, adapter.offer, scale=scale, kind=adapter.kind)
         return evolve(case, ranks=ranks)
 
     def _is_white(self, number: int) -> bool:

@@ -24,6 +24,10 @@ def broken_laws(adapter: Adapter, cases: int) -> set[str]:
     """Return the names of what the first cases of seed 0 find."""
     found = set[str]()
     for seed in range(cases):
-        findings, _ = play(draw_case(seed, adapter.offer), [adapter], JudgeConfig(black_box=True))
+        findings, _ = play(
+            draw_case(seed, adapter.offer, kind=adapter.kind),
+            [adapter],
+            JudgeConfig(black_box=True),
+        )
         found.update(finding.name for finding in findings)
     return found

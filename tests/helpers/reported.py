@@ -180,7 +180,7 @@ def failure_of(name: str, against: str | None = None) -> Finding:
     model = None if against is None else adapter_as(against)
     trial = Trial(adapter_as(name), against=model)
     for seed in range(400):
-        case = draw_case(seed, trial.adapter.offer)
+        case = draw_case(seed, trial.adapter.offer, kind=trial.adapter.kind)
         finding, _ = trial.play(case)
         if finding is not None:
             smallest = reduce_case(finding, trial)

@@ -26,7 +26,9 @@ def broken_laws(adapter: Adapter, cases: int, until: str | None = None) -> tuple
     """
     spoken, total = set[str](), Tally()
     for seed in range(cases):
-        found, tallies = play(draw_case(seed, adapter.offer), [adapter], BLACK_BOX)
+        found, tallies = play(
+            draw_case(seed, adapter.offer, kind=adapter.kind), [adapter], BLACK_BOX
+        )
         spoken.update(law_id for each in found for law_id in (*each.broken, each.name))
         total.add(tallies[adapter.name])
         if until in spoken:

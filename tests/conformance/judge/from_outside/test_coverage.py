@@ -84,7 +84,8 @@ def judged_by_requests(lacks: tuple[str, ...] = ()) -> Counter[str]:
     made = type("Lacking", (ServingCache,), dict.fromkeys(lacks))
     adapter = Adapter("it", made, kind=CacheKind.REQUEST)
     for seed in range(CASES):
-        _, tallies = play(draw_case(seed, Offer()), [adapter], JudgeConfig(black_box=True))
+        case = draw_case(seed, Offer(), kind=CacheKind.REQUEST)
+        _, tallies = play(case, [adapter], JudgeConfig(black_box=True))
         laws += tallies["it"].laws
     return laws
 

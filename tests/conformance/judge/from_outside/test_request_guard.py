@@ -70,7 +70,7 @@ def campaign(
     """Return the findings in cases of consecutive seeds, and the laws that were exercised."""
     adapter, findings, total = adapter_of(make), list[Finding](), Tally()
     for seed in range(cases):
-        found, tallies = play(draw_case(seed, adapter.offer), [adapter], judges)
+        found, tallies = play(draw_case(seed, adapter.offer, kind=adapter.kind), [adapter], judges)
         findings += found
         total.add(tallies[adapter.name])
     return findings, total
@@ -90,7 +90,9 @@ def test_another_lawful_cache_has_no_findings() -> None:
     """A lawful cache that chooses differently from the plain one passes."""
     total = Tally()
     for seed in range(250):
-        found, tallies = play(draw_case(seed, HASH_BLOCKS.offer), [HASH_BLOCKS], BLACK_BOX)
+        found, tallies = play(
+            draw_case(seed, HASH_BLOCKS.offer, kind=HASH_BLOCKS.kind), [HASH_BLOCKS], BLACK_BOX
+        )
         assert not found, found[0].words
         total.add(tallies[HASH_BLOCKS.name])
     for law_id in ("MATCH-3", "MATCH-6", "EVENT-4", "EVENT-12", "LOCK-4", "EVICT-1", "REFUSE-1"):
@@ -102,7 +104,9 @@ def test_pages_without_a_beginning_are_found() -> None:
     """A store of a page whose parent was removed is reported."""
     spoken = set[str]()
     for seed in range(600):
-        found, _ = play(draw_case(seed, DUPLICATING.offer), [DUPLICATING], BLACK_BOX)
+        found, _ = play(
+            draw_case(seed, DUPLICATING.offer, kind=DUPLICATING.kind), [DUPLICATING], BLACK_BOX
+        )
         spoken.update(each.name for each in found)
     assert "EVENT-1" in spoken
 
@@ -160,7 +164,7 @@ def test_declared_order_of_removes_is_not_accused() -> None:
     plain = adapter_of(ChildrenLastUnseen)
     declared = evolve(plain, profile=profile)
     for seed in range(60):
-        found, _ = play(draw_case(seed, declared.offer), [declared], BLACK_BOX)
+        found, _ = play(draw_case(seed, declared.offer, kind=declared.kind), [declared], BLACK_BOX)
         assert not found, found[0].words
 
 
