@@ -117,13 +117,17 @@ def unlock(client: Client, a: int, _b: int, c: int) -> None:
         client.unlock(client.receipts[a % len(client.receipts)])
 
 
-@action(1, Capability.UNLOCK_WINDOW)
-def unlock_window(client: Client, a: int, _b: int, _c: int) -> None:
-    """Release the window of a lock early; sometimes twice."""
+@action(2, Capability.UNLOCK_WINDOW)
+def unlock_window(client: Client, a: int, b: int, _c: int) -> None:
+    """Release the window of a lock early, of a new one if there is none; sometimes twice."""
     of_requests = [request.receipt for request in client.requests if request.receipt is not None]
     held = [*client.receipts, *of_requests]
-    if held:
-        client.cache.unlock_window(held[a % len(held)])
+    if not held:
+        key = client.known(a, b)
+        there = client.cache.match(key).device_pages
+        held = [client.cache.lock(key.prefix(there))]
+        client.receipts += held
+    client.cache.unlock_window(held[a % len(held)])
 
 
 @action(3, Capability.EVICT)

@@ -15,7 +15,7 @@ from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.ranks import Lockstep, RankCopies, make_ranks
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.vectors import read_vectors
@@ -94,7 +94,7 @@ def test_ranks_are_of_the_walkers_cases() -> None:
     """The cases of ranks are those that are drawn for one cache."""
     cases = NumberedCases(Trial(REFERENCE, JudgeConfig(ranks=RANKS)), seed=5)
     for number in range(4):
-        same = draw_case((5 << 40) + number, Offer())
+        same = draw_case((5 << 40) + number, REFERENCE.offer)
         assert cases.case(number) == evolve(same, ranks=RANKS)
 
 

@@ -209,7 +209,8 @@ def _may_drop_leaf(state: ObservedState, operation: Insert) -> bool:
 
 
 def _count_hits(state: ObservedState, path: list[PageRecord], operation: Insert) -> None:
-    counted = operation.counted_pages if state.profile.hits_once_a_request else 0
+    # A cache that does not check the number may serve a negative one.
+    counted = max(0, operation.counted_pages) if state.profile.hits_once_a_request else 0
     run = path[counted].run if counted < len(path) else None
     for page in path:
         new = page.run == state.now

@@ -10,7 +10,7 @@ from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding, Grounds
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.judge.judges import JudgeConfig, make_judged
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.lab.variants.override import Overrides, Plant, overriding
@@ -31,7 +31,7 @@ from kvcanon.reference.state import Node, State, Transfer
 from kvcanon.spec.config import CacheConfig, Profile
 from kvcanon.spec.errors import PrefixNotCached, SlotNotHeld
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
-from kvcanon.spec.operations import Evicted, Inserted, Receipt
+from kvcanon.spec.operations import Evicted, Inserted, LoadedBack, Receipt
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, SWA, Component, Counts, Key, Medium, Slot, Slots
 from nights import at_night
@@ -420,3 +420,31 @@ def test_writes_are_judged_from_outside(kind: type[ReferenceCache], law_id: str)
     """A write that is wrongly served or wrongly refused is reported."""
     found = findings(Adapter("writing", kind), range(20))
     assert law_id in {each.name for _, each in found}
+
+
+class ServesAnyNumber(ReferenceCache):
+    """Takes numbers that are out of range as the nearest ones that are not."""
+
+    def insert(
+        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+    ) -> Inserted:
+        start, counted = (max(0, min(each, len(key))) for each in (start_pages, counted_pages))
+        return super().insert(key, start, slots, counted_pages=counted, priority=priority)
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        return super().load_back(key, None if quota_pages is None else max(0, quota_pages))
+
+
+@pytest.mark.parametrize("pages", range(3))
+@pytest.mark.parametrize("number", [-9, -1, 9])
+def test_numbers_that_are_served_wrongly_stop_no_judge(pages: int, number: int) -> None:
+    """The judge goes on, whichever numbers a cache takes for right ones."""
+    config = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
+    _, judged = make_judged(Adapter("any", ServesAnyNumber), config, OUTSIDE)
+    key = Key(((1,), (2,))).prefix(pages)
+    slots = judged.allocate(Counts(pages))
+    judged.insert(key, 0, slots, counted_pages=number)
+    judged.insert(key, pages, Slots(), counted_pages=number)
+    judged.flush()
+    judged.load_back(key, quota_pages=number)
+    assert judged.match(key).device_pages == pages
