@@ -193,7 +193,6 @@ def test_the_report_shows_the_calls_and_the_script_dies_too(tmp_path: Path) -> N
     assert failure.calls[-1].answer == "ended its process with SIGSEGV"
     assert failure.calls[-1].code.startswith("cache.match(")
     assert failure.calls[-1].number == failure.operation
-    assert len(failure.calls) > 1
     assert ran(failure.script, tmp_path).returncode == -11
     assert "its process ends at the last call" in failure.script
 
