@@ -59,7 +59,7 @@ class Effort:
         return self.walker_cases is None
 
 
-QUICK_CASES, STANDARD_CASES = 480, 15_000
+QUICK_CASES, STANDARD_CASES = 560, 15_000
 """Cases of the walker."""
 
 EFFORTS = {
