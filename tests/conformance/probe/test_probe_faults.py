@@ -23,6 +23,9 @@ PLANTED = [
 ]
 IN_EVENTS = [name for name, fault in FAULTS.items() if fault.needs_events]
 
+TRIES = 3
+"""How often a script is run until it shows its fault."""
+
 
 @pytest.fixture(autouse=True)
 def _soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +45,16 @@ def test_planted_fault_is_found_and_its_script_shows_it(
         code, report = probe_json(capsys, url, *options, "--script", str(script))
         assert code == 1
         assert kinds(report) & {kind.words for kind in fault.found_as}
-        played = subprocess.run(
-            [sys.executable, "-I", str(script), url], capture_output=True, text=True, check=False
-        )
+        # How far a request gets before it is aborted depends on how busy the machine is.
+        for _ in range(TRIES):
+            played = subprocess.run(
+                [sys.executable, "-I", str(script), url],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if played.returncode == 1:
+                break
     checked = played.stdout.count("can be cached") + played.stdout.count("the fault does not show")
     assert played.returncode == 1 or not report["findings"][0]["repeated"], played.stdout
     assert played.stderr.strip() == "the fault shows" or checked, played.stderr
