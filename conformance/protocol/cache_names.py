@@ -59,6 +59,7 @@ SHORT = {
     "lmdeploy-trie": "kvcanon.conformance.engines.lmdeploy.adapters:TRIE",
     "lmdeploy-trie-fine": "kvcanon.conformance.engines.lmdeploy.adapters:FINE",
     "transformers": "kvcanon.conformance.engines.transformers.paged_cache:PAGED",
+    "lmcache": "kvcanon.conformance.engines.lmcache.local_cpu:LOCAL",
     "nano-vllm": "kvcanon.conformance.engines.nano_vllm.block_manager:NANO",
     "mini-sglang": "kvcanon.conformance.engines.mini_sglang.radix:MINI",
     "sglang-jax": "kvcanon.conformance.engines.sgl_jax.radix:RADIX",

@@ -63,6 +63,7 @@ _SHARED_PINS: Mapping[str, tuple[str, ...]] = {
     "lmdeploy": ("engine",),
     "max": ("engine",),
     "transformers": ("engine",),
+    "lmcache": ("engine",),
 }
 """Files in `pins` that several releases share besides that of kvcanon, by the name of the peer."""
 
@@ -148,6 +149,19 @@ RELEASES = {
             "transformers.generation.continuous_batching.cache",
             (),
             _OFFLINE,
+        ),
+        Release(
+            "lmcache",
+            "0.5.6",
+            "lmcache.v1.storage_backend.local_cpu_backend, lmcache.v1.cache_engine",
+            (),
+            # It finds its chunks by Python's hash of numbers.
+            _OFFLINE
+            | {
+                "LMCACHE_LOG_LEVEL": "CRITICAL",
+                "LMCACHE_TRACK_USAGE": "false",
+                "PYTHONHASHSEED": "0",
+            },
         ),
         # It has no cache: its indexer reads the KV events of others.
         Release("ai-dynamo-runtime", "1.6.1", "dynamo.indexer.main", (), _OFFLINE),

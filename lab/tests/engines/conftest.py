@@ -7,6 +7,7 @@ collect_ignore_glob = (
     if "KVCANON_IN_ENVIRONMENT" in os.environ
     else [
         "test_lightllm.py",
+        "test_lmcache.py",
         "test_lmdeploy_*.py",
         "test_mini_sglang.py",
         "test_nano_vllm.py",

@@ -19,6 +19,7 @@ FROM_SOURCES = ("lightllm", "mini-sglang", "nano-vllm", "sglang-jax")
 @pytest.mark.parametrize(
     ("release", "tests"),
     [
+        ("lmcache==0.5.6", "test_lmcache.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_scheduler.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_trie.py"),
         ("transformers==5.24.0", "test_transformers.py"),

@@ -1,0 +1,1 @@
+"""The adapter for LMCache's backend in the memory of the host, used by prefixes."""
