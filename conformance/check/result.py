@@ -121,8 +121,8 @@ class Finding:
     """Whether its replay showed it again; a cache that is not deterministic may differ."""
     script: str = ""
     """A program that makes its calls."""
-    permitted_by: tuple[str, ...] = ()
-    """The choices of a profile under which its case breaks no law, as "Profile(...)"."""
+    permitted_by: Mapping[str, str] = field(factory=dict, hash=False)
+    """The choices of a profile under which its case breaks no law, as "Profile(...)", in words."""
     left_out_by: tuple[str, ...] = ()
     """The fields of an offer that leave its case out, as "Offer(...)"."""
 

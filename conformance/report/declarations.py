@@ -18,27 +18,32 @@ from kvcanon.conformance.check.trial import Trial, short_limit
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import ONE_LOG, Adapter, Offer
 from kvcanon.conformance.report.call_code import literal
-from kvcanon.spec.config import Profile, choices
+from kvcanon.spec.config import CANON, CacheConfig, Profile, choices
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import DEFAULT_NAMESPACE, Key, WritePolicy
 
+_OF_COPIES = ("backups", "loads")
+"""Choices that a cache without a host tier does not have."""
 
-def permitting(finding: Finding, adapter: Adapter) -> tuple[str, ...]:
-    """The declarations under which the case of a finding breaks no law, each as Python.
 
-    First those that leave the broken law to the cache. None for a case that was not reduced: it
-    may break other laws, too, and would take long.
+def permitting(finding: Finding, adapter: Adapter) -> dict[str, str]:
+    """The declarations under which the case of a finding breaks no law, and what each means.
+
+    First those that leave the broken law to the cache, last those of what it does on its own: they
+    permit much, as little of it can be judged from outside. None for a case that was not reduced:
+    it may break other laws, too, and would take long.
     """
     if finding.grounds is not Grounds.LAW or not finding.reduced:
-        return ()
+        return {}
     own = [LAWS[law_id].chosen_by for law_id in finding.broken]
     declared = [
         (name, value)
-        for name, value in _choices(adapter.profile)
+        for name, value in _choices(adapter.profile, finding.case.config)
         if _permits(finding, adapter, name, value)
     ]
-    declared.sort(key=lambda each: each[0] not in own)
-    return tuple(f"Profile({name}={literal(value)})" for name, value in declared)
+    declared.sort(key=lambda each: (each[0] not in own, _declared(CANON, *each).acts_unasked))
+    words = choices()
+    return {f"Profile({name}={literal(value)})": words[name].otherwise for name, value in declared}
 
 
 def leaving_out(finding: Finding, offer: Offer, keys: Iterable[Key]) -> tuple[str, ...]:
@@ -59,9 +64,11 @@ def leaving_out(finding: Finding, offer: Offer, keys: Iterable[Key]) -> tuple[st
     return tuple(f"Offer({field})" for field, needed in has.items() if needed)
 
 
-def _choices(profile: Profile) -> Iterator[tuple[str, object]]:
-    """Each choice that a profile does not make, one by one."""
+def _choices(profile: Profile, config: CacheConfig) -> Iterator[tuple[str, object]]:
+    """Each choice that a profile does not make, one by one; of copies only where there are any."""
     for name, each in choices().items():
+        if name in _OF_COPIES and not config.host_tier:
+            continue
         usual = getattr(profile, name)
         for value in dict.fromkeys(each.variations.values()):
             if value != usual:
@@ -70,14 +77,19 @@ def _choices(profile: Profile) -> Iterator[tuple[str, object]]:
 
 def _permits(finding: Finding, adapter: Adapter, name: str, value: object) -> bool:
     """Whether the case of a finding breaks no law where the cache declares a choice."""
-    changes: dict[str, Any] = {name: value}
-    declared = declaring(adapter, evolve(adapter.profile, **changes))
+    declared = declaring(adapter, _declared(adapter.profile, name, value))
     try:
         with short_limit():
             found, _ = Trial(declared, JudgeConfig(finding.black_box)).play(finding.case)
     except Exception:  # noqa: BLE001  # What a cache does under another profile may be anything.
         return False
     return found is None
+
+
+def _declared(profile: Profile, name: str, value: object) -> Profile:
+    """A profile with another choice."""
+    changes: dict[str, Any] = {name: value}
+    return evolve(profile, **changes)
 
 
 def declaring(adapter: Adapter, profile: Profile) -> Adapter:

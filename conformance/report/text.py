@@ -203,7 +203,9 @@ def also_broken(finding: Finding) -> Iterator[str]:
 def declarable(finding: Finding) -> Iterator[str]:
     """What an author can declare about it, one sentence in each line."""
     if finding.permitted_by:
-        yield f"If it is on purpose, declare {' or '.join(finding.permitted_by)}."
+        yield "If the cache does one of these on purpose, declare it:"
+        for declaration, words in finding.permitted_by.items():
+            yield f"  {declaration}: {words}"
     if finding.left_out_by:
         yield f"If the cache has nothing of the kind, declare {' or '.join(finding.left_out_by)}."
 
@@ -299,8 +301,8 @@ def verdict(report: CheckReport) -> Text:
 
 def departs(report: CheckReport) -> str:
     """The verdict of a check in which only laws of policy are broken."""
-    firsts = [each.permitted_by[:1] for each in report.findings if each.grounds is Grounds.LAW]
-    declared = " and ".join(dict.fromkeys(each for first in firsts for each in first))
+    found = [each.permitted_by for each in report.findings if each.grounds is Grounds.LAW]
+    declared = " and ".join(dict.fromkeys(next(iter(each)) for each in found if each))
     mend = f"If the cache chooses so, declare {declared}" if declared else "No field declares it"
     return f"DEPARTS (policy): {', '.join(_names(report))}. {mend}"
 

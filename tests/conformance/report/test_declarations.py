@@ -47,7 +47,11 @@ def test_a_design_of_its_own_departs_and_is_told_what_to_declare(
     first = report.caches[0].failures[0]
     assert first.name == law_id
     declared = f"Profile({field}=Choosing.OWN)"
-    assert first.permitted_by[0] == declared
+    assert next(iter(first.permitted_by)) == declared
+    assert f"{declared}: {first.permitted_by[declared]}" in " ".join(text(report).split())
+    assert not {"Profile(backups=Choosing.OWN)", "Profile(loads=Choosing.OWN)"} & {
+        *first.permitted_by
+    } or (first.case.config.host_tier)
     verdict = " ".join(text(report).split()).rpartition("DEPARTS (policy): ")[2]
     assert law_id in verdict
     assert declared in verdict.partition("If the cache chooses so, declare ")[2]
