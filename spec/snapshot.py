@@ -436,3 +436,5 @@ class RankView:
     """How many copies it named, each time that it called `agree` in the operation."""
     waits: int = 0
     """How often it waited for a copy."""
+    hash_seed: int | None = None
+    """The seed of Python's hashes in its process; None if all ranks share one process."""

@@ -57,6 +57,8 @@ class Case:
     """Whether clients use the default namespace alone, though the cache offers others."""
     ranks: int = 1
     """How many ranks get the calls; their copies end at different times."""
+    rank_apart: bool = False
+    """Whether the last rank has a process of its own, with another seed of Python's hashes."""
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
     unobserved = {"unobserved": True} if case.unobserved else {}
     alone = {"one_namespace": True} if case.one_namespace else {}
     ranks = {"ranks": case.ranks} if case.ranks > 1 else {}
+    apart = {"rank_apart": True} if case.rank_apart else {}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
@@ -73,12 +76,13 @@ def case_to_json(case: Case) -> dict[str, Any]:
         **unobserved,
         **alone,
         **ranks,
+        **apart,
     }
 
 
 def case_from_json(value: Mapping[str, Any]) -> Case:
     """Decode a case. Raises: BadArgument."""
-    unknown = value.keys() - {"config", "actions", "drain", "unobserved", "one_namespace", "ranks"}
+    unknown = value.keys() - fields_dict(Case).keys()
     if unknown:
         raise BadArgument("case", f"has {', '.join(sorted(unknown))}, which no case has")
     drain = value.get("drain", [component.value for component in DRAIN])
@@ -90,6 +94,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             bool(value.get("unobserved", False)),
             bool(value.get("one_namespace", False)),
             _ranks(value.get("ranks", 1)),
+            bool(value.get("rank_apart", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadArgument("case", f"is no case: {type(error).__name__}: {error}") from error

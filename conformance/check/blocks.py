@@ -36,6 +36,8 @@ from kvcanon.conformance.workers.workers import Workers
 
 WHITE_EVERY = 2
 """One case in WHITE_EVERY is judged by the cache's states; the others from outside, far faster."""
+APART_EVERY = 4
+"""One case of ranks in APART_EVERY has a rank in another process, which is slow."""
 COMPARED_EVERY = 4
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 
@@ -78,7 +80,8 @@ class NumberedCases:
         scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
         adapter, drawn_from = self.base.adapter, (self.seed << 40) + number
         case = draw_case(drawn_from, adapter.offer, scale=scale, kind=adapter.kind)
-        return evolve(case, ranks=ranks)
+        apart = ranks > 1 and number % APART_EVERY == 1
+        return evolve(case, ranks=ranks, rank_apart=apart)
 
     def _is_white(self, number: int) -> bool:
         return number % WHITE_EVERY == 0

@@ -75,7 +75,7 @@ def _shorten(reducer: _Reducer) -> None:
     earlier = None
     while earlier != reducer.best:
         earlier = reducer.best
-        for shorten in (_drain, _actions, _pairs, _config, _picks):
+        for shorten in (_drain, _together, _actions, _pairs, _config, _picks):
             shorten(reducer)
 
 
@@ -146,6 +146,12 @@ def _drain(reducer: _Reducer) -> None:
         for order in permutations(sorted(drain), length):
             if reducer.tries(evolve(reducer.best, drain=order)):
                 return
+
+
+def _together(reducer: _Reducer) -> None:
+    """Keep all ranks in one process."""
+    if reducer.best.rank_apart:
+        reducer.tries(evolve(reducer.best, rank_apart=False))
 
 
 def _actions(reducer: _Reducer) -> None:

@@ -27,6 +27,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
 from kvcanon.conformance.protocol.adapter import INSIDE, Adapter, CacheKind, Unoffered, make_subject
 from kvcanon.conformance.workers.ending import Ending, ProcessDied
+from kvcanon.conformance.workers.hash_seeds import forget_seed
 from kvcanon.conformance.workers.notes import MAKING
 from kvcanon.spec.law import LAWS, LawClass, Need
 
@@ -138,11 +139,17 @@ class TrialApart(Trial):
 
         played = Trial(self.adapter, self.judges, self.against)
         try:
-            return in_fork(lambda _: played.play(case))
+            return in_fork(lambda _: _alone(played, case))
         except ProcessDied as died:
             other = self.against.name if self.against is not None else None
             ended = finding_of(died.ending, case, self.adapter.name, other)
             return self.found(ended), Tally(cases=1)
+
+
+def _alone(trial: Trial, case: Case) -> tuple[Finding | None, Tally]:
+    """Play a case in this copy of a process; to start another one for a rank takes long."""
+    forget_seed()
+    return trial.play(case)
 
 
 def apart(trial: Trial) -> TrialApart:

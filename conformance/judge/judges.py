@@ -69,6 +69,8 @@ class JudgeConfig:
     ranks: int = 1
     """How many ranks get the calls, whatever a case says; if several, laws of ranks are checked,
     too."""
+    rank_apart: bool = False
+    """Whether the last rank has a process of its own, with another seed of Python's hashes."""
     known: frozenset[str] = field(default=frozenset(), converter=_known)
     """The ids of laws that are known to be broken; like SHOULD laws, they end no case, so that
     they hide no other fault."""
@@ -76,8 +78,13 @@ class JudgeConfig:
     """Whether a broken SHOULD law ends a case, as every other law does."""
 
     def of_case(self, case: Case) -> JudgeConfig:
-        """The same, with `unobserved` and `ranks` as in a case."""
-        return evolve(self, unobserved=case.unobserved, ranks=max(self.ranks, case.ranks))
+        """The same, with `unobserved`, `ranks` and `rank_apart` as in a case."""
+        return evolve(
+            self,
+            unobserved=case.unobserved,
+            ranks=max(self.ranks, case.ranks),
+            rank_apart=case.rank_apart,
+        )
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
         """The laws that can be checked on a cache that shows this much."""
@@ -108,7 +115,7 @@ def make_judged(
     """
     if judges.ranks > 1 and judges.black_box:
         raise Unoffered("ranks are compared by their states")
-    subject = _made(adapter, config, judges.ranks)
+    subject = _made(adapter, config, judges)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         try:
             return subject, guard_states(
@@ -130,13 +137,13 @@ def make_judged(
     )
 
 
-def _made(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:
-    if ranks == 1:
+def _made(adapter: Adapter, config: CacheConfig, judges: JudgeConfig) -> Subject:
+    if judges.ranks == 1:
         return make_subject(adapter, config)
     # Most cases are of one cache, and do not wait for this import.
     from kvcanon.conformance.judge.ranks import make_ranks  # noqa: PLC0415
 
-    return make_ranks(adapter, config, ranks)
+    return make_ranks(adapter, config, judges.ranks, apart=judges.rank_apart)
 
 
 def make_judged_requests(

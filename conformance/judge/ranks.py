@@ -7,6 +7,9 @@ what the law of ranks (ASYNC-11) compares.
 Every second poll is the cache's own, in which the ranks agree. The others gather what has arrived,
 and settle what has arrived on all, as an engine may do by itself.
 
+In some cases the last rank has a process of its own, with another seed of Python's hashes
+(`rank_process.py`).
+
 In a call in which the ranks agree with each other each rank is in a thread, since it must wait for
 the others. But only one runs at a time, in the order of the ranks, up to its next agreement or the
 end of its call; so a case is played the same every time.
@@ -22,6 +25,8 @@ from typing import Any, Generic, TypeVar, cast
 from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
+from kvcanon.conformance.judge.rank_engine import RankEngine
+from kvcanon.conformance.judge.rank_process import EngineApart, RankApart, RankProcess, start_apart
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     Subject,
@@ -30,7 +35,7 @@ from kvcanon.conformance.protocol.adapter import (
     takes_agree,
 )
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
-from kvcanon.reference.engine import ManualEngine
+from kvcanon.conformance.workers.hash_seeds import own_seed
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
@@ -149,42 +154,18 @@ FAILING_WAITS = 4
 """Of the copies that are still open when the cache waits for them, one in so many fails."""
 
 
-class RankEngine(ManualEngine):
-    """The engine of one rank: a copy that is waited for ends as it does on this rank."""
-
-    def __init__(self, fails: Callable[[TransferId], bool]) -> None:
-        super().__init__()
-        self._fails = fails
-        self.order: dict[TransferId, int] = {}
-        """The place of each order among all of this rank."""
-
-    def submit(self, order: TransferOrder) -> None:
-        """Accept an order."""
-        self.order[order.transfer_id] = len(self.order)
-        super().submit(order)
-
-    def end(self, transfer_id: TransferId) -> None:
-        """Let an order end, unless it has."""
-        if transfer_id in self.open_transfer_ids:
-            (self.fail if self._fails(transfer_id) else self.acknowledge)(transfer_id)
-
-    def wait(self, transfer_id: TransferId) -> None:
-        """End the order, and all open orders before it in its direction."""
-        self.waits.append(transfer_id)
-        orders = {each.transfer_id: each for each in self.open_orders}
-        last = orders.get(transfer_id)
-        for each in orders.values() if last is not None else ():
-            if last is not None and each.direction is last.direction:
-                self.end(each.transfer_id)
-            if each is last:
-                return
-
-
 class RankCopies:
     """The copies of all ranks; each ends some operations after the client has decided how."""
 
-    def __init__(self, ranks: int) -> None:
-        self.engines = [RankEngine(partial(self._fails, rank)) for rank in range(ranks)]
+    def __init__(self, ranks: int, apart: RankProcess | None = None) -> None:
+        """With `apart`, the last rank is in that process."""
+        fails = [partial(self._fails, rank) for rank in range(ranks)]
+        here = [RankEngine(each) for each in (fails if apart is None else fails[:-1])]
+        self.engines: list[RankEngine | EngineApart] = [*here]
+        self._first = here[0]
+        if apart is not None:
+            apart.asked["fails"] = fails[-1]
+            self.engines.append(EngineApart(apart))
         self._failed: dict[TransferId, bool] = {}
         """Whether a copy fails on one rank, once the client has decided."""
         self._due: list[tuple[int, int, TransferId]] = []
@@ -197,7 +178,7 @@ class RankCopies:
         everywhere = [set(engine.open_transfer_ids) for engine in self.engines]
         return [
             each
-            for each in self.engines[0].open_transfer_ids
+            for each in self._first.open_transfer_ids
             if each not in self._failed and all(each in some for some in everywhere)
         ]
 
@@ -214,12 +195,12 @@ class RankCopies:
     @property
     def orders(self) -> list[TransferOrder]:
         """The orders of the first rank in the last operation."""
-        return self.engines[0].orders
+        return self._first.orders
 
     @property
     def waits(self) -> list[TransferId]:
         """What the first rank waited for in the last operation."""
-        return self.engines[0].waits
+        return self._first.waits
 
     def perform(self, transfer_id: TransferId) -> None:
         """Move the bytes now, on every rank."""
@@ -244,14 +225,13 @@ class RankCopies:
 
     def _decide(self, transfer_id: TransferId, *, failed: bool) -> None:
         self._failed[transfer_id] = failed
-        place = self.engines[0].order[transfer_id]
+        place = self._first.order[transfer_id]
         for rank in range(len(self.engines)):
             # Each rank is the first for some copies and the last for others.
             delay = (place + rank) % len(self.engines) * (1 + place % 2)
             self._due.append((self._now + delay, rank, transfer_id))
 
-    def _fails(self, rank: int, transfer_id: TransferId) -> bool:
-        place = self.engines[rank].order[transfer_id]
+    def _fails(self, rank: int, place: int, transfer_id: TransferId) -> bool:
         failed = self._failed.get(transfer_id, place % FAILING_WAITS == FAILING_WAITS - 1)
         return failed and rank == place % len(self.engines)
 
@@ -259,12 +239,22 @@ class RankCopies:
 class RankedCache(WrappedCache):
     """Several caches that get the same calls."""
 
-    def __init__(self, make: MakeRank, copies: RankCopies) -> None:
+    def __init__(
+        self, make: MakeRank, copies: RankCopies, apart: RankProcess | None = None
+    ) -> None:
+        """With `apart`, the last rank is in that process."""
         self._lockstep = Lockstep(len(copies.engines))
         self._ranks = [
             make(engine, self._lockstep.agree_of(rank))
             for rank, engine in enumerate(copies.engines)
+            if isinstance(engine, RankEngine)
         ]
+        self._seeds = [None if apart is None else own_seed()] * len(copies.engines)
+        """The hash seed of each rank, where one has another."""
+        if apart is not None:
+            apart.asked["agree"] = self._lockstep.agree_of(len(self._ranks))
+            self._ranks.append(cast("Cache", RankApart(apart)))
+            self._seeds[-1] = apart.hash_seed
         super().__init__(self._ranks[0])
         self._copies = copies
         self._outcomes: list[Outcome] = []
@@ -282,13 +272,18 @@ class RankedCache(WrappedCache):
     def show(self) -> tuple[RankView, ...]:
         """Show the last operation on each rank, with the ends of copies that had not settled."""
         settled, flying, views = self._settled, set[TransferId](), []
-        for outcome, rank, engine, agreed in zip(
-            self._outcomes, self._ranks, self._copies.engines, self._lockstep.agreed, strict=True
+        for outcome, rank, engine, agreed, seed in zip(
+            self._outcomes,
+            self._ranks,
+            self._copies.engines,
+            self._lockstep.agreed,
+            self._seeds,
+            strict=True,
         ):
             state = rank.snapshot()
             flying |= {each.transfer_id for each in state.transfers}
             ended = {each: ok for each, ok in engine.ended.items() if each not in settled}
-            views.append(RankView(outcome, state, ended, tuple(agreed), len(engine.waits)))
+            views.append(RankView(outcome, state, ended, tuple(agreed), len(engine.waits), seed))
         self._settled = {each for view in views for each in view.ended} - flying | settled
         return tuple(views)
 
@@ -308,8 +303,7 @@ class RankedCache(WrappedCache):
         if not isinstance(operation, Settle):
             self._copies.go_on()
         for engine, sizes in zip(self._copies.engines, self._lockstep.agreed, strict=True):
-            engine.orders.clear()
-            engine.waits.clear()
+            engine.begin()
             sizes.clear()
         calls: list[Callable[[], Answer]]
         if isinstance(operation, Poll) and self._gathers():
@@ -352,11 +346,13 @@ class RankedCache(WrappedCache):
         return evolve(value, receipt_id=self._receipts[value.receipt_id][rank].receipt_id)
 
 
-def make_ranks(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:
+def make_ranks(
+    adapter: Adapter, config: CacheConfig, ranks: int, *, apart: bool = False
+) -> Subject:
     """Make empty caches that are ranks of one model. Raises: Unoffered, UsageError.
 
     A cache offers this if its factory takes `engine` and `agree`, and its snapshots show locks and
-    transfers.
+    transfers. `apart` puts the last rank into a process of its own, where that can be.
     """
     if not config.host_tier:
         raise Unoffered("without a host tier ranks have no copies")
@@ -365,9 +361,11 @@ def make_ranks(adapter: Adapter, config: CacheConfig, ranks: int) -> Subject:
     whole = make_subject(adapter, config)
     if not whole.shows >= NEEDS:
         raise Unoffered(f"{adapter.name} does not show the states of ranks")
-    copies = RankCopies(ranks)
+    process = start_apart(adapter, config) if apart else None
+    copies = RankCopies(ranks, process)
     cache = RankedCache(
         lambda engine, agree: cast("Cache", adapter.make(config, engine=engine, agree=agree)),
         copies,
+        process,
     )
     return evolve(whole, cache=cache, copies=copies, ranks=cache.show)

@@ -24,6 +24,9 @@ from kvcanon.spec.types import DEFAULT_NAMESPACE, Key, WritePolicy
 
 _OF_COPIES = ("backups", "loads")
 """Choices that a cache without a host tier does not have."""
+RANKS_ALIKE = "ASYNC-11"
+"""The law of ranks, which no declaration changes. A replay under one may still not break it: it has
+all ranks in one process, and objects at other addresses."""
 
 
 def permitting(finding: Finding, adapter: Adapter) -> dict[str, str]:
@@ -33,7 +36,8 @@ def permitting(finding: Finding, adapter: Adapter) -> dict[str, str]:
     permit much, as little of it can be judged from outside. None for a case that was not reduced:
     it may break other laws, too, and would take long.
     """
-    if finding.grounds is not Grounds.LAW or not finding.reduced:
+    by_law = finding.grounds is Grounds.LAW and RANKS_ALIKE not in finding.broken
+    if not by_law or not finding.reduced:
         return {}
     own = [LAWS[law_id].chosen_by for law_id in finding.broken]
     declared = [

@@ -17,6 +17,7 @@ from kvcanon import __version__
 from kvcanon.conformance.cases.case import case_to_json
 from kvcanon.conformance.check.result import CodeLine, Finding, Grounds, are_grouped
 from kvcanon.conformance.judge import JudgeConfig
+from kvcanon.conformance.workers.hash_seeds import own_seed
 
 WIDTH = 100
 
@@ -92,6 +93,8 @@ def _arguments(finding: Finding, judges: JudgeConfig) -> str:
         parts.append(f"laws={json.dumps(list(judges.laws))}")
     if judges.black_box:
         parts.append("black_box=True")
+    if finding.case.rank_apart and own_seed() is not None:
+        parts.append(f"hash_seed={own_seed()}")
     if finding.against is not None:
         parts.append(f"against={json.dumps(finding.against)}")
     return "".join(f"    {part},\n" for part in parts)

@@ -9,6 +9,7 @@ A script that ends with exit code 0 says that its own case holds, not that the c
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from kvcanon.conformance.judge import (
 )
 from kvcanon.conformance.protocol.adapter import CacheKind, CopyControl
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.workers.hash_seeds import environment, own_seed
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
@@ -41,13 +43,17 @@ def judged(
     laws: Sequence[str] | None = None,
     black_box: bool = False,
     against: str | None = None,
+    hash_seed: int | None = None,
 ) -> Iterator[tuple[Cache | RequestBlackboxGuard, CopyControl | None]]:
     """Make the named cache with the configuration of a case, and judge the calls inside.
 
     Yields the cache, and the control of its copies. All laws are checked unless `laws` is given.
+    With `hash_seed` the script begins anew in a process with this seed of Python's hashes.
     Raises: ViolationError, at the call; SystemExit at the end, if only the case as a whole shows
     the fault; UsageError: there is no such cache or law.
     """
+    if hash_seed is not None and own_seed() != hash_seed:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment(hash_seed))  # noqa: S606  # This program itself.
     played = case_from_json(case)
     trial = Trial(
         load_adapter(name),

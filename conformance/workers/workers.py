@@ -39,6 +39,7 @@ from kvcanon.conformance.workers.ending import (
     end_soon,
     ending_of,
 )
+from kvcanon.conformance.workers.hash_seeds import SEEDS, environment
 from kvcanon.conformance.workers.notes import SIZE, Noted
 from kvcanon.conformance.workers.worker import READY
 
@@ -97,7 +98,7 @@ def workers(jobs: int, *, apart: bool = False, seed: int = 0) -> Iterator[Worker
     if jobs == 1 and not apart:
         yield Workers(_Here(), 1)
         return
-    pool = WorkerPool(jobs, hash_seed=seed % (1 << 32))
+    pool = WorkerPool(jobs, hash_seed=seed % SEEDS)
     try:
         yield Workers(pool, jobs)
     finally:
@@ -227,7 +228,7 @@ class _Worker:
             stdin=subprocess.DEVNULL,
             stderr=self._words.file,
             pass_fds=fds,
-            env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
+            env=environment(hash_seed),
             # A signal to the group ends what the worker started, and Ctrl-C is for the parent.
             start_new_session=True,
         )
@@ -323,10 +324,16 @@ def _fail(future: Future[Any], error: BaseException) -> None:
 
 
 def _command(connection: int, note: int) -> list[str]:
-    """The command of a worker, with the options of this interpreter that change Python itself."""
+    """The command of a worker."""
     path = list(sys.path)
-    boot = BOOT.format(path=path, connection=connection, note=note, parent=os.getpid())
+    return python_command(
+        BOOT.format(path=path, connection=connection, note=note, parent=os.getpid())
+    )
+
+
+def python_command(code: str) -> list[str]:
+    """The command that runs code with the options of this interpreter that change Python itself."""
     options = ["-O"] * sys.flags.optimize + ["-B"] * sys.dont_write_bytecode
     options += [f"-X{name}" for name in ("dev", "utf8") if getattr(sys.flags, f"{name}_mode", 0)]
     options += [f"-W{each}" for each in sys.warnoptions]
-    return [sys.executable, *options, "-c", boot]
+    return [sys.executable, *options, "-c", code]

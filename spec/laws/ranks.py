@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import fields_dict
+from attrs import fields, fields_dict, has
 
 from kvcanon.spec.errors import ReceiptSpent
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
@@ -23,6 +23,8 @@ from kvcanon.spec.views import Step
 
 FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "events")
 """The fields of a state that are equal on all ranks, from the tree to what was emitted."""
+MOST_WORDS = 120
+"""The letters of an answer that are shown."""
 
 
 @law(
@@ -43,7 +45,8 @@ def ranks_decide_alike(step: Step) -> Iterator[str]:
     Their states are equal, too: slots, cuts, the ids of nodes and transfers, and the events in
     their order, whenever copies end on each of them. Only the numbers of receipts may differ. A
     call that settles or waits by itself settles what has ended on every rank, as failed if it
-    failed on any.
+    failed on any. Ranks have processes of their own, each with another seed of Python's hashes: no
+    choice depends on `hash` of a string, on the order of a set, or on an address.
 
     Why: the ranks compute one model together, each on the slots that its own cache gave it. A rank
     that finds another prefix or evicts another page computes other pages than the rest: the output
@@ -54,14 +57,15 @@ def ranks_decide_alike(step: Step) -> Iterator[str]:
     https://github.com/NVIDIA/TensorRT-LLM/pull/14020
     """
     for number, rank in enumerate(step.ranks[1:], 1):
-        yield from _differences(step.ranks[0], rank, f"rank {number}")
+        yield from _differences(step.ranks[0], rank, f"rank {number}{_apart(step.ranks[0], rank)}")
 
 
 def _differences(first: RankView, rank: RankView, name: str) -> Iterator[str]:
     """What differs between two ranks after an operation: the answers, or else the states."""
     ours, theirs = _comparable(first.outcome), _comparable(rank.outcome)
     if ours != theirs:
-        yield f"rank 0 answers {_short(ours)}, and {name} answers {_short(theirs)}"
+        one, other = _answers(ours, theirs)
+        yield f"rank 0 answers {one}, and {name} answers {other}"
         return
     for field in FIELDS:
         if getattr(first.after, field) != getattr(rank.after, field):
@@ -69,6 +73,13 @@ def _differences(first: RankView, rank: RankView, name: str) -> Iterator[str]:
             return
     if _holds_of(first.after) != _holds_of(rank.after):
         yield f"rank 0 has other open receipts than {name}"
+
+
+def _apart(first: RankView, rank: RankView) -> str:
+    """That a rank has another hash seed than the first; empty if it has not."""
+    if rank.hash_seed == first.hash_seed:
+        return ""
+    return f", whose PYTHONHASHSEED is {rank.hash_seed} and not {first.hash_seed},"
 
 
 def _comparable(outcome: Outcome) -> object:
@@ -106,6 +117,20 @@ def _where(first: Snapshot, rank: Snapshot, field: str) -> str:
     return f"{name} is {_short(ours)} on rank 0 and {_short(theirs)} there"
 
 
+def _answers(ours: object, theirs: object) -> tuple[str, str]:
+    """Two answers in words; of long ones of one kind only the fields that differ."""
+    kind, is_long = type(ours), max(len(str(ours)), len(str(theirs))) > MOST_WORDS
+    if not is_long or type(theirs) is not kind or not has(kind):
+        return _short(ours), _short(theirs)
+    differ = [
+        each.name for each in fields(kind) if getattr(ours, each.name) != getattr(theirs, each.name)
+    ]
+    one, other = (
+        ", ".join(f"{name}={getattr(each, name)}" for name in differ) for each in (ours, theirs)
+    )
+    return _short(f"{kind.__name__}(..., {one})"), _short(f"{kind.__name__}(..., {other})")
+
+
 def _short(value: object) -> str:
     text = str(value)
-    return text if len(text) <= 120 else f"{text[:120]}..."
+    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}..."

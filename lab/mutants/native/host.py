@@ -26,6 +26,7 @@ from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.conformance.vectors import read_vectors
 from kvcanon.conformance.workers.ending import end_with
+from kvcanon.conformance.workers.hash_seeds import forget_seed
 from kvcanon.lab.mutants.detection import verdict_of
 from kvcanon.lab.mutants.looks import Look, as_checked, by_states, by_vectors, first_sight
 from kvcanon.lab.mutants.native.schemata import AWAKE
@@ -105,6 +106,7 @@ def _dead(status: int) -> dict[str, Any]:
 def _judge(core: CDLL, adapter: Adapter, job: dict[str, int], writing: int) -> None:
     """Judge a mutant, and write the verdict; the looks write signs of life."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    forget_seed()  # A rank in another process would not have the mutant.
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     c_int.in_dll(core, AWAKE).value = job["number"]
     cases = NumberedCases(Trial(adapter, against=REFERENCE), job["seed"])

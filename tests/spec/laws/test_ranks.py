@@ -7,7 +7,17 @@ from attrs import evolve
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import OutOfSlots, ReceiptSpent
 from kvcanon.spec.law import LAWS
-from kvcanon.spec.operations import Evicted, Outcome, Poll, Receipt, Refused, Settle, Settled
+from kvcanon.spec.operations import (
+    Evicted,
+    LoadDecision,
+    LoadedBack,
+    Outcome,
+    Poll,
+    Receipt,
+    Refused,
+    Settle,
+    Settled,
+)
 from kvcanon.spec.snapshot import HoldState, RankView, Snapshot
 from kvcanon.spec.transfer import Completion, Direction, TransferStatus
 from kvcanon.spec.types import FULL, Counts, TransferId, make_key
@@ -30,6 +40,18 @@ def ranks(*views: tuple[Outcome, Snapshot]) -> Step:
     """A poll on some ranks."""
     shown = tuple(RankView(outcome, after, {}) for outcome, after in views)
     return evolve(step(STATE, Poll(), views[0][1], views[0][0]), ranks=shown)
+
+
+def loaded(transfer_id: TransferId) -> LoadedBack:
+    """The answer to a load-back, which is long."""
+    return LoadedBack(LoadDecision.ENQUEUED, transfer_id, loading=Counts(1))
+
+
+def seeded(*seeds: int) -> Step:
+    """An answer that differs on two ranks whose processes have these hash seeds."""
+    told = second(Evicted(Counts(1)))
+    shown = zip(told.ranks, seeds, strict=True)
+    return evolve(told, ranks=tuple(evolve(each, hash_seed=seed) for each, seed in shown))
 
 
 def second(outcome: Outcome = NOTHING, after: Snapshot = STATE) -> Step:
@@ -64,6 +86,14 @@ RANKS: Table = {
     "ASYNC-11: ...3 slots asked, 2 free...": second(Refused(OutOfSlots("full on GPU", 3, 2))),
     "ASYNC-11: ...rank 2 answers...": ranks(
         (NOTHING, STATE), (NOTHING, STATE), (Evicted(Counts(1)), STATE)
+    ),
+    # Of long answers of one kind the fields are shown that differ.
+    "ASYNC-11: ...answers LoadedBack(..., transfer_id=1), and rank 1...": ranks(
+        (loaded(1), STATE), (loaded(2), STATE)
+    ),
+    # A rank in a process of its own is reported with both hash seeds.
+    "ASYNC-11: ...and rank 1, whose PYTHONHASHSEED is 8 and not 7, answers Evicted...": seeded(
+        7, 8
     ),
     # Two states that differ are reported with the first entry that does.
     "ASYNC-11: ...nodes of rank 1 differ from rank 0: data of node 1 is {...": second(
