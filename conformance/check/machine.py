@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -18,7 +19,15 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from attrs import Factory, define, evolve, frozen
-from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis import (
+    HealthCheck,
+    Phase,
+    Verbosity,
+    currently_in_test_context,
+    seed,
+    settings,
+    target,
+)
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import Flaky
@@ -31,7 +40,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
 from kvcanon.conformance.cases.case import (
     DRAIN,
     PICKS,
@@ -41,6 +50,8 @@ from kvcanon.conformance.cases.case import (
     case_to_json,
     config_from_json,
 )
+from kvcanon.conformance.cases.wait_actions import DRAWN as DRAWN_WAITS
+from kvcanon.conformance.cases.wrong_calls import OF_KEYS
 from kvcanon.conformance.check.play import SideBySide
 from kvcanon.conformance.check.reduce import reduce_case
 from kvcanon.conformance.check.result import Finding, Tally, shorter
@@ -62,7 +73,7 @@ CI = settings(
     database=None,
     deadline=None,  # A deadline would measure the machine.
     # To shrink has no time limit, and the explain phase traces every line.
-    phases=(Phase.reuse, Phase.generate),
+    phases=(Phase.reuse, Phase.generate, Phase.target),
     # The number of reported bugs would depend on the clock.
     report_multiple_bugs=False,
     verbosity=Verbosity.quiet,
@@ -99,6 +110,15 @@ class Journal:
     """The finding with the fewest actions."""
     unkept: Finding | None = None
     """The one with the fewest that breaks SHOULD laws alone."""
+    met: Counter[str] = Factory(Counter)
+    """In how many cases each law was exercised, and each refusal came up."""
+
+    def rareness(self, tally: Tally) -> float:
+        """How seldom earlier cases did what this one does: high for a case that is unlike them."""
+        does = [*tally.laws, *tally.refused]
+        score = sum(1 / (1 + self.met[each]) for each in does)
+        self.met.update(does)
+        return score
 
 
 class CaseMachine(RuleBasedStateMachine):
@@ -112,22 +132,24 @@ class CaseMachine(RuleBasedStateMachine):
         self.config = CacheConfig()
         self._caches: SideBySide | None = None
         self._drain: tuple[Component, ...] = ()
+        self._unobserved = False
         self._actions: list[Action] = []
 
-    def start(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+    def start(self, config: Mapping[str, Any], drain: Sequence[str], *, unobserved: bool) -> None:
         """Make the caches. Raises: HypothesisFailure."""
         self.config = config_from_json(config)
+        self._unobserved = unobserved
         self._drain = tuple(map(Component, drain))
         trial, journal = self.trial, self.journal
         if monotonic() > journal.ends and not journal.closed:
             journal.cut = True
             return
         try:
-            case = Case(self.config, (), self._drain)
+            case = self._case(drain=self._drain)
             NOTE.place(_line(case_to_json(case)))
             self._caches = SideBySide(case, [trial.adapter], trial.judges, trial.against)
         except UsageError:
-            finding, _ = trial.play(Case(self.config, (), ()))
+            finding, _ = trial.play(self._case())
             if finding is not None:
                 self._raise(finding)
 
@@ -139,7 +161,7 @@ class CaseMachine(RuleBasedStateMachine):
         NOTE.more(_line(action))
         self._caches.act(action)
         for finding in self._caches.findings():
-            self._raise(evolve(finding, case=Case(self.config, tuple(self._actions), ())))
+            self._raise(evolve(finding, case=self._case()))
 
     def teardown(self) -> None:
         """Drain, unless there is a finding. Raises: HypothesisFailure."""
@@ -151,13 +173,19 @@ class CaseMachine(RuleBasedStateMachine):
             self._caches.drain(self._drain)
         findings = self._caches.findings()
         if not self.journal.closed:
-            self.journal.tally.add(self._caches.tallies()[self.trial.adapter.name])
+            tally = self._caches.tallies()[self.trial.adapter.name]
+            self.journal.tally.add(tally)
             self.journal.closed = bool(findings)
-        case = Case(self.config, tuple(self._actions), self._drain)
+            if currently_in_test_context():
+                target(self.journal.rareness(tally))
+        case = self._case(drain=self._drain)
         for finding in () if found_before else findings:
             self._raise(evolve(finding, case=case))
         for finding in () if findings else self._caches.unkept():
             self.journal.unkept = shorter(self.journal.unkept, evolve(finding, case=case))
+
+    def _case(self, drain: tuple[Component, ...] = ()) -> Case:
+        return Case(self.config, tuple(self._actions), drain, self._unobserved)
 
     def _raise(self, finding: Finding) -> None:
         self.journal.shortest = shorter(self.journal.shortest, finding)
@@ -171,7 +199,7 @@ Rule = Callable[..., None]
 
 def _rule_of(name: str) -> Rule:
     """The rule of an action."""
-    kind = ACTIONS[name]
+    kind = RULES[name]
 
     def do(machine: CaseMachine, **picked: int) -> None:
         machine.act(Action(name, **picked))
@@ -181,6 +209,8 @@ def _rule_of(name: str) -> Rule:
     used = [each for each in inspect.signature(kind.do).parameters if each in Action._fields]
     as_rule: Callable[..., Callable[[Rule], Rule]] = rule
     made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
+    if name in OF_KEYS:
+        return precondition(_offers_other_keys)(made)
     return precondition(_has_host_tier)(made) if kind.host else made
 
 
@@ -188,7 +218,14 @@ def _has_host_tier(machine: CaseMachine) -> bool:
     return machine.config.host_tier
 
 
-for _name in ACTIONS:
+def _offers_other_keys(machine: CaseMachine) -> bool:
+    return machine.trial.adapter.offer.other_keys
+
+
+RULES = ACTIONS | {name: UNDRAWN[name] for name in (*DRAWN_WAITS, *OF_KEYS)}
+"""The actions that have a rule: all but those that take as long as several cases."""
+
+for _name in RULES:
     setattr(CaseMachine, _name, _rule_of(_name))
 
 
@@ -210,14 +247,17 @@ def _configs(draw: st.DrawFn, offer: Offer) -> dict[str, Any]:
 def machine_of(trial: Trial, journal: Journal | None = None) -> type[CaseMachine]:
     """Make a machine for a cache: a class whose `TestCase` runs under unittest and pytest."""
     drains = st.permutations([component.value for component in DRAIN])
+    unobserved = st.booleans() if trial.judges.black_box else st.just(value=False)
 
     class CacheMachine(CaseMachine):
         """The machine of one cache; the code that Hypothesis prints of a failure has its name."""
 
-        @initialize(config=_configs(trial.adapter.offer), drain=drains)
-        def begin(self, config: Mapping[str, Any], drain: Sequence[str]) -> None:
+        @initialize(config=_configs(trial.adapter.offer), drain=drains, unobserved=unobserved)
+        def begin(
+            self, config: Mapping[str, Any], drain: Sequence[str], *, unobserved: bool = False
+        ) -> None:
             """Make the caches of a case, and set the order of the drain."""
-            self.start(config, drain)
+            self.start(config, drain, unobserved=unobserved)
 
     CacheMachine.trial, CacheMachine.journal = trial, journal or Journal()
     return CacheMachine

@@ -14,8 +14,10 @@ from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvcanon.conformance.cases import request_client
-from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
 from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.wait_actions import DRAWN as DRAWN_WAITS
+from kvcanon.conformance.cases.wrong_calls import OF_KEYS
 from kvcanon.conformance.check import machine
 from kvcanon.conformance.check.machine import CI, Drawing, HypothesisFailure, draw_cases, machine_of
 from kvcanon.conformance.check.play import play
@@ -121,12 +123,13 @@ def test_printed_code_can_be_pasted() -> None:
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
     """Every action has a rule with its picks, and runs only if it can do something."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
-    assert rules.keys() == ACTIONS.keys()
-    for name, kind in ACTIONS.items():
+    assert rules.keys() == ACTIONS.keys() | OF_KEYS.keys() | set(DRAWN_WAITS)
+    for name, made in rules.items():
+        kind = ACTIONS.get(name) or UNDRAWN[name]
         doers = [kind.do, *request_client.ACTIONS.get(name, ())[:1]]
         used = {each for do in doers for each in inspect.signature(do).parameters}
-        assert rules[name].arguments.keys() == used & set(Action._fields)
-        assert bool(rules[name].preconditions) == kind.host
+        assert made.arguments.keys() == used & set(Action._fields)
+        assert bool(made.preconditions) == (kind.host or name in OF_KEYS)
 
 
 class NeverFlushes(ReferenceCache):
@@ -229,4 +232,4 @@ def test_profiles_are_fixed() -> None:
     assert CI.deadline is None
     assert not CI.report_multiple_bugs
     assert not machine.DEEP.derandomize
-    assert set(CI.phases) == {Phase.reuse, Phase.generate}
+    assert set(CI.phases) == {Phase.reuse, Phase.generate, Phase.target}
