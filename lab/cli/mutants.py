@@ -43,6 +43,9 @@ HEADINGS = {
 }
 """The headings of the ways to find a mutant."""
 
+AFTER_STEPS = (30, 100, 300, 1_000, 3_000, 10_000, 30_000)
+"""The numbers of operations after which a page says how many mutants each way had found."""
+
 SURVIVED = "survived"
 
 BY_LAWS = ("inside", "outside")
@@ -269,6 +272,12 @@ def _page(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) 
         "",
         *(f"- {_in_words(bar)}" for bar in bars),
         "",
+        "How many each way had found after so many operations:",
+        "",
+        _line("way", *(f"{steps:,}" for steps in AFTER_STEPS), "in all"),
+        _line("---", *["---:"] * (len(AFTER_STEPS) + 1)),
+        *(_line(HEADINGS[way], *map(str, found_after(rows, way))) for way in HEADINGS),
+        "",
         _line("mutant", "law", "modelled on", *HEADINGS.values()),
         _line(*["---"] * (3 + len(HEADINGS))),
         *(
@@ -281,6 +290,12 @@ def _page(rows: Sequence[KillRow], bars: Sequence[Bar], effort: str, seed: int) 
             for row in rows
         ),
     ]
+
+
+def found_after(rows: Sequence[KillRow], way: str) -> list[int]:
+    """How many mutants a way had found after each number of operations, and in all."""
+    steps = [kill.steps for row in rows if (kill := row.kills[way]) is not None]
+    return [*(sum(each <= most for each in steps) for most in AFTER_STEPS), len(steps)]
 
 
 def _counted(kill: Kill) -> str:
