@@ -20,6 +20,8 @@ from kvcanon.lab.mutants.native.finder import FOLDER, Spot, sources_in
 from kvcanon.lab.mutants.native.schemata import DECLARED, DEFINED, crossing, with_mutants
 from kvcanon.lab.tied_program import run_tied
 
+OTHER = Path("live/native")
+"""The sources of the other module that the same CMake file builds."""
 HEADER = "mutant.hpp"
 MODULE = "module.cpp"
 """The source that is never mutated; it defines the variable that switches mutants on."""
@@ -72,7 +74,9 @@ def build(checkout: Path, spots: Sequence[Spot], folder: Path) -> Build:
 
 def _copy(checkout: Path, folder: Path) -> None:
     """Copy the files of the build; unchanged files keep their modification time."""
-    wanted = [checkout / "CMakeLists.txt", *sorted((checkout / FOLDER).glob("*.[ch]pp"))]
+    # CMake looks for the sources of the other module, too, which is not built.
+    sources = [each for name in (FOLDER, OTHER) for each in (checkout / name).glob("*.[ch]pp")]
+    wanted = [checkout / "CMakeLists.txt", *sorted(sources)]
     for path in wanted:
         text = path.read_text(encoding="utf-8")
         if path.name == MODULE:
@@ -114,7 +118,8 @@ def _write(
 
 def _compile(folder: Path) -> str:
     """Run the build. Returns its output if it fails, else an empty string."""
-    command = [_tool("cmake"), "--build", str(folder / "build"), "--", "-k", "0"]
+    command = [_tool("cmake"), "--build", str(folder / "build"), "--target", "_core"]
+    command += ["--", "-k", "0"]
     done = run_tied(command)
     return f"{done.stdout}{done.stderr}" if done.returncode else ""
 
