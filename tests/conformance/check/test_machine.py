@@ -232,4 +232,4 @@ def test_profiles_are_fixed() -> None:
     assert CI.deadline is None
     assert not CI.report_multiple_bugs
     assert not machine.DEEP.derandomize
-    assert set(CI.phases) == {Phase.reuse, Phase.generate, Phase.target}
+    assert set(CI.phases) == {Phase.reuse, Phase.generate}
