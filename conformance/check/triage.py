@@ -15,7 +15,8 @@ All of that is a guess: a folded finding keeps its case and its script.
 
 What a cache does comes before what it says about that: a wrong victim also breaks the order of the
 events of its eviction. So laws of events name a finding only if no other law is broken at its call,
-and a finding of another law leads one of events after the same kind of call.
+and a finding of another law leads one of events after the same kind of call. Where events alone
+show both, the law of the graver class names the finding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.result import AFTER_SAME_CALL, Finding, Grounds
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, LawClass
 
 SAID = "EVENT"
 """The area of the laws on what a cache says of its operations."""
@@ -103,7 +104,8 @@ def _led(cause: Sequence[Finding], taken: Collection[tuple[str, Grounds, str]]) 
     rest.pop(cause.index(leader))
     for law_id in leader.broken:
         named = leader.of_law(law_id)
-        if _is_said(leader) and _is_done(named) and named.fingerprint not in taken:
+        before = _is_said(leader) and (_is_done(named) or _is_graver(named, leader))
+        if before and named.fingerprint not in taken:
             leader = named
     return evolve(leader, why_folded="", folded=tuple(rest))
 
@@ -117,6 +119,12 @@ def _is_done(finding: Finding) -> bool:
     """Whether it is named after another law, also judged by states: not from events alone."""
     by_law = finding.grounds is Grounds.LAW and not _is_said(finding)
     return by_law and (finding.name in finding.inside or not finding.black_box)
+
+
+def _is_graver(one: Finding, other: Finding) -> bool:
+    """Whether the law that names a finding is of a graver class than that of another."""
+    graver = {LawClass.SOUND: 0, LawClass.SERVING: 1, LawClass.POLICY: 2}
+    return graver[LAWS[one.name].law_class] < graver[LAWS[other.name].law_class]
 
 
 def _causes_of(

@@ -168,7 +168,10 @@ def _finding(
         law = LAWS[finding.name]
         yield f"  The law:        kvcanon laws {law.law_id}"
         yield f"  Its page:       {law.address}"
-    yield Padding(Text("\n".join([*declarable(finding), *seen(finding)])), (1, 0, 1, 2))
+    yield ""
+    for words in declarable(finding):
+        yield Padding(Text(words.lstrip()), (0, 0, 0, 2 + len(words) - len(words.lstrip())))
+    yield Padding(Text("\n".join(seen(finding))), (0, 0, 1, 2))
     yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
     yield from _folded(finding, scripts)
 

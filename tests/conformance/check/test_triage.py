@@ -109,6 +109,9 @@ def test_what_is_done_comes_before_what_is_said_of_it() -> None:
     assert only.folded[0].why_folded == "judged by states, its case breaks REC-3 by then"
     both = failure("EVENT-12", "REC-3", after="Evict")
     assert names(folded([both])) == [["REC-3"]]
+    grave = evolve(failure("EVENT-12", "LOCK-4", after="admit"), black_box=True)
+    assert names(folded([grave])) == [["LOCK-4"]]
+    assert names(folded([evolve(both, black_box=True)])) == [["EVENT-12"]]
     elsewhere = evolve(done, after="Match")
     assert names(folded([said, elsewhere])) == [["EVENT-12", "REC-3"]]
 

@@ -11,7 +11,8 @@ from kvcanon.conformance.cases.actions import ACTIONS
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import Stamps
 from kvcanon.conformance.cases.draw import draw_case
-from kvcanon.conformance.cases.request_client import RequestClient
+from kvcanon.conformance.cases.exact_actions import exact_action
+from kvcanon.conformance.cases.request_client import RequestClient, act_by_requests
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.judge.judges import JudgeConfig
@@ -281,6 +282,30 @@ def test_drain_asks_for_the_whole_pool() -> None:
     tight.drain(())
     with pytest.raises(CacheError):
         leaking.drain(())
+
+
+def test_request_is_extended_only_to_a_longer_key() -> None:
+    """A case whose keys were made smaller extends no request to a key that its own does not begin.
+
+    No engine makes that call, and a sound cache would break a law by it.
+    """
+    config = CacheConfig(device_slots=Counts(full=8))
+    for letters, namespace, pages in (
+        ((0, 1, 2), 0, 3),
+        ((0,), 0, 2),
+        ((), 0, 2),
+        ((0, 1), 0, 2),
+        ((0, 2, 1), 0, 2),
+        ((0, 1, 2), 1, 2),
+    ):
+        client = client_of(ServingCache, config)
+        for action in (
+            exact_action("allocate_exactly", (0, 1)),
+            exact_action("extend_exactly", letters, namespace),
+        ):
+            act_by_requests(client, action.name, action.a, action.b, action.c)
+        (key,) = client.running.values()
+        assert len(key) == pages
 
 
 def test_whole_request_is_found_again() -> None:
