@@ -130,7 +130,11 @@ def arrived_on_all(by_rank: Sequence[Sequence[Completion]]) -> tuple[Completion,
 
 
 class TransferEngine(Protocol):
-    """Performs copies. The cache never calls it from two threads at once."""
+    """Performs copies. The cache never calls it from two threads at once.
+
+    Only `wait` may raise. Where ranks share their decisions, it raises on all of them or on none:
+    those that go on settle and evict what the others keep.
+    """
 
     def submit(self, order: TransferOrder) -> None:
         """Accept an order; return without waiting for it."""
@@ -139,4 +143,7 @@ class TransferEngine(Protocol):
         """The completions since the last poll, each exactly once, in any order. Never waits."""
 
     def wait(self, transfer_id: TransferId) -> None:
-        """Return once this order, and all before it in its direction, can be polled as complete."""
+        """Return once this order, and all before it in its direction, can be polled as complete.
+
+        Raises: anything; then the order is still open, and completes later.
+        """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcanon.reference.engine import ManualEngine
+from kvcanon.reference.engine import ManualEngine, WaitEnd
+from kvcanon.spec.errors import EngineRaised
 from kvcanon.spec.transfer import TransferOrder
 from kvcanon.spec.types import TransferId
 
@@ -25,6 +26,7 @@ class RankEngine(ManualEngine):
         """Begin an operation, before which nothing was asked of the engine."""
         self.orders.clear()
         self.waits.clear()
+        self.broke_off = None
 
     def submit(self, order: TransferOrder) -> None:
         """Accept an order."""
@@ -39,12 +41,25 @@ class RankEngine(ManualEngine):
             )
 
     def wait(self, transfer_id: TransferId) -> None:
-        """End the order, and all open orders before it in its direction."""
+        """End the order, and all open orders before it in its direction.
+
+        An order of this operation is open on every rank: so `next_wait` is about these, and one
+        wait is broken off, or one copy fails, on all ranks or on none. Raises: EngineRaised.
+        """
         self.waits.append(transfer_id)
-        orders = {each.transfer_id: each for each in self.open_orders}
-        last = orders.get(transfer_id)
-        for each in orders.values() if last is not None else ():
-            if last is not None and each.direction is last.direction:
+        last = next((each for each in self.open_orders if each.transfer_id == transfer_id), None)
+        if last is None:
+            return
+        end = WaitEnd.DONE
+        if last in self.orders:
+            end, self.wait_end = self.wait_end, WaitEnd.DONE
+        if end is WaitEnd.BROKEN_OFF:
+            self.broke_off = transfer_id
+            raise EngineRaised("the engine broke off a wait")
+        for each in self.open_orders:
+            if each is last and end is WaitEnd.FAILED:
+                self.fail(transfer_id)
+            elif each.direction is last.direction:
                 self.end(each.transfer_id)
             if each is last:
                 return

@@ -187,6 +187,10 @@ class EngineApart:
         """Copy the bytes now."""
         self._process.call("engine", "perform", transfer_id)
 
+    def next_wait(self, end: str) -> None:
+        """Say how the next wait for an order of the operation ends."""
+        self._process.call("engine", "next_wait", end)
+
     def end(self, transfer_id: TransferId) -> None:
         """Let an order end, unless it has."""
         self._process.call("engine", "end", transfer_id)

@@ -202,6 +202,25 @@ class RankCopies:
         """What the first rank waited for in the last operation."""
         return self._first.waits
 
+    @property
+    def broke_off(self) -> TransferId | None:
+        """The transfer whose wait the engines broke off in the last operation."""
+        return self._first.broke_off
+
+    @broke_off.setter
+    def broke_off(self, none: None) -> None:
+        self._first.broke_off = none
+
+    @property
+    def wait_end(self) -> str:
+        """How the next wait for a copy ends that began in the same call."""
+        return self._first.wait_end
+
+    def next_wait(self, end: str) -> None:
+        """Say how it ends, on every rank alike."""
+        for engine in self.engines:
+            engine.next_wait(end)
+
     def perform(self, transfer_id: TransferId) -> None:
         """Move the bytes now, on every rank."""
         for engine in self.engines:

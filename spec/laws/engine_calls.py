@@ -211,7 +211,8 @@ def engine_faults_lose_nothing(step: Step) -> Iterator[str]:
     Their data keeps its device slots, and may be evicted later. The copy is given up: its host
     slots are free once the engine has completed it. What left before may be gone, also from the
     host; all else is as it was, with its locks. The call raises what the engine raised. A load-back
-    that evicts begins no load then, and holds nothing of its path.
+    that evicts begins no load then, and holds nothing of its path. Ranks whose engines all raise
+    stay alike (ASYNC-11).
 
     Why: an engine raises for an interrupt, a lost device or a timeout, and the server goes on or
     ends its requests. Victims that belong to no node any more are slots that nobody ever frees.

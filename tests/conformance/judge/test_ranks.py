@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve
@@ -13,18 +13,22 @@ from kvcanon.conformance.check.blocks import NumberedCases
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
-from kvcanon.conformance.judge.judges import JudgeConfig
+from kvcanon.conformance.errors import ViolationError
+from kvcanon.conformance.judge.judges import JudgeConfig, make_judged
 from kvcanon.conformance.judge.ranks import Lockstep, RankCopies, make_ranks
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, WaitControl
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.script import script_of
 from kvcanon.conformance.vectors import read_vectors
 from kvcanon.lab.mutants.planted.ranks import ranks_settle_what_ended_here
 from kvcanon.lab.variants.override import overriding
+from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.optimized.cache import OptimizedCache
-from kvcanon.reference import ManualEngine, ReferenceCache
+from kvcanon.reference import ManualEngine, ReferenceCache, departures, evict, transfer
+from kvcanon.reference.state import State
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.errors import BadArgument
+from kvcanon.spec.errors import BadArgument, EngineRaised
+from kvcanon.spec.operations import HostPayload
 from kvcanon.spec.types import Counts, make_key
 
 THROUGH = CacheConfig(
@@ -152,6 +156,51 @@ def test_copies_end_on_each_rank_at_another_time() -> None:
     assert all(each[first] for each in ends[-1])
     assert sorted(each[second] for each in ends[-1]) == [False, True, True]
     assert copies.ended == {first: True, second: False}
+
+
+# Engines that raise.
+
+
+@around(departures.undo_departures, evict)
+def broken_off_calls_settle_alone(undo: Original[None], state: State) -> None:
+    """A call that the engine broke off settles what has ended on its own rank before it raises."""
+    undo(state)
+    transfer.settle_these(state, transfer.arrived(state))
+
+
+@pytest.mark.parametrize("make", [ReferenceCache, OptimizedCache])
+def test_ranks_stay_alike_if_every_engine_raises(make: MakeCache) -> None:
+    """Evictions that the engine breaks off on all ranks leave them alike, whatever has ended."""
+    laws = _break_off_an_eviction(Adapter("sound", make))
+    assert laws["ASYNC-11"] > 0
+    assert laws["ASYNC-16"] == 1
+
+
+def test_ranks_that_settle_alone_where_the_engine_raises_are_found() -> None:
+    """What a rank settles in a call that was broken off, others did not: ASYNC-11 finds that."""
+    with pytest.raises(ViolationError, match="ASYNC-11") as found:
+        _break_off_an_eviction(Adapter("faulty", overriding(broken_off_calls_settle_alone)))
+    assert "ASYNC-11" in {each.law.law_id for each in found.value.violations}
+
+
+def _break_off_an_eviction(adapter: Adapter) -> Mapping[str, int]:
+    """Break an eviction off while a load has ended on some ranks. Returns the laws exercised."""
+    config = evolve(THROUGH, write_policy="write_back")
+    subject, judge = make_judged(adapter, config, JudgeConfig(ranks=RANKS))
+    copies = subject.copies
+    assert isinstance(copies, RankCopies)
+    assert isinstance(copies, WaitControl)
+    loaded, other = make_key([1], 1), make_key([2], 1)
+    judge.insert_host(loaded, 0, HostPayload((bytes(config.slot_bytes),)))
+    judge.load_back(loaded)
+    judge.insert(other, 0, judge.allocate(Counts(1)))
+    copies.acknowledge(copies.open_transfer_ids[0])
+    copies.next_wait("broken_off")
+    with pytest.raises(EngineRaised):
+        judge.evict(Counts(8))
+    judge.flush()
+    assert copies.wait_end == "done"
+    return judge.laws_exercised
 
 
 # Lockstep.
