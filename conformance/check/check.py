@@ -20,6 +20,7 @@ from kvcanon.conformance.check.stage import Progress, StageOutcome, StageRun, no
 from kvcanon.conformance.check.triage import distinct, folded
 from kvcanon.conformance.check.vector_stage import hold
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge import left_to
 from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.conformance.workers.workers import Workers, workers
 from kvcanon.spec.law import LAWS, Law, Level
@@ -166,4 +167,6 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
         # Half of the cases have no host tier, so that there are no ranks to compare.
         if stage not in (CheckStage.VECTORS, CheckStage.RANKS):
             drawn.add(tally)
+    # What the profile leaves to the cache need not have come up.
+    exercised |= left_to(result.profile, kind)
     return missing(kind, result.tally, drawn, exercised, plan.judges.laws or ())

@@ -19,6 +19,7 @@ from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.by_states.law_checker import met_by
 from kvcanon.conformance.judge.by_states.relevance import Relevance
 from kvcanon.conformance.judge.explain import sentence, with_names
+from kvcanon.conformance.judge.from_outside.checks import left_to
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
 from kvcanon.conformance.judge.from_outside.tree.guard import BlackboxGuard
 from kvcanon.conformance.judge.judges import (
@@ -58,6 +59,7 @@ __all__ = [
     "guard",
     "guard_states",
     "guard_subject",
+    "left_to",
     "make_judged",
     "make_judged_requests",
     "met_by",

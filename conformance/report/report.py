@@ -16,7 +16,7 @@ from attrs import evolve, fields, frozen
 
 from kvcanon.conformance.check.plan import CheckPlan
 from kvcanon.conformance.check.result import CacheResult, CheckResult, Finding, Grounds, Standing
-from kvcanon.conformance.judge import why_not_exercised
+from kvcanon.conformance.judge import left_to, why_not_exercised
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CANON, Profile, choices
 from kvcanon.spec.law import LAWS, Law, LawClass, Need
@@ -260,11 +260,19 @@ def _remark(law: Law, cache: CacheResult, plan: CheckPlan, known: Sequence[Known
         return ""
     if law not in plan.judges.every_law:
         return LEFT_OUT
-    if not law.is_judged_under(cache.profile):
-        return f"the profile leaves it to the cache: {law.chosen_by} is own"
-    why = why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
+    why = _left_to(law, cache) or why_not_exercised(law, cache.lacks, cache.kind, cache.offer)
     by_signature = cache.no_engine and not {Need.ENDS, Need.RANKS}.isdisjoint(law.needs)
     return f"{why} ({cache.no_engine})" if by_signature else why
+
+
+def _left_to(law: Law, cache: CacheResult) -> str:
+    """How the profile of a cache leaves it a law; empty if it does not."""
+    if not law.is_judged_under(cache.profile):
+        return f"the profile leaves it to the cache: {law.chosen_by} is own"
+    from_outside = Need.SNAPSHOT.value in cache.lacks
+    if from_outside and law.law_id in left_to(cache.profile, cache.kind):
+        return "the profile leaves it to the cache: no answer shows what it does on its own"
+    return ""
 
 
 def _offered(offer: Offer) -> Iterator[str]:

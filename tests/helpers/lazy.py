@@ -7,7 +7,7 @@ from typing import NoReturn
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.reference import ReferenceCache
-from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.operations import Evicted, Inserted, LoadedBack, Matched, Receipt
 from kvcanon.spec.types import Counts, Key, Slots, WritePolicy
@@ -96,6 +96,10 @@ class Least(ReferenceCache):
     free_slots = take_events = read = write = None  # type: ignore[assignment]
     evict = evict_host = load_back = insert_host = poll = flush = None  # type: ignore[assignment]
     unlock_window = reset = snapshot = None  # type: ignore[assignment]
+
+
+EXPIRING_LEAST = Adapter("expiring", Least, profile=Profile(retention=Choosing.OWN))
+"""Has only those operations, and may let data leave on its own."""
 
 
 def hardly_any(config: CacheConfig) -> ReferenceCache:

@@ -6,11 +6,13 @@ Each subclass plants one fault, by overriding a method or two.
 from __future__ import annotations
 
 from itertools import chain, groupby
+from typing import cast
 
 from attrs import evolve, frozen
 
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind
 from kvcanon.conformance.protocol.request import Admitted, RequestId
+from kvcanon.lab.variants.variant import varied
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, OutOfSlots
@@ -174,6 +176,49 @@ class KeepsWhatWasAborted(ServingCache):
         served = self.get(request_id)
         self.aborted[served.key] = served.table()
         super().abort(request_id)
+
+
+class EvictsMoreThanItSays(ServingCache):
+    """Evicts all that nobody holds, and says that it was what was asked for."""
+
+    def evict(self, counts: Counts) -> Evicted:
+        freed = self.cache.evict(self.config.device_slots if counts.full else counts).freed
+        return Evicted(Counts(min(counts.full, freed.full), freed.swa, freed.mamba))
+
+
+class Varied(ServingCache):
+    """A lawful cache with a choice of its own."""
+
+    name = ""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.cache = cast("ReferenceCache", varied(self.name, [self.name]).make(config))
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        self.cache.poll()
+        return super().admit(request_id, key)
+
+
+class Expiring(ServingCache):
+    """What nobody holds leaves at every third admission."""
+
+    def admit(self, request_id: RequestId, key: Key) -> Admitted:
+        if request_id % 3 == 0:
+            self.cache.evict(self.config.device_slots)
+        return super().admit(request_id, key)
+
+
+class SeenTwice(Varied):
+    """What a request computed is kept at the second time."""
+
+    name = "seen_twice_is_admitted"
+
+
+class Compacting(Varied):
+    """What nobody holds moves to other slots, before an admission."""
+
+    name = "compaction"
 
 
 class LosesLastPage(ServingCache):

@@ -17,17 +17,20 @@ from collections.abc import Collection
 
 from attrs import Factory, define
 
+from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.law import LAWS, Level, Violation
 
 
-def left_to(profile: Profile) -> frozenset[str]:
+def left_to(profile: Profile, kind: CacheKind = CacheKind.TREE) -> frozenset[str]:
     """The laws that a profile leaves to its cache, where only answers and events are seen."""
     left = {law.law_id for law in LAWS.values() if not law.is_judged_under(profile)}
     if profile.recency is Choosing.OWN:
         left.add("REC-3")  # What was used when is not seen, and so not who is next.
     if profile.acts_unasked:
-        left.update(_UNSEEN)
+        left.update(_UNSEEN if kind is CacheKind.TREE else _UNSEEN_BY_REQUESTS)
+    if kind is CacheKind.REQUEST and Choosing.OWN in (profile.admission, profile.retention):
+        left.add("MATCH-6")  # What a finished request computed need not be kept.
     return frozenset(left)
 
 
@@ -37,6 +40,11 @@ _UNSEEN = (
 )
 """The laws that cannot be judged from outside where a cache acts on its own: no answer says which
 slots it freed or took, which copies it began, and what it evicted."""
+
+_UNSEEN_BY_REQUESTS = tuple(
+    each for each in _UNSEEN if each not in ("ALLOC-3", "ALLOC-5", "ALLOC-7", "REFUSE-1")
+)
+"""The same for a cache by requests: of those four laws, block tables show all that is judged."""
 
 
 @define(eq=False)

@@ -112,6 +112,14 @@ def test_a_cache_that_has_no_more_than_it_must_can_pass() -> None:
     assert len(held) < len(LAWS) / 4
 
 
+def test_what_a_profile_leaves_to_the_cache_need_not_come_up() -> None:
+    """A cache that acts on its own shows few laws, and passes with what it shows."""
+    cache = checked("lazy:EXPIRING_LEAST", "walker")
+    assert not cache.failures
+    assert cache.standings["ALLOC-5"] is Standing.NOT_EXERCISED
+    assert not cache.missing
+
+
 def test_nonsense_that_is_refused_is_no_lack_of_service() -> None:
     """An optional operation that only refused invalid calls is not missed."""
     cache = checked("lazy:FULL_ALONE", black_box=False)

@@ -65,10 +65,11 @@ def check_reuse(seen: ObservedRequests, prompt: Prompt, reused: int) -> None:
             return
     seen.check("MATCH-1", None)
     due = max((_due_pages(seen, prompt, known) for known in seen.due), default=0)
+    left_out = ", without those that evictions freed since" if seen.has_evicted else ""
     seen.check(
         "MATCH-6",
-        f"only {reused} pages are reused: a finished request left the first {due} pages, and no "
-        "request since needed their slots"
+        f"only {reused} pages are reused: a finished request left the first {due} pages{left_out}, "
+        "and no request since needed their slots"
         if reused < due
         else None,
         met=due > 0,
@@ -78,7 +79,7 @@ def check_reuse(seen: ObservedRequests, prompt: Prompt, reused: int) -> None:
 def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: int) -> None:
     """Check that the slots of the first `pages` and their window hold the computed data.
 
-    A cache with a host tier moves bytes, so that only reads show what a slot holds.
+    Where a cache moves data, only reads show what a slot holds.
     """
     if SWA in seen.config.components:
         first = len(prompt.key) - len(slots.swa)
@@ -91,7 +92,7 @@ def check_contents(seen: ObservedRequests, prompt: Prompt, slots: Slots, pages: 
             else None,
             met=pages > 0,
         )
-    if seen.config.host_tier:
+    if seen.moves:
         return
     for component, page, slot in computed_slots(seen, prompt, slots, pages):
         found = seen.content.get((component, slot))

@@ -31,10 +31,10 @@ from kvcanon.conformance.judge.from_outside.request.checks import (
 from kvcanon.conformance.judge.from_outside.request.events import EventChecker
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.judge.judged_cache import Service
-from kvcanon.conformance.protocol.adapter import RequestSubject
+from kvcanon.conformance.protocol.adapter import CacheKind, RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.workers.notes import NOTE
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Kind, Law, Need, judge
@@ -74,8 +74,9 @@ class RequestBlackboxGuard:
             for law in laws
             if law.kind is Kind.STATE and law.needs <= self._shows and law.is_judged_under(profile)
         ]
-        checks = Checks({law.law_id for law in laws}, left_to(profile))
-        self._seen = ObservedRequests(self._cache.config, checks, subject.one_pool)
+        checks = Checks({law.law_id for law in laws}, left_to(profile, CacheKind.REQUEST))
+        moves = self._cache.config.host_tier or profile.placement is Choosing.OWN
+        self._seen = ObservedRequests(self._cache.config, checks, subject.one_pool, moves)
         self._events = EventChecker(self._seen, profile)
         self._bytes: dict[tuple[Component, PageNumber], bytes] = {}
         """The bytes that were written for a page, or for the mamba state at its end."""
@@ -170,7 +171,7 @@ class RequestBlackboxGuard:
         """Free device slots."""
 
         def check(answer: Evicted) -> None:
-            self._seen.due.clear()
+            self._seen.note_evicted(answer.freed)
             check_freed(self._seen, counts, answer.freed)
 
         answer = self._judge(

@@ -18,7 +18,7 @@ from kvcanon.conformance.protocol.request import RequestId
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.oracle.window import window_start
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Key, Slot
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot
 from kvcanon.spec.views import PageNumber, PageNumbers
 
 Place = tuple[Component, Slot]
@@ -31,6 +31,10 @@ class Prompt:
     key: Key
     numbers: tuple[PageNumber, ...]
     hashes: tuple[bytes, ...]
+
+    def prefix(self, pages: int) -> Prompt:
+        """The prompt of its first pages."""
+        return Prompt(self.key.prefix(pages), self.numbers[:pages], self.hashes[:pages])
 
 
 @frozen(eq=False)
@@ -52,6 +56,8 @@ class ObservedRequests:
     checks: Checks
     one_pool: bool = False
     """Whether all components share one pool, whose size is the sum of their pools."""
+    moves: bool = False
+    """Whether data may move to other slots, so that only its bytes show what a slot holds."""
     running: dict[RequestId, Running] = Factory(dict)
     content: dict[Place, PageNumber] = Factory(dict)
     """The last page that was computed in each slot."""
@@ -63,7 +69,9 @@ class ObservedRequests:
     computed_anywhere: set[PageNumber] = Factory(set)
     """Pages that were ever computed, by the numbers of their tokens without a namespace."""
     due: list[Prompt] = Factory(list)
-    """Finished prompts that the cache had no reason to evict."""
+    """Finished prompts, without the pages that the cache had a reason to evict."""
+    has_evicted: bool = False
+    """Whether evictions took pages of those."""
     touched: dict[Component, set[Slot]] = field(init=False)
     """Slots that any request ever had."""
     taken: Counter[Component] = Factory(Counter)
@@ -133,8 +141,17 @@ class ObservedRequests:
         """Note a demand for slots of a whole prompt; due prompts may be evicted for it."""
         if self.may_need_used_slots(prompt):
             self.due.clear()
+            self.has_evicted = False
         for component in self.config.components:
             self.taken[component] += 2 if component is MAMBA else len(prompt.key)
+
+    def note_evicted(self, freed: Counts) -> None:
+        """Note an eviction: of each due prompt it may have taken as many pages, from its end."""
+        if not self.full_only or self.one_pool or self.config.host_tier:
+            self.due.clear()
+        left = [(each, len(each.key) - freed.full) for each in self.due]
+        self.due = [each.prefix(pages) for each, pages in left if pages > 0]
+        self.has_evicted = bool(self.due) and (self.has_evicted or freed.full > 0)
 
     # Operations.
 
@@ -179,6 +196,7 @@ class ObservedRequests:
         self.forgotten |= self.computed - running
         self.computed = running
         self.due.clear()
+        self.has_evicted = False
         for component, touched in self.touched.items():
             touched.clear()
             touched.update(slot for kind, slot in self.content if kind is component)

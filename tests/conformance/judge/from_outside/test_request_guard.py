@@ -18,7 +18,7 @@ from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, make_request_subject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
-from kvcanon.spec.config import CacheConfig, Profile
+from kvcanon.spec.config import CacheConfig, Choosing, Profile
 from kvcanon.spec.errors import CacheBusy, CacheError, OutOfSlots
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.snapshot import Snapshot
@@ -29,8 +29,11 @@ from serving import (
     AnnouncesWhatLeft,
     BoastsOfRoom,
     ChildrenLast,
+    Compacting,
     EndsTwice,
+    EvictsMoreThanItSays,
     EvictsNothing,
+    Expiring,
     ForgetsNamespaces,
     KeepsWhatWasAborted,
     LeaksOnAbort,
@@ -38,6 +41,7 @@ from serving import (
     LosesLastPage,
     RemembersAfterReset,
     ReusesTooMuch,
+    SeenTwice,
     ServingCache,
     SharesSlots,
     ShortTables,
@@ -98,6 +102,33 @@ def test_another_lawful_cache_has_no_findings() -> None:
         total.add(tallies[HASH_BLOCKS.name])
     for law_id in ("MATCH-3", "MATCH-6", "EVENT-4", "EVENT-12", "LOCK-4", "EVICT-1", "REFUSE-1"):
         assert total.laws[law_id], law_id
+
+
+@pytest.mark.parametrize(
+    ("make", "profile"),
+    [
+        (Expiring, Profile(retention=Choosing.OWN)),
+        (SeenTwice, Profile(admission=Choosing.OWN)),
+        (Compacting, Profile(placement=Choosing.OWN)),
+    ],
+)
+def test_a_choice_that_is_declared_is_no_fault(make: type[ServingCache], profile: Profile) -> None:
+    """A lawful cache that chooses for itself has no findings where it declares so, and some else.
+
+    Its block tables and refusals are judged all the same.
+    """
+    bare = type(make.__name__, (make,), dict.fromkeys(("snapshot", "take_events")))
+    declared = evolve(adapter_of(bare), profile=profile)
+    total, accused = Tally(), set[str]()
+    for seed in range(120):
+        case = draw_case(seed, declared.offer, kind=declared.kind)
+        found, tallies = play(case, [declared], BLACK_BOX)
+        assert not found, found[0].words
+        total.add(tallies[declared.name])
+        accused |= {each.name for each in play(case, [adapter_of(bare)], BLACK_BOX)[0]}
+    assert accused
+    assert total.laws["ALLOC-5"]
+    assert bool(total.laws["MATCH-6"]) == (make is Compacting)
 
 
 @pytest.mark.nightly
@@ -282,6 +313,21 @@ def test_drain_asks_for_the_whole_pool() -> None:
     tight.drain(())
     with pytest.raises(CacheError):
         leaking.drain(())
+
+
+def test_an_eviction_takes_pages_from_the_end_of_a_prompt() -> None:
+    """A finished prompt is found after an eviction, but for as many pages as that freed."""
+    actions = (
+        exact_action("allocate_exactly", (0, 1, 2)),
+        Action("finish"),
+        Action("evict_exactly", 1),
+        exact_action("allocate_exactly", (0, 1, 2)),
+    )
+    case = Case(CacheConfig(device_slots=Counts(full=8)), actions)
+    assert not play(case, [adapter_of(ServingCache)], BLACK_BOX)[0]
+    (found,) = play(case, [adapter_of(EvictsMoreThanItSays)], BLACK_BOX)[0]
+    assert found.name == "MATCH-6"
+    assert "without those that evictions freed since" in found.text
 
 
 def test_request_is_extended_only_to_a_longer_key() -> None:
