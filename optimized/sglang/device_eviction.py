@@ -18,11 +18,12 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 from kvcanon.optimized.native_types import EvictStep
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import expect_copy
+from kvcanon.optimized.sglang.not_offered import AttachesStorage
 from kvcanon.optimized.sglang.pool_slots import FULL, KINDS, MAMBA, SWA, add_freed
 from kvcanon.spec.errors import BadArgument
 
 
-class Controller(Protocol):
+class Controller(AttachesStorage, Protocol):
     """What the core calls of SGLang's controller: a victim's data that it would not copy itself."""
 
     def evict_host(self, num_tokens: int, component_type: ComponentType) -> int:

@@ -6,15 +6,37 @@ server, and say which flag they belong to.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, Protocol
 
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import UnifiedTreeCoreInterface
 
-from kvcanon.optimized.sglang.refusals import refuse
+from kvcanon.optimized.sglang.refusals import refusal, refuse
 
 STORAGE = "--hicache-storage-backend"
+ATTACHED = "storage that is attached while the server runs (PUT /hicache/storage-backend)"
 BUFFER = "--hicache-host-memory-mode buffer_only"
 LINKER = "--enable-unified-cache-external-linker"
+
+
+class AttachesStorage(Protocol):
+    """The part of SGLang's controller that attaches storage while the server runs."""
+
+    attach_storage_backend: Callable[..., tuple[bool, str]]
+    """Returns whether it did, and a sentence."""
+
+
+def refuse_attachments(controller: AttachesStorage) -> None:
+    """Let a controller answer that it attaches no storage.
+
+    SGLang would set the policies and start the threads of storage before it asks its core, and
+    would not undo them where the core refuses then.
+    """
+    controller.attach_storage_backend = _refused_attachment
+
+
+def _refused_attachment(*_args: object, **_options: object) -> tuple[bool, str]:
+    return False, refusal(ATTACHED, "it has a device and a host tier")
 
 
 class NotOffered(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no types here.

@@ -28,7 +28,12 @@ VIRTUAL_POOLS = (
 
 def refuse(flag: str, problem: str) -> NoReturn:
     """Refuse a flag, with what to do. Raises: ValueError."""
-    raise ValueError(f"the tree core kvcanon cannot serve with {flag}: {problem}; {OTHERWISE}")
+    raise ValueError(refusal(flag, problem))
+
+
+def refusal(flag: str, problem: str) -> str:
+    """The sentence that refuses a flag."""
+    return f"the tree core kvcanon cannot serve with {flag}: {problem}; {OTHERWISE}"
 
 
 def refuse_what_is_not_offered(params: CacheInitParams) -> None:

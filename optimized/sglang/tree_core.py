@@ -23,7 +23,7 @@ from kvcanon.optimized.sglang.host_room import digest_with, make_room
 from kvcanon.optimized.sglang.host_tier import HOST, Transfers
 from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
-from kvcanon.optimized.sglang.not_offered import NotOffered
+from kvcanon.optimized.sglang.not_offered import NotOffered, refuse_attachments
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, Amounts, PoolSlots, SlotLists
 from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
 from kvcanon.spec.types import EvictionPolicy
@@ -91,6 +91,7 @@ class KvcanonTreeCore(NotOffered):
         """Add a host tier."""
         slots = self.state.slots
         slots.add_host(self.components)
+        refuse_attachments(self._controller)
         self._apply(evolve(self.native.settings, host_slots=slots.host_rows()))
 
     @property

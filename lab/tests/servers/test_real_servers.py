@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,11 +14,12 @@ import pytest
 
 from command_line import read_json
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.releases.environment import usual_folder
+from kvcanon.lab.releases.environment import Peer, usual_folder
 from kvcanon.lab.servers.server_environment import server_environment
 from kvcanon.live.decode import decode_batch
 from kvcanon.live.frames import Frame
 from kvcanon.live.stream_recording import open_recording
+from paths import HELPERS
 
 pytestmark = pytest.mark.nightly
 
@@ -25,12 +27,17 @@ SECONDS = 600
 PORT = re.compile(r"tcp://\*:(\d+)")
 
 
-def small_script(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """The command that plays the small script into a folder, and its variables."""
+def servers() -> Peer:
+    """The environment of servers, or a failure of the test."""
     try:
-        peer = server_environment(Path(os.environ.get("KVCANON_PEERS") or usual_folder()))
+        return server_environment(Path(os.environ.get("KVCANON_PEERS") or usual_folder()))
     except UsageError as reason:
         pytest.fail(str(reason))
+
+
+def small_script(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that plays the small script into a folder, and its variables."""
+    peer = servers()
     command = [str(peer.python), "-W", "ignore", "-m", "kvcanon.lab.servers", "--small"]
     return [*command, "--into", str(folder)], peer.variables
 
@@ -43,6 +50,29 @@ def test_small_script_gives_equal_tokens_counts_and_events(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 servers, 0 with findings" in done.stdout
+
+
+def test_a_server_refuses_storage_while_it_runs_and_goes_on(tmp_path: Path) -> None:
+    """Requests, flushes, an abort and a detachment are served after each refused attachment."""
+    peer = servers()
+    command = [str(peer.python), "-W", "ignore", str(HELPERS / "sglang_admin.py")]
+    done = subprocess.run(
+        [*command, "kvcanon", str(tmp_path)],
+        env=peer.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["core"], report["ending"], report["death"]) == ("KvcanonTreeCore", "abort", "")
+    assert all(report["right"])
+    assert report["detached"].startswith("HiCache storage backend detached")
+    assert len(report["said"]) == 4
+    for words in report["said"]:
+        assert words.startswith("400: ")
+        assert "PUT /hicache/storage-backend" in words
 
 
 def port_of(log: Path, server: subprocess.Popen[bytes]) -> int:

@@ -13,8 +13,8 @@ from in_peer import broken_in, run_in
 from kvcanon.sglang_plugin import register
 from kvcanon.sglang_release import SELECTS
 from paths import HELPERS
+from sglang_world import RELEASE, said
 
-RELEASE = "sglang==0.5.23"
 CONFIGURATIONS = 19
 NO_WINDOW_TO_LOSE = "has no window, or a state that every insert must bring"
 SKIPPED = {
@@ -26,32 +26,6 @@ SKIPPED = {
     "random_locks_stay_sound": "SGLang's fuzz draws windows that end inside a page",
 }
 """Why steps of SGLang's kit are skipped in some configurations."""
-MAKE = """
-from types import SimpleNamespace as Made
-from kvcanon.conformance.engines.sglang.adapters import make_unified_world
-from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
-from kvcanon.optimized.sglang import refusals
-from kvcanon.sglang_plugin import make_tree_core, register
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts
-register()
-register()
-world = make_unified_world(CacheConfig(device_slots=Counts(full=8)), "kvcanon")
-core, kinds = world.cache.tree_core, world.cache.components
-given = dict(
-    enable_session_radix_cache=False, component_registry_override=None, tree_components=kinds,
-    eviction_policy="lru", eviction_policy_config=None, swa_gates_prefix_match=True,
-    decoder_swa_bounded_replay=False, token_to_kv_pool_allocator=world.allocator,
-    req_to_token_pool=None, rotation_base=None, c128_value=None,
-)
-"""
-
-
-def said(code: str) -> str:
-    """What code prints in SGLang's environment, with a core of kvcanon in `core`."""
-    done = run_in(RELEASE, "-W", "ignore", "-c", MAKE + code)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @cache

@@ -1,0 +1,90 @@
+"""Asks a real SGLang server with HiCache to attach storage while it runs, and goes on with it.
+
+Run in SGLang's environment with the name of a tree core and a folder; its last line is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from kvcanon.conformance.probe import transport
+from kvcanon.conformance.probe.transport import EngineAddress, ServerProblem
+from kvcanon.lab.servers.runs import EngineRuns
+from kvcanon.lab.servers.script import ScriptedRequest
+from kvcanon.lab.servers.script_rounds import SMALL
+from kvcanon.lab.servers.server_process import running
+from kvcanon.lab.servers.server_setup import WRITE_THROUGH, ServerSetup
+from kvcanon.lab.servers.tiny_model import FULL_MODEL
+
+KEY = "administrator"
+STORAGE = "/hicache/storage-backend"
+FLUSH = "/flush_cache?timeout=60"
+
+
+def generated(at: EngineAddress, request: ScriptedRequest) -> bool:
+    """Whether the server answers a prompt with the tokens of its model."""
+    sampling = {"temperature": 0, "max_new_tokens": len(request.expected)}
+    body = {"input_ids": list(request.tokens), "sampling_params": sampling}
+    answer = transport.ask_json(at, "POST", "/generate", body)
+    return tuple(answer["output_ids"]) == request.expected
+
+
+def aborted(at: EngineAddress, request: ScriptedRequest) -> str:
+    """How a request ends that is aborted after its first token."""
+    sampling = {"temperature": 0, "max_new_tokens": 100, "ignore_eos": True}
+    body = {"input_ids": list(request.tokens), "sampling_params": sampling, "rid": "aborted"}
+    ending = ""
+    for part in transport.stream(at, "/generate", body | {"stream": True}):
+        if not ending:
+            transport.ask(at, "POST", "/abort_request", {"rid": "aborted"})
+        ending = (part["meta_info"]["finish_reason"] or {"type": "none"})["type"]
+    return ending
+
+
+def attached(at: EngineAddress, **policies: str) -> str:
+    """What the server says to the request that it attach storage."""
+    body = {"hicache_storage_backend": "file"} | policies
+    try:
+        return transport.ask(at, "PUT", STORAGE, body).decode()
+    except ServerProblem as problem:
+        return f"{problem.status}: {problem}"
+
+
+def report(core: str, folder: Path) -> dict[str, object]:
+    """What the server did."""
+    runs = EngineRuns(folder, 0, SMALL, lambda _: None)
+    requests = runs.script(FULL_MODEL).rounds[0].requests
+    setup = ServerSetup(FULL_MODEL, core, WRITE_THROUGH, flags=("--admin-api-key", KEY))
+    with running(setup, folder / FULL_MODEL, folder) as server:
+        at = EngineAddress("127.0.0.1", server.ports.http, api_key=KEY)
+        right = [generated(at, each) for each in requests]
+        said = [attached(at)]
+        said += [
+            attached(at, hicache_write_policy=each)
+            for each in ("write_back", "write_through_selective")
+        ]
+        right += [generated(at, each) for each in requests]
+        transport.ask(at, "POST", FLUSH, {})
+        said += [attached(at, hicache_write_policy="write_back")]
+        right += [generated(at, each) for each in requests]
+        ending = aborted(at, requests[0])
+        with suppress(ServerProblem):
+            transport.ask(at, "POST", f"{STORAGE}/clear", {})
+        detached = transport.ask(at, "DELETE", STORAGE).decode()
+        transport.ask(at, "POST", FLUSH, {})
+        right += [generated(at, each) for each in requests]
+        return {
+            "core": server.core,
+            "right": right,
+            "said": said,
+            "ending": ending,
+            "detached": detached,
+            "death": server.death,
+        }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(report(sys.argv[1], Path(sys.argv[2]))) + "\n")
