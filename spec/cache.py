@@ -132,7 +132,11 @@ class Cache(Protocol):
         """Wait for every transfer in flight and settle it."""
 
     def reset(self) -> None:
-        """Clear the tree. Requests keep the slots that they hold. Raises: CacheBusy."""
+        """Clear the tree. Requests keep the slots that they hold. Raises: CacheBusy.
+
+        For new weights, first end every request: what it computed with the old ones must not be
+        inserted, and no call says when a held slot was written.
+        """
 
     def take_events(self) -> tuple[Event, ...]:
         """The events that were emitted since the last call."""

@@ -103,6 +103,7 @@ class Journal:
     unkept: Finding | None = None
     """The one with the fewest that breaks SHOULD laws alone."""
 
+
 class CaseMachine(RuleBasedStateMachine):
     """One case that Hypothesis draws, with a rule for each action; `machine_of` adds the rest."""
 

@@ -207,7 +207,7 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
 @law(
     "ALLOC-7",
     Kind.STEP,
-    LawClass.SERVING,
+    LawClass.SOUND,
     premise=Premise[Step](
         "a reset of a tree",
         lambda step: (
@@ -221,8 +221,13 @@ def refusals_change_nothing(step: Step) -> Iterator[str]:
 def reset_frees_the_tree(step: Step) -> Iterator[str]:
     """After a reset the tree is empty, and every slot is free or held by a request.
 
-    Why: a running request goes on writing into its slots. And a slot without an owner after a reset
-    is lost until the next start.
+    Nothing that was computed before is found again, on either medium: a reset is also what an
+    engine calls when it has loaded new weights. It is refused while a copy is in flight (REFUSE-2),
+    so none ends later. What a running request computed before, it must not insert afterwards: no
+    call says when a held slot was written, so its engine ends it first.
+
+    Why: KV of other weights makes every reply wrong that finds it. A running request goes on
+    writing into its slots. And a slot without an owner after a reset is lost until the next start.
 
     Seen broken: not seen
     """
