@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvcanon.conformance.cases.added_actions import ADDED
 from kvcanon.conformance.cases.client import ActionKind, Client, Do, enter
 from kvcanon.conformance.cases.corner_actions import CORNER
 from kvcanon.conformance.cases.exact_actions import EXACT
@@ -213,7 +214,7 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
 
 ACTIONS |= NONSENSE | WIDE | RARE | CORNER | PARTIAL | WRONG
 
-UNDRAWN = EXACT | LONG | WAITS | OF_KEYS
+UNDRAWN = EXACT | LONG | WAITS | OF_KEYS | ADDED
 """Actions that are not drawn as the others are."""
 
 

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from random import Random
 
+from attrs import evolve
+
 from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.added_actions import with_added, with_early_polls
 from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
-from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
-from kvcanon.conformance.cases.long_actions import nest
+from kvcanon.conformance.cases.giant_cases import GIANTS, draw_giant
+from kvcanon.conformance.cases.long_actions import OF_SMALL_POOLS
 from kvcanon.conformance.cases.request_client import ACTIONS as BY_REQUESTS
 from kvcanon.conformance.cases.wait_actions import with_waits
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.cases.wrong_calls import ask_of_other_keys
 from kvcanon.conformance.protocol.adapter import CacheKind, Offer
-from kvcanon.conformance.protocol.drawn_config import (
-    Scale,
-    any_config,
-    deep_config,
-    usual_config,
-    wide_config,
-)
+from kvcanon.conformance.protocol.drawn_config import Scale, any_config, usual_config, wide_config
 from kvcanon.spec.config import CacheConfig
 
 LENGTHS = (10, 25, 50, 90)
@@ -40,20 +37,20 @@ LONG_SHARE = 1 / 24
 
 LONG_ACTION_SHARE = 1 / 32
 """The share of small cases with one long action among the others."""
-OTHER_KEYS_SHARE = 1 / 8
+OTHER_KEYS_SHARE = 1 / 5
 """The share of small cases with keys of other pages or units, if the cache offers to refuse them.
 """
+OTHER_KEYS_CALLS = 5
+"""How often such a case asks: once with each operation that takes a key."""
 
 UNOBSERVED_SHARE = 1 / 4
 """The share of cases where the judge looks at nothing between calls."""
 
 WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
 """In each WIDE_EVERY cases that are judged from outside, these numbers are large or vast."""
-DEEP_EVERY, DEEP_AT = 512, 35
-"""One case in DEEP_EVERY has a tree as deep as a long conversation, which takes as long as dozens.
-"""
-NESTS = 6
-"""How often its path grows: to more nodes than Python's own calls may nest."""
+GIANT_EVERY = 1_024
+GIANT_AT = {35: Scale.DEEP, 163: Scale.LENGTHY, 291: Scale.BUSY}
+"""In each GIANT_EVERY cases these are giants, each of which takes as long as several."""
 WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
 """One case in WIDE_INSIDE_EVERY is wide if states are judged, which takes long."""
 WIDE_LENGTHS = (10, 20, 30)
@@ -65,8 +62,8 @@ def scale_of(number: int, *, inside: bool) -> Scale:
     """The scale of the case with a number; `inside` says that its states are judged."""
     if inside:
         return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
-    if number % DEEP_EVERY == DEEP_AT:
-        return Scale.DEEP
+    if number % GIANT_EVERY in GIANT_AT:
+        return GIANT_AT[number % GIANT_EVERY]
     at = number % WIDE_EVERY
     return Scale.VAST if at == VAST_AT else Scale.LARGE if at in LARGE_AT else Scale.SMALL
 
@@ -77,15 +74,28 @@ def draw_case(
     config: CacheConfig | None = None,
     scale: Scale = Scale.SMALL,
     kind: CacheKind = CacheKind.TREE,
+    *,
+    on_ranks: bool = False,
 ) -> Case:
     """Draw the case of a seed, with a given configuration or any offered one of a scale.
 
-    For a request cache it has actions that such a cache knows; others do nothing there.
+    For a request cache it has actions that such a cache knows; others do nothing there. For ranks
+    it has copies that are polled while some rank waits for them.
     """
-    by_requests = kind is CacheKind.REQUEST
     random = Random(seed)
-    if scale is Scale.DEEP:
-        return _draw_deep(random, offer, config)
+    case = draw_giant(random, offer, config, scale)
+    if case is None:
+        case = _draw_usual(random, offer, config, Scale.SMALL if scale in GIANTS else scale, kind)
+    if on_ranks:
+        case = evolve(case, actions=with_early_polls(random, case.actions))
+    return case
+
+
+def _draw_usual(
+    random: Random, offer: Offer, config: CacheConfig | None, scale: Scale, kind: CacheKind
+) -> Case:
+    """Draw a case that is no giant."""
+    by_requests = kind is CacheKind.REQUEST
     large = None if scale is Scale.SMALL else wide_config(random.choice, offer, scale)
     drawn = large or any_config(random.choice, offer)
     usual = usual_config()
@@ -112,28 +122,28 @@ def draw_case(
         at = random.randrange(len(actions) + 1)
         actions = (*actions[:at], _draw_long(random), *actions[at:])
     if large is None and offer.other_keys and random.random() < OTHER_KEYS_SHARE:
-        at = random.randrange(len(actions) + 1)
-        asked = Action(ask_of_other_keys.__name__, *(random.randrange(PICKS) for _ in range(3)))
-        actions = (*actions[:at], asked, *actions[at:])
+        actions = _with_other_keys(random, actions)
     drain = tuple(random.sample(DRAIN, len(DRAIN)))
     unobserved = random.random() < UNOBSERVED_SHARE
-    if large is None and not by_requests:
-        actions = with_waits(random, config or drawn, actions)
+    if large is None:
+        if not by_requests:
+            actions = with_waits(random, config or drawn, actions)
+        actions = with_added(random, config or drawn, actions, by_requests=by_requests)
     return Case(config or drawn, actions, drain, unobserved)
+
+
+def _with_other_keys(random: Random, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions with keys of other pages or units among them."""
+    at = random.randrange(len(actions) + 1)
+    a, b, c = (random.randrange(PICKS) for _ in range(3))
+    picks = [(a + more) % PICKS for more in range(OTHER_KEYS_CALLS)]
+    asked = [Action(ask_of_other_keys.__name__, each, b, c) for each in picks]
+    return (*actions[:at], *asked, *actions[at:])
 
 
 def _draw_long(random: Random) -> Action:
     """Draw a long action that a small pool allows."""
-    name = random.choice([name for name in LONG_ACTIONS if name != nest.__name__])
-    return Action(name, *(random.randrange(PICKS) for _ in range(3)))
-
-
-def _draw_deep(random: Random, offer: Offer, config: CacheConfig | None) -> Case:
-    """Draw a case that is little more than one deep path; it has no drain, page by page."""
-    picks = [random.randrange(PICKS) for _ in range(3)]
-    names = (*[nest.__name__] * NESTS, "lock", "serve", "branch", "evict", "match")
-    drawn = deep_config(random.choice, offer)
-    return Case(config or drawn, tuple(Action(name, *picks) for name in names), ())
+    return Action(random.choice(OF_SMALL_POOLS), *(random.randrange(PICKS) for _ in range(3)))
 
 
 def is_offered(config: CacheConfig, offer: Offer) -> bool:

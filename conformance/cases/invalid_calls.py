@@ -39,7 +39,7 @@ def wrong_calls(client: Client, key: Key, c: int) -> list[Call]:
         *_wrong_slots(client, key, c),
         *_wrong_counts(client, c),
         *_wrong_accesses(client, c),
-        *_wrong_fetches(client, key),
+        *wrong_fetches(client, key),
     ]
     if Capability.LOAD_BACK in client.can:
         wrong.append(lambda: client.cache.load_back(key, quota_pages=-1 - c % 3))
@@ -206,7 +206,7 @@ def _wrong_accesses(client: Client, c: int) -> Iterator[Call]:
         yield lambda: cache.read(component, medium, capacity)
 
 
-def _wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
+def wrong_fetches(client: Client, key: Key) -> Iterator[Call]:
     """Host inserts whose data does not fit the pages, or is of a missing component."""
     cache, size, pages = client.cache, client.cache.config.slot_bytes, len(key)
     if Capability.INSERT_HOST not in client.can:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.protocol.adapter import Capability
-from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key, Slots
+from kvcanon.conformance.protocol.drawn_config import PAST_16_BITS
+from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key, Slots, make_key
 
 LONG: dict[str, ActionKind] = {}
 """Every long action by name."""
@@ -21,6 +23,12 @@ NESTED = 175
 """By how many nodes a path grows at a time."""
 NEST = 200
 """The letter of nested prompts, which no other prompt has."""
+MANY_COPIES = 300
+"""How many copies are in flight at once."""
+COPIED = 1 << 12
+"""The first letter of pages that are copied."""
+STRIDE, TOKENS = 7, 50_021
+"""How far apart the tokens of a lengthy prompt are, and how many there are: a prime number."""
 LEFT = 8
 """How many slots a nested prompt leaves free."""
 
@@ -74,3 +82,59 @@ def nest(client: Client, a: int, _b: int, _c: int) -> None:
         client.hand_over(there, at, client.cache.allocate(one))
     client.keys.append(there)
     client.cache.match(there)
+
+
+@enter(LONG, 1)
+def serve_past_16_bits(client: Client, a: int, _b: int, _c: int) -> None:
+    """Run a request for a prompt of almost 2^16 tokens, for a longer one, and for that again."""
+    for key in lengthy_prompts(client.cache.config, a):
+        client.keys.append(key)
+        request = client.start(key, client.cache.match(key).device_pages, counted_pages=0)
+        client.insert(request, priority=0)
+        client.cache.match(key)
+
+
+def lengthy_prompts(config: CacheConfig, a: int) -> tuple[Key, Key, Key]:
+    """Return prompts of fewer and of more tokens than 16 bits count, and the longer one again."""
+    tokens = [(a + STRIDE * at) % TOKENS for at in range(PAST_16_BITS + config.bigram)]
+    longer = make_key(tokens, config.page_size, bigram=config.bigram)
+    return longer.prefix(((1 << 16) - 1) // config.page_size), longer, longer
+
+
+@enter(LONG, 1, host=True)
+def back_up_many(client: Client, a: int, _b: int, _c: int) -> None:
+    """Insert hundreds of pages, whose backups are all in flight together, if there are any."""
+    for key in _copied(client, a):
+        client.put(key)
+        client.hit(key, priority=0)
+        client.keys.append(key)
+    _acknowledge_all(client)
+
+
+@enter(LONG, 1, Capability.LOAD_BACK, Capability.EVICT, host=True)
+def load_many(client: Client, a: int, _b: int, _c: int) -> None:
+    """Evict from the device what the host has, and load hundreds of pages back together."""
+    client.settle()
+    client.cache.evict(Counts(full=client.cache.config.capacity(FULL, GPU)))
+    client.settle()
+    for key in _copied(client, a):
+        client.cache.load_back(key)
+    _acknowledge_all(client)
+
+
+def _copied(client: Client, a: int) -> list[Key]:
+    """The keys of pages that are copied together."""
+    config = client.cache.config
+    letters = range(COPIED + a, COPIED + a + MANY_COPIES)
+    return [Key((page_of(each, config.page_size, bigram=config.bigram),)) for each in letters]
+
+
+def _acknowledge_all(client: Client) -> None:
+    """Let every copy in flight end, the last one first."""
+    if client.copies is not None:
+        for transfer_id in reversed(client.copies.open_transfer_ids):
+            client.copies.acknowledge(transfer_id)
+
+
+OF_SMALL_POOLS = (hit_for_long.__name__, lock_for_long.__name__, evict_for_long.__name__)
+"""Those that small pools allow too."""

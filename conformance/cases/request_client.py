@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from attrs import define, field
 
+from kvcanon.conformance.cases.added_actions import prompts_together
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
 from kvcanon.conformance.cases.exact_actions import MOST_NAMESPACES, exact_key
 from kvcanon.conformance.cases.prompts import (
@@ -244,6 +245,19 @@ def branch(client: RequestClient, a: int, b: int, c: int) -> None:
         client.end(client.admit(key), client.cache.finish)
 
 
+def compute_twice(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Run two requests for one prompt at once, and admit one more after they have finished."""
+    if a % 4:
+        for request_id in list(client.running):
+            client.end(request_id, client.cache.abort)
+    keys = prompts_together(client.prompt(a, b, c), client.cache.config, b)
+    client.keys += keys
+    running = [client.admit(key) for key in keys]
+    for request_id in running if c % 2 else reversed(running):
+        client.end(request_id, client.cache.finish)
+    client.admit(keys[-1])
+
+
 def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
     """Take the events."""
     client.cache.take_events()
@@ -308,6 +322,7 @@ ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
     "start_over": (start_over, frozenset({Capability.RESET})),
     "evict": (evict, frozenset({Capability.EVICT})),
     "reset": (reset, frozenset({Capability.RESET})),
+    "compute_twice": (compute_twice, frozenset()),
     "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),
     "ask_nonsense": (ask_nonsense, frozenset()),
 }

@@ -54,12 +54,9 @@ def break_off_load(client: Client, a: int, b: int, c: int) -> None:
 
     Under write_back the load waits for the copies of what has to leave the device first.
     """
-    config = client.cache.config
-    room = config.capacity(FULL, GPU)
-    if config.write_policy is not WritePolicy.WRITE_BACK or room > MOST_ROOM:
-        return
+    room = client.cache.config.capacity(FULL, GPU)
     copies = client.copies
-    if not isinstance(copies, WaitControl):
+    if not can_break_off(client.cache.config) or not isinstance(copies, WaitControl):
         return
     loaded = _page_key(client, LOADED + a % 4)
     for at in range(room):
@@ -70,6 +67,12 @@ def break_off_load(client: Client, a: int, b: int, c: int) -> None:
     client.cache.load_back(loaded)
     if c % 2:
         client.cache.load_back(loaded)
+
+
+def can_break_off(config: CacheConfig) -> bool:
+    """Whether a load may be broken off: it waits, and the device is small enough to be filled."""
+    room = config.capacity(FULL, GPU)
+    return config.write_policy is WritePolicy.WRITE_BACK and room <= MOST_ROOM
 
 
 def _page_key(client: Client, letter: int) -> Key:

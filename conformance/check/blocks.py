@@ -79,7 +79,9 @@ class NumberedCases:
         ranks = self.base.judges.ranks
         scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
         adapter, drawn_from = self.base.adapter, (self.seed << 40) + number
-        case = draw_case(drawn_from, adapter.offer, scale=scale, kind=adapter.kind)
+        case = draw_case(
+            drawn_from, adapter.offer, scale=scale, kind=adapter.kind, on_ranks=ranks > 1
+        )
         apart = ranks > 1 and number % APART_EVERY == 1
         return evolve(case, ranks=ranks, rank_apart=apart)
 

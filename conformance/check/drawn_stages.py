@@ -1,8 +1,9 @@
 """The stages of a check that draw cases: the walker, ranks, and Hypothesis's machine.
 
-The cases of ranks are those that the walker plays, with the same draws; only the copies end on each
-rank at another time. A case without a host tier has no copies: it is counted as not offered, as is
-every case for a cache that makes no ranks.
+The cases of ranks are those that the walker plays, with the same draws; but each polls copies once
+before they have ended everywhere, and copies end on each rank at another time. A case without a
+host tier has no copies: it is counted as not offered, as is every case for a cache that makes no
+ranks.
 
 Hypothesis draws from the walker's actions and configurations. The walker plays far more cases;
 Hypothesis builds on cases that it drew before, and reaches states that are rare by chance.

@@ -32,6 +32,10 @@ class Scale(StrEnum):
     """Pools of some hundreds or thousands, for cases that are judged in black-box mode."""
     DEEP = "deep"
     """A pool of one long path, whose pages are small and nothing but full data where possible."""
+    LENGTHY = "lengthy"
+    """A pool of one prompt with more tokens than 16 bits count."""
+    BUSY = "busy"
+    """Pools on both media of more pages than a byte counts, which are copied at once."""
     VAST = "vast"
     """Pools with slot numbers beyond 65,535, most of which one request holds."""
 
@@ -39,10 +43,20 @@ class Scale(StrEnum):
 FULL_SLOTS: dict[Scale, tuple[int, ...]] = {
     Scale.WIDE: (80, 110, 150),
     Scale.LARGE: (300, 700, 1_500),
-    Scale.DEEP: (1_100,),
+    Scale.DEEP: (1_510,),
+    Scale.LENGTHY: (1_200, 4_300),
+    Scale.BUSY: (400,),
     Scale.VAST: (66_200, 67_000, 70_000),
 }
 """Sizes of the device's full pool, by scale; a small one is drawn slot by slot."""
+PAST_16_BITS, MORE_PAGES = 65_600, 64
+"""The tokens of the longest prompt, and the slots that are left beside it."""
+BUSY_POLICIES = (
+    WritePolicy.WRITE_THROUGH,
+    WritePolicy.WRITE_THROUGH_SELECTIVE,
+    WritePolicy.WRITE_BACK,
+)
+"""The policies under which copies are in flight, the one with the most copies first."""
 MOST_HOST_SLOTS = 1_000
 """A wide pool on the host is no larger: its slots are filled one by one."""
 WINDOWLESS = 2
@@ -107,19 +121,49 @@ def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
 
 def deep_config(pick: Pick, offer: Offer) -> CacheConfig:
     """Draw a configuration for one deep path, which takes little time for each page."""
-    drawn = any_config(pick, offer)
     (full,) = FULL_SLOTS[Scale.DEEP]
+    return _plain_config(pick, offer, full, min(offer.page_sizes))
+
+
+def lengthy_config(pick: Pick, offer: Offer) -> CacheConfig | None:
+    """Draw a configuration for one long prompt; None where its pages would be too many."""
+    page_size = max(offer.page_sizes)
+    pages = PAST_16_BITS // page_size + MORE_PAGES
+    sizes = [n for n in FULL_SLOTS[Scale.LENGTHY] if pages <= n <= offer.most_slots]
+    return _plain_config(pick, offer, sizes[0], page_size) if sizes else None
+
+
+def busy_config(pick: Pick, offer: Offer) -> CacheConfig | None:
+    """Draw a configuration whose copies are in flight together; None without a host tier."""
+    (full,) = FULL_SLOTS[Scale.BUSY]
+    policies = [each for each in BUSY_POLICIES if each in offer.write_policies]
+    if not policies or not offer.least_slots <= full <= offer.most_slots:
+        return None
+    pools = Counts(full, full, full)
+    return evolve(
+        _plain_config(pick, offer, full, min(offer.page_sizes)),
+        device_slots=pools,
+        host_slots=pools,
+        write_policy=policies[0],
+        load_back_threshold_pages=min(offer.load_back_thresholds_pages),
+    )
+
+
+def _plain_config(pick: Pick, offer: Offer, full: int, page_size: int) -> CacheConfig:
+    """Draw a configuration of full data alone, on the device alone, where the cache offers it."""
+    drawn = any_config(pick, offer)
     pages = min(max(full, offer.least_slots), offer.most_slots)
     windows, policies = offer.windows_tokens, offer.write_policies
     return evolve(
         drawn,
-        page_size=min(offer.page_sizes),
+        page_size=page_size,
         window_tokens=None if None in windows else drawn.window_tokens,
         mamba=min(offer.mamba),
         device_slots=Counts(pages, pages, 4),
         host_slots=Counts() if WritePolicy.NONE in policies else Counts(8, 8, 4),
         write_policy=WritePolicy.NONE if WritePolicy.NONE in policies else drawn.write_policy,
         max_pending_events=max(offer.event_logs),
+        slot_bytes=max(CacheConfig().slot_bytes, BYTES_A_TOKEN * page_size),
     )
 
 

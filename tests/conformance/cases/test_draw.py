@@ -8,17 +8,17 @@ from itertools import pairwise
 import pytest
 
 from kvcanon.conformance.cases.actions import ACTIONS
+from kvcanon.conformance.cases.added_actions import ADDED, BY_REQUESTS
 from kvcanon.conformance.cases.case import DRAIN, PICKS
-from kvcanon.conformance.cases.draw import LONG, draw_case, scale_of
-from kvcanon.conformance.cases.long_actions import LONG as LONG_ACTIONS
-from kvcanon.conformance.cases.long_actions import NESTED
+from kvcanon.conformance.cases.draw import LONG, draw_case
+from kvcanon.conformance.cases.long_actions import OF_SMALL_POOLS
 from kvcanon.conformance.cases.wait_actions import WAITS
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.judge.judges import JudgeConfig
-from kvcanon.conformance.protocol.adapter import Offer
+from kvcanon.conformance.protocol.adapter import CacheKind, Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
-from kvcanon.conformance.protocol.drawn_config import Scale, usual_config
-from kvcanon.spec.types import FULL, WritePolicy
+from kvcanon.conformance.protocol.drawn_config import usual_config
+from kvcanon.spec.types import WritePolicy
 
 CASES = [draw_case(seed, Offer()) for seed in range(400)]
 
@@ -33,7 +33,7 @@ def test_cases_are_of_all_kinds() -> None:
     """Every action, policy and drain order is drawn."""
     more = [draw_case(seed, Offer()) for seed in range(400, 800)]  # Long actions are seldom.
     drawn = {action.name for case in (*CASES, *more) for action in case.actions}
-    assert drawn == {*ACTIONS, *LONG_ACTIONS, *WAITS} - {"nest", "mend_wait"}
+    assert drawn == {*ACTIONS, *OF_SMALL_POOLS, *WAITS, *ADDED} - {"mend_wait"}
     assert {case.config.write_policy for case in CASES} == set(WritePolicy)
     assert len({case.drain for case in CASES}) == 6
     assert all(sorted(case.drain) == sorted(DRAIN) for case in CASES)
@@ -96,11 +96,19 @@ def test_cache_agrees_with_itself() -> None:
         assert not found, f"seed {seed}: {found[0].words}"
 
 
-def test_one_case_in_many_has_a_deep_tree() -> None:
-    """A deep case nests more nodes than Python's own calls, on a plain configuration."""
-    assert [n for n in range(1_024) if scale_of(n, inside=False) is Scale.DEEP] == [35, 547]
-    case = draw_case(35, Offer(), scale=Scale.DEEP)
-    assert [action.name for action in case.actions].count("nest") * NESTED > 1_000
-    assert case.config.device_slots.full > 1_000
-    assert case.config.components == (FULL,)
-    assert not case.config.host_tier
+def test_request_caches_get_what_they_know() -> None:
+    """Of the added actions, cases of request caches have only those that do something there."""
+    cases = [draw_case(seed, Offer(), kind=CacheKind.REQUEST) for seed in range(200)]
+    drawn = {action.name for case in cases for action in case.actions}
+    assert drawn & ADDED.keys() == set(BY_REQUESTS)
+
+
+def test_cases_of_ranks_poll_early() -> None:
+    """A case of ranks is that of one cache, with one more action."""
+    for seed in range(20):
+        case = draw_case(seed, Offer(), on_ranks=True)
+        (at, *_) = (at for at, action in enumerate(case.actions) if action.name == "poll_early")
+        before, after = case.actions[:at], case.actions[at + 1 :]
+        same = (action.name for action in CASES[seed].actions)
+        assert Counter(action.name for action in (*before, *after)) == Counter(same)
+        assert case.config == CASES[seed].config

@@ -98,7 +98,7 @@ def test_ranks_are_of_the_walkers_cases() -> None:
     """The cases of ranks are those that are drawn for one cache."""
     cases = NumberedCases(Trial(REFERENCE, JudgeConfig(ranks=RANKS)), seed=5)
     for number in range(4):
-        same = draw_case((5 << 40) + number, REFERENCE.offer)
+        same = draw_case((5 << 40) + number, REFERENCE.offer, on_ranks=True)
         assert evolve(cases.case(number), rank_apart=False) == evolve(same, ranks=RANKS)
 
 
