@@ -19,12 +19,13 @@ from attrs import frozen
 from kvcanon.conformance.cases.case import PICKS, Action
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.invalid_calls import Call, wrong_fetches, wrong_slot
+from kvcanon.conformance.cases.partial_actions import evict_above_a_host_leaf
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.cases.wait_actions import break_off_load, can_break_off
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError, OutOfSlots
-from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots
+from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots, WritePolicy
 
 ADDED: dict[str, ActionKind] = {}
 """Every added action by name."""
@@ -193,6 +194,10 @@ DRAWN = {
     ),
     fetch_wrongly.__name__: _Drawn(1 / 8, lambda config: config.host_tier),
     break_off_load.__name__: _Drawn(1, can_break_off),
+    evict_above_a_host_leaf.__name__: _Drawn(
+        1 / 3,
+        lambda config: config.write_policy is WritePolicy.WRITE_BACK and len(config.components) > 1,
+    ),
 }
 """The share of the small cases with such a configuration that have each action once."""
 BY_REQUESTS = (compute_twice.__name__,)

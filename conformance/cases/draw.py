@@ -51,6 +51,8 @@ WIDE_EVERY, LARGE_AT, VAST_AT = 64, (11, 27, 43), 59
 GIANT_EVERY = 1_024
 GIANT_AT = {35: Scale.DEEP, 163: Scale.LENGTHY, 291: Scale.BUSY}
 """In each GIANT_EVERY cases these are giants, each of which takes as long as several."""
+LASTING_EVERY, LASTING_AT = 1 << 14, 8_611
+"""One case in LASTING_EVERY lasts: one of a standard check, and none of a quick one."""
 WIDE_INSIDE_EVERY, WIDE_AT = 128, 64
 """One case in WIDE_INSIDE_EVERY is wide if states are judged, which takes long."""
 WIDE_LENGTHS = (10, 20, 30)
@@ -62,6 +64,8 @@ def scale_of(number: int, *, inside: bool) -> Scale:
     """The scale of the case with a number; `inside` says that its states are judged."""
     if inside:
         return Scale.WIDE if number % WIDE_INSIDE_EVERY == WIDE_AT else Scale.SMALL
+    if number % LASTING_EVERY == LASTING_AT:
+        return Scale.LASTING
     if number % GIANT_EVERY in GIANT_AT:
         return GIANT_AT[number % GIANT_EVERY]
     at = number % WIDE_EVERY

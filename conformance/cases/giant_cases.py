@@ -1,10 +1,12 @@
 """Giant cases: one number is larger than in any other case, and little else happens.
 
 A deep case has more nodes on one path than Python's own calls may nest. A lengthy case has a prompt
-of more tokens than 16 bits count. A busy case has more copies in flight than a byte counts.
+of more tokens than 16 bits count. A busy case has more copies in flight than a byte counts. Each
+takes as long as several cases, so there is one of each kind among many.
 
-Each takes as long as several cases, so there is one of each kind among many. It is judged from
-outside, and has no drain, page by page.
+A lasting case has about 100,000 operations, and takes as long as hundreds: no quick check has one.
+
+They are judged from outside, and have no drain, page by page.
 """
 
 from __future__ import annotations
@@ -15,18 +17,27 @@ from random import Random
 from attrs import frozen
 
 from kvcanon.conformance.cases.case import PICKS, Action, Case
-from kvcanon.conformance.cases.long_actions import back_up_many, load_many, nest, serve_past_16_bits
+from kvcanon.conformance.cases.long_actions import (
+    back_up_many,
+    live_on,
+    load_many,
+    nest,
+    serve_past_16_bits,
+)
 from kvcanon.conformance.protocol.adapter import Offer, Pick
 from kvcanon.conformance.protocol.drawn_config import (
     Scale,
     busy_config,
     deep_config,
+    lasting_config,
     lengthy_config,
 )
 from kvcanon.spec.config import CacheConfig
 
 NESTS = 9
 """How often the path of a deep case grows."""
+LIVED = 108
+"""The actions of a lasting case."""
 
 
 @frozen
@@ -50,6 +61,7 @@ GIANTS = {
         busy_config,
         (back_up_many.__name__, "poll", "take_events", load_many.__name__, "poll", "flush"),
     ),
+    Scale.LASTING: _Giant(lasting_config, (live_on.__name__,) * LIVED),
 }
 """The scales of giant cases."""
 
@@ -64,5 +76,9 @@ def draw_giant(
     drawn = config or giant.config(random.choice, offer)
     if drawn is None:
         return None
-    picks = [random.randrange(PICKS) for _ in range(3)]
-    return Case(drawn, tuple(Action(name, *picks) for name in giant.actions), ())
+    a, b, c = (random.randrange(PICKS) for _ in range(3))
+    actions = [
+        Action(name, a, b, (c + at) % PICKS if scale is Scale.LASTING else c)
+        for at, name in enumerate(giant.actions)
+    ]
+    return Case(drawn, tuple(actions), ())

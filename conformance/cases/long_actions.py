@@ -6,11 +6,15 @@ are not among the actions that Hypothesis draws.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.conformance.protocol.drawn_config import PAST_16_BITS
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.errors import CacheError
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Counts, Key, Slots, make_key
 
 LONG: dict[str, ActionKind] = {}
@@ -29,6 +33,17 @@ COPIED = 1 << 12
 """The first letter of pages that are copied."""
 STRIDE, TOKENS = 7, 50_021
 """How far apart the tokens of a lengthy prompt are, and how many there are: a prime number."""
+LIVED, LIVES, LIVED_PAGES = 500, 12, 3
+"""The first letter of prompts that are served for long, and how many letters and pages they have.
+"""
+ROUNDS, LOOKS = 75, 9
+"""How many of them an action serves, and how many others it matches before each: so 108 actions
+draw more ticks than 16 bits count."""
+HOT = 4
+"""How many prompts of one page an action matches; the others become old meanwhile."""
+ABORTED, SETTLED, LOADED = 1 / 8, 1 / 8, 1 / 8
+"""The share of requests that are aborted, after which copies are settled, and before which the
+prompt is loaded back."""
 LEFT = 8
 """How many slots a nested prompt leaves free."""
 
@@ -134,6 +149,46 @@ def _acknowledge_all(client: Client) -> None:
     if client.copies is not None:
         for transfer_id in reversed(client.copies.open_transfer_ids):
             client.copies.acknowledge(transfer_id)
+
+
+@enter(LONG, 1)
+def live_on(client: Client, a: int, b: int, c: int) -> None:
+    """Serve a few prompts again and again, with evictions and copies: about a thousand calls."""
+    random, config = Random(a << 24 | b << 12 | c), client.cache.config
+    prompts = lived_prompts(config)
+    hot = [prompts[(c + at) % LIVES * LIVED_PAGES] for at in range(HOT)]
+    for _ in range(ROUNDS):
+        for _ in range(LOOKS):
+            client.cache.match(random.choice(hot))
+        key = random.choice(prompts)
+        if config.host_tier and Capability.LOAD_BACK in client.can and random.random() < LOADED:
+            with suppress(CacheError):
+                client.cache.load_back(key)
+        start = client.cache.match(key).device_pages
+        with suppress(CacheError):  # Little is free while copies hold it.
+            request = client.start(key, start, counted_pages=0)
+            if random.random() < ABORTED:
+                client.abort(request)
+            else:
+                client.insert(request, priority=0)
+        if random.random() < SETTLED:
+            _acknowledge_all(client)
+            _poll_and_take(client)
+    client.spent.clear()  # Only the cache is to remember them.
+
+
+def lived_prompts(config: CacheConfig) -> list[Key]:
+    """Return the prompts that are served for long."""
+    pages = [page_of(LIVED + at, config.page_size, bigram=config.bigram) for at in range(LIVES)]
+    return [Key((page,) * count) for page in pages for count in range(1, LIVED_PAGES + 1)]
+
+
+def _poll_and_take(client: Client) -> None:
+    """Settle what has arrived, and take the events, where the cache has them."""
+    if Capability.POLL in client.can and client.cache.config.host_tier:
+        client.cache.poll()
+    if Capability.TAKE_EVENTS in client.can:
+        client.cache.take_events()
 
 
 OF_SMALL_POOLS = (hit_for_long.__name__, lock_for_long.__name__, evict_for_long.__name__)

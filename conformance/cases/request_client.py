@@ -10,12 +10,15 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from random import Random
 
 from attrs import define, field
 
 from kvcanon.conformance.cases.added_actions import prompts_together
 from kvcanon.conformance.cases.client import NAMESPACES, Stamps
 from kvcanon.conformance.cases.exact_actions import MOST_NAMESPACES, exact_key
+from kvcanon.conformance.cases.long_actions import ABORTED, ROUNDS, SETTLED, lived_prompts
 from kvcanon.conformance.cases.prompts import (
     branches_of,
     known_key,
@@ -258,6 +261,18 @@ def compute_twice(client: RequestClient, a: int, b: int, c: int) -> None:
     client.admit(keys[-1])
 
 
+def live_on(client: RequestClient, a: int, b: int, c: int) -> None:
+    """Run requests for a few prompts again and again."""
+    random, prompts = Random(a << 24 | b << 12 | c), lived_prompts(client.cache.config)
+    for _ in range(ROUNDS):
+        with suppress(CacheError):
+            request_id = client.admit(random.choice(prompts))
+            aborted = random.random() < ABORTED
+            client.end(request_id, client.cache.abort if aborted else client.cache.finish)
+        if Capability.TAKE_EVENTS in client.can and random.random() < SETTLED:
+            client.cache.take_events()
+
+
 def take_events(client: RequestClient, _a: int, _b: int, _c: int) -> None:
     """Take the events."""
     client.cache.take_events()
@@ -323,6 +338,7 @@ ACTIONS: dict[str, tuple[Do, frozenset[Capability]]] = {
     "evict": (evict, frozenset({Capability.EVICT})),
     "reset": (reset, frozenset({Capability.RESET})),
     "compute_twice": (compute_twice, frozenset()),
+    "live_on": (live_on, frozenset()),
     "take_events": (take_events, frozenset({Capability.TAKE_EVENTS})),
     "ask_nonsense": (ask_nonsense, frozenset()),
 }

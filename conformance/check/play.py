@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.client import NAMESPACES, Client, Stamps
+from kvcanon.conformance.check.memory_growth import LASTING_SECONDS, MemoryWatch, is_lasting
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.time_limit import LIMIT, is_users_interrupt, made_in_time, within
 from kvcanon.conformance.errors import (
@@ -91,6 +92,13 @@ def namespaces_of(adapter: Adapter, case: Case) -> tuple[Namespace, ...]:
 # A case on one cache.
 
 
+def _most_seconds(case: Case) -> float | None:
+    """The seconds that a case may take before it is left, if it is large or lasting."""
+    if is_lasting(case):
+        return LASTING_SECONDS
+    return LIMIT.action.usual if is_large(case.config) else None
+
+
 @frozen
 class KeptAnswers:
     """How the answers of a run are kept, to compare them with those of another."""
@@ -142,7 +150,8 @@ class CaseRun:
         if not judges.ends_at_should:
             on_should = OnExcused(self._note_excused, judges.known)
         NOTE.step(0, 0, compared=self._is_model)
-        NOTE.large_case(LIMIT.action.usual if is_large(config) else None)
+        self._memory = MemoryWatch(case)
+        NOTE.large_case(_most_seconds(case))
         if adapter.kind is CacheKind.REQUEST:
             from kvcanon.conformance.cases import request_client  # noqa: PLC0415  # As above.
 
@@ -171,6 +180,8 @@ class CaseRun:
         self._at = self._actions
         self._try(lambda: self._do(*action))
         self._actions += 1
+        if not self.over:
+            self._memory.after(self._actions, self._judge.steps)
 
     def drain(self, order: Sequence[Component]) -> None:
         """Drain the cache, unless there is a finding."""
@@ -189,6 +200,7 @@ class CaseRun:
             Counter(service.refused),
             known=Counter(self._known_broken),
             too_slow=int(self.too_slow),
+            growth=self._memory.growth,
         )
 
     def compare_with(self, model: CaseRun, numbers: PageNumbers) -> None:

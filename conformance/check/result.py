@@ -18,6 +18,7 @@ from typing import Any
 from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.conformance.cases.case import Case, case_from_json, case_to_json
+from kvcanon.conformance.check.memory_growth import Growth
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
 from kvcanon.conformance.errors import CacheSilent, ChildSilent
 from kvcanon.conformance.protocol.adapter import CacheKind, Offer
@@ -270,6 +271,8 @@ class Tally:
     """Large cases that were begun, and left as they took too long."""
     known: Counter[str] = Factory(Counter)
     """In how many cases each law that is known to be broken was broken, by id."""
+    growth: Growth | None = None
+    """How memory grew in a lasting case, if one was played."""
 
     def add(self, other: Tally) -> None:
         """Add the counts of other cases."""
@@ -283,6 +286,7 @@ class Tally:
         self.declined += other.declined
         self.too_slow += other.too_slow
         self.known.update(other.known)
+        self.growth = self.growth or other.growth
 
 
 class Standing(StrEnum):

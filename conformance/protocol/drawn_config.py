@@ -15,7 +15,7 @@ from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import SMALL_PAGES, SMALL_WINDOWS, SPREAD, Offer, Pick
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import Counts, WritePolicy
+from kvcanon.spec.types import Counts, EvictionPolicy, WritePolicy
 
 EVERYTHING = Offer()
 
@@ -36,6 +36,8 @@ class Scale(StrEnum):
     """A pool of one prompt with more tokens than 16 bits count."""
     BUSY = "busy"
     """Pools on both media of more pages than a byte counts, which are copied at once."""
+    LASTING = "lasting"
+    """Small pools, which about 100,000 operations fill and empty."""
     VAST = "vast"
     """Pools with slot numbers beyond 65,535, most of which one request holds."""
 
@@ -146,6 +148,24 @@ def busy_config(pick: Pick, offer: Offer) -> CacheConfig | None:
         host_slots=pools,
         write_policy=policies[0],
         load_back_threshold_pages=min(offer.load_back_thresholds_pages),
+    )
+
+
+def lasting_config(pick: Pick, offer: Offer) -> CacheConfig:
+    """Draw a small configuration of full data, on a host tier too where the cache offers one."""
+    policies = [each for each in BUSY_POLICIES if each in offer.write_policies]
+    lru = EvictionPolicy.LRU
+    full = offer.least_slots + SPREAD
+    plain = _plain_config(pick, offer, full, min(offer.page_sizes))
+    pools = Counts(full, full, full)
+    return evolve(
+        plain,
+        device_slots=pools,
+        host_slots=pools if policies else Counts(),
+        write_policy=policies[0] if policies else WritePolicy.NONE,
+        # Of the policies, it tells most of the order of ticks.
+        eviction_policy=lru if lru in offer.eviction_policies else plain.eviction_policy,
+        events=max(offer.events),
     )
 
 

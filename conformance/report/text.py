@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.check.bare_factory import ignoring
+from kvcanon.conformance.check.memory_growth import Growth
 from kvcanon.conformance.check.result import (
     AFTER_SAME_CALL,
     CheckResult,
@@ -27,6 +28,10 @@ from kvcanon.conformance.check.result import (
 from kvcanon.conformance.report.played import played, to_complete
 from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
 from kvcanon.spec.law import LAWS
+
+NOTED_BYTES = 20
+"""From so many bytes for each operation on, growth of memory is noted."""
+MEGABYTE = 1_000_000
 
 
 def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -101,6 +106,8 @@ def _facts(cache: CacheReport) -> Table:
     table.add_row("laws", Text(laws_counted(cache)))
     if cache.least_exercised:
         table.add_row("held least", Text(held_least(cache)))
+    if cache.result.tally.growth is not None:
+        table.add_row("memory", Text(memory_of(cache.result.tally.growth)))
     known = [each for each in cache.laws if each.standing is Standing.KNOWN]
     known += [each for each in cache.laws if each.standing is Standing.HELD and each.remark]
     for each in known:
@@ -108,6 +115,17 @@ def _facts(cache: CacheReport) -> Table:
     for reason in cache.not_exercised:
         table.add_row("not exercised", Text(reason))
     return table
+
+
+def memory_of(growth: Growth) -> str:
+    """How memory grew in a lasting case; a little is the judge's, or the allocator's."""
+    if growth.grown_bytes < NOTED_BYTES * growth.operations:
+        return f"flat over {growth.operations:,} operations of a lasting case"
+    each = growth.grown_bytes / growth.operations
+    return (
+        f"grew by {growth.grown_bytes / MEGABYTE:,.0f} MB over {growth.operations:,} operations of "
+        f"a lasting case, {each:,.0f} bytes for each; no law limits it"
+    )
 
 
 def laws_counted(cache: CacheReport) -> str:

@@ -113,13 +113,17 @@ def read_thread(pid: int) -> Reading | None:
 
 def read_family(pid: int) -> Reading | None:
     """What a process and all that it started do; None if the system does not say."""
-    family = [pid, *_descendants(pid)]
-    tasks = [task for each in family for task in _listed(Path(f"/proc/{each}/task"))]
+    tasks = [task for each in family_of(pid) for task in _listed(Path(f"/proc/{each}/task"))]
     readings = [reading for task in tasks if (reading := _read(task / "stat")) is not None]
     if not readings:
         return None
     processor = sum(each.processor for each in readings)
     return Reading(processor, any(each.ready for each in readings))
+
+
+def family_of(pid: int) -> list[int]:
+    """A process and all that it started, as far as the system says."""
+    return [pid, *_descendants(pid)]
 
 
 def _read(stat: Path) -> Reading | None:
