@@ -8,6 +8,7 @@ from kvcanon.conformance.cases.case import PICKS
 from kvcanon.conformance.cases.draw import draw_case, scale_of
 from kvcanon.conformance.cases.giant_cases import GIANTS
 from kvcanon.conformance.cases.long_actions import lengthy_prompts
+from kvcanon.conformance.check.plan import QUICK_CASES
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
@@ -73,10 +74,11 @@ LONGEST = pytest.param(Scale.DEEP, marks=pytest.mark.nightly)
 
 
 def test_each_kind_is_played_once_at_quick_effort() -> None:
-    """Of each kind there is one in 1,024 cases, among the first 560, judged from outside."""
+    """Of each kind there is one in 1,024 cases, among those of a quick check, judged from outside."""
     scales = [scale_of(number, inside=number % 2 == 0) for number in range(1_024)]
-    assert {scale: scales.count(scale) for scale in GIANTS} == dict.fromkeys(GIANTS, 1)
-    assert all(scale in scales[:560] for scale in GIANTS)
+    assert [scales.count(scale) for scale in FAULTS] == [1, 1, 1]
+    assert all(scale in scales[:QUICK_CASES] for scale in FAULTS)
+    assert set(GIANTS) == {*FAULTS, Scale.LASTING}
 
 
 @pytest.mark.parametrize("scale", [LONGEST, Scale.LENGTHY, Scale.BUSY])
