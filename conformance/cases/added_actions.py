@@ -25,7 +25,8 @@ from kvcanon.conformance.cases.wait_actions import break_off_load, can_break_off
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError, OutOfSlots
-from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots, WritePolicy
+from kvcanon.spec.operations import Receipt
+from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots, TransferId, WritePolicy
 
 ADDED: dict[str, ActionKind] = {}
 """Every added action by name."""
@@ -101,7 +102,7 @@ def clear_a_full_log(client: Client, a: int, _b: int, c: int) -> None:
 
 @enter(ADDED, 0, Capability.POLL, host=True)
 def poll_early(client: Client, a: int, b: int, c: int) -> None:
-    """Begin backups or loads, and poll twice, while one has ended at most."""
+    """Begin backups or loads, unlock their locks, and poll twice, while one has ended at most."""
     config = client.cache.config
     keys = [Key((_page(config, POLLED + (a + at) % 8),)) for at in range(2)]
     client.keys += keys
@@ -117,10 +118,23 @@ def poll_early(client: Client, a: int, b: int, c: int) -> None:
         with suppress(CacheError):
             client.cache.load_back(fetched)
     copies = client.copies
-    if copies is not None and copies.open_transfer_ids and c % 2:
-        copies.acknowledge(copies.open_transfer_ids[0])
+    if copies is not None and copies.open_transfer_ids:
+        _unlock_copy(client, copies.open_transfer_ids[0], keys[0])
+        if c % 2:
+            copies.acknowledge(copies.open_transfer_ids[0])
     client.cache.poll()
     client.cache.poll()
+
+
+def _unlock_copy(client: Client, transfer_id: TransferId, key: Key) -> None:
+    """Unlock with numbers that may be those of a copy's own lock."""
+    of_requests = [each.receipt for each in client.requests if each.receipt is not None]
+    issued = [*client.receipts, *client.spent, *of_requests]
+    for near in (-1, 0, 1):
+        receipt = Receipt(transfer_id + near, key)
+        if receipt not in issued:
+            with suppress(CacheError):
+                client.cache.unlock(receipt)
 
 
 @enter(ADDED, 0)
@@ -188,7 +202,7 @@ DRAWN = {
     clear_a_full_log.__name__: _Drawn(
         1 / 3, lambda config: config.events and config.max_pending_events <= LOG
     ),
-    poll_early.__name__: _Drawn(1 / 24, lambda config: config.host_tier),
+    poll_early.__name__: _Drawn(1 / 12, lambda config: config.host_tier),
     hand_over_oddly.__name__: _Drawn(
         1 / 6, lambda config: config.mamba or config.window_tokens is not None
     ),

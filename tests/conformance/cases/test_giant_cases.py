@@ -74,7 +74,7 @@ LONGEST = pytest.param(Scale.DEEP, marks=pytest.mark.nightly)
 
 
 def test_each_kind_is_played_once_at_quick_effort() -> None:
-    """Of each kind there is one in 1,024 cases, among those of a quick check, judged from outside."""
+    """Of each kind a quick check has one, and 1,024 cases have no more."""
     scales = [scale_of(number, inside=number % 2 == 0) for number in range(1_024)]
     assert [scales.count(scale) for scale in FAULTS] == [1, 1, 1]
     assert all(scale in scales[:QUICK_CASES] for scale in FAULTS)
