@@ -44,9 +44,10 @@ def _flag(*flags: str, host: str = NO_HOST) -> RefusedStart:
 STORE = '{"linker_module_path": "store", "linker": "Store"}'
 NOT_ON_A_CPU = (
     *("--enable-unified-memory", "--enable-kv-cache-sharding", "--enable-int8-mamba-checkpoint"),
-    "--enable-decoder-swa-bounded-replay",
+    *("--enable-decoder-swa-bounded-replay", "--enable-lmcache", "--radix-cache-backend"),
 )
-"""What SGLang itself refuses without a GPU, or has for models alone that no CPU serves."""
+"""What SGLang itself refuses without a GPU, has for models alone that no CPU serves, or has
+from another package."""
 STARTS = (
     _flag("--hicache-storage-backend", "file", host=WRITE_THROUGH),
     _flag(

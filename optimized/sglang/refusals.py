@@ -99,6 +99,10 @@ def _refuse_storage() -> None:
         refuse("--hicache-storage-backend", "it has a device and a host tier")
     if getattr(memory, "enable_unified_cache_external_linker", False):
         refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
+    if getattr(memory, "enable_lmcache", False):
+        refuse("--enable-lmcache", "it has a device and a host tier")
+    if backend := getattr(memory, "radix_cache_backend", None):
+        refuse(f"--radix-cache-backend {backend}", "it serves SGLang's own controller")
 
 
 def _server_setting(getter: str) -> object:

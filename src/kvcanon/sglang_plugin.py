@@ -6,6 +6,7 @@ docs/sglang.md says how to install and select the core.
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -14,12 +15,18 @@ from kvcanon.sglang_release import NAME, OTHERWISE, RELEASE, SELECTS
 
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+    from sglang.srt.mem_cache.registry import TreeCacheBuildContext
 
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
+
+MAKES_CACHES = "sglang.srt.mem_cache.registry.create_tree_cache"
+"""The function of SGLang that makes the cache of a scheduler."""
 
 
 def register() -> None:
     """Register the tree core; a second call changes nothing.
+
+    Where the core is selected, a server whose cache has none is told so when it starts.
 
     A release of SGLang without tree cores logs what a plugin raises, and serves from its own cache.
     Where this core is selected such a server has to end.
@@ -41,6 +48,10 @@ def register() -> None:
         ) from None
     if get_tree_core_factory(NAME) is None:
         register_tree_core_backend(NAME, make_tree_core)
+        if os.environ.get(SELECTS) == NAME:
+            from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
+
+            HookRegistry.register(MAKES_CACHES, warn_without_core, HookType.AFTER)
 
 
 def make_tree_core(params: CacheInitParams, components: dict[object, object]) -> KvcanonTreeCore:
@@ -58,6 +69,32 @@ def make_tree_core(params: CacheInitParams, components: dict[object, object]) ->
     from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore  # noqa: PLC0415
 
     return KvcanonTreeCore(params, components)
+
+
+def warn_without_core(cache: object, context: TreeCacheBuildContext) -> None:
+    """Say in the log that a cache which SGLang made does not have the core that is selected.
+
+    SGLang asks for a tree core only where it makes a `UnifiedRadixCache`.
+    """
+    core = type(getattr(cache, "tree_core", None))
+    if core.__module__.partition(".")[0] == "kvcanon" or context.disable_radix_cache:
+        return
+    logging.getLogger(__name__).warning(
+        "%s=%s has no effect: with %s SGLang serves from %s, without kvcanon",
+        *(SELECTS, NAME, _what_selects(context), type(cache).__name__),
+    )
+
+
+def _what_selects(context: TreeCacheBuildContext) -> str:
+    """What made SGLang take another cache, in the order in which it decides."""
+    from sglang.srt.runtime_context import get_memory  # noqa: PLC0415
+
+    memory = get_memory()
+    if memory.radix_cache_backend:
+        return f"--radix-cache-backend {memory.radix_cache_backend}"
+    if context.is_hybrid_swa and context.full_tokens_per_layer == 0:
+        return "a model of sliding windows alone"
+    return "--enable-flexkv" if memory.enable_flexkv else "these flags"
 
 
 def _installed() -> str:

@@ -187,6 +187,10 @@ refusals._server_setting = lambda _: memory
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 memory = Made(hicache_storage_backend=None, hicache_host_memory_mode="buffer_only")
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+memory = Made(enable_lmcache=True)
+attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+memory = Made(radix_cache_backend="other")
+attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 attempt(lambda: setattr(core, "enable_storage", True))
 attempt(lambda: setattr(core, "enable_external_cache_linker", True))
 attempt(core.set_host_memory_buffer_only)
@@ -204,7 +208,8 @@ attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 """
     ).splitlines()
     flags = [
-        *("--hicache-storage-backend", "buffer_only", "--hicache-storage-backend"),
+        *("--hicache-storage-backend", "buffer_only", "--enable-lmcache"),
+        *("--radix-cache-backend other", "--hicache-storage-backend"),
         *("--enable-unified-cache-external-linker", "buffer_only", "--hicache-storage-backend"),
         *("buffer_only", "--enable-unified-cache-external-linker", "reads tree nodes"),
         *("--enable-kv-cache-sharding", "C128", "attached to a running cache", "sglang==0.5.24"),

@@ -68,3 +68,53 @@ for policy in (None, "write_back", "write_through_selective"):
         assert (attached, same, detached, hits, still) == (False, True, True, [4, 4, 4], True)
         assert "PUT /hicache/storage-backend" in words
         assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in words
+
+
+def test_a_cache_without_the_selected_core_is_told_in_the_log() -> None:
+    """The line names what selected another cache; where the core is, or no cache, there is none."""
+    printed = said(
+        """
+import logging, os, sys
+from sglang.srt import runtime_context
+from sglang.srt.mem_cache import pure_swa_radix_cache, registry
+from sglang.srt.mem_cache.unified_cache import tree_core_registry
+from sglang.srt.plugins.hook_registry import HookRegistry
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+tree_core_registry._TREE_CORE_REGISTRY.pop("kvcanon")
+os.environ["SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND"] = "kvcanon"
+register()
+register()
+HookRegistry.apply_hooks()
+class Other:
+    cache_controller = None
+    def __init__(self, *_, **__): pass
+pure_swa_radix_cache.PureSWARadixCache = Other
+flexkv = type(sys)("sglang.srt.mem_cache.storage.flexkv")
+flexkv._flexkv_factory = Other
+sys.modules[flexkv.__name__] = flexkv
+registry.create_unified_radix_cache = lambda _: world.cache
+registry.register_radix_cache_backend("theirs", Other)
+registry.get_serving = lambda: Made(enable_streaming_session=False)
+registry.get_disagg = lambda: Made(disaggregation_decode_retraction_backup=None)
+def make(windows=False, disable=False, **flags):
+    memory = Made(**dict(radix_cache_backend=None, enable_lmcache=False, enable_flexkv=False,
+        enable_unified_cache_external_linker=False, enable_hierarchical_cache=False,
+        flexkv_config_file=None, enable_session_radix_cache=False, radix_eviction_policy="lru",
+        hicache_host_memory_mode="cache") | flags)
+    registry.get_memory = runtime_context.get_memory = lambda: memory
+    registry.create_tree_cache(Made(params=None, is_hybrid_swa=windows, is_hybrid_ssm=False,
+        full_tokens_per_layer=0 if windows else None, disable_radix_cache=disable))
+    print("made")
+make()
+make(windows=True, disable=True)
+make(windows=True)
+make(enable_flexkv=True)
+make(radix_cache_backend="theirs")
+"""
+    ).splitlines()
+    assert [line[:5] for line in printed] == ["made"] * 2 + ["WARNI", "made"] * 3
+    warned = printed[2::2]
+    whys = ("a model of sliding windows alone", "--enable-flexkv", "--radix-cache-backend theirs")
+    for line, why in zip(warned, whys, strict=True):
+        assert "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=kvcanon has no effect" in line
+        assert f"with {why} SGLang serves from Other" in line
