@@ -33,7 +33,7 @@ class CoreState:
 
     def forget(self) -> None:
         """Forget the tree, its locks, and copies."""
-        self.nodes.forget()
+        self.native.forget()
         self.root = self.nodes.root()
         copies = self.copies
         for each in (copies.pending, copies.unannounced, copies.nodes_by_name, copies.new_names):

@@ -75,6 +75,18 @@ class TreeOfNodes:
         self.numbers[scope], self.scopes[number] = number, scope
         return number
 
+    def forget(self) -> None:
+        """Forget the tree and its locks, and every namespace of which nothing is left."""
+        self.nodes.forget()
+        # Those of events that wait are in use.
+        kept = {
+            number: scope
+            for number, scope in self.scopes.items()
+            if number == 0 or self.core._use_namespace(number)  # noqa: SLF001 # The core's own.
+        }
+        self.scopes = kept
+        self.numbers = {scope: number for number, scope in kept.items()}
+
     def scope(self, number: int) -> Scope:
         """The namespace of a number that an event has."""
         return self.scopes.get(number, (None, None))
@@ -116,5 +128,5 @@ def remake(native: TreeOfNodes, settings: TreeSettings) -> TreeOfNodes:
 def _named(scope: Scope) -> tuple[bytes, bytes]:
     """A name that no other namespace has, and the seed of SGLang's hashes."""
     extra_key, salt = scope
-    seed = b"" if salt is None else sha256(SALT_TAG + salt.encode()).digest()
+    seed = b"" if salt is None else sha256(SALT_TAG + salt.encode(errors="surrogatepass")).digest()
     return encode_namespace(Namespace(extra_key, salt)), seed

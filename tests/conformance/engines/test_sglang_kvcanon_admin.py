@@ -70,6 +70,42 @@ for policy in (None, "write_back", "write_through_selective"):
         assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in words
 
 
+def test_flushes_leave_no_namespaces_behind() -> None:
+    """Salts of which nothing is left are forgotten; those of events that wait keep their names."""
+    printed = said(
+        """
+import json
+from array import array
+import sglang.srt.mem_cache.base_prefix_cache as calls
+from sglang.srt.mem_cache.radix_cache import RadixKey
+config = CacheConfig(device_slots=Counts(full=8), events=True)
+cache = make_unified_world(config, "kvcanon").cache
+native = cache.tree_core.native
+def ask(salt):
+    key = RadixKey(array("q", [1, 2]), cache_salt=salt)
+    return key, cache.match_prefix(calls.MatchPrefixParams(key=key)).device_prefix_len
+sizes = []
+for flush in range(3):
+    for salt in range(50):
+        ask(f"{flush} {salt}")
+    key, _ = ask("waits")
+    cache.insert(calls.InsertParams(key=key, value=cache.token_to_kv_pool_allocator.alloc(2)))
+    cache.reset()
+    cache.token_to_kv_pool_allocator.clear()
+    sizes += [len(native.numbers), len(native.scopes)]
+salts = [each.cache_salt for each in cache.take_events() if hasattr(each, "cache_salt")]
+cache.reset()
+# JSON can carry half a surrogate pair.
+half = [ask(chr(0xd800))[1], len(native.numbers)]
+print(json.dumps([sizes, salts, half, ask("waits")[1], ask(None)[1]]))
+"""
+    )
+    sizes, salts, half, again, unnamed = json.loads(printed.splitlines()[-1])
+    assert sizes == [2] * 6
+    assert salts == ["waits"] * 3
+    assert (half, again, unnamed) == ([0, 2], 0, 0)
+
+
 def test_a_cache_without_the_selected_core_is_told_in_the_log() -> None:
     """The line names what selected another cache; where the core is, or no cache, there is none."""
     printed = said(
