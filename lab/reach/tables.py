@@ -79,11 +79,14 @@ def _settings(found: Measured) -> Iterator[str]:
 
 def _refusals(found: Measured) -> Iterator[str]:
     """The rows of the table of refusals that are seldom drawn, and the reasons that are."""
+    seldom = [each for each in found.features(FeatureKind.REASON) if found.fewest(each) < LEAST]
+    if not seldom:
+        yield f"Each reason of a refusal that was drawn, was drawn in {LEAST} cases or more."
+        return
     yield f"| refusal, for a reason drawn in fewer than {LEAST} cases | cases |"
     yield "|---|---:|"
-    for feature in found.features(FeatureKind.REASON):
-        if found.fewest(feature) < LEAST:
-            yield _row(_cell(feature.name), str(found.fewest(feature)))
+    for feature in seldom:
+        yield _row(_cell(feature.name), str(found.fewest(feature)))
 
 
 def _seldom(found: Measured) -> Iterator[str]:
