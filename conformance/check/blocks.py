@@ -21,11 +21,12 @@ from typing import Protocol, Self, TypeVar
 from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.cases.draw import draw_case, scale_of
-from kvcanon.conformance.check.plan import CachePlan
+from kvcanon.conformance.cases.draw import draw_case, is_offered, scale_of
+from kvcanon.conformance.check.plan import CachePlan, CheckStage
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
 from kvcanon.conformance.check.trial import Trial, adapter_as, finding_of
+from kvcanon.conformance.corpus import read_corpus
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
@@ -60,11 +61,13 @@ Fingerprint = tuple[str, Grounds, str]
 
 @frozen
 class NumberedCases:
-    """The cases of a seed by their numbers, and how each is played on a cache."""
+    """Cases by their numbers, of a seed or of the corpus, and how each is played on a cache."""
 
     base: Trial
     """The cache, the cache to agree with, and the laws."""
     seed: int = 0
+    kept: tuple[Case, ...] = ()
+    """The cases of the corpus, if it is those."""
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played: some are judged by states, and some compared."""
@@ -76,6 +79,8 @@ class NumberedCases:
 
     def case(self, number: int) -> Case:
         """The case with a number; each seed has other cases."""
+        if self.kept:
+            return self.kept[number]
         ranks = self.base.judges.ranks
         scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
         adapter, drawn_from = self.base.adapter, (self.seed << 40) + number
@@ -85,8 +90,19 @@ class NumberedCases:
         apart = ranks > 1 and number % APART_EVERY == 1
         return evolve(case, ranks=ranks, rank_apart=apart)
 
+    def offers(self, case: Case) -> bool:
+        """Whether the cache has the configuration of a case, as all that are drawn for it."""
+        return not self.kept or is_offered(case.config, self.base.adapter.offer)
+
+    def origin(self, number: int) -> str:
+        """Where the case with a number comes from, for a report."""
+        if self.kept:
+            return f"{CheckStage.CORPUS}, case {number}"
+        stage = CheckStage.WALKER if self.base.judges.ranks == 1 else CheckStage.RANKS
+        return f"{stage}, seed {self.seed}, case {number}"
+
     def _is_white(self, number: int) -> bool:
-        return number % WHITE_EVERY == 0
+        return bool(self.kept) or number % WHITE_EVERY == 0
 
 
 def cases_of(cache: CachePlan) -> NumberedCases:
@@ -97,7 +113,8 @@ def cases_of(cache: CachePlan) -> NumberedCases:
     base = _base_of(cache.name, cache.model, cache.plan.judges)
     if cache.narrowed is not None:
         base = evolve(base, adapter=evolve(base.adapter, offer=cache.narrowed))
-    return NumberedCases(base, cache.plan.seed)
+    kept = tuple(each.case for each in read_corpus()) if cache.plan.of_corpus else ()
+    return NumberedCases(base, cache.plan.seed, kept)
 
 
 @functools.cache
@@ -195,6 +212,9 @@ def play_cases(cache: CachePlan, numbers: Collection[int], deadline: float) -> B
             break
         NOTE.place(str(number).encode())
         case = cases.case(number)
+        if not cases.offers(case):
+            report.tally.unoffered += 1
+            continue
         finding, tally = cases.trial(number).play(case)
         report.tally.add(tally)
         if finding is not None:

@@ -11,7 +11,7 @@ from time import monotonic
 
 from attrs import evolve
 
-from kvcanon.conformance.check.drawn_stages import draw_all, rank_all, walk_all
+from kvcanon.conformance.check.drawn_stages import draw_all, play_kept, rank_all, walk_all
 from kvcanon.conformance.check.essentials import always_refused, missing
 from kvcanon.conformance.check.facts import CacheFacts, facts_of, load_everywhere
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
@@ -29,12 +29,19 @@ RunStage = Callable[[StageRun], StageOutcome]
 
 STAGES: dict[CheckStage, RunStage] = {
     CheckStage.VECTORS: hold,
+    CheckStage.CORPUS: play_kept,
     CheckStage.WALKER: walk_all,
     CheckStage.MACHINE: draw_all,
     CheckStage.RANKS: rank_all,
 }
 """What runs each stage."""
-SHARES = {CheckStage.VECTORS: 0, CheckStage.WALKER: 6, CheckStage.MACHINE: 2, CheckStage.RANKS: 1}
+SHARES = {
+    CheckStage.VECTORS: 0,
+    CheckStage.CORPUS: 1,
+    CheckStage.WALKER: 6,
+    CheckStage.MACHINE: 2,
+    CheckStage.RANKS: 1,
+}
 """The shares of the stages in the remaining time; all vectors are played, however long it takes."""
 
 
@@ -165,7 +172,7 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     drawn = Tally()
     for stage, tally in result.tallies.items():
         # Half of the cases have no host tier, so that there are no ranks to compare.
-        if stage not in (CheckStage.VECTORS, CheckStage.RANKS):
+        if stage not in (CheckStage.VECTORS, CheckStage.CORPUS, CheckStage.RANKS):
             drawn.add(tally)
     # What the profile leaves to the cache need not have come up.
     exercised |= left_to(result.profile, kind)

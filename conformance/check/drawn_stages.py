@@ -1,4 +1,6 @@
-"""The stages of a check that draw cases: the walker, ranks, and Hypothesis's machine.
+"""The stages of a check after the vectors: the corpus, the walker, ranks, and Hypothesis's machine.
+
+The corpus has cases that were drawn once and are worth playing each time, with every seed.
 
 The cases of ranks are those that the walker plays, with the same draws; but each polls copies once
 before they have ended everywhere, and copies end on each rank at another time. A case without a
@@ -36,6 +38,15 @@ from kvcanon.conformance.check.trial import apart, finding_of, short_limit
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.spec.law import Need
 
+CORPUS_BLOCK = 8
+"""Cases of the corpus in a block; it has whole blocks."""
+
+
+def play_kept(run: StageRun) -> StageOutcome:
+    """Play the cases of the corpus on one cache after the other, in several processes."""
+    effort = evolve(run.plan.effort, block=CORPUS_BLOCK)
+    return _play_all(run, evolve(run.plan, of_corpus=True, effort=effort), effort.corpus_cases)
+
 
 def walk_all(run: StageRun) -> StageOutcome:
     """Play cases of the walker on one cache after the other, in several processes."""
@@ -54,7 +65,7 @@ def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome
     """Play so many cases on each cache, or cases until the deadline if their number is open."""
     for name in run.caches():
         cache = plan.of(name)
-        show = _showing(run, name, cases)
+        show = _showing(run, name, cases, plan.effort.block)
         if cases is None and plan.store is not None:
             # Most checks keep no results, and do not wait for this import.
             from kvcanon.conformance.check.store import open_store, share_blocks  # noqa: PLC0415
@@ -69,12 +80,12 @@ def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome
     return run.outcome(endless=cases is None)
 
 
-def _showing(run: StageRun, name: str, cases: int | None) -> OnBlock:
+def _showing(run: StageRun, name: str, cases: int | None, each: int) -> OnBlock:
     """Shows each block that is played."""
     done = count(1)
 
     def show(_block: int, _report: BlocksReport) -> None:
-        run.show(name, next(done) * run.plan.effort.block, cases)
+        run.show(name, next(done) * each, cases)
 
     return show
 

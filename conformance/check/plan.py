@@ -23,6 +23,7 @@ class CheckStage(StrEnum):
     """A stage of a check, in their order."""
 
     VECTORS = "vectors"
+    CORPUS = "corpus"
     WALKER = "walker"
     MACHINE = "machine"
     RANKS = "ranks"
@@ -46,6 +47,8 @@ class Effort:
     """Cases that Hypothesis draws; None as above."""
     ranks_cases: int
     """Cases of the walker that several ranks play."""
+    corpus_cases: int
+    """Cases of the corpus, from its first one on."""
     seconds: float
     """The time limit for all caches together, from when they are loaded."""
     block: int = 16
@@ -61,16 +64,26 @@ class Effort:
 
 QUICK_CASES, STANDARD_CASES = 560, 15_000
 """Cases of the walker."""
+CORPUS_CASES = 96
+"""All that the corpus has."""
 
 EFFORTS = {
     each.name: each
     for each in (
-        Effort("quick", walker_cases=QUICK_CASES, machine_cases=78, ranks_cases=48, seconds=120),
+        Effort(
+            "quick",
+            walker_cases=QUICK_CASES,
+            machine_cases=78,
+            ranks_cases=48,
+            corpus_cases=CORPUS_CASES,
+            seconds=120,
+        ),
         Effort(
             "standard",
             walker_cases=STANDARD_CASES,
             machine_cases=2_500,
             ranks_cases=1_000,
+            corpus_cases=CORPUS_CASES,
             seconds=570,
         ),
         Effort(
@@ -78,6 +91,7 @@ EFFORTS = {
             walker_cases=None,
             machine_cases=None,
             ranks_cases=10_000,
+            corpus_cases=CORPUS_CASES,
             seconds=3600,
             block=256,
         ),
@@ -153,6 +167,8 @@ class CheckPlan:
     """Worker processes; None for one for each core."""
     narrowed: tuple[tuple[str, Offer], ...] = ()
     """The offers of bare factories, by name, without what their caches ignore."""
+    of_corpus: bool = False
+    """Whether its numbered cases are those of the corpus; they are drawn otherwise."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse two ways of dealing out cases. Raises: UsageError."""

@@ -23,7 +23,7 @@ from attrs import evolve
 
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.check.blocks import BlocksReport, cases_of
-from kvcanon.conformance.check.plan import CachePlan, CheckStage
+from kvcanon.conformance.check.plan import CachePlan
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.single_calls import in_single_calls
 from kvcanon.conformance.check.triage import distinct
@@ -287,11 +287,10 @@ def reduced(
     `in_copies` plays each case in a copy of this process. None if an earlier run found it, and the
     cache does not show it any more.
     """
-    trial = cases_of(cache).trial(found.case_number)
+    cases = cases_of(cache)
+    trial, origin = cases.trial(found.case_number), cases.origin(found.case_number)
     if in_copies:
         trial = apart(trial)
-    stage = CheckStage.WALKER if trial.judges.ranks == 1 else CheckStage.RANKS
-    origin = f"{stage}, seed {cache.plan.seed}, case {found.case_number}"
     smallest = reduce_case(found, trial, steps)
     finding = smallest or found
     if smallest is not None:

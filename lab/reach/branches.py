@@ -28,6 +28,9 @@ CALLED = "called"
 
 Value = TypeVar("Value")
 
+CallPath = int
+"""The branches that a call visits: byte N of the number is 1 if it visits branch N."""
+
 
 @frozen(order=True)
 class Branch:
@@ -64,6 +67,19 @@ class BranchMarks:
         """Mark the arm of a test, the false one or the next, and return its value."""
         self._marks[no + 1 if value else no] = 1
         return value
+
+    def begin_call(self) -> bytes:
+        """Put the marks aside, and begin anew; `end_call` takes them back."""
+        earlier = bytes(self._marks)
+        self._marks[:] = bytes(len(self._marks))
+        return earlier
+
+    def end_call(self, earlier: bytes) -> CallPath:
+        """The branches that were marked since `begin_call`; they join those of earlier calls."""
+        path = int.from_bytes(self._marks, "little")
+        both = path | int.from_bytes(earlier, "little")
+        self._marks[:] = both.to_bytes(len(self._marks), "little")
+        return path
 
     def take(self) -> list[int]:
         """The numbers of the branches that were marked; begins anew."""

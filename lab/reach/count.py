@@ -21,7 +21,7 @@ from kvcanon.conformance.check.result import Tally
 from kvcanon.conformance.check.vector_stage import play_vector
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.vectors import read_vectors
-from kvcanon.lab.reach.branches import BranchMarks, watch_branches
+from kvcanon.lab.reach.branches import BranchMarks, CallPath, watch_branches
 from kvcanon.lab.reach.features import Feature, FeatureKind, pairs_of, refusal_of, settings_of
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
@@ -31,7 +31,14 @@ from kvcanon.spec.transfer import Agree, TransferEngine
 
 CACHE = "reference"
 BY_STATES, FROM_OUTSIDE = "walker by states", "walker from outside"
-STAGES = (CheckStage.VECTORS, BY_STATES, FROM_OUTSIDE, CheckStage.MACHINE, CheckStage.RANKS)
+STAGES = (
+    CheckStage.VECTORS,
+    CheckStage.CORPUS,
+    BY_STATES,
+    FROM_OUTSIDE,
+    CheckStage.MACHINE,
+    CheckStage.RANKS,
+)
 """The parts that are counted apart."""
 
 
@@ -65,6 +72,7 @@ class ReachWatch:
     def __init__(self, marks: BranchMarks) -> None:
         self._marks = marks
         self._seen: set[Feature] = set()
+        self._paths: set[tuple[str, CallPath]] = set()
         self._branches = [Feature(FeatureKind.BRANCH, str(each)) for each in marks.branches]
 
     def make(
@@ -81,9 +89,23 @@ class ReachWatch:
         """Note features of the case that runs."""
         self._seen.update(features)
 
+    def begin_call(self) -> bytes:
+        """Begin to see the path of a call; see `BranchMarks`."""
+        return self._marks.begin_call()
+
+    def end_call(self, name: str, earlier: bytes) -> None:
+        """Note the path of a call of an operation."""
+        self._paths.add((name, self._marks.end_call(earlier)))
+
+    def take_paths(self) -> frozenset[tuple[str, CallPath]]:
+        """The operations that were called since it was last asked, each with its paths."""
+        paths, self._paths = frozenset(self._paths), set()
+        return paths
+
     def take(self, tally: Tally) -> frozenset[Feature]:
         """What was seen since it was last asked, with what a tally counts."""
         seen, self._seen = self._seen, set()
+        self._paths.clear()
         seen |= {self._branches[at] for at in self._marks.take()}
         seen |= {Feature(FeatureKind.LAW, law_id) for law_id, times in tally.laws.items() if times}
         seen |= {Feature(FeatureKind.SERVED, name) for name, times in tally.served.items() if times}
@@ -103,11 +125,14 @@ class _Watched(ReferenceCache):
 def _seeing(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: object, **kwargs: object) -> object:
+        earlier = watch().begin_call()
         try:
             return method(*args, **kwargs)
         except CacheError as refusal:
             watch().saw(*refusal_of(name, refusal))
             raise
+        finally:
+            watch().end_call(name, earlier)
 
     return call
 
@@ -148,6 +173,7 @@ def parts_of(effort: Effort) -> Iterator[CasePart]:
         FROM_OUTSIDE: [n for n in walker if n % WHITE_EVERY],
         CheckStage.RANKS: range(effort.ranks_cases),
         CheckStage.VECTORS: range(len(read_vectors())),
+        CheckStage.CORPUS: range(effort.corpus_cases),
     }
     for stage, numbers in sizes.items():
         for first in range(0, len(numbers), effort.block):
@@ -157,7 +183,7 @@ def parts_of(effort: Effort) -> Iterator[CasePart]:
 def reach_of(seed: int, effort: Effort, part: CasePart) -> Reach:
     """Play a part of the check of a seed on the plain cache, in any process."""
     reach = Reach()
-    cases = _cases(seed, ranks=RANKS if part.stage == CheckStage.RANKS else 1)
+    cases = watched_cases(seed, part.stage)
 
     def note(tally: Tally) -> None:
         seen = watch().take(tally)
@@ -186,13 +212,16 @@ def play_part(
 
 
 @cache
-def _cases(seed: int, ranks: int) -> NumberedCases:
-    cases = numbered_cases(CACHE, seed, ranks)
+def watched_cases(seed: int, stage: str) -> NumberedCases:
+    """The cases of a stage of the check of the plain cache, which the watch sees."""
+    cases = numbered_cases(CACHE, seed, stage)
     watched: Adapter = evolve(cases.base.adapter, make=watch().make)
     return evolve(cases, base=evolve(cases.base, adapter=watched))
 
 
-def numbered_cases(name: str, seed: int, ranks: int) -> NumberedCases:
-    """The cases of the check of a cache, on one rank or several."""
-    plan = CheckPlan((name,), seed=seed)
-    return cases_of(evolve(plan, judges=evolve(plan.judges, ranks=ranks)).of(name))
+def numbered_cases(name: str, seed: int, stage: str) -> NumberedCases:
+    """The cases of a stage of the check of a cache."""
+    plan = CheckPlan((name,), seed=seed, of_corpus=stage == CheckStage.CORPUS)
+    if stage == CheckStage.RANKS:
+        plan = evolve(plan, judges=evolve(plan.judges, ranks=RANKS))
+    return cases_of(plan.of(name))

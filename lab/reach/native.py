@@ -21,8 +21,7 @@ from typing import Any
 
 from attrs import frozen
 
-from kvcanon.conformance.cases.case import RANKS
-from kvcanon.conformance.check.plan import CheckStage, Effort, effort_named
+from kvcanon.conformance.check.plan import Effort, effort_named
 from kvcanon.conformance.check.result import Tally
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.reach.count import numbered_cases, parts_of, play_part
@@ -120,10 +119,8 @@ def play_share(core: str, effort: str, seed: str, at: str, of: str) -> None:
     sys.modules[CORE] = module = module_from_spec(ModuleSpec(CORE, loader, origin=core))
     loader.exec_module(module)
     chosen = effort_named(effort)
-    cases = {ranks: numbered_cases(CACHE, int(seed), ranks) for ranks in (1, RANKS)}
     for part in list(parts_of(chosen))[int(at) :: int(of)]:
-        ranks = RANKS if part.stage == CheckStage.RANKS else 1
-        play_part(cases[ranks], chosen, part, _ignore)
+        play_part(numbered_cases(CACHE, int(seed), part.stage), chosen, part, _ignore)
 
 
 def _ignore(_: Tally) -> None:

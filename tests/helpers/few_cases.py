@@ -13,7 +13,15 @@ from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.report.report import report_of
 
 # Checks are equal only if no stage reaches its time limit, even on a busy machine.
-FEW = evolve(EFFORTS["quick"], walker_cases=24, machine_cases=4, run=4, ranks_cases=8, seconds=560)
+FEW = evolve(
+    EFFORTS["quick"],
+    walker_cases=24,
+    machine_cases=4,
+    run=4,
+    ranks_cases=8,
+    corpus_cases=8,
+    seconds=560,
+)
 """A quick effort with fewer cases."""
 
 

@@ -10,7 +10,9 @@ from attrs import evolve
 
 from kvcanon.conformance.check.plan import EFFORTS
 
-SMALL = evolve(EFFORTS["quick"], walker_cases=6, machine_cases=0, ranks_cases=0, seconds=560)
+SMALL = evolve(
+    EFFORTS["quick"], walker_cases=6, machine_cases=0, ranks_cases=0, corpus_cases=0, seconds=560
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -27,7 +27,9 @@ from kvcanon.conformance.check.plan import EFFORTS
 from reported import Forgetful, Crashing
 from kvcanon.reference import ReferenceCache as Sound
 
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0)
+EFFORTS["quick"] = evolve(
+    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0
+)
 """
 """Caches whose check plays few cases."""
 

@@ -29,7 +29,9 @@ import sys
 import pytest
 from attrs import evolve
 from kvcanon.conformance.check.plan import EFFORTS
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0)
+EFFORTS["quick"] = evolve(
+    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0
+)
 sys.exit(pytest.main(sys.argv[1:]))
 """
 """Runs pytest; a quick check then plays few cases."""

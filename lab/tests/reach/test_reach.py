@@ -98,7 +98,13 @@ def test_parts_are_the_cases_of_a_check() -> None:
 def test_measure_counts_cases_by_stage() -> None:
     """A small check is counted: its cases, laws, settings and branches, in every stage."""
     effort = evolve(
-        effort_named("quick"), walker_cases=8, machine_cases=4, ranks_cases=4, run=4, block=4
+        effort_named("quick"),
+        walker_cases=8,
+        machine_cases=4,
+        ranks_cases=4,
+        corpus_cases=8,
+        run=4,
+        block=4,
     )
     played: list[str] = []
     found = measure((0,), effort, 1, lambda what, _, __: played.append(what))

@@ -38,7 +38,7 @@ from attrs import evolve
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli.terminal import signs_of_life
 from kvcanon.conformance.check.plan import EFFORTS
-EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES}, ranks_cases=4)
+EFFORTS["quick"] = evolve(EFFORTS["quick"], walker_cases={CASES}, ranks_cases=4, corpus_cases=0)
 sys.exit(main(["check", "reference", "--only", "walker,LOCK-8", "--jobs", "1"]))
 """
 
@@ -54,7 +54,13 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     # Even on a busy machine no stage may reach its time limit, and none says that it goes on.
     monkeypatch.setattr("kvcanon.conformance.cli.check.signs_of_life", partial(signs_of_life, 1e6))
     few = evolve(
-        EFFORTS["quick"], walker_cases=CASES, machine_cases=2, run=2, ranks_cases=4, seconds=560
+        EFFORTS["quick"],
+        walker_cases=CASES,
+        machine_cases=2,
+        run=2,
+        ranks_cases=4,
+        corpus_cases=0,
+        seconds=560,
     )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
@@ -266,7 +272,13 @@ def test_a_known_difference_that_is_not_there_is_a_warning_or_exits_with_2(
 ) -> None:
     """A known difference that no stage shows is a warning, and with --strict an error."""
     few = evolve(
-        EFFORTS["quick"], walker_cases=2, machine_cases=1, run=1, ranks_cases=1, seconds=560
+        EFFORTS["quick"],
+        walker_cases=2,
+        machine_cases=1,
+        run=1,
+        ranks_cases=1,
+        corpus_cases=0,
+        seconds=560,
     )
     monkeypatch.setitem(EFFORTS, "quick", few)
     check_here(monkeypatch)

@@ -28,7 +28,9 @@ SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases, with a short limit."""
-    few = evolve(EFFORTS["quick"], walker_cases=16, machine_cases=2, run=2, ranks_cases=4)
+    few = evolve(
+        EFFORTS["quick"], walker_cases=16, machine_cases=2, run=2, ranks_cases=4, corpus_cases=0
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
     monkeypatch.setenv(VARIABLE, "1.5")
 
