@@ -96,6 +96,11 @@ def is_large(config: CacheConfig) -> bool:
     return config.device_slots.full >= min(FULL_SLOTS[Scale.LARGE])
 
 
+def is_wide(config: CacheConfig) -> bool:
+    """Whether a configuration has a pool that no small one has."""
+    return config.device_slots.full >= min(FULL_SLOTS[Scale.WIDE])
+
+
 def wide_config(pick: Pick, offer: Offer, scale: Scale) -> CacheConfig | None:
     """Draw a configuration with large numbers; None where the cache offers no such pool."""
     sizes = [n for n in FULL_SLOTS[scale] if offer.least_slots <= n <= offer.most_slots]

@@ -2,8 +2,8 @@
 
 What a case reaches is which two branches of the plain cache one call of it takes: hundreds of
 thousands of pairs, most of which hundreds of cases have. Those that a few cases have are *seldom*.
-Cases are chosen until no other adds a seldom pair, those with the most new ones first. Each is then
-shortened, as long as it reaches what it was chosen for.
+Cases are chosen until no other adds a seldom pair, those with the most new ones for their length
+first. Each is then shortened, as long as it reaches what it was chosen for.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import Action, Case, case_to_json
-from kvcanon.conformance.cases.draw import scale_of
 from kvcanon.conformance.check.blocks import WHITE_EVERY
 from kvcanon.conformance.check.plan import CheckStage
 from kvcanon.conformance.corpus import KeptCase
-from kvcanon.conformance.protocol.drawn_config import Scale
+from kvcanon.conformance.protocol.drawn_config import is_wide
 from kvcanon.conformance.workers.workers import workers
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS
 from kvcanon.lab.reach.branches import CALLED, Branch, CallPath, find_branches
@@ -31,6 +30,10 @@ from kvcanon.spec.shortest import shortest
 
 SELDOM = 5
 """A pair that fewer cases have is seldom."""
+MOST_ACTIONS = 60
+"""A longer case takes long to shorten, and stays long."""
+SHORT = 5
+"""What each case costs, besides its actions."""
 PART = 32
 """Cases that one process plays in a row."""
 
@@ -41,10 +44,18 @@ Pairs = Mapping[tuple[str, int], int]
 
 
 @frozen
+class PlayedCase:
+    """A case that was played."""
+
+    case: Case
+    paths: Paths
+
+
+@frozen
 class Chosen:
     """A case for the corpus."""
 
-    number: int
+    case: Case
     reaches: Pairs
     """The seldom pairs that no case before it reaches."""
 
@@ -53,14 +64,14 @@ def make_corpus(cases: int, seed: int, most: int, jobs: int, done: OnPart) -> li
     """Draw so many cases of a seed, and return at most so many for the corpus."""
     parts = [range(at, min(at + PART, cases)) for at in range(0, cases, PART)]
     with workers(jobs, apart=True, seed=seed) as by:
-        played = [by.executor.submit(paths_of, seed, part) for part in parts]
-        paths: list[Paths] = []
-        for at, future in enumerate(played):
-            paths += future.result()
+        futures = [by.executor.submit(play_some, seed, part) for part in parts]
+        played: list[PlayedCase] = []
+        for at, some in enumerate(futures):
+            played += some.result()
             done(f"corpus, {cases:,} cases, parts", at + 1, len(parts))
-        chosen = choose(paths, most)
+        chosen = choose(played, most)
         texts = [_in_words(each.reaches) for each in chosen]
-        shortened = [by.executor.submit(shorten, seed, each) for each in chosen]
+        shortened = [by.executor.submit(shorten, each) for each in chosen]
         kept = []
         for at, (future, text) in enumerate(zip(shortened, texts, strict=True)):
             kept.append(KeptCase(future.result(), text))
@@ -80,9 +91,11 @@ def _to_json(kept: KeptCase) -> dict[str, Any]:
 # What cases reach.
 
 
-def paths_of(seed: int, numbers: Sequence[int]) -> list[Paths]:
-    """The paths of cases by their numbers, in any process; none for a case that is not small."""
-    return [_play(seed, _case(seed, each)) if _is_small(each) else frozenset() for each in numbers]
+def play_some(seed: int, numbers: Sequence[int]) -> list[PlayedCase]:
+    """Play those of some cases, by their numbers, that are small and short; in any process."""
+    cases = [_case(seed, number) for number in numbers]
+    short = [each for each in cases if len(each.actions) <= MOST_ACTIONS]
+    return [PlayedCase(each, paths_of(each)) for each in short if not is_wide(each.config)]
 
 
 def _case(seed: int, number: int) -> Case:
@@ -91,14 +104,10 @@ def _case(seed: int, number: int) -> Case:
     return evolve(drawn, drain=())
 
 
-def _is_small(number: int) -> bool:
-    return scale_of(WHITE_EVERY * number, inside=True) is Scale.SMALL
-
-
-def _play(seed: int, case: Case) -> Paths:
+def paths_of(case: Case) -> Paths:
     """The paths of a case, which is played without laws: those take most of the time."""
     watch().take_paths()
-    evolve(watched_cases(seed, CheckStage.WALKER).base, judges=NO_LAWS).play(case)
+    evolve(watched_cases(0, CheckStage.WALKER).base, judges=NO_LAWS).play(case)
     return watch().take_paths()
 
 
@@ -144,23 +153,24 @@ def seldom_pairs(cases: Iterable[Paths]) -> Pairs:
 # Which cases are kept.
 
 
-def choose(cases: Sequence[Paths], most: int) -> list[Chosen]:
-    """The cases to keep, in the order of what they add."""
-    seldom = seldom_pairs(cases)
-    left = {number: _both(pairs_of_paths(paths), seldom) for number, paths in enumerate(cases)}
-    heap = [(-_size(pairs), number) for number, pairs in left.items() if pairs]
+def choose(cases: Sequence[PlayedCase], most: int) -> list[Chosen]:
+    """The cases to keep, in the order of what they add for their length."""
+    seldom = seldom_pairs([each.paths for each in cases])
+    left = [_both(pairs_of_paths(each.paths), seldom) for each in cases]
+    weight = [1 / (SHORT + len(each.case.actions)) for each in cases]
+    heap = [(-_size(pairs) * weight[at], at) for at, pairs in enumerate(left) if pairs]
     heapify(heap)
     rest = dict(seldom)
     chosen: list[Chosen] = []
     while heap and len(chosen) < most:
-        size, number = heappop(heap)
-        adds = _both(left[number], rest)
-        if _size(adds) == -size:
-            chosen.append(Chosen(number, adds))
+        worth, at = heappop(heap)
+        adds = left[at] = _both(left[at], rest)
+        if _size(adds) * weight[at] == -worth:
+            chosen.append(Chosen(cases[at].case, adds))
             for each, bits in adds.items():
                 rest[each] &= ~bits
         elif adds:
-            heappush(heap, (-_size(adds), number))
+            heappush(heap, (-_size(adds) * weight[at], at))
     return chosen
 
 
@@ -168,18 +178,17 @@ def _size(pairs: Pairs) -> int:
     return sum(bits.bit_count() for bits in pairs.values())
 
 
-def shorten(seed: int, chosen: Chosen) -> Case:
+def shorten(chosen: Chosen) -> Case:
     """The shortest case that reaches what a case was chosen for; runs in any process."""
-    whole = _case(seed, chosen.number)
 
     def case_with(actions: Sequence[Action]) -> Case:
-        return evolve(whole, actions=tuple(actions))
+        return evolve(chosen.case, actions=tuple(actions))
 
     def reaches(actions: Sequence[Action]) -> bool:
-        pairs = pairs_of_paths(_play(seed, case_with(actions)))
+        pairs = pairs_of_paths(paths_of(case_with(actions)))
         return _both(chosen.reaches, pairs) == chosen.reaches
 
-    return case_with(shortest(whole.actions, reaches))
+    return case_with(shortest(chosen.case.actions, reaches))
 
 
 # In words.

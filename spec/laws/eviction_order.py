@@ -29,7 +29,13 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.replay.backup import copies_fit, copies_several, enqueued_parts, replay_backups
 from kvcanon.spec.replay.board import Board, Piece, board_of
-from kvcanon.spec.replay.compare import ObservedChanges, PageData, discrepancies, expected_changes
+from kvcanon.spec.replay.compare import (
+    ObservedChanges,
+    PageData,
+    discrepancies,
+    expected_changes,
+    lost_on_device,
+)
 from kvcanon.spec.replay.device import Stays, evict_device
 from kvcanon.spec.replay.host import HostChoices, evict_host
 from kvcanon.spec.replay.host_insert import replay_host_insert
@@ -241,11 +247,11 @@ def _choices_of_order(step: Step, seen: ObservedChanges) -> Iterator[HostChoices
 
 
 def _back_in_their_slots(step: Step) -> list[NodeId]:
-    """Nodes that left the device, and whose host copies may have left and come back before."""
+    """Nodes that lost data on the device, whose host copies may have left and come back before."""
     same = {
         was.node_id: None
         for was, now in _duplicates(step)
-        if slot_of(now, FULL, GPU) is None and slot_of(now, FULL, CPU) == was.slot(FULL, CPU)
+        if lost_on_device(was, now) and slot_of(now, FULL, CPU) == was.slot(FULL, CPU)
     }
     return list(same)
 

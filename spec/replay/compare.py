@@ -24,6 +24,14 @@ class PageData(NamedTuple):
     medium: Medium
 
 
+def lost_on_device(was: PageRow, now: PageRow | None) -> bool:
+    """Whether a page lost data of any component on the device."""
+    return any(
+        was.slot(each, GPU) is not None and (now is None or now.slot(each, GPU) is None)
+        for each in COLUMN
+    )
+
+
 @frozen(eq=False, slots=False)
 class ObservedChanges:
     """The changes of a step, by the nodes of the state before."""
@@ -71,15 +79,14 @@ class ObservedChanges:
     def may_have_given_up(self, piece: Piece, component: Component) -> bool:
         """The same, or whether its copy may have left and come back to the same slots.
 
-        A node that leaves the device later in the same step is copied once more.
+        A node that loses data on the device later in the same step is copied once more.
         """
         rows = self._rows_of(piece)
         if rows is None:
             return False
         was, now = rows[piece.end - 1]
-        stays = now is not None and now.slot(FULL, GPU) is not None
-        departed = was.slot(FULL, GPU) is not None and not stays
-        return was.slot(component, CPU) is not None and (departed or self.gave_up(piece, component))
+        again = lost_on_device(was, now)
+        return was.slot(component, CPU) is not None and (again or self.gave_up(piece, component))
 
     def changes(self, media: Collection[Medium]) -> dict[PageData, bool]:
         """The data that came to a medium (True) or left it (False)."""

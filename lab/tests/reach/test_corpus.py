@@ -7,13 +7,21 @@ import json
 import pytest
 from attrs import evolve
 
-from kvcanon.conformance.cases.case import Case, case_from_json
+from kvcanon.conformance.cases.case import Action, Case, case_from_json
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.corpus import KeptCase
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.lab.reach import corpus
 from kvcanon.lab.reach.branches import CallPath
-from kvcanon.lab.reach.corpus import Chosen, Paths, choose, corpus_text, make_corpus, seldom_pairs
+from kvcanon.lab.reach.corpus import (
+    Chosen,
+    Paths,
+    PlayedCase,
+    choose,
+    corpus_text,
+    make_corpus,
+    seldom_pairs,
+)
 from kvcanon.spec.config import CacheConfig
 
 
@@ -48,22 +56,25 @@ def test_cases_are_chosen_for_what_no_earlier_one_has(monkeypatch: pytest.Monkey
         paths(match=common, evict=(5, 6, 7)),
         paths(match=common, free=(8, 9)),
     ]
-    chosen = choose(cases, most=9)
-    assert [each.number for each in chosen] == [2, 3, 1]
-    assert chosen[2] == Chosen(1, {("evict", 4): path(4)})
-    assert [each.number for each in choose(cases, most=1)] == [2]
+    first, second, third, fourth = played = [
+        PlayedCase(Case(CacheConfig(page_size=at + 1), ()), each) for at, each in enumerate(cases)
+    ]
+    chosen = choose(played, most=9)
+    assert [each.case for each in chosen] == [third.case, fourth.case, second.case]
+    assert chosen[2] == Chosen(second.case, {("evict", 4): path(4)})
+    assert choose(played, most=1) == chosen[:1]
+    long = evolve(third, case=evolve(third.case, actions=(Action("poll"),) * 90))
+    assert choose([first, second, long, fourth], most=1)[0].case == fourth.case
 
 
 def test_a_corpus_is_the_same_each_time_and_its_cases_are_short() -> None:
     """Some drawn cases make one corpus, whatever the number of processes."""
     told: list[str] = []
-    one, two = (
-        make_corpus(24, 0, 3, jobs, lambda what, *_: told.append(what)) for jobs in (1, 2)
-    )
+    one, two = (make_corpus(24, 0, 3, jobs, lambda what, *_: told.append(what)) for jobs in (1, 2))
     assert one == two
     assert len(one) == 3
     assert told
-    drawn = {corpus._case(0, number) for number in range(24)}  # noqa: SLF001  # The whole ones.
+    drawn = {corpus._case(0, number) for number in range(24)}
     assert not drawn & {kept.case for kept in one}
 
 

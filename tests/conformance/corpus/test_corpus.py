@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
 from attrs import evolve
 
 from few_cases import FEW, plan_of
@@ -12,6 +13,7 @@ from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.drawn_stages import CORPUS_BLOCK
 from kvcanon.conformance.check.plan import CORPUS_CASES
+from kvcanon.conformance.check.trial import Trial, adapter_as
 from kvcanon.conformance.corpus import read_corpus
 from kvcanon.conformance.protocol.drawn_config import is_large
 from kvcanon.spec.operations import METHODS
@@ -34,6 +36,16 @@ def test_each_case_says_what_it_reaches() -> None:
         operation, _, branches = kept.reaches.partition(": ")
         assert operation in METHODS.values()
         assert re.fullmatch(r".+ is (true|false|met|called).* and .+ is .+", branches)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_plain_cache_keeps_every_law_in_each_case(part: int) -> None:
+    """Judged by its states, it is not accused where few cases get."""
+    plain = Trial(adapter_as("reference"))
+    for number, kept in list(enumerate(read_corpus()))[part::4]:
+        found, tally = plain.play(kept.case)
+        assert found is None, f"case {number}: {found.text}"
+        assert tally.steps
 
 
 def test_a_fault_that_a_case_shows_is_found_in_it() -> None:
