@@ -202,12 +202,10 @@ class _CudaWorker(CopyWorker[_Job]):
 
     def look(self) -> None:
         """Orders that ended, up to the first that has not: later ones are behind it on a stream."""
-        for transfer_id, job in list(self.open.items()):
-            if not self.has_ended(job):
-                break
+        while (job := next(iter(self.open.values()), None)) is not None and self.has_ended(job):
             job.ok = job.done is not None
             # One call of C code, which no interrupt cuts in two.
-            self.ended.extend(map(self.open.pop, (transfer_id,)))
+            self.ended.extend(map(self.open.pop, (job.transfer_id,)))
 
     def has_ended(self, job: _Job) -> bool:
         """Whether no byte of the order moves any more."""
@@ -217,10 +215,22 @@ class _CudaWorker(CopyWorker[_Job]):
             with self.mover.gpu.runtime.beside_captures():
                 return job.done.query()
         except RuntimeError:
-            # The device is lost, and with it all its work.
             logger.exception("%r %d was lost", job.transfer, job.transfer_id)
+            self.settle()
             self.end(job, None)
             return True
+
+    def settle(self) -> None:
+        """Return once the device moves no byte of this direction.
+
+        An error may be that of one call, and its copy goes on. Only a lost device refuses both ways
+        to wait, and it moves nothing.
+        """
+        runtime = self.mover.gpu.runtime
+        for done in (self.mover.lane.settle, runtime.synchronize):
+            with suppress(RuntimeError), runtime.beside_captures():
+                done()
+                return
 
     def wait(self, transfer_id: TransferId) -> None:
         """Earlier orders were enqueued before it on the same streams, so they end before it."""
@@ -228,10 +238,14 @@ class _CudaWorker(CopyWorker[_Job]):
         if job is None:
             return
         self.until(lambda: job.enqueued)
-        if job.done is not None:
-            # The poll that follows finds and tells an error.
-            with suppress(RuntimeError), self.mover.gpu.runtime.beside_captures():
+        if job.done is None:
+            return
+        try:
+            with self.mover.gpu.runtime.beside_captures():
                 job.done.synchronize()
+        except RuntimeError:
+            # The poll that follows finds and tells what was lost.
+            self.settle()
 
     def arrival(self, transfer_id: TransferId, layer: int) -> tuple[bool, Event | None]:
         """Whether the layer is there or coming, and the event to wait for, if there is one."""
@@ -280,8 +294,7 @@ class _CudaWorker(CopyWorker[_Job]):
         while _work_one(self):
             pass
         # Memory of the lane is released here, pools when this thread ends: no copy may be running.
-        with suppress(RuntimeError):
-            self.mover.lane.settle()
+        self.settle()
         self.mover.lane.release()
 
 
@@ -320,7 +333,6 @@ def _work_one(worker: _CudaWorker) -> bool:
         # Whatever was raised, callers wait for this order and for later ones. Steps that were
         # enqueued still move bytes, and the slots come free once the order completes as failed.
         logger.exception("%r %d failed", job.transfer, job.transfer_id)
-        with suppress(RuntimeError):
-            worker.mover.lane.settle()
+        worker.settle()
     worker.end(job, done)
     return True

@@ -69,6 +69,9 @@ class FakeEvent:
         assert self.recorded, "an event that was never recorded counts as reached"
         if self.device.lost:
             raise RuntimeError("CUDA error: the device is lost")
+        if self.device.refused_queries:
+            self.device.refused_queries -= 1
+            raise RuntimeError("CUDA error: this call alone")
         return self.device.going.is_set()
 
     def synchronize(self) -> None:
@@ -104,6 +107,7 @@ class FakeRuntime:
         self.going = Flag()
         self.going.set()
         self.lost = False
+        self.refused_queries = 0
         self.captures = False
         self.current = FakeStream("current")
         self.streams: list[FakeStream] = []

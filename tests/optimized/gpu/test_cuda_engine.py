@@ -238,6 +238,39 @@ def test_a_lost_device_fails_what_was_under_way(
     assert "the device is lost" in caplog.text
 
 
+@pytest.mark.parametrize("refused", [1, 2])
+def test_an_error_of_one_call_frees_no_slot_before_its_copy_ends(
+    refused: int, engine: CudaEngine, pools: Pools, runtime: FakeRuntime
+) -> None:
+    """An event cannot be asked, nor perhaps waited for: the order ends once the device is done."""
+    found: list[Completion] = []
+    with runtime.held():
+        engine.submit(order(pools, 1, BACKUP))
+        until(lambda: bool(engine._workers[BACKUP].open[1].enqueued))
+        runtime.refused_queries = refused
+        asks = Thread(target=lambda: found.extend(engine.poll()))
+        asks.start()
+        until(lambda: runtime.refused_queries < refused)
+        sleep(0.02)
+        assert asks.is_alive()
+        assert not found
+    asks.join()
+    assert found == [Completion(1, ok=False)]
+    carry_out(engine, order(pools, 2, BACKUP))
+
+
+def test_a_wait_that_fails_goes_on_until_its_copy_ends(
+    engine: CudaEngine, pools: Pools, runtime: FakeRuntime
+) -> None:
+    """An order that was waited for can be polled, whatever the first wait raised."""
+    engine.submit(order(pools, 1, BACKUP))
+    until(lambda: bool(engine._workers[BACKUP].open[1].enqueued))
+    runtime.refused_queries = 1
+    engine.wait(1)
+    assert runtime.refused_queries == 0
+    assert engine.poll() == (Completion(1, ok=True),)
+
+
 def test_orders_that_it_cannot_take_are_refused(pools: Pools, device: Device) -> None:
     """Each error line says what is wrong with the order."""
     engine = device.engine(pools)
