@@ -106,6 +106,7 @@ def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, list[Finding], str]:
     plan, by, deadline = run.plan, run.by, run.ends
     tally, why = Tally(), ""
     findings: list[Finding] = []
+    asked = run.asked(plan.effort.machine_cases, plan.effort.run)
     waiting: deque[tuple[int, Future[MachineRun]]] = deque()
     runs = run.parts(plan.effort.machine_cases, plan.effort.run)
     try:
@@ -123,7 +124,7 @@ def _draw(run: StageRun, cache: CachePlan) -> tuple[Tally, list[Finding], str]:
                 return tally, findings, why
             drawn = _result(run, cache, *waiting.popleft())
             tally.add(drawn.tally)
-            run.show(cache.name, tally.cases, plan.effort.machine_cases)
+            run.show(cache.name, tally.cases, asked)
             findings += drawn.findings
             if any(not finding.only_should for finding in drawn.findings):
                 return tally, findings, ENOUGH

@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 )
 
 from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
+from kvcanon.conformance.cases.added_actions import ADDED
 from kvcanon.conformance.cases.case import (
     DRAIN,
     PICKS,
@@ -202,7 +203,7 @@ def _offers_other_keys(machine: CaseMachine) -> bool:
     return machine.trial.adapter.offer.other_keys
 
 
-RULES = ACTIONS | {name: UNDRAWN[name] for name in (*DRAWN_WAITS, *OF_KEYS)}
+RULES = ACTIONS | ADDED | {name: UNDRAWN[name] for name in (*DRAWN_WAITS, *OF_KEYS)}
 """The actions that have a rule: all but those that take as long as several cases."""
 
 for _name in RULES:

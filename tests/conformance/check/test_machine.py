@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvcanon.conformance.cases import request_client
 from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
+from kvcanon.conformance.cases.added_actions import ADDED
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.wait_actions import DRAWN as DRAWN_WAITS
 from kvcanon.conformance.cases.wrong_calls import OF_KEYS
@@ -123,7 +124,7 @@ def test_printed_code_can_be_pasted() -> None:
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
     """Every action has a rule with its picks, and runs only if it can do something."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
-    assert rules.keys() == ACTIONS.keys() | OF_KEYS.keys() | set(DRAWN_WAITS)
+    assert rules.keys() == ACTIONS.keys() | ADDED.keys() | OF_KEYS.keys() | set(DRAWN_WAITS)
     for name, made in rules.items():
         kind = ACTIONS.get(name) or UNDRAWN[name]
         doers = [kind.do, *request_client.ACTIONS.get(name, ())[:1]]
