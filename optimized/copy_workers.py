@@ -32,7 +32,8 @@ from kvcanon.spec.types import TransferId
 logger = logging.getLogger(__name__)
 
 MOST_FAILED = 1 << 16
-"""How many failed orders an engine remembers for `wait_layer`, which may come late."""
+"""How many failed orders an engine remembers for `wait_layer`, which may come late. It says that
+orders before those failed, too, since it does not know better."""
 
 FORKED = "the transfer engine belongs to the process that this one was forked from"
 
@@ -63,6 +64,8 @@ class CopyWorker(ABC, Generic[Job]):
     """Orders that have ended and were not reported yet."""
     failed: dict[TransferId, None] = field(factory=dict)
     """The latest orders that failed."""
+    unknown: TransferId = -1
+    """Up to this order nobody knows any more which ones failed."""
     closed: bool = False
     entered: bool = False
     """Whether the thread is ready for jobs."""
@@ -119,7 +122,13 @@ class CopyWorker(ABC, Generic[Job]):
         """Remember that an order failed."""
         self.failed[transfer_id] = None
         if len(self.failed) > MOST_FAILED:
-            del self.failed[next(iter(self.failed))]
+            oldest = next(iter(self.failed))
+            self.unknown = max(self.unknown, oldest)
+            del self.failed[oldest]
+
+    def succeeded(self, transfer_id: TransferId) -> bool:
+        """Whether an order that has ended is known not to have failed."""
+        return transfer_id > self.unknown and transfer_id not in self.failed
 
     def start(self, direction: Direction) -> None:
         """Start the thread, and return once it is ready. Raises: CacheUnusable."""

@@ -251,7 +251,7 @@ class _CudaWorker(CopyWorker[_Job]):
         """Whether the layer is there or coming, and the event to wait for, if there is one."""
         job = self.open.get(transfer_id)
         if job is None:
-            return transfer_id not in self.failed, None
+            return self.succeeded(transfer_id), None
         self.until(lambda: job.enqueued or job.arrival(layer) is not None)
         return transfer_id not in self.failed, job.arrival(layer)
 

@@ -95,7 +95,7 @@ class _MemcpyWorker(CopyWorker[TransferOrder]):
 
     def wait_layer(self, transfer_id: TransferId, layer: int) -> bool:
         self.until(lambda: self.layers_there.get(transfer_id, layer + 1) > layer)
-        return transfer_id not in self.failed
+        return self.succeeded(transfer_id)
 
     def finish(self) -> None:
         """A last order ends after all others; where the thread has ended, nothing moves."""

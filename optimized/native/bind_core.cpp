@@ -25,6 +25,8 @@ namespace kvcanon {
 namespace {
 
 constexpr int64_t MOST_SLOTS = std::numeric_limits<Slot>::max();
+// Besides, there are the root, and nodes that are made while others leave.
+constexpr int64_t MOST_FULL_SLOTS = (int64_t{1} << HANDLE_INDEX_BITS) - 1024;
 
 // Receipts of different caches differ, so that a cache does not accept the receipt of another.
 uint64_t next_serial() {
@@ -76,6 +78,11 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.mamba = mamba;
     config.device_slots = pool_sizes(device_slots, "device_slots");
     config.host_slots = pool_sizes(host_slots, "host_slots");
+    // Each node but the root has full pages of its own.
+    const int64_t pages = config.device_slots[FULL] + config.host_slots[FULL];
+    require(
+        pages <= MOST_FULL_SLOTS, "device_slots", pages,
+        "at most 2**27 - 1024 for full data, with those of the host: handles name no more nodes");
     config.padding_slots = pool_sizes(padding_slots, "padding_slots");
     for (const Component component : ALL_COMPONENTS) {
         require(config.padding(component, GPU) <= config.capacity(component, GPU), "padding_slots",
@@ -220,11 +227,25 @@ void bind_core(nb::module_& m) {
     nodes.def(
         "__init__",
         [](NodesView* self, nb::handle_t<CacheCore> cache) {
+            if (!nb::inst_ptr<CacheCore>(cache)->engine.object().is_none()) {
+                throw BadArgument("cache", "has an engine; the caller of `Nodes` copies itself");
+            }
             find_node_results();
             new (self) NodesView(nb::borrow(cache));
         },
         "cache"_a);
     bind_nodes(m, nodes);
+    nodes.def(
+        "add_namespace",
+        [](NodesView& self, const nb::bytes& encoded, const nb::bytes& seed) {
+            return add_namespace(self.core, encoded, seed);
+        },
+        "encoded"_a, "seed"_a, nb::sig(docs::NODES_ADD_NAMESPACE.signature),
+        docs::NODES_ADD_NAMESPACE.text);
+    nodes.def(
+        "use_namespace",
+        [](NodesView& self, int64_t number) { return use_namespace(self.core, number); },
+        "number"_a, nb::sig(docs::NODES_USE_NAMESPACE.signature), docs::NODES_USE_NAMESPACE.text);
     bind_operations(core);
     bind_events(m, core, tree);
     bind_packed_events(m, core);

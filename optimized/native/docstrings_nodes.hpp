@@ -217,6 +217,16 @@ constexpr Docstring NODES_WANTED_HITS{
     "def set_wanted_hits(self, hits: int) -> None",
     R"(Set after how many hits an insert wants a node copied, whatever the write policy.)"};
 
+constexpr Docstring NODES_ADD_NAMESPACE{
+    "def add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, list[int]]",
+    R"(Return the number of a namespace, and the numbers that were forgotten for it.
+
+The seed, of 32 bytes or none, is what hashes of its first pages begin with.)"};
+
+constexpr Docstring NODES_USE_NAMESPACE{
+    "def use_namespace(self, number: int) -> bool",
+    R"(Return whether a number is that of a namespace that was not forgotten, and use it.)"};
+
 constexpr Docstring NODES_FORGET{
     "def forget(self) -> None",
     R"(Forget the tree and all receipts. No handle of a node is given out again.)"};

@@ -59,7 +59,7 @@ class PyEngine : public Engine {
         // What was given up has failed, whatever the engine says of it later.
         completions.erase(
             std::remove_if(completions.begin(), completions.end(),
-                           [&](const auto& each) { return given_up_.count(each.first) != 0; }),
+                           [&](const auto& each) { return given_up_.erase(each.first) != 0; }),
             completions.end());
         completions.insert(completions.end(), failed_.begin(), failed_.end());
         failed_.clear();
@@ -78,6 +78,7 @@ class PyEngine : public Engine {
         call([&] { engine_.attr("restart")(); });
         unsure_.clear();
         failed_.clear();
+        given_up_.clear();
     }
 
     // A call of the cache begins.
@@ -125,6 +126,7 @@ class PyEngine : public Engine {
             call([&] { never = nanobind::cast<bool>(engine_.attr("give_up")(transfer_id)); });
             if (never) {
                 given_up_.insert(transfer_id);
+                if (given_up_.size() > MOST_GIVEN_UP) given_up_.erase(given_up_.begin());
                 failed_.emplace_back(transfer_id, false);
             }
             unsure_.pop_back();
@@ -143,6 +145,9 @@ class PyEngine : public Engine {
             throw EngineDied(nanobind::str(error.value()).c_str());
         }
     }
+
+    // An engine that tells of what it never performed does so soon.
+    static constexpr size_t MOST_GIVEN_UP = 1024;
 
     nanobind::object engine_;
     bool has_ranks_;

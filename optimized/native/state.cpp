@@ -43,6 +43,7 @@ Node* Arena::make() {
         free_.pop_back();
     } else {
         index = used_;
+        assert(index >> HANDLE_INDEX_BITS == 0);
         if (index / CHUNK == chunks_.size()) add_chunk();
         ++used_;
     }

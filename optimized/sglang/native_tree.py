@@ -65,9 +65,9 @@ class TreeOfNodes:
     def namespace(self, scope: Scope) -> int:
         """The number of a namespace; a new one where it is unknown or was forgotten."""
         number = self.numbers.get(scope)
-        if number == 0 or (number is not None and self.core._use_namespace(number)):  # noqa: SLF001 # The core's own.
+        if number == 0 or (number is not None and self.nodes.use_namespace(number)):
             return number
-        number, forgotten = self.core._add_namespace(*_named(scope))  # noqa: SLF001
+        number, forgotten = self.nodes.add_namespace(*_named(scope))
         for each in forgotten:
             gone = self.scopes.pop(each, None)
             if gone is not None and self.numbers.get(gone) == each:
@@ -82,7 +82,7 @@ class TreeOfNodes:
         kept = {
             number: scope
             for number, scope in self.scopes.items()
-            if number == 0 or self.core._use_namespace(number)  # noqa: SLF001 # The core's own.
+            if number == 0 or self.nodes.use_namespace(number)
         }
         self.scopes = kept
         self.numbers = {scope: number for number, scope in kept.items()}

@@ -405,6 +405,7 @@ def test_any_threshold() -> None:
         ({"page_size": 2**29 + 1}, "page_size: is 536870913; it must be"),
         ({"page_size": TOO_LARGE}, "page_size: is a number that does not"),
         ({"device_slots": Counts(2**31)}, "device_slots: is 2147483648; it"),
+        ({"device_slots": Counts(2**27)}, "at most 2.*27 - 1024 for full data, with those of"),
         ({"device_slots": Counts(0, TOO_LARGE)}, "device_slots: is a number that does not fit"),
     ],
     ids=str,

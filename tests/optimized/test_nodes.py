@@ -49,6 +49,32 @@ def test_a_cut_leaves_the_handle_to_the_lower_part() -> None:
     assert nodes.all() == [nodes.root(), found.end, end]
 
 
+def test_a_cache_with_an_engine_has_no_nodes_for_a_caller_that_copies() -> None:
+    """Its engine would not know of what the caller does."""
+    cache = new_cache(
+        CacheConfig(
+            device_slots=Counts(4),
+            host_slots=Counts(4),
+            write_policy=WritePolicy.WRITE_THROUGH,
+        )
+    )
+    with pytest.raises(BadArgument, match="cache: has an engine"):
+        _core.Nodes(cache)
+
+
+def test_namespaces_are_added_by_the_nodes() -> None:
+    """A name keeps its number while it is in use, and a number that was never given is unknown."""
+    core, nodes = made()
+    number, forgotten = nodes.add_namespace(b"tenant", bytes(32))
+    assert (nodes.add_namespace(b"tenant", bytes(32)), forgotten) == ((number, []), [])
+    assert core._use_namespace(number)
+    assert nodes.use_namespace(number)
+    assert not nodes.use_namespace(number + 1)
+    end = nodes.insert(prompt(1, 2), number).end
+    assert nodes.match(prompt(1, 2), number).end == end
+    assert nodes.match(prompt(1, 2)).prefix_pages == 0
+
+
 def test_a_handle_is_never_given_twice() -> None:
     """The handle of a node that is gone is refused, also where its place has another node."""
     _, nodes = made()
@@ -215,20 +241,6 @@ def test_calls_that_copy_or_hand_over_slots_are_left_to_the_caller() -> None:
     for wrong in (7, -1, "one"):
         with pytest.raises(BadArgument, match="component"):
             nodes.evict_step(wrong)  # type: ignore[arg-type]
-
-
-def test_any_cache_shows_its_nodes() -> None:
-    """The nodes of a cache that owns its copies can be matched and locked, too."""
-    cache = new_cache(CacheConfig(device_slots=Counts(full=4)))
-    nodes = _core.Nodes(cache)
-    (full, _, _) = cache.allocate(2)
-    cache.insert(np.array([1, 2], np.uint32), 0, full)
-    end = nodes.match(np.array([1, 2], np.uint32)).end
-    receipt, newly, _ = nodes.lock(end)
-    assert newly == 2
-    assert cache.evict(2) == [0, 0, 0]
-    nodes.unlock(end, receipt)
-    assert cache.evict(2) == [2, 0, 0]
 
 
 # Evictions and copies node by node

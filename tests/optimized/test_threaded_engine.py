@@ -30,12 +30,13 @@ from fast.copies import (
     is_stuck,
     slots,
 )
+from kvcanon.optimized import copy_workers
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_transfer import Move, page_order
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.transfer import Completion, Direction, TransferEngine
+from kvcanon.spec.transfer import Completion, Direction, TransferEngine, TransferOrder
 from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, TransferId
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
@@ -82,6 +83,25 @@ def test_an_order_completes_only_when_it_ended(engine: Patient) -> None:
     gate.opened.set()
     engine.wait(2)
     assert engine.poll() == done(1, 2)
+
+
+def test_no_failed_order_is_ever_said_to_be_there(
+    engine: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where too many failed for each to be remembered, all orders up to those count as failed."""
+    monkeypatch.setattr(copy_workers, "MOST_FAILED", 2)
+    log = Log()
+
+    def broken() -> None:
+        raise OSError("no copy")
+
+    engine.submit(log.make(0, BACKUP))
+    for transfer_id in (1, 2, 3):
+        engine.submit(TransferOrder(transfer_id, BACKUP, (), broken))
+    engine.submit(log.make(4, BACKUP))
+    engine.wait(4)
+    assert [each.ok for each in engine.poll()] == [True, False, False, False, True]
+    assert [engine.wait_layer(each, 0) for each in range(5)] == [False] * 4 + [True]
 
 
 def test_waiting_is_for_orders_that_are_open(engine: Patient) -> None:
