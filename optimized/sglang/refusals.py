@@ -6,6 +6,8 @@ ignores in silence would cost hits, or worse.
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
@@ -14,6 +16,9 @@ from kvcanon.sglang_release import OTHERWISE, RELEASE
 
 if TYPE_CHECKING:
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+
+logger = logging.getLogger(__name__)
+_SAME_RELEASE = re.compile(re.escape(RELEASE) + r"(\.post\d+)?(\+[\w.]+)?")
 
 POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 OFFERED_COMPONENTS = ("FULL", "SWA", "MAMBA")
@@ -38,12 +43,7 @@ def refusal(flag: str, problem: str) -> str:
 
 def refuse_what_is_not_offered(params: CacheInitParams) -> None:
     """Refuse what the parameters of a cache ask for and this core lacks. Raises: ValueError."""
-    installed = version("sglang")
-    if installed != RELEASE:
-        raise ValueError(
-            f"the tree core kvcanon is made for sglang=={RELEASE} and this is {installed}; "
-            f"install that release, or {OTHERWISE}"
-        )
+    _refuse_release(version("sglang"))
     if params.enable_session_radix_cache:
         refuse("--enable-session-radix-cache", "it does not count what sessions refer to")
     if params.component_registry_override:
@@ -58,6 +58,25 @@ def refuse_what_is_not_offered(params: CacheInitParams) -> None:
     _refuse_windows(params)
     _refuse_pools(params)
     _refuse_storage()
+
+
+def _refuse_release(installed: str) -> None:
+    """Refuse another release; a build or post release of the tested one may be as it is."""
+    if installed == RELEASE:
+        return
+    problem = ""
+    if _SAME_RELEASE.fullmatch(installed):
+        from kvcanon.optimized.sglang.interface import differences  # noqa: PLC0415
+
+        other = differences()
+        if not other:
+            logger.info("sglang %s has the interface of %s", installed, RELEASE)
+            return
+        problem = f", where {'; '.join(other)}"
+    raise ValueError(
+        f"the tree core kvcanon is made for sglang=={RELEASE} and this is {installed}{problem}; "
+        f"install that release, or {OTHERWISE}"
+    )
 
 
 def _refuse_policy(params: CacheInitParams) -> None:

@@ -154,3 +154,40 @@ make(radix_cache_backend="theirs")
     for line, why in zip(warned, whys, strict=True):
         assert "SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=kvcanon has no effect" in line
         assert f"with {why} SGLang serves from Other" in line
+
+
+def test_builds_and_post_releases_are_taken_where_the_interface_is_the_same() -> None:
+    """A call with other parameters, or an object with other fields, is named in the refusal."""
+    printed = said(
+        """
+from kvcanon.optimized.sglang import interface
+tree = interface.interface.UnifiedTreeCoreInterface
+def attempt(release):
+    refusals.version = lambda _: release
+    try:
+        refusals.refuse_what_is_not_offered(Made(**given))
+        print("taken")
+    except ValueError as error:
+        print(error)
+print(interface.differences())
+for release in ("0.5.23", "0.5.23+cu129", "0.5.23.post1", "0.5.23.post1+g1.a2"):
+    attempt(release)
+for release in ("0.5.23rc1", "0.5.230", "0.5.23.dev1+g12", "0.5.24"):
+    attempt(release)
+tree.demote = lambda self, node_id, why: None
+del tree.reset
+tree.promote = lambda self, node_id=None: None
+interface.base_prefix_cache.InsertResult = type("InsertResult", (), {"_fields": ("prefix_len",)})
+attempt("0.5.23.post1")
+"""
+    ).splitlines()
+    assert printed[:5] == ["[]", *["taken"] * 4]
+    for line in printed[5:9]:
+        assert "is made for sglang==0.5.23 and this is 0.5." in line
+    other = printed[9]
+    assert "this is 0.5.23.post1, " in other
+    assert "demote(self, node_id) is demote(self, node_id, why); " in other
+    assert "where reset(self) is gone; " in other
+    assert "promote(self, node_id=None) is new; " in other
+    assert "cache_actions) is InsertResult(prefix_len); " in other
+    assert "unset SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND" in other
