@@ -32,6 +32,7 @@ from kvcanon.conformance.protocol.adapter import (
     Subject,
     Unoffered,
     make_subject,
+    making,
     takes_agree,
 )
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
@@ -380,11 +381,12 @@ def make_ranks(
     whole = make_subject(adapter, config)
     if not whole.shows >= NEEDS:
         raise Unoffered(f"{adapter.name} does not show the states of ranks")
-    process = start_apart(adapter, config) if apart else None
-    copies = RankCopies(ranks, process)
-    cache = RankedCache(
-        lambda engine, agree: cast("Cache", adapter.make(config, engine=engine, agree=agree)),
-        copies,
-        process,
-    )
+    with making(adapter):
+        process = start_apart(adapter, config) if apart else None
+        copies = RankCopies(ranks, process)
+        cache = RankedCache(
+            lambda engine, agree: cast("Cache", adapter.make(config, engine=engine, agree=agree)),
+            copies,
+            process,
+        )
     return evolve(whole, cache=cache, copies=copies, ranks=cache.show)

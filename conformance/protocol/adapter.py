@@ -10,7 +10,8 @@ and counted. Any other exception of a factory is a finding.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
@@ -398,8 +399,17 @@ def _make(
     adapter: Adapter, config: CacheConfig, engine: ManualEngine | None
 ) -> tuple[object, WatchedCopies | None]:
     """Make a cache, and the control of its copies. Raises: Unoffered, UsageError."""
-    try:
+    with making(adapter):
         made = adapter.make(config) if engine is None else adapter.make(config, engine=engine)
+    copies = cast("CopyControl | None", getattr(made, "copies", None))
+    return made, engine or (None if copies is None else RecordedCopies(copies))
+
+
+@contextmanager
+def making(adapter: Adapter) -> Iterator[None]:
+    """Say of what a factory raises inside that it made no cache. Raises: Unoffered, UsageError."""
+    try:
+        yield
     except UsageError:
         raise
     except BadArgument as refusal:
@@ -409,8 +419,6 @@ def _make(
             f"{adapter.name} made no cache: {describe_exception(error)}; "
             "raise BadArgument for a configuration that is not offered"
         ) from error
-    copies = cast("CopyControl | None", getattr(made, "copies", None))
-    return made, engine or (None if copies is None else RecordedCopies(copies))
 
 
 def _require_kind(adapter: Adapter, kind: CacheKind) -> None:

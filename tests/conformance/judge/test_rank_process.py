@@ -16,7 +16,7 @@ from kvcanon.conformance.check.blocks import APART_EVERY, NumberedCases
 from kvcanon.conformance.check.check import check
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.play import play
-from kvcanon.conformance.check.result import Finding
+from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge.judges import JudgeConfig
 from kvcanon.conformance.judge.rank_process import start_apart
@@ -55,6 +55,25 @@ HELPERS = f"{ROOT / 'tests/helpers'}"
 def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process count as one that was started with a seed."""
     monkeypatch.setenv("PYTHONHASHSEED", "7")
+
+
+class MadeHereAlone(ReferenceCache):
+    """Cannot be made in the process of the last rank."""
+
+    def __init__(
+        self, config: CacheConfig, engine: ManualEngine | None = None, agree: Agree | None = None
+    ) -> None:
+        if own_seed() != 7:
+            raise ZeroDivisionError("no room there")
+        super().__init__(config, engine, agree)
+
+
+def test_a_factory_that_raises_in_the_other_process_is_a_finding() -> None:
+    """It is said as of a factory that raises here; the judge goes on."""
+    found, _ = Trial(Adapter("mine", MadeHereAlone)).play(CASE)
+    assert found is not None
+    assert found.grounds is Grounds.CRASH
+    assert "mine made no cache: ZeroDivisionError: no room there" in found.text
 
 
 class Deadly(ReferenceCache):
