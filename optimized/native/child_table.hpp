@@ -20,6 +20,11 @@ class ChildTable {
     // The child of `parent` in a namespace whose first page is at `words`; nullptr where none is.
     Node* find(const Arena& arena, const Node* parent, uint32_t namespace_id, const uint32_t* words,
                size_t page_words) const;
+    // Allocate now what an `add` below this parent, and with these words, needs.
+    void reserve(const Node* parent, uint32_t namespace_id, const uint32_t* words,
+                 size_t page_words) {
+        make_way(tag(parent, namespace_id, words, page_words));
+    }
     void add(const Node* child, const uint32_t* words, size_t page_words);
     // Replace `former` by `child`, which a cut put in its place.
     void replace(const Node* former, const Node* child, const uint32_t* words, size_t page_words);

@@ -38,6 +38,46 @@ class Usable {
     bool ended_ = false;
 };
 
+// The transfers that fill device data above a page of a walked path, each once.
+std::vector<uint64_t> pending_above(const Path& path, int32_t end_pages) {
+    std::vector<uint64_t> pending;
+    for (const Stop& stop : path) {
+        if (stop.node->start >= end_pages) break;
+        for (const Component component : ALL_COMPONENTS) {
+            const Transfer* filling = stop.node->data[component].filling[GPU];
+            // A cut leaves a state with the lower node.
+            if (component == MAMBA && stop.node->end() > end_pages) continue;
+            if (filling != nullptr) pending.push_back(filling->transfer_id);
+        }
+    }
+    std::sort(pending.begin(), pending.end());
+    pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
+    return pending;
+}
+
+// The device slots above a page of a walked path where the device prefix ends.
+SlotLists slots_above(const State& state, const Path& path, int32_t end_pages) {
+    SlotLists slots;
+    const auto pages_of = [&](const Stop& stop) {
+        return std::min(stop.node->pages, end_pages - stop.node->start);
+    };
+    const auto add = [&](const Stop& stop, Component component) {
+        const Runs& owned = stop.node->data[component].slots[GPU];
+        slots[component].append(RunReader(owned).next(pages_of(stop)));
+    };
+    auto end = path.begin();
+    for (; end != path.end() && end->node->start < end_pages; ++end) add(*end, FULL);
+    if (end == path.begin()) return slots;
+    if (state.config.swa()) {
+        auto from = end;
+        while (from != path.begin() && (from - 1)->node->data[SWA].resident(GPU)) --from;
+        for (; from != end; ++from) add(*from, SWA);
+    }
+    const Stop& last = *(end - 1);
+    if (last.node->end() == end_pages) slots[MAMBA] = last.node->data[MAMBA].slots[GPU];
+    return slots;
+}
+
 }  // namespace
 
 Matched match(State& state, const Key& key, bool with_slots) {
@@ -52,28 +92,19 @@ Matched match(State& state, const Key& key, bool with_slots) {
     found.device_pages = device.pages;
     found.walked_pages = walked_pages(path);
     found.last = path.empty() ? state.root : path.back().node;
+    // Nothing has changed until the cut, and nothing needs memory after it.
+    found.pending = pending_above(path, found.prefix_pages);
+    if (with_slots) found.slots = slots_above(state, path, found.device_pages);
     Node* end = node_ending_at(state, path, found.prefix_pages);
     // The last node was cut where the key leaves it.
     if (found.walked_pages == end->end()) found.last = end;
     record_match(state, end, state.tick());
     found.end_handle = handle_of(end);
     found.serial = state.serial;
-    std::vector<Node*> on_device = path_to(end);
-    for (const Node* node : on_device) {
-        for (const Component component : ALL_COMPONENTS) {
-            const Transfer* filling = node->data[component].filling[GPU];
-            if (filling != nullptr) found.pending.push_back(filling->transfer_id);
-        }
+    found.end = found.device_end = end;
+    while (found.device_end->end() > found.device_pages) {
+        found.device_end = found.device_end->parent;
     }
-    std::sort(found.pending.begin(), found.pending.end());
-    found.pending.erase(std::unique(found.pending.begin(), found.pending.end()),
-                        found.pending.end());
-    while (!on_device.empty() && on_device.back()->end() > found.device_pages) {
-        on_device.pop_back();
-    }
-    found.end = end;
-    found.device_end = on_device.empty() ? state.root : on_device.back();
-    if (with_slots) found.slots = device_slots(state, on_device, false);
     assert(found.device_pages <= found.prefix_pages && found.prefix_pages <= key.pages);
     assert(!with_slots || found.slots[FULL].slots() == found.device_pages);
     ++state.counters.matches;

@@ -83,23 +83,20 @@ class Runs {
         for (const Run& run : other) append(run);
     }
 
-    // Part before slot `at`: returns the upper slots and keeps the lower. Its time depends on the
-    // upper runs alone.
-    Runs split(int32_t at) {
-        assert(0 < at && at < slots_);
-        Runs upper;
-        while (upper.slots_ < at) {
+    // Drop the first `count` slots, fewer than there are. Its time depends on their runs alone.
+    void drop(int32_t count) noexcept {
+        assert(0 < count && count < slots_);
+        slots_ -= count;
+        while (count > 0) {
             Run& run = many() ? (*more_)[first_] : only_;
-            const int32_t here = run.size < at - upper.slots_ ? run.size : at - upper.slots_;
-            upper.append({run.begin, here});
+            const int32_t here = run.size < count ? run.size : count;
             run.begin += here;
             run.size -= here;
+            count -= here;
             if (run.size == 0) ++first_;
         }
-        slots_ -= at;
         if (many()) drop_skipped();
-        assert(upper.slots_ == at && begin() != end());
-        return upper;
+        assert(begin() != end());
     }
 
     void clear() {
@@ -119,15 +116,15 @@ class Runs {
         first_ = 0;
     }
 
-    // Give the memory of skipped runs back once they are more than the others.
-    void drop_skipped() {
+    // Forget skipped runs once they are more than the others.
+    void drop_skipped() noexcept {
         if (first_ + 1 == more_->size()) {
             const std::vector<Run>* former = more_;
             only_ = former->back();
             first_ = ONE;
             delete former;
         } else if (first_ > more_->size() / 2) {
-            *more_ = std::vector<Run>(more_->begin() + first_, more_->end());
+            more_->erase(more_->begin(), more_->begin() + first_);
             first_ = 0;
         }
     }

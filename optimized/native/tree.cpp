@@ -1,7 +1,9 @@
 #include "tree.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <utility>
 
 #include "errors.hpp"
 #include "invariants.hpp"
@@ -52,14 +54,51 @@ void take_place(Node* upper, Node* node) {
     (upper->next != nullptr ? upper->next->previous : parent->last_child) = upper;
 }
 
+// The slots of the first pages of a node's component, by medium.
+using CutSlots = std::array<Runs, 2>;
+
+CutSlots slots_before(const Data& data, int32_t at) {
+    CutSlots slots;
+    for (const Medium medium : {GPU, CPU}) {
+        if (data.on(medium)) slots[medium] = RunReader(data.slots[medium]).next(at);
+    }
+    return slots;
+}
+
 // Give the new upper node its share of one component's data.
-void cut_data(Data& upper, Data& lower, int32_t at) {
+void cut_data(Data& upper, Data& lower, CutSlots slots) noexcept {
     upper.lock_refs = lower.lock_refs;
     upper.used = lower.used;
     for (const Medium medium : {GPU, CPU}) {
         upper.filling[medium] = lower.filling[medium];
-        if (lower.on(medium)) upper.slots[medium] = lower.slots[medium].split(at);
+        if (!lower.on(medium)) continue;
+        lower.slots[medium].drop(slots[medium].slots());
+        upper.slots[medium] = std::move(slots[medium]);
     }
+}
+
+// Room for some more items, so that to add them allocates nothing; in all linear in the items.
+template <typename Item>
+void make_room(std::vector<Item>& items, size_t more) {
+    const size_t needed = items.size() + more;
+    if (needed > items.capacity()) items.reserve(std::max(needed, 2 * items.size()));
+}
+
+// Allocate what a cut needs besides the node and its slots.
+void reserve_cut(State& state, const Node* node, int32_t at) {
+    Node upper;
+    upper.node_id = state.next_id;
+    upper.parent = node->parent;
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    const uint32_t* words = state.words(node) + static_cast<size_t>(at) * page_words;
+    state.children.reserve(&upper, node->namespace_id, words, page_words);
+    for (const Queue queue : state.queue_kinds) state.queue(queue).reserve(2, state.arena.size());
+    for (const Component component : {FULL, SWA}) {
+        for (Transfer* transfer : node->data[component].filling) {
+            if (transfer != nullptr) make_room(transfer->parts, 2);
+        }
+    }
+    if (state.journal != nullptr) make_room(state.journal->cuts, 1);
 }
 
 // A copy in flight of the lower node carries the upper one, too.
@@ -128,7 +167,16 @@ void cut_path_at(State& state, Node* end, int64_t at_page) {
 Node* cut(State& state, Node* node, int32_t at) {
     assert(node->parent != nullptr && 0 < at && at < node->pages);
     const size_t page_words = static_cast<size_t>(state.config.page_words);
+    CutSlots full = slots_before(node->data[FULL], at), swa;
+    if (state.config.swa()) swa = slots_before(node->data[SWA], at);
     Node* upper = state.arena.make();
+    try {
+        reserve_cut(state, node, at);
+    } catch (...) {
+        state.arena.release(upper);
+        throw;
+    }
+    // Nothing below needs memory.
     upper->node_id = state.new_id();
     upper->parent = node->parent;
     upper->namespace_id = node->namespace_id;
@@ -140,10 +188,10 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->last_access = node->last_access;
     upper->hit_count = node->hit_count;
     upper->priority = node->priority;
-    cut_data(upper->data[FULL], node->data[FULL], at);
+    cut_data(upper->data[FULL], node->data[FULL], std::move(full));
     // All holds end at or below the lower node, which is the only child.
     upper->data[FULL].lock_refs = node->data[FULL].lock_refs != 0 ? 1 : 0;
-    if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], at);
+    if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], std::move(swa));
     // A mamba state and its locks stay with the lower node, at whose end it is exact.
 
     take_place(upper, node);

@@ -36,6 +36,11 @@ class VictimQueue {
         assert(!empty());
         return heap_[0];
     }
+    // Allocate now what so many more nodes need, with places below this.
+    void reserve(size_t more, uint32_t places) {
+        heap_.reserve(heap_.size() + more);
+        if (places != 0) where_.reach(places - 1, NOWHERE);
+    }
     // Add a node, or move it to the place of its new key.
     void put(const Candidate& candidate);
     // Remove a node that is in the queue.

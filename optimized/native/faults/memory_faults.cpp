@@ -18,6 +18,8 @@ namespace kvcanon::faults {
 namespace {
 
 constexpr int CALLS = 40;
+// The kinds of calls up to this one are matches.
+constexpr int LAST_MATCH = 1;
 
 struct Tally {
     long calls = 0, refused = 0, closed = 0;
@@ -83,6 +85,7 @@ bool fail_once(World& world, const Call& call, long allocation, FailingMemory::F
     world.failing = -1;
     if (!world.gate.broken.empty()) {
         ++tally.closed;
+        require(call.kind > LAST_MATCH, "memory that ran out in a match closed the cache");
         require_recovery(world, random);
         return true;
     }
