@@ -30,10 +30,13 @@ OF_OTHERS = frozenset(
         "--config-settings",  # pip
         "--disable-radix-cache",  # SGLang, as all up to --tp
         "--enable-decoder-swa-bounded-replay",
+        "--enable-flexkv",
         "--enable-kv-cache-sharding",
+        "--enable-lmcache",
         "--enable-metrics",
         "--enable-session-radix-cache",
         "--enable-unified-memory",
+        "--radix-cache-backend",
         "--radix-eviction-policy",
         "--radix-eviction-policy-config",
         "--tp",
