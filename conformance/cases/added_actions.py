@@ -26,7 +26,7 @@ from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError, OutOfSlots
 from kvcanon.spec.operations import Receipt
-from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots, TransferId, WritePolicy
+from kvcanon.spec.types import GPU, MAMBA, SWA, Counts, Key, Page, Slots, WritePolicy
 
 ADDED: dict[str, ActionKind] = {}
 """Every added action by name."""
@@ -102,7 +102,7 @@ def clear_a_full_log(client: Client, a: int, _b: int, c: int) -> None:
 
 @enter(ADDED, 0, Capability.POLL, host=True)
 def poll_early(client: Client, a: int, b: int, c: int) -> None:
-    """Begin backups or loads, unlock their locks, and poll twice, while one has ended at most."""
+    """Begin backups or loads, and poll twice, while one has ended at most."""
     config = client.cache.config
     keys = [Key((_page(config, POLLED + (a + at) % 8),)) for at in range(2)]
     client.keys += keys
@@ -118,16 +118,20 @@ def poll_early(client: Client, a: int, b: int, c: int) -> None:
         with suppress(CacheError):
             client.cache.load_back(fetched)
     copies = client.copies
-    if copies is not None and copies.open_transfer_ids:
-        _unlock_copy(client, copies.open_transfer_ids[0], keys[0])
-        if c % 2:
-            copies.acknowledge(copies.open_transfer_ids[0])
+    if copies is not None and copies.open_transfer_ids and c % 2:
+        copies.acknowledge(copies.open_transfer_ids[0])
     client.cache.poll()
     client.cache.poll()
 
 
-def _unlock_copy(client: Client, transfer_id: TransferId, key: Key) -> None:
-    """Unlock with numbers that may be those of a copy's own lock."""
+@enter(ADDED, 0, host=True)
+def unlock_copy(client: Client, a: int, b: int, _c: int) -> None:
+    """Unlock with numbers that may be those of the lock of a copy in flight."""
+    copies = client.copies
+    if copies is None or not copies.open_transfer_ids or not client.keys:
+        return
+    transfer_id = copies.open_transfer_ids[a % len(copies.open_transfer_ids)]
+    key = client.known(b, 0)
     of_requests = [each.receipt for each in client.requests if each.receipt is not None]
     issued = [*client.receipts, *client.spent, *of_requests]
     for near in (-1, 0, 1):
@@ -212,6 +216,7 @@ DRAWN = {
         1 / 3,
         lambda config: config.write_policy is WritePolicy.WRITE_BACK and len(config.components) > 1,
     ),
+    unlock_copy.__name__: _Drawn(1 / 4, lambda config: config.host_tier),
 }
 """The share of the small cases with such a configuration that have each action once."""
 BY_REQUESTS = (compute_twice.__name__,)

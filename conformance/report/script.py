@@ -24,6 +24,7 @@ WIDTH = 100
 _FROM = {
     "kvcanon.conformance": ("fetched", "judged", "write_stamps"),
     "kvcanon.spec.errors": ("CacheError",),
+    "kvcanon.spec.operations": ("Receipt",),
     "kvcanon.spec.types": ("Component", "Counts", "Key", "Medium", "Namespace", "Slots"),
 }
 """Where the names come from that a script may use."""

@@ -162,9 +162,35 @@ def _copied_on(step: Step) -> bool:
     if step.asked is None or len(step.asked.orders) <= 1:
         return False
     flying = {each.transfer_id for each in step.after.transfers}
-    return bool(step.asked.failed) or any(
-        each.transfer_id not in flying and (each.cancelled or not step.ended.get(each.transfer_id))
-        for each in step.before.transfers
+    return (
+        bool(step.asked.failed)
+        or _is_held_unseen(step.before)
+        or any(
+            each.transfer_id not in flying
+            and (each.cancelled or not step.ended.get(each.transfer_id))
+            for each in step.before.transfers
+        )
+    )
+
+
+def _is_held_unseen(state: Snapshot) -> bool:
+    """Whether some host slots are neither free nor shown, as those of a copy may be."""
+    shown = {
+        (component, slot)
+        for node in state.nodes.values()
+        for component, data in node.data.items()
+        for slot in data.host or ()
+    }
+    shown |= {
+        (component, slot)
+        for each in state.transfers
+        for component, slots in each.targets.items()
+        for slot in slots
+    }
+    return any(
+        (component, slot) not in shown and slot not in pool.free_set | pool.held
+        for (component, medium), pool in state.pools.items()
+        for slot in range(pool.capacity if medium is CPU else 0)
     )
 
 

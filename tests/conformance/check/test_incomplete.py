@@ -36,6 +36,7 @@ from paths import HELPERS
 NO_TIME = evolve(FEW, seconds=1e-9)
 """An effort without time for any drawn case."""
 NOTHING = (
+    Unplayed(CheckStage.CORPUS, 0, 8),
     Unplayed(CheckStage.WALKER, 0, 32),
     Unplayed(CheckStage.MACHINE, 0, 4),
     Unplayed(CheckStage.RANKS, 0, 16),
@@ -53,7 +54,7 @@ def test_all_vectors_are_played_without_time() -> None:
     result = checked("reference")
     vectors, *drawn = result.stages
     assert (vectors.cases, vectors.asked, vectors.cut_short) == (len(vector_files()),) * 2 + ("",)
-    assert [each.cases for each in drawn] == [0, 0, 0]
+    assert [each.cases for each in drawn] == [0, 0, 0, 0]
     assert result.unplayed == NOTHING
     assert report_of(result).verdict is CheckVerdict.INCOMPLETE
 
@@ -97,15 +98,18 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     assert lines[1] == lines[-1]
     assert re.fullmatch(
         r"INCOMPLETE: no law is broken in what was played; --minutes 1 gives time for the rest\. "
-        r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 32 walker cases, 0 of 4 machine cases, "
-        r"0 of 16 ranks cases\.",
+        r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 8 corpus cases, 0 of 32 walker cases, "
+        r"0 of 4 machine cases, 0 of 16 ranks cases\.",
         lines[-1],
     )
     value = json.loads(files["json"].read_text("utf-8"))
     assert (value["verdict"], value["caches"][0]["verdict"]) == ("incomplete",) * 2
-    assert value["caches"][0]["unplayed"][0] == {"stage": "walker", "played": 0, "asked": 32}
+    assert value["caches"][0]["unplayed"][0] == {"stage": "corpus", "played": 0, "asked": 8}
     (failure,) = ET.parse(files["junit"]).iterfind(".//failure")  # noqa: S314  # Our own.
-    missing = "INCOMPLETE: played 0 of 32 walker cases, 0 of 4 machine cases, 0 of 16 ranks cases"
+    missing = (
+        "INCOMPLETE: played 0 of 8 corpus cases, 0 of 32 walker cases, 0 of 4 machine cases, "
+        "0 of 16 ranks cases"
+    )
     assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
     assert missing in files["html"].read_text("utf-8")
 
@@ -189,7 +193,7 @@ def test_a_test_of_ones_own_fails_if_the_check_is_incomplete(
 ) -> None:
     """`check_cache` is not green where it had no time, and says what gives it more."""
     monkeypatch.setitem(EFFORTS, "quick", NO_TIME)
-    with pytest.raises(AssertionError, match=r"INCOMPLETE: played 0 of 32 walker .*minutes=1 "):
+    with pytest.raises(AssertionError, match=r"INCOMPLETE: played 0 of 8 corpus .*minutes=1 "):
         check_cache(ReferenceCache)
 
 
@@ -198,7 +202,7 @@ def test_a_session_of_pytest_fails_one_test_that_names_its_own_option() -> None:
     checked = session_check(plan_of("reference", effort=NO_TIME), None)
     test = checked.test(COMPLETE)
     assert test.fails
-    assert "played 0 of 32 walker cases" in test.message
+    assert "played 0 of 8 corpus cases" in test.message
     assert "--kvcanon-minutes 1 " in test.message
     assert checked.verdict.startswith("INCOMPLETE: no law is broken in what was played; --kvcanon-")
     assert [each.key for each in checked.tests if each.fails] == [COMPLETE]
