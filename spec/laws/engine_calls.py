@@ -14,7 +14,7 @@ from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import page_in_words, writes_back
 from kvcanon.spec.laws.evict import others_untouched
-from kvcanon.spec.operations import Evict, Flush, LoadBack, Poll
+from kvcanon.spec.operations import Flush, Poll
 from kvcanon.spec.snapshot import TransferState
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import GPU, Component, Slot
@@ -108,9 +108,7 @@ def only_flush_and_write_back_wait(step: Step) -> Iterator[str]:
 
 
 def _may_wait(step: Step) -> bool:
-    evicts = isinstance(step.operation, Evict | LoadBack)
-    evicts |= step.unasked is not None and bool(step.unasked.left)
-    evicts |= situations.broken_off(step)
+    evicts = situations.may_evict(step) or situations.broken_off(step)
     waits = writes_back(step.before) and evicts
     return waits or isinstance(step.operation, Flush)
 

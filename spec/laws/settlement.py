@@ -27,7 +27,7 @@ from kvcanon.spec.laws.comparison import (
 )
 from kvcanon.spec.laws.copies import builds_on, copies_changed, may_be_given_up, settled_transfers
 from kvcanon.spec.laws.lock import NO_REFS, covered_refs
-from kvcanon.spec.operations import Evict, Flush, Inserted, LoadBack, LoadedBack, Settle, Settled
+from kvcanon.spec.operations import Flush, Inserted, LoadedBack, Settle, Settled
 from kvcanon.spec.snapshot import NO_POOL, Pool, TransferState
 from kvcanon.spec.transfer import Direction, TransferStatus
 from kvcanon.spec.types import CPU, GPU, MAMBA, Slot, TransferId
@@ -54,8 +54,8 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
 
     An insert reports its backups, a load-back its load; no other operation enqueues a transfer that
     lasts. In flight, a transfer changes only by cuts of nodes, and it leaves by a poll or a flush;
-    only an eviction under write_back may settle a backup without reporting it, or leave one that is
-    given up if the engine raises.
+    only an eviction under write_back, also one of its own, may settle a backup without reporting
+    it, or leave one that is given up if the engine raises.
 
     Why: an engine does not wait for a copy that it does not know of, and waits for ever for one
     that does not exist.
@@ -85,7 +85,7 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
     if not given_up and list(after) != [*stayed, *new]:
         yield f"transfers {stayed} and then {new} are in flight, listed as {list(after)}"
     settles = isinstance(outcome, Settled)
-    waits = isinstance(step.operation, Evict | LoadBack) and writes_back(step.before)
+    waits = writes_back(step.before) and situations.may_evict(step)
     for transfer_id, was in before.items():
         now = after.get(transfer_id)
         if now is None:

@@ -74,6 +74,12 @@ def went_well(step: Step) -> bool:
     return not isinstance(step.outcome, Refused)
 
 
+def may_evict(step: Step) -> bool:
+    """Whether a call evicts from the device where it has to, or something left on its own."""
+    left = step.unasked is not None and bool(step.unasked.left)
+    return isinstance(step.operation, Evict | LoadBack) or left
+
+
 def broken_off(step: Step) -> bool:
     """Whether the engine raised while a call waited for a copy of victims that it had ordered."""
     asked = step.asked
