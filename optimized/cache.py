@@ -21,7 +21,7 @@ from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.layout import layout_for_slot_bytes
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
-from kvcanon.optimized.snapshot import events_of, take_snapshot
+from kvcanon.optimized.snapshot import Shown, events_of, take_snapshot
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, ReceiptSpent, SlotNotHeld
 from kvcanon.spec.events import Event
@@ -63,6 +63,7 @@ class OptimizedCache:
         self._cache = PrefixCache(config, self._pools, engine, agree=agree)
         self._tree = self._cache.tree
         self._receipts: dict[ReceiptId, Receipt] = {}
+        self._shown = Shown()
 
     @property
     def config(self) -> CacheConfig:
@@ -175,7 +176,7 @@ class OptimizedCache:
 
     def snapshot(self) -> Snapshot:
         """The whole state, as a value."""
-        return take_snapshot(self._cache)
+        return take_snapshot(self._cache, self._shown)
 
     def free_slots(self, component: Component, medium: Medium) -> tuple[Slot, ...]:
         """The slots of a pool that are free, lowest first."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from attrs import Factory, define
 
 from kvcanon.optimized import _core, native_types
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS, MEDIA
@@ -30,11 +31,23 @@ from kvcanon.spec.snapshot import (
 from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Page, Slot
 
 
-def take_snapshot(cache: PrefixCache) -> Snapshot:
-    """The whole state."""
-    tree, config = cache.tree, cache.config
+@define
+class Shown:
+    """What the last snapshot showed, of which the next one shows most again."""
+
+    edition: int = 0
+    """That of the events, as the tree counts."""
+    batches: int = 0
+    """How many of its events, which may be of several pages, were seen."""
+    events: tuple[Event, ...] = ()
+    pools: dict[Pool, PoolState] = Factory(dict)
+
+
+def take_snapshot(cache: PrefixCache, shown: Shown | None = None) -> Snapshot:
+    """The whole state; `shown` is that of the cache's last snapshot, and is brought up to date."""
+    tree, config, shown = cache.tree, cache.config, shown or Shown()
     # Pending events first: reading them computes page hashes, which the nodes then show.
-    events = events_of(cache, tree.pending_events())
+    events = _pending_events(cache, shown)
     listed = tree.nodes()
     pools = [(component, medium) for component in config.components for medium in MEDIA]
     shape = config.components, config.page_size, config.bigram
@@ -43,13 +56,21 @@ def take_snapshot(cache: PrefixCache) -> Snapshot:
         root_id=listed[0][0],
         nodes={each[0]: _node_state(each, cache.namespace_of(each[3]), *shape) for each in listed},
         recency={name: _least_recent_first(config, listed, name) for name in pools},
-        pools={name: _pool_state(cache, name) for name in pools},
+        pools={name: _pool_state(cache, name, shown) for name in pools},
         usage={c: Usage(*tree.usage(COMPONENTS.index(c))) for c in config.components},
         swa_of_full=tree.pairs(),
         holds=tuple(HoldState(*each) for each in tree.holds()),
         transfers=tuple(_transfer_state(each) for each in tree.transfers()),
         events=events,
     )
+
+
+def _pending_events(cache: PrefixCache, shown: Shown) -> tuple[Event, ...]:
+    edition, known, batches = cache.tree.pending_events_after(shown.edition, shown.batches)
+    shown.edition, shown.batches = edition, known + len(batches)
+    if batches or not known:
+        shown.events = (shown.events if known else ()) + events_of(cache, batches)
+    return shown.events
 
 
 def events_of(cache: PrefixCache, batches: Iterable[_core.Event]) -> tuple[Event, ...]:
@@ -141,10 +162,13 @@ def _least_recent_first(
     return tuple(node_id for _, _, node_id in sorted(keys))
 
 
-def _pool_state(cache: PrefixCache, pool: Pool) -> PoolState:
+def _pool_state(cache: PrefixCache, pool: Pool, shown: Shown) -> PoolState:
     component, medium = pool
     capacity, free, held = cache.tree.pool(COMPONENTS.index(component), MEDIA.index(medium))
-    return PoolState(capacity, free, frozenset(held))
+    state = shown.pools.get(pool)
+    if state is None or state.free != free or len(state.held) != len(held) or state.held != {*held}:
+        state = shown.pools[pool] = PoolState(capacity, free, frozenset(held))
+    return state
 
 
 def _transfer_state(transfer: native_types.TransferTuple) -> TransferState:

@@ -84,19 +84,24 @@ def evict_for_long(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(LONG, 1)
 def nest(client: Client, a: int, _b: int, _c: int) -> None:
-    """Insert a long prompt page by page, so that each page may be a node; the next goes on."""
+    """Insert a long prompt, then shorter and shorter parts of it, so that each page may be a node.
+
+    The next goes on with shorter parts. From the longest on, each insert walks few nodes.
+    """
     config = client.cache.config
     page = page_of(NEST + a % 2, config.page_size, bigram=config.bigram)
-    there = max((key for key in client.keys if key.pages[:1] == (page,)), key=len, default=Key(()))
     slots = config.capacity(FULL, GPU)
     if SWA in client.components:
         slots = min(slots, config.capacity(SWA, GPU))
-    one = Counts(1, int(SWA in client.components))
-    for at in range(len(there), min(len(there) + NESTED, slots - LEFT)):
-        there = Key((page,) * (at + 1))
-        client.hand_over(there, at, client.cache.allocate(one))
-    client.keys.append(there)
-    client.cache.match(there)
+    whole = Key((page,) * max(0, slots - LEFT))
+    nested = [key for key in client.keys if key.pages[:1] == (page,)]
+    if not nested:
+        client.put(whole)
+    shortest = min((len(key) for key in nested), default=len(whole))
+    for pages in range(shortest - 1, max(0, shortest - 1 - NESTED), -1):
+        client.cache.insert(whole.prefix(pages), pages, Slots())
+    client.keys += [whole, whole.prefix(max(1, shortest - 1 - NESTED))]
+    client.cache.match(whole)
 
 
 @enter(LONG, 1)

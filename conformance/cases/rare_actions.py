@@ -26,6 +26,8 @@ FIRST_LETTER = 9
 """The letters of one-letter keys, which no other prompt has."""
 CHAT = 12
 """The most pages of a chat: more than a window and its page before it."""
+DUPLICATES = 8
+"""The most prompts of which copies fill the host."""
 TRIES = 4
 """How many keys are matched to find one that is usable from the host."""
 
@@ -170,7 +172,7 @@ def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
     key, config = client.prompt(a, b, c), client.cache.config
     key = key.prefix(min(len(key), 2))
     room = min(config.capacity(FULL, CPU), config.capacity(FULL, GPU) - len(key))
-    pages = max(1, config.load_back_threshold_pages)
+    pages = max(1, config.load_back_threshold_pages, -(-room // DUPLICATES))
     others = [Key(_pages(client, FIRST_LETTER + at, pages)) for at in range(room // pages)]
     client.keys += [key, *others]
     client.put(key)

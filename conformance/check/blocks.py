@@ -39,7 +39,7 @@ WHITE_EVERY = 2
 """One case in WHITE_EVERY is judged by the cache's states; the others from outside, far faster."""
 APART_EVERY = 4
 """One case of ranks in APART_EVERY has a rank in another process, which is slow."""
-COMPARED_EVERY = 4
+COMPARED_EVERY = 8
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 
 KINDS_ENOUGH = 12

@@ -40,6 +40,8 @@ from kvcanon.spec.law import Need
 
 CORPUS_BLOCK = 8
 """Cases of the corpus in a block; it has whole blocks."""
+RANKS_BLOCK = 4
+"""Cases of ranks in a block: a quick check has few and slow ones, for all cores alike."""
 
 
 def play_kept(run: StageRun) -> StageOutcome:
@@ -55,7 +57,9 @@ def walk_all(run: StageRun) -> StageOutcome:
 
 def rank_all(run: StageRun) -> StageOutcome:
     """Play cases on several ranks of one cache after the other, in several processes."""
-    plan = evolve(run.plan, judges=evolve(run.plan.judges, ranks=RANKS), against=None)
+    effort = evolve(run.plan.effort, block=min(RANKS_BLOCK, run.plan.effort.block))
+    judges = evolve(run.plan.judges, ranks=RANKS)
+    plan = evolve(run.plan, judges=judges, against=None, effort=effort)
     if not any(Need.RANKS in law.needs for law in plan.judges.every_law):
         return run.outcome(endless=False)
     return _play_all(run, plan, plan.effort.ranks_cases)

@@ -98,6 +98,19 @@ nb::list listed_events(State& state) {
     return listed;
 }
 
+nb::tuple events_after(State& state, uint64_t edition, size_t seen) {
+    const std::vector<Event> events = pending_events(state);
+    // Events made of what is resident are others whenever a node is cut.
+    const bool same = edition == state.events.edition && !state.events.given_up;
+    const bool only_more = same && seen <= events.size();
+    const size_t known = only_more ? seen : 0;
+    nb::list listed;
+    for (size_t at = known; at < events.size(); ++at) {
+        listed.append(nb::cast(TakenEvent(state, events[at]), nb::rv_policy::move));
+    }
+    return nb::make_tuple(state.events.edition, known, listed);
+}
+
 nb::list take_events(CacheCore& core) {
     return core.operate(Operation::TAKE_EVENTS, [&] {
         nb::list taken = listed_events(core.state);
@@ -137,6 +150,16 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         },
         nb::sig("def pending_events(self) -> list[Event]"),
         "Return the events that `take_events` would, without taking them.");
+    tree.def(
+        "pending_events_after",
+        [](TreeView& self, uint64_t edition, size_t seen) {
+            return self.core.look([&] { return events_after(self.core.state, edition, seen); });
+        },
+        nb::arg("edition"), nb::arg("seen"),
+        nb::sig("def pending_events_after(self, edition: int, seen: int) "
+                "-> tuple[int, int, list[Event]]"),
+        "Return the events that wait, but for those that are known: the first `seen` ones, if what\n"
+        "waits is of this edition still. Returns its edition, how many are known, and the others.");
 }
 
 }  // namespace kvcanon

@@ -27,6 +27,7 @@ void give_up(State& state) {
     events.dropped.swap(events.log);
     events.pages = 0;
     events.given_up = true;
+    ++events.edition;
 }
 
 // Whether events of so many pages may be added to the log.
@@ -116,6 +117,7 @@ void forget_events(State& state) {
     forget_dropped(state, std::numeric_limits<size_t>::max());
     state.events.pages = 0;
     state.events.given_up = false;
+    ++state.events.edition;
 }
 
 }  // namespace kvcanon

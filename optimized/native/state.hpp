@@ -284,6 +284,8 @@ struct PendingEvents {
     bool given_up = false;
     // What was given up and still has to be forgotten, some with each new event.
     std::vector<Event> dropped;
+    // Counts up whenever what waits becomes other than what waited before and new events after it.
+    uint64_t edition = 0;
 };
 
 struct Stop {

@@ -19,7 +19,9 @@ from kvcanon.conformance.check.play import play
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.lab.variants.override import Overrides, overriding
-from kvcanon.optimized.snapshot import events_of, take_snapshot
+from kvcanon.optimized import cache as fast_cache
+from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.optimized.snapshot import Shown, events_of, take_snapshot
 from kvcanon.reference import cache as reference_cache
 from kvcanon.reference import events, snapshot
 from kvcanon.reference.state import State
@@ -27,6 +29,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import AllBlocksCleared, Event, fold_events
 from kvcanon.spec.laws.expected_events import is_truth
+from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import CPU, Counts
 from nights import at_night
 
@@ -54,6 +57,26 @@ def test_all_laws_hold_with_small_limits(name: str) -> None:
     for seed in SEEDS:
         findings, _ = play(limited_case(seed), [load_adapter(name)], against=REFERENCE)
         assert findings == [], (seed, findings[0].words)
+
+
+def test_what_a_snapshot_keeps_of_the_last_one_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that makes only new values is one that makes all of them."""
+    taken: list[Shown] = []
+
+    def twice(core: PrefixCache, shown: Shown) -> Snapshot:
+        kept = take_snapshot(core, shown)
+        assert kept == take_snapshot(core)
+        taken.append(evolve(shown))
+        return kept
+
+    monkeypatch.setattr(fast_cache, "take_snapshot", twice)
+    for seed in SEEDS:
+        findings, _ = play(limited_case(seed), [load_adapter("optimized")])
+        assert findings == [], (seed, findings[0].words)
+    # All ways were met: events after known ones, a log given up, pools that stayed as they were.
+    assert any(len(each.events) > each.batches > 1 for each in taken)
+    assert any(each.events[:1] == (AllBlocksCleared(),) for each in taken)
+    assert len({each.edition for each in taken}) > len(LIMITS)
 
 
 # Faults.

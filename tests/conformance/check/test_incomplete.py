@@ -39,9 +39,9 @@ NOTHING = (
     Unplayed(CheckStage.CORPUS, 0, 8),
     Unplayed(CheckStage.WALKER, 0, 32),
     Unplayed(CheckStage.MACHINE, 0, 4),
-    Unplayed(CheckStage.RANKS, 0, 16),
+    Unplayed(CheckStage.RANKS, 0, 8),
 )
-"""What it leaves out: whole blocks of the walker, a run of the machine."""
+"""What it leaves out: whole blocks of the walker and of ranks, a run of the machine."""
 
 
 def checked(*caches: str, **options: Any) -> CheckResult:  # noqa: ANN401  # As `evolve` takes them.
