@@ -4,6 +4,7 @@
 
 #include "cache_core.hpp"
 #include "check.hpp"
+#include "recency.hpp"
 #include "slots.hpp"
 #include "tree.hpp"
 
@@ -57,7 +58,7 @@ std::vector<int64_t> full_locks(const State& state, const std::vector<Node*>& no
     return locks;
 }
 
-nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
+nb::tuple node_of(const State& state, const Node* node, int64_t locks, const Uses& uses) {
     nb::list children;
     for (const Node* child = node->first_child; child != nullptr; child = child->next) {
         children.append(child->node_id);
@@ -82,16 +83,19 @@ nb::tuple node_of(const State& state, const Node* node, int64_t locks) {
     }
     return nb::make_tuple(node->node_id, parent, nb::tuple(children),
                           state.namespaces->number_of(node->namespace_id), words, node->start,
-                          nb::tuple(data), node->hit_count, node->priority, node->created,
-                          node->last_access, hashes);
+                          nb::tuple(data), uses.hit_count, uses.priority, node->created,
+                          uses.last_access, hashes);
 }
 
 nb::list nodes(TreeView& tree) {
     const State& state = tree.core.state;
     const std::vector<Node*> all = all_nodes(state);
     const std::vector<int64_t> locks = full_locks(state, all);
+    const std::vector<Uses> uses = uses_of(state, all);
     nb::list listed;
-    for (const Node* node : all) listed.append(node_of(state, node, locks[node->index]));
+    for (const Node* node : all) {
+        listed.append(node_of(state, node, locks[node->index], uses[node->index]));
+    }
     return listed;
 }
 

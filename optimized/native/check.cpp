@@ -43,6 +43,8 @@ void check_span(const Node* node) {
     require(node->offset + node->pages <= span->needed, node, "its tokens were given up");
     require(is_sound(*span), node, "its span has other pages or hashes than it says");
     require(span->namespace_id == node->namespace_id, node, "its span is of another namespace");
+    require((span->last == node->index) == (node->offset + node->pages == span->needed), node,
+            "its span ends elsewhere than it says");
 }
 
 void check_data(const Node* node) {

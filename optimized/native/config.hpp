@@ -77,7 +77,7 @@ struct Config {
     bool backed_parents() const { return host_tier() && !writes_back(); }
     // Hits after which a node is backed up; 0 where hits do not trigger backups.
     int64_t backup_hits() const {
-        if (wanted_hits != 0 && !writes_back()) return wanted_hits;
+        if (wanted_hits != 0 && backed_parents()) return wanted_hits;
         return write_policy == WritePolicy::WRITE_THROUGH             ? 1
                : write_policy == WritePolicy::WRITE_THROUGH_SELECTIVE ? 2
                                                                       : 0;

@@ -203,7 +203,8 @@ void back_up_hit_nodes(State& state, Node* end, Inserted& outcome) {
 
 Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
                 int64_t counted_pages, int64_t priority) {
-    return insert_along(state, key, walk(state, key), start_pages, slots, counted_pages, priority);
+    return insert_along(state, key, walk_for_use(state, key), start_pages, slots, counted_pages,
+                        priority);
 }
 
 Inserted insert_along(State& state, const Key& key, const Path& path, int64_t start_pages,
@@ -219,6 +220,10 @@ Inserted insert_along(State& state, const Key& key, const Path& path, int64_t st
     Incoming incoming(state, slots, key.pages, start_pages, outcome);
     const uint64_t tick = state.tick();
     Node* end = state.root;
+    if (!path.empty() && path.front().node->start > incoming.full_from) {
+        // The nodes above have full data, and there is no other.
+        incoming.free(FULL, incoming.full(incoming.full_from, path.front().node->start));
+    }
     for (const Stop& stop : path) {
         end = stop.shared == stop.node->pages ? stop.node : cut(state, stop.node, stop.shared);
         merge(state, end, incoming, tick);

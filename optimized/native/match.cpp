@@ -81,7 +81,7 @@ SlotLists slots_above(const State& state, const Path& path, int32_t end_pages) {
 }  // namespace
 
 Matched match(State& state, const Key& key, bool with_slots) {
-    const Path& path = walk(state, key);
+    const Path& path = with_slots ? walk(state, key) : walk_for_use(state, key);
     Usable anywhere(state.config), device(state.config);
     for (const Stop& stop : path) {
         anywhere.add(stop, [](const Data& data) { return data.on(CPU) || data.resident(GPU); });

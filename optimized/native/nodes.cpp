@@ -193,7 +193,7 @@ Runs slots_between(const Node* end, const Node* above, Component component, Medi
 
 NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) {
     check_offered(key, offered);
-    const Path& path = walk(state, key);
+    const Path& path = walk_for_use(state, key);
     NodeInserted outcome;
     outcome.walked_pages = walked_pages(path);
     const int64_t window = std::max(offered.window_from, offered.owned_pages);

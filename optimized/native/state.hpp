@@ -91,6 +91,7 @@ struct Node {
     // Whether it is a victim of the running eviction that has not left yet.
     bool departing = false;
     uint64_t created = 0;
+    // What it knows of its uses; recency.hpp says what is true.
     uint64_t last_access = 0;
     int64_t hit_count = 0;
     int64_t priority = 0;

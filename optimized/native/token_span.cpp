@@ -10,14 +10,17 @@ namespace {
 // Each leaf has one. An allocation of the C library adds 8 bytes and rounds up to 16.
 static_assert(sizeof(void*) != 8 || sizeof(TokenSpan) <= 56);
 
+// A span that is longer takes no more pages: to move 256 KiB takes some tens of microseconds.
+constexpr size_t MOST_GROWN_WORDS = 1 << 16;
+
 void shrink(TokenSpan* span, size_t words_per_page) {
     const size_t pages = static_cast<size_t>(span->needed);
     if (span->needed == span->pages || pages == 0) return;
-    span->words.resize(pages * words_per_page);
+    span->words.fit(pages * words_per_page);
     span->pages = span->needed;
     if (span->hashes == nullptr) return;
     span->hashes->hashed = std::min(span->hashes->hashed, span->pages);
-    if (span->hashes->of_pages != nullptr) span->hashes->of_pages.resize(pages * HASH_BYTES);
+    if (span->hashes->of_pages != nullptr) span->hashes->of_pages.fit(pages * HASH_BYTES);
 }
 
 // Whether the hash before the next page of a span is known.
@@ -38,9 +41,7 @@ HashJob begin(const HashRequest& wanted, size_t words_per_page) {
     SpanHashes& hashes = *span->hashes;
     // Events pin their spans, so all pages above are still there.
     assert(wanted.pages <= span->pages);
-    if (hashes.of_pages == nullptr) {
-        hashes.of_pages.resize(static_cast<size_t>(span->pages) * HASH_BYTES);
-    }
+    hashes.of_pages.reach(static_cast<size_t>(span->pages) * HASH_BYTES);
     if (hashes.above != nullptr) {
         hashes.has_parent = true;
         std::memcpy(hashes.parent, hash_of(hashes.above, hashes.above_end - 1), HASH_BYTES);
@@ -142,6 +143,23 @@ SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
     }
     assert(is_sound(*made.get()));
     return made;
+}
+
+bool may_grow(const TokenSpan& span, int32_t pages, size_t words_per_page) {
+    const auto grown = static_cast<size_t>(span.pages) + static_cast<size_t>(pages);
+    return span.needed == span.pages && grown <= MOST_GROWN_WORDS / words_per_page;
+}
+
+void reserve(TokenSpan* span, int32_t pages, size_t words_per_page) {
+    span->words.reach(static_cast<size_t>(span->pages + pages) * words_per_page);
+}
+
+void grow(TokenSpan* span, const uint32_t* words, int32_t pages, size_t words_per_page) {
+    assert(may_grow(*span, pages, words_per_page));
+    std::memcpy(span->words + static_cast<size_t>(span->pages) * words_per_page, words,
+                static_cast<size_t>(pages) * words_per_page * sizeof(uint32_t));
+    span->needed = span->pages += pages;
+    assert(is_sound(*span));
 }
 
 void hash_spans(const std::vector<HashRequest>& wanted, size_t words_per_page) {

@@ -2,7 +2,8 @@
 //
 // Nodes are slices of spans, so that a cut copies nothing: both parts refer to the same tokens. All
 // slices of a span are on one path, one after the other, and the tree loses nodes from their lower
-// end, so a span always shrinks at its tail.
+// end, so a span always shrinks at its tail. There it also grows: a leaf below the last slice of a
+// span becomes the next slice, so that a walk compares a prompt that grew leaf by leaf at once.
 //
 // A hash depends on all pages before, but a span does not need its ancestors once its first page
 // has a hash. Hashes are computed when an event or a snapshot needs them, and continue after the
@@ -46,7 +47,17 @@ class Block {
     }
 
     operator Item*() const { return items_; }
+    size_t capacity() const { return bytes_ / sizeof(Item); }
 
+    // Make room for so many items, and for some more if there are items already: to add items one
+    // by one takes time that is linear in their number.
+    void reach(size_t count) {
+        if (count > capacity()) resize(items_ == nullptr ? count : count + count / 8);
+    }
+    // Give memory back if an eighth or more of it is not needed for so many items.
+    void fit(size_t count) {
+        if (count <= capacity() - capacity() / 8) resize(count);
+    }
     void resize(size_t count) {
         const size_t bytes = count * sizeof(Item);
         void* moved = std::realloc(items_, bytes);
@@ -106,6 +117,8 @@ struct TokenSpan {
     int32_t needed = 0;
     // Pending events that refer to the span; while there are any, no page of it may go.
     uint32_t pins = 0;
+    // The index of the lowest node that is a slice of it; the tree writes it.
+    uint32_t last = 0;
 };
 
 // Shared ownership of a span, for one thread.
@@ -146,6 +159,16 @@ class SpanRef {
 SpanRef make_span(const uint32_t* words, int32_t pages, size_t words_per_page,
                   Namespaces& namespaces, uint32_t namespace_id, TokenSpan* above,
                   int32_t above_end);
+
+// Whether a span may take so many more pages at its tail: it ends with a node, and is not so long
+// that a call which moves it would be slow.
+bool may_grow(const TokenSpan& span, int32_t pages, size_t words_per_page);
+
+// Make room for more pages. If memory runs out, nothing has changed.
+void reserve(TokenSpan* span, int32_t pages, size_t words_per_page);
+
+// Add pages for which there is room.
+void grow(TokenSpan* span, const uint32_t* words, int32_t pages, size_t words_per_page);
 
 // A request for hashes: of the first `pages` of a span, whose namespace has the seed.
 struct HashRequest {

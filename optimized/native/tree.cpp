@@ -7,6 +7,7 @@
 
 #include "errors.hpp"
 #include "invariants.hpp"
+#include "recency.hpp"
 #include "victims.hpp"
 
 namespace kvcanon {
@@ -113,7 +114,71 @@ void follow_cut(Node* upper, Node* lower, Component component) {
     }
 }
 
+// The node in which a page ends, of the slices of one span from `top` down; from both ends at once,
+// since most prompts end near one of them.
+Node* slice_at(State& state, Node* top, int32_t end_pages) {
+    const size_t page_words = static_cast<size_t>(state.config.page_words);
+    Node* up = state.arena.at(top->span->last);
+    for (Node* down = top;;) {
+        if (up->start < end_pages) return up;
+        if (end_pages <= down->end()) return down;
+        up = up->parent;
+        down = state.children.find(
+            state.arena, down, down->namespace_id,
+            state.words(down) + static_cast<size_t>(down->pages) * page_words, page_words);
+    }
+}
+
+// Walk down, and put the last node that shares pages with a key into the path.
+Path& walk_to_end(State& state, const Key& key) {
+    Path& path = state.path;
+    path.clear();
+    const size_t page_words = static_cast<size_t>(state.config.page_words);
+    Stop last{state.root, 0};
+    for (int32_t at = 0; at < key.pages && last.shared == last.node->pages;) {
+        Node* child = state.children.find(state.arena, last.node, key.namespace_id,
+                                          key.page(at, state.config), page_words);
+        if (child == nullptr) break;
+        // The first page was compared to find it; the span has the tokens of the nodes below, too.
+        const int32_t rest = std::min(child->span->needed - child->offset, key.pages - at) - 1;
+        at += 1 + shared_pages(state.words(child) + page_words, key.page(at + 1, state.config),
+                               rest, page_words);
+        Node* reached = slice_at(state, child, at);
+        last = {reached, at - reached->start};
+    }
+    if (last.node != state.root) path.push_back(last);
+    return path;
+}
+
+// Where the tokens of a new leaf will be: the page of a span that has room for them.
+struct Place {
+    SpanRef span;
+    int32_t offset;
+};
+
+// The span above where that ends with the parent, and else a new one. If memory runs out, nothing
+// has changed.
+Place place_for(State& state, const Node* parent, const Key& key, int32_t pages) {
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    TokenSpan* above = parent->span.get();
+    const int32_t above_end = parent->offset + parent->pages;
+    if (above != nullptr && above_end == above->needed && may_grow(*above, pages, page_words)) {
+        reserve(above, pages, page_words);
+        return {parent->span, above_end};
+    }
+    // Only hashes need the span above, and without events no hash is computed.
+    return {make_span(key.page(parent->end(), state.config), pages, page_words, *state.namespaces,
+                      key.namespace_id, state.config.events ? above : nullptr, above_end),
+            0};
+}
+
 }  // namespace
+
+Path& walk_for_use(State& state, const Key& key) {
+    const Config& config = state.config;
+    const bool plain = !config.host_tier() && !config.swa() && !config.mamba;
+    return plain ? walk_to_end(state, key) : walk(state, key);
+}
 
 Path& walk(State& state, const Key& key) {
     Path& path = state.path;
@@ -186,7 +251,8 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->start = node->start;
     upper->created = node->created;
     upper->last_access = node->last_access;
-    upper->hit_count = node->hit_count;
+    // Without a host tier the lower node knows the hits of both.
+    upper->hit_count = state.config.host_tier() ? node->hit_count : 0;
     upper->priority = node->priority;
     cut_data(upper->data[FULL], node->data[FULL], std::move(full));
     // All holds end at or below the lower node, which is the only child.
@@ -221,21 +287,22 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
     const int32_t start = parent->end();
     assert(start < end_pages && end_pages <= key.pages);
     assert(parent->parent == nullptr || parent->namespace_id == key.namespace_id);
-    // Only hashes need the span above, and without events no hash is computed.
-    TokenSpan* above = state.config.events ? parent->span.get() : nullptr;
-    SpanRef span = make_span(key.page(start, state.config), end_pages - start,
-                             static_cast<size_t>(state.config.page_words), *state.namespaces,
-                             key.namespace_id, above, parent->offset + parent->pages);
+    const auto page_words = static_cast<size_t>(state.config.page_words);
+    Place found = place_for(state, parent, key, end_pages - start);
     Node* leaf = state.arena.make();
+    if (found.offset != 0) {
+        grow(found.span.get(), key.page(start, state.config), end_pages - start, page_words);
+    }
+    found.span->last = leaf->index;
     leaf->node_id = state.new_id();
     leaf->parent = parent;
     leaf->namespace_id = key.namespace_id;
-    leaf->span = std::move(span);
+    leaf->span = std::move(found.span);
+    leaf->offset = found.offset;
     leaf->pages = end_pages - start;
     leaf->start = start;
     leaf->created = leaf->last_access = tick;
     leaf->priority = priority;
-    const auto page_words = static_cast<size_t>(state.config.page_words);
     // A second child with the same first page would never be found.
     assert(state.children.find(state.arena, parent, key.namespace_id, state.words(leaf),
                                page_words) == nullptr);
@@ -253,7 +320,10 @@ void remove_leaf(State& state, Node* node) {
     unlink_child(parent, node);
     if (node->span->refs > 1) {
         shorten(node->span.get(), node->offset, static_cast<size_t>(state.config.page_words));
+        // The slice above is that of the parent, if there is one.
+        node->span->last = parent->index;
     }
+    inherit(state, parent, node);
     state.arena.release(node);
     --state.node_count;
     requeue(state, parent);

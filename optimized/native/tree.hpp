@@ -12,6 +12,10 @@ namespace kvcanon {
 // shares all its pages.
 Path& walk(State& state, const Key& key);
 
+// Walk down for a use. Where every node has all of its data on the device, the nodes above the last
+// say nothing that matters: the path has the last one alone.
+Path& walk_for_use(State& state, const Key& key);
+
 inline int32_t walked_pages(const Path& path) {
     return path.empty() ? 0 : path.back().node->start + path.back().shared;
 }

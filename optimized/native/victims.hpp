@@ -14,10 +14,11 @@
 //     what the rule reads                     who writes it
 //     the slots of its data, device_children  `place` and `take` (slots.cpp), of the parent, too
 //     lock_refs                               `count` (lock.cpp)
-//     first_child                             `add_leaf` and `remove_leaf` (tree.cpp), of the
-//     parent start, and all of a new upper node      `cut` (tree.cpp) last_access, hit_count,
-//     priority, used  `record_match` and `record_insert` (recency.cpp) used, of data that a node
-//     lacks         before `place`, which requeues
+//     first_child                             `add_leaf`, `remove_leaf` (tree.cpp), of the parent
+//     start, and all of a new upper node      `cut` (tree.cpp)
+//     last_access, hit_count, priority, used  `record_match`, `record_insert` (recency.cpp), and
+//                                             `inherit`, for `remove_leaf`
+//     used, of data that a node lacks         before `place`, which requeues
 //
 // A missed call makes data unevictable, or evicts it too early or, worse, while it is locked. Where
 // asserts are on, `next_victim` checks the node that it returns, and the end of each call checks

@@ -315,10 +315,10 @@ def test_tail_that_was_evicted_is_given_back(growth: Callable[[], int], events: 
     assert counted(cache, "nodes") == 2
     assert cache.match(LONG).device_pages == 16
     assert growth() == 16 * page_bytes
-    # What comes in the place of what left is a stretch of its own.
+    # What comes in the place of what left grows the stretch, with an eighth to spare.
     insert(cache, LONG[:24])
     cache.take_events()
-    assert growth() == 24 * page_bytes
+    assert 24 * page_bytes <= growth() <= 27 * page_bytes
     cache.evict(24)
     cache.take_events()
     assert growth() == 0
