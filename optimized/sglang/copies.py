@@ -1,4 +1,4 @@
-"""Copies to the host: those in flight, the one that SGLang's controller makes, and their names.
+"""Copies to the host: those in flight, those that an insert wants, and their names.
 
 SGLang plans, allocates and acknowledges each copy on its own, so that nodes of one path are copied
 as one, named by the lowest. A state is locked only at the end of a path, so that where there are
@@ -14,9 +14,7 @@ from attrs import Factory, define
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, UpdatePendingBackupOnNodeSplit
 
 from kvcanon.optimized.native_types import NodeCuts
-from kvcanon.optimized.sglang.pool_slots import Amounts
-
-NO_NODE = -1
+from kvcanon.optimized.sglang.copy_order import NO_NODE, CopyOrder
 
 
 @define(eq=False)
@@ -32,29 +30,14 @@ class Copies:
     last_name: int = NO_NODE
     new_names: list[int] = Factory(list)
     """The names that the running insert gave."""
-    chosen: tuple[int, ...] = ()
-    """The nodes of the copy that the controller makes."""
     joined: tuple[int, ...] = ()
-    """The nodes of a copy of several that it has not made yet."""
-    locking: tuple[int, ...] = ()
-    """The nodes of a copy that it has made and will lock next."""
-    expected: Amounts = Factory(dict)
-    """What the controller is about to copy."""
-    rooms: Amounts = Factory(dict)
-    """What was free on the host before it took slots for that."""
-    declined: tuple[int, ...] = ()
-    """The nodes of a copy under write_back for which the host could not make all of the room."""
+    """The nodes of a copy of several that the controller has not made yet."""
+    order: CopyOrder = Factory(CopyOrder)
+    """The copy that the controller makes."""
 
     def node_of(self, name: int) -> int:
         """The native node of what SGLang knows as a node, which may name a copy of it."""
         return self.nodes_by_name.get(name, name)
-
-    def is_declined(self) -> bool:
-        """Whether the host has tried to make room for the copy already, and could not.
-
-        The controller asks pool by pool, and again; another try would find more, and evict for it.
-        """
-        return bool(self.declined) and self.chosen == self.declined
 
 
 def follow_cuts(copies: Copies, cuts: NodeCuts) -> list[object]:
@@ -89,7 +72,7 @@ def end_insert(copies: Copies) -> list[object]:
 
     Further names that the insert gave to copies that SGLang did not make are forgotten.
     """
-    copies.expected = {}
+    copies.order.give_up("end_insert")
     for name in copies.new_names:
         if name not in copies.pending.get(copies.node_of(name), ()):
             copies.nodes_by_name.pop(name, None)
@@ -100,9 +83,9 @@ def end_insert(copies: Copies) -> list[object]:
     return [left]
 
 
-def begin_pending(copies: Copies, node_ids: list[int], ack_id: int) -> list[int]:
+def begin_pending(copies: Copies, ack_id: int) -> list[int]:
     """Record which acknowledgement ends the copy that was made last; returns its nodes."""
-    copied, copies.locking = list(copies.locking or node_ids), ()
+    copied = list(copies.order.acknowledge(ack_id))
     for node_id in copied:
         copies.pending[node_id] = (*copies.pending.get(node_id, ()), ack_id)
     return copied

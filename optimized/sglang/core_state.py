@@ -38,3 +38,5 @@ class CoreState:
         copies = self.copies
         for each in (copies.pending, copies.unannounced, copies.nodes_by_name, copies.new_names):
             each.clear()
+        copies.joined = ()
+        copies.order.forget()

@@ -121,7 +121,7 @@ def _name_copy(
     """
     full, swa, states = step.lacks
     slots = core.slots
-    core.copies.chosen, core.copies.declined = (step.node,), ()
+    core.copies.order.name_victim(step.node)
     lacks = {
         each: rows * slots.page_tokens(each)
         for each, rows in zip(KINDS, step.lacks, strict=True)
@@ -146,9 +146,10 @@ def _copy_parts(core: CoreState, controller: Controller, node_id: int) -> None:
     The controller does so itself in a walk of that component; in a walk of full data it copies
     nothing of a leaf whose full data has a copy, and its windows and states would be lost.
     """
-    if not core.copies.expected:
+    expected = core.copies.order.expected
+    if not expected:
         return
-    for kind, tokens in list(core.copies.expected.items()):
+    for kind, tokens in list(expected.items()):
         if core.slots.room(kind) < tokens:
             controller.evict_host(tokens, kind)
     controller.backup_node_for_write_back(node_id)

@@ -16,26 +16,25 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 
 def expect_copy(core: CoreState, tokens: Amounts) -> None:
     """Note that the controller is about to copy so many tokens, or states, to the host."""
-    core.copies.expected = tokens
-    core.copies.rooms = {kind: core.slots.room(kind) for kind in tokens}
+    core.copies.order.expect(tokens, {kind: core.slots.room(kind) for kind in tokens})
 
 
 def make_room(core: CoreState, kind: ComponentType, tokens: int) -> HostRoom:
     """Free so many host slots of a component, or make room for all of the copy that it is for."""
-    slots, copies = core.slots, core.copies
+    slots, joined, order = core.slots, core.copies.joined, core.copies.order
     room = HostRoom(core.nodes, slots, {kind: 0})
-    if not _is_for_copy(core, kind, tokens):
+    if not order.needs(kind):
         if kind in slots.host_tables:
             room.make({kind: tokens})
         return room
     # The controller makes room pool by pool, for the whole of a copy. Room for all of it is made
     # here. What the controller has taken from a pool since is room that was there.
-    room.free = {kind: max(slots.room(kind), had) for kind, had in copies.rooms.items()}
-    if copies.joined:
-        room.make_for_each(copies.joined)
-    elif not copies.is_declined() and not room.make(copies.expected):
-        copies.declined = copies.chosen
-    copies.rooms = {kind: had + room.result.tracker[kind] for kind, had in copies.rooms.items()}
+    room.free = {kind: max(slots.room(kind), had) for kind, had in order.rooms.items()}
+    if joined:
+        room.make_for_each(joined)
+    elif not order.is_declined() and not room.make(order.expected):
+        order.declined = order.nodes
+    order.rooms = {kind: had + room.result.tracker[kind] for kind, had in order.rooms.items()}
     return room
 
 
@@ -44,12 +43,6 @@ def digest_with(digest: int, reclaimed: list[int]) -> int:
     for number in reclaimed:
         digest = (digest * DIGEST_FACTOR + number + 1) & DIGEST_MASK
     return digest
-
-
-def _is_for_copy(core: CoreState, kind: ComponentType, asked: int) -> bool:
-    """Whether the controller asks for room for the copy that it is about to make."""
-    tokens = core.copies.expected.get(kind)
-    return tokens is not None and asked in (tokens, tokens - core.slots.room(kind))
 
 
 @define(eq=False)

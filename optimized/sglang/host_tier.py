@@ -38,10 +38,10 @@ def chain_to_back_up(nodes: _core.Nodes, node_id: int) -> list[int]:
 def backup_spec(core: CoreState, name: int) -> tuple[torch.Tensor, Transfers]:
     """What a copy of this name reads on the device: full slots, and other components."""
     slots, copies = core.slots, core.copies
-    copies.chosen = copies.joined or (copies.node_of(name),)
-    if copies.is_declined():
+    copies.order.plan(name, copies.joined or (copies.node_of(name),))
+    if copies.order.is_declined():
         return slots.full.nothing, {}
-    (full, _, states), windows_of = core.nodes.slots_to_back_up(copies.chosen)
+    (full, _, states), windows_of = core.nodes.slots_to_back_up(copies.order.nodes)
     read = slots.full.nothing if full is None else slots.full.get(full)
     transfers: Transfers = {}
     if not slots.has_parts and not copies.joined:
@@ -59,22 +59,22 @@ def backup_spec(core: CoreState, name: int) -> tuple[torch.Tensor, Transfers]:
     return read, transfers
 
 
-def commit_backup(core: CoreState, host_indices: torch.Tensor, transfers: Transfers) -> None:
+def commit_backup(
+    core: CoreState, name: int, host_indices: torch.Tensor, transfers: Transfers
+) -> None:
     """Record that the data of the copy that was planned is on its way to these host slots."""
     copies = core.copies
-    copies.expected, copies.joined = {}, ()
+    nodes, copies.joined = copies.order.commit(name), ()
     given = {FULL: host_indices} if host_indices.numel() else {}
     for kind, each in transfers.items():
         if each and each[0].host_indices is not None:
             given[kind] = each[0].host_indices
-    placed, stored = core.nodes.add_host_copy(copies.chosen, given)
+    placed, stored = core.nodes.add_host_copy(nodes, given)
     for kind, written in given.items():
         rows = placed[kind]
         if rows is not None:
             core.slots.host_tables[kind].put(rows, written)
     copies.unannounced.update(stored)
-    # The controller locks the node that names the copy now: for all of them.
-    copies.locking = copies.chosen
 
 
 def load_back_spec(

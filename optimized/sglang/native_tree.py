@@ -11,11 +11,11 @@ from hashlib import sha256
 from attrs import Factory, define, frozen
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.codes import EVICTION_POLICIES, WRITE_POLICIES
+from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, WRITE_POLICIES
 from kvcanon.optimized.native_types import Three
 from kvcanon.optimized.sglang.refusals import refuse
 from kvcanon.spec.hashing import encode_namespace
-from kvcanon.spec.types import EvictionPolicy, Namespace, WritePolicy
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, EvictionPolicy, Namespace, WritePolicy
 
 SALT_TAG = b"sglang-cache-salt-v1\0"
 """What SGLang puts before a salt that it hashes into the first page of a chain."""
@@ -39,14 +39,20 @@ class TreeSettings:
     write_back: bool = False
 
     @property
-    def has_host(self) -> bool:
+    def host_tier(self) -> bool:
         """Whether there is a host tier."""
         return any(self.host_slots)
 
     @property
+    def components(self) -> tuple[Component, ...]:
+        """The components that the cache has."""
+        has = {FULL: True, SWA: bool(self.window_tokens), MAMBA: self.mamba}
+        return tuple(component for component in COMPONENTS if has[component])
+
+    @property
     def write_policy(self) -> WritePolicy:
         """When data is copied to the host."""
-        if not self.has_host:
+        if not self.host_tier:
             return WritePolicy.NONE
         return WritePolicy.WRITE_BACK if self.write_back else WritePolicy.WRITE_THROUGH
 

@@ -18,6 +18,7 @@ from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvict
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized.sglang import copies, device_eviction, host_tier, inserts, walks
+from kvcanon.optimized.sglang.copy_order import CopyStage
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import digest_with, make_room
 from kvcanon.optimized.sglang.host_tier import HOST, Transfers
@@ -25,7 +26,8 @@ from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
 from kvcanon.optimized.sglang.not_offered import NotOffered, refuse_attachments
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, Amounts, PoolSlots, SlotLists
-from kvcanon.spec.errors import BadArgument, CacheError, SpecViolation
+from kvcanon.optimized.sglang.receipts import refuse_anchor, release
+from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.types import EvictionPolicy
 
 
@@ -85,7 +87,7 @@ class KvcanonTreeCore(NotOffered):
     @property
     def enable_hicache(self) -> bool:
         """Whether there is a host tier."""
-        return self.native.settings.has_host
+        return self.native.settings.host_tier
 
     def set_hicache_enabled(self) -> None:
         """Add a host tier."""
@@ -183,6 +185,7 @@ class KvcanonTreeCore(NotOffered):
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
         core, size = self.state, self.page_size
+        core.copies.order.give_up("begin_insert")
         tokens, units, namespace = self._prompt(params.key)
         pages = units // size
         if not pages:
@@ -239,7 +242,10 @@ class KvcanonTreeCore(NotOffered):
             return calls.IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
         copied = core.copies
         receipt, newly, below_root = core.nodes.lock(
-            copied.node_of(node_id), SWA not in skipped, MAMBA not in skipped, copied.locking
+            copied.node_of(node_id),
+            SWA not in skipped,
+            MAMBA not in skipped,
+            copied.order.locked_with(node_id),
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if SWA in self.components and SWA not in skipped:
@@ -252,18 +258,20 @@ class KvcanonTreeCore(NotOffered):
         """Release what a receipt still holds, or its state alone."""
         del skip_swa  # The receipt knows whether the window was released before.
         if params.node_id != node_id:
-            _refuse_anchor(node_id, params)
+            refuse_anchor(node_id, params)
         core = self.state
         if node_id == core.root:
             return calls.DecLockRefResult()
         receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
+        if core.copies.order.stage is CopyStage.PLANNED:
+            core.copies.order.give_up("dec_lock_ref")
         if FULL not in skipped:
-            _release(core.nodes.unlock, core.copies.node_of(node_id), receipt)
+            release(core.nodes.unlock, core.copies.node_of(node_id), receipt)
             # A copy's lock is released when the copy has ended: no call names it again.
             core.copies.nodes_by_name.pop(node_id, None)
         elif MAMBA not in skipped and (SWA in skipped or SWA not in self.components):
-            _release(core.nodes.unlock_state, node_id, receipt)
+            release(core.nodes.unlock_state, node_id, receipt)
         elif SWA not in skipped and SWA in self.components:
             raise ValueError("a window is released by dec_swa_lock_only")
         return calls.DecLockRefResult()
@@ -273,9 +281,9 @@ class KvcanonTreeCore(NotOffered):
     ) -> answers.DecSwaLockOnlyResult:
         """Release the window and the state of a lock; full data stays locked."""
         if params.node_id != node_id:
-            _refuse_anchor(node_id, params)
+            refuse_anchor(node_id, params)
         if SWA in self.components and not self.is_root(node_id):
-            _release(self.state.nodes.unlock_window, node_id, params.get_lock_uuid(FULL))
+            release(self.state.nodes.unlock_window, node_id, params.get_lock_uuid(FULL))
         return answers.DecSwaLockOnlyResult()
 
     def inc_host_lock_ref(self, node_id: int) -> calls.IncLockRefResult:
@@ -295,7 +303,7 @@ class KvcanonTreeCore(NotOffered):
         """Note that a load has ended. Raises: AssertionError, for a receipt of another node."""
         receipt = params.get_lock_uuid(FULL, lock_host=True)
         if params.node_id != node_id or self.host_locks.get(receipt) != node_id:
-            _refuse_anchor(node_id, params)
+            refuse_anchor(node_id, params)
         del self.host_locks[receipt]
         return calls.DecLockRefResult()
 
@@ -308,7 +316,7 @@ class KvcanonTreeCore(NotOffered):
     def evict_device_end(self, component_type: ComponentType) -> None:
         """End a walk."""
         self._quota = {component_type: 0}
-        self.state.copies.expected, self.state.copies.declined = {}, ()
+        self.state.copies.order.end_walk()
 
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: Amounts
@@ -365,7 +373,7 @@ class KvcanonTreeCore(NotOffered):
             self.write_back_duplicate_reclaim_digest = digest_with(digest, room.reclaimed)
         else:
             # Only write_back asks for room for one copy again.
-            self.state.copies.declined = ()
+            self.state.copies.order.declined = ()
         return room.result
 
     def evict_excess_path_states(
@@ -412,12 +420,12 @@ class KvcanonTreeCore(NotOffered):
         self, node_id: int, host_indices: torch.Tensor, comp_xfers: Transfers
     ) -> None:
         """Record that the data of a copy is on its way to these host slots."""
-        del node_id
-        host_tier.commit_backup(self.state, host_indices, comp_xfers)
+        host_tier.commit_backup(self.state, node_id, host_indices, comp_xfers)
 
     def mark_write_through_pending(self, node_ids: list[int], ack_id: int) -> list[int]:
         """Record which acknowledgement ends the copies of nodes; returns them upper first."""
-        copied = copies.begin_pending(self.state.copies, node_ids, ack_id)
+        del node_ids  # The copy knows its own.
+        copied = copies.begin_pending(self.state.copies, ack_id)
         if len(copied) > 1:
             copied.sort(key=lambda node_id: self.state.nodes.describe(node_id)[0])
         return copied
@@ -583,18 +591,3 @@ class KvcanonTreeCore(NotOffered):
             return None
         aligned = walked // self._state_grid * self._state_grid
         return aligned if aligned > reached else None
-
-
-def _release(release: Callable[[int, int], None], node_id: int, receipt: int) -> None:
-    """Release what a receipt holds. Raises: AssertionError."""
-    try:
-        release(node_id, receipt)
-    except CacheError as error:
-        raise AssertionError(f"lock receipt {receipt} on node {node_id}: {error}") from error
-
-
-def _refuse_anchor(node_id: int, params: calls.DecLockRefParams) -> NoReturn:
-    """Refuse a receipt that was given for another node. Raises: AssertionError."""
-    raise AssertionError(
-        f"lock receipt anchored on node {params.node_id} released on node {node_id}"
-    )

@@ -1,0 +1,121 @@
+"""The order in which SGLang's controller makes a copy to the host, and what each call belongs to.
+
+    evict_device_next_node      names a victim that must be copied first (only under write_back)
+    build_backup_spec           what the copy reads
+    drive_host_eviction         room for it, pool by pool and perhaps again; also before the spec
+    commit_backup               it has its host slots; without room there is no such call
+    inc_lock_ref                its lock (not under write_back)
+    mark_write_through_pending  which acknowledgement ends it
+
+Room that is asked for between the first two calls and the commit is for the copy. A call that no
+copy makes ends one that found no room.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, TypeAlias
+
+from attrs import Factory, define
+
+NO_NODE = -1
+Amounts: TypeAlias = dict[Any, int]
+"""Tokens, or states, by SGLang's component."""
+
+
+class CallOutOfOrder(RuntimeError):
+    """SGLang's controller called the core in an order that is not that of its release 0.5.23."""
+
+
+class CopyStage(Enum):
+    """How far a copy is."""
+
+    NONE = "none is being made"
+    NAMED = "a victim was named"
+    PLANNED = "its spec was built"
+    MADE = "it was committed"
+
+
+@define(eq=False)
+class CopyOrder:
+    """The copy that the controller is about to make, or has made and not acknowledged yet."""
+
+    stage: CopyStage = CopyStage.NONE
+    name: int = NO_NODE
+    """What SGLang knows it by: a node, or a further name of one."""
+    nodes: tuple[int, ...] = ()
+    """The nodes that it copies."""
+    expected: Amounts = Factory(dict)
+    """The tokens, or states, that it needs on the host."""
+    rooms: Amounts = Factory(dict)
+    """What was free there before the controller took slots for it."""
+    declined: tuple[int, ...] = ()
+    """The nodes of a copy under write_back for which the host could not make all of the room."""
+
+    def name_victim(self, node: int) -> None:
+        """A victim was named, to be copied before it leaves."""
+        self._require("evict_device_next_node", CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        self.stage, self.name, self.nodes, self.declined = CopyStage.NAMED, node, (node,), ()
+
+    def plan(self, name: int, nodes: tuple[int, ...]) -> None:
+        """The spec of a copy is built."""
+        self._require("build_backup_spec", CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        if self.stage is not CopyStage.NAMED or self.nodes != nodes:
+            self.expected = {}
+        self.stage, self.name, self.nodes = CopyStage.PLANNED, name, nodes
+
+    def expect(self, tokens: Amounts, rooms: Amounts) -> None:
+        """The copy that was named or planned needs so much, and so much is free."""
+        self.expected, self.rooms = tokens, rooms
+
+    def commit(self, name: int) -> tuple[int, ...]:
+        """The copy has its slots; returns its nodes. Raises: CallOutOfOrder."""
+        self._require(f"commit_backup of {name}", CopyStage.PLANNED, name=name)
+        self.stage, self.expected = CopyStage.MADE, {}
+        return self.nodes
+
+    def locked_with(self, name: int) -> tuple[int, ...]:
+        """The nodes that a lock of this name holds, where it is that of the copy."""
+        return self.nodes if self.stage is CopyStage.MADE and self.name == name else ()
+
+    def acknowledge(self, name: int) -> tuple[int, ...]:
+        """An acknowledgement will end the copy; returns its nodes. Raises: CallOutOfOrder."""
+        self._require(f"mark_write_through_pending of {name}", CopyStage.MADE, name=name)
+        self.stage = CopyStage.NONE
+        return self.nodes
+
+    def give_up(self, call: str) -> None:
+        """A call that is no part of a copy: one that found no room is not made any more.
+
+        Raises: CallOutOfOrder, where a copy was committed and no acknowledgement ends it.
+        """
+        self._require(call, CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        self.stage, self.expected = CopyStage.NONE, {}
+
+    def end_walk(self) -> None:
+        """A walk of an eviction ends, and with it what was found of the host's room."""
+        self.give_up("evict_device_end")
+        self.declined = ()
+
+    def forget(self) -> None:
+        """Forget the copy."""
+        self.stage, self.expected, self.declined = CopyStage.NONE, {}, ()
+
+    def needs(self, kind: object) -> bool:
+        """Whether room on the host for a component is room for the copy."""
+        return kind in self.expected
+
+    def is_declined(self) -> bool:
+        """Whether the host has tried to make room for the copy already, and could not.
+
+        The controller asks pool by pool, and again; another try would find more, and evict for it.
+        """
+        return bool(self.declined) and self.nodes == self.declined
+
+    def _require(self, call: str, *stages: CopyStage, name: int | None = None) -> None:
+        if self.stage in stages and name in (None, self.name):
+            return
+        raise CallOutOfOrder(
+            f"SGLang called {call}, and of the last copy, of {self.name}, {self.stage.value}: "
+            "kvcanon.optimized.sglang.copy_order has the order"
+        )

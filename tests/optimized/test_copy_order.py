@@ -1,0 +1,103 @@
+"""The order in which SGLang's controller makes a copy: what may follow what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kvcanon.optimized.sglang.copy_order import CallOutOfOrder, CopyOrder
+
+STEPS: dict[str, Callable[[CopyOrder], object]] = {
+    "name": lambda order: order.name_victim(7),
+    "plan": lambda order: order.plan(7, (5, 7)),
+    "plan another": lambda order: order.plan(8, (8,)),
+    "commit": lambda order: order.commit(7),
+    "commit another": lambda order: order.commit(8),
+    "acknowledge": lambda order: order.acknowledge(7),
+    "acknowledge another": lambda order: order.acknowledge(8),
+    "another call": lambda order: order.give_up("begin_insert"),
+    "forget": lambda order: order.forget(),
+}
+
+
+def played(*steps: str) -> CopyOrder:
+    """An order after some steps."""
+    order = CopyOrder()
+    for step in steps:
+        STEPS[step](order)
+    return order
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("plan", "commit", "acknowledge", "another call"),
+        ("name", "plan", "commit", "acknowledge", "name"),
+        ("plan", "plan another", "commit another", "acknowledge another"),
+        ("plan", "another call", "name", "another call"),
+        ("plan", "commit", "forget", "plan another"),
+    ],
+)
+def test_a_copy_in_order_is_taken(steps: tuple[str, ...]) -> None:
+    """A copy is planned, committed and acknowledged, or given up before its commit."""
+    played(*steps)
+
+
+@pytest.mark.parametrize(
+    ("steps", "refused"),
+    [
+        ((), "commit"),
+        ((), "acknowledge"),
+        (("name",), "commit"),
+        (("plan",), "commit another"),
+        (("plan",), "acknowledge"),
+        (("plan", "another call"), "commit"),
+        (("plan", "commit"), "commit"),
+        (("plan", "commit"), "acknowledge another"),
+        (("plan", "commit"), "plan another"),
+        (("plan", "commit"), "name"),
+        (("plan", "commit"), "another call"),
+        (("plan", "commit", "acknowledge"), "acknowledge"),
+    ],
+)
+def test_a_call_out_of_order_is_refused(steps: tuple[str, ...], refused: str) -> None:
+    """The refusal names the call, the last copy, and how far that was."""
+    order = played(*steps)
+    with pytest.raises(CallOutOfOrder, match=r"SGLang called .*, and of the last copy, of "):
+        STEPS[refused](order)
+
+
+def test_room_is_for_the_copy_that_is_being_made() -> None:
+    """Between the plan and the commit room for its pools is for it, whatever the number."""
+    order = played("name")
+    order.expect({"full": 3}, {"full": 1})
+    STEPS["plan"](order)
+    assert not order.needs("full")
+    order.expect({"full": 3}, {"full": 1})
+    assert order.needs("full")
+    assert not order.needs("swa")
+    order.commit(7)
+    assert not order.needs("full")
+
+
+def test_a_victim_needs_what_it_needed_when_it_was_named() -> None:
+    """The spec of a victim that was named keeps what it needs, as that of another does not."""
+    order = CopyOrder()
+    order.name_victim(8)
+    order.expect({"full": 3}, {"full": 1})
+    order.plan(8, (8,))
+    assert order.needs("full")
+    order.plan(7, (7,))
+    assert not order.needs("full")
+
+
+def test_a_lock_of_the_copy_holds_all_that_it_copies() -> None:
+    """Only the lock of its name, after the commit and before the acknowledgement."""
+    order = played("plan")
+    assert order.locked_with(7) == ()
+    order.commit(7)
+    assert order.locked_with(7) == (5, 7)
+    assert order.locked_with(5) == ()
+    order.acknowledge(7)
+    assert order.locked_with(7) == ()
