@@ -203,9 +203,14 @@ def stages_and_laws(
 ) -> tuple[tuple[CheckStage, ...], tuple[str, ...] | None]:
     """The stages and the laws among some names, as a plan has them. Raises: UsageError.
 
-    Where no stage is named, they are all; where no law is named, the laws are None for all.
+    Where no stage is named, they are all; where no law is named, the laws are None for all. An area
+    stands for its laws.
     """
-    law_ids = {find_law(name).law_id for name in names if name not in tuple(CheckStage)}
+    law_ids: set[str] = set()
+    for name in names:
+        if name not in tuple(CheckStage):
+            of_area = {law.law_id for law in LAWS.values() if law.area == name.upper()}
+            law_ids |= of_area or {find_law(name).law_id}
     stages = tuple(stage for stage in CheckStage if stage in names)
     return stages or tuple(CheckStage), tuple(
         law_id for law_id in LAWS if law_id in law_ids

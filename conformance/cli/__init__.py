@@ -19,10 +19,50 @@ from importlib.util import find_spec
 from kvcanon.conformance.cli.command_line import CommandLine, usage_error
 from kvcanon.conformance.errors import UsageError
 
+EXAMPLES = {
+    "demo": ("kvcanon demo",),
+    "laws": (
+        "kvcanon laws RES-4",
+        "kvcanon laws LOCK",
+        'kvcanon laws --about "window split"',
+    ),
+    "check": (
+        "kvcanon check my_cache:ADAPTER",
+        "kvcanon check my_cache:ADAPTER --only LOCK,RES-4 --html report.html",
+        "kvcanon check my_cache:ADAPTER --effort standard --seed 7 --junit report.xml",
+    ),
+    "explore": (
+        "kvcanon explore my_cache:ADAPTER --scope small",
+        "kvcanon explore my_cache:ADAPTER --scope wide --minutes 10",
+    ),
+    "replay": (
+        "kvcanon replay reference --conversations 200 --pool-tokens 65536",
+        "kvcanon replay my_cache:ADAPTER --trace trace.jsonl --html replay.html",
+    ),
+    "probe": (
+        "kvcanon probe http://localhost:30000",
+        "kvcanon probe http://localhost:8000 --events tcp://localhost:5557",
+    ),
+    "show": (
+        "kvcanon show report.json --open",
+        "kvcanon show LOAD-1-a --output page.html",
+    ),
+    "watch": (
+        "kvcanon watch tcp://localhost:5557",
+        "kvcanon watch tcp://localhost:5557 --record stream.kvstream",
+    ),
+    "audit": (
+        "kvcanon audit stream.kvstream",
+        "kvcanon audit stream.kvstream --served requests.jsonl",
+    ),
+}
+"""Calls that the help of a command shows."""
+
 COMMANDS = CommandLine(
     "kvcanon",
     "The laws of prefix KV caches, and a judge that checks caches against them.",
     {
+        "demo": f"{__name__}.demo:demo_command",
         "laws": f"{__name__}.laws:laws",
         "check": f"{__name__}.check:check_command",
         "explore": f"{__name__}.explore:explore_command",
@@ -34,6 +74,7 @@ COMMANDS = CommandLine(
         "lab": f"{__name__}:lab_help",
     },
     supervised=("explore", "replay", "show"),
+    examples=EXAMPLES,
 )
 IN_THE_LAB = ("bench", "mutants", "peers", "prove")
 """Commands that are reached through `kvcanon lab` alone."""

@@ -9,7 +9,7 @@ what the adapter offers, since its factory refused the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -25,6 +25,7 @@ from kvcanon.conformance.check.plan import (
     effort_named,
     stages_and_laws,
 )
+from kvcanon.conformance.check.stage import no_progress
 from kvcanon.conformance.cli.command_line import BROKEN, INCOMPLETE
 from kvcanon.conformance.cli.options import (
     DrawSeed,
@@ -44,7 +45,7 @@ from kvcanon.conformance.cli.terminal import (
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
-from kvcanon.conformance.report.text import text_report
+from kvcanon.conformance.report.text import last_line, text_report
 
 if TYPE_CHECKING:
     from kvcanon.conformance.report.html_page import Drawings
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 Caches: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        metavar="CACHE...",
+        metavar="CACHE",
         help="reference, package.module:factory, or pipe:COMMAND; one or more of them.",
     ),
 ]
@@ -71,7 +72,8 @@ Only: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="ID,...",
-        help=f"Check these laws only, or run these stages only: {', '.join(CheckStage)}.",
+        help="Check these laws or areas only, as RES-4,LOCK, or run these stages only: "
+        f"{', '.join(CheckStage)}.",
     ),
 ]
 KnownFile: TypeAlias = Annotated[
@@ -96,6 +98,9 @@ Strict: TypeAlias = Annotated[
 OutFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(metavar="FILE", dir_okay=False, help="Also write the report to this file."),
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the last line: the verdict.")
 ]
 Github: TypeAlias = Annotated[
     bool,
@@ -140,6 +145,7 @@ def check_command(
     html: OutFile = None,
     scripts: Scripts = None,
     github: Github = False,
+    quiet: Quiet = False,
     jobs: Jobs = None,
     minutes: Minutes = None,
     store: StoreLocation = None,
@@ -167,10 +173,11 @@ def check_command(
             Shard.parse(shard),
             jobs,
         )
-        with _stage_bars() as progress:
+        with nullcontext(no_progress) if quiet else _stage_bars() as progress:
             report = report_of(check(plan, progress=progress), differences, apart=True)
         files = _write_scripts(report, scripts)
-        print_parts(ReportConsole(), text_report(report, files))
+        parts = [last_line(report)] if quiet else text_report(report, files)
+        print_parts(ReportConsole(), parts)
         _write_files(report, json, junit, html)
         if github:
             from kvcanon.conformance.cli.github import write_for_github
@@ -223,7 +230,7 @@ def _chosen(only: str | None) -> tuple[tuple[CheckStage, ...], tuple[str, ...] |
 def _write_files(
     report: CheckReport, json: Path | None, junit: Path | None, html: Path | None
 ) -> None:
-    """Write the report to the files of `--json`, `--junit` and `--html`."""
+    """Write the report to the files of `--json`, `--junit` and `--html`, and say where it is."""
     if json is not None:
         from kvcanon.conformance.report.json_report import check_json, json_text
 
@@ -236,6 +243,9 @@ def _write_files(
         from kvcanon.conformance.report.html_page import check_html
 
         write_file(html, check_html(report, *_drawings(report)))
+    for path in (json, junit, html):
+        if path is not None:
+            typer.echo(f"Wrote {path.resolve()}", err=True)
 
 
 def _drawings(report: CheckReport) -> Iterator[Drawings]:

@@ -15,14 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, TextIO
+from inspect import getdoc
+from typing import Annotated, Any, TextIO
 
 import typer
 from attrs import frozen
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
-from kvcanon import __version__
+from kvcanon.commit import version_line
 from kvcanon.conformance.errors import UsageError
 
 BROKEN = 1
@@ -33,6 +34,11 @@ INCOMPLETE = 3
 """No law is broken in what was played, and too little was: for want of time, or of an Offer."""
 INTERRUPTED = 130
 """The user pressed Ctrl-C."""
+
+NO_COLOR = "--no-color"
+"""An option that every command takes, before its name and after it."""
+COMPLETIONS = ("--install-completion", "--show-completion")
+"""Typer's options, which end the process."""
 
 Loaded = Callable[..., object] | typer.Typer
 
@@ -48,7 +54,11 @@ class OnceCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Parse as Typer does. Raises: UsageError, if an option is given twice."""
+        """Parse as Typer does, and obey --no-color. Raises: UsageError, if one is given twice."""
+        options = args[: args.index("--")] if "--" in args else args
+        if NO_COLOR in options:
+            without_color()
+            args = [each for each in options if each != NO_COLOR] + args[len(options) :]
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(given).items():
             if not isinstance(option, TyperOption) or option.multiple or option.is_flag:
@@ -75,10 +85,19 @@ class CommandLine:
     """
     supervised: tuple[str, ...] = ()
     """Commands that call a cache in their own process; each runs in a copy of this one."""
+    examples: Mapping[str, Sequence[str]] = {}
+    """Calls that the help of a command shows below its text."""
 
     def load(self, arguments: Sequence[str]) -> dict[str, Loaded]:
-        """Import the command that the arguments name, or all if they name none."""
+        """Import the command that the arguments name, or all if they name none.
+
+        A shell that completes the name of a command needs none of them.
+        """
+        words = words_to_complete(self.prog_name)
+        arguments = arguments if words is None else words
         names = [name for name in arguments[:1] if name in self.commands] or self.commands
+        if words is not None and names is self.commands:
+            return dict.fromkeys(names, _nothing)
         places = {name: self.commands[name].partition(":") for name in names}
         return {
             name: getattr(import_module(module), attribute)
@@ -90,16 +109,26 @@ class CommandLine:
         app = typer.Typer(
             help=self.about,
             no_args_is_help=True,
-            add_completion=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
             pretty_exceptions_enable=False,
         )
         app.callback()(_options)
+        arguments = [each for each in arguments if each != NO_COLOR]
         for name, command in self.load(arguments).items():
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)
             else:
-                app.command(name, cls=OnceCommand)(command)
+                app.command(name, cls=OnceCommand, help=self._help_of(name, command))(command)
         return app
+
+    def _help_of(self, name: str, command: Callable[..., object]) -> str | None:
+        """The help of a command: its docstring, and examples."""
+        text, examples = getdoc(command), self.examples.get(name)
+        if text is None or examples is None:
+            return text
+        lines = "\n".join(f"  {each}" for each in examples)
+        # Typer keeps the lines of a paragraph that begins so.
+        return f"{text}\n\n\b\nExamples:\n{lines}"
 
     def run(self, arguments: Sequence[str], *, copied: bool) -> int:
         """Run a command and return the exit code; `copied` allows a copy of this process for it."""
@@ -118,12 +147,15 @@ class CommandLine:
         try:
             with lasting_stdout():
                 command = get_command(self.app(arguments))
+                _hide_types_of_flags(command)
                 code = command.main(
                     args=list(arguments), prog_name=self.prog_name, standalone_mode=False
                 )
         except _ClickError as error:
             return usage_error(getattr(error, "format_message", error.__str__)())
         except SystemExit as ended:
+            if words_to_complete(self.prog_name) is not None or arguments[0] in COMPLETIONS:
+                return int(ended.code or 0)
             return usage_error(f"something called sys.exit({ended.code!r}); a cache must not")
         except (UsageError, OSError) as error:
             return usage_error(str(error))
@@ -134,12 +166,54 @@ class CommandLine:
 
 def _print_version(asked: bool) -> None:  # Typer passes the option so.
     if asked:
-        typer.echo(f"kvcanon {__version__}")
+        typer.echo(version_line())
         raise typer.Exit
+
+
+def _hide_types_of_flags(command: Any) -> None:  # noqa: ANN401  # Typer exports no class for it.
+    """Let the help say nothing of the type of a flag, which takes no value."""
+    for each in command.params:
+        if getattr(each, "is_flag", False):
+            each.display_type_rich = lambda ctx: None  # noqa: ARG005  # As Typer calls it.
+    for each in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(each)
+
+
+def without_color() -> None:
+    """Let nothing that follows print colours, as https://no-color.org asks."""
+    os.environ["NO_COLOR"] = "1"
+
+
+def _set_no_color(asked: bool) -> None:  # Typer passes the option so.
+    if asked:
+        without_color()
+
+
+def _nothing() -> None:
+    # It stands in for a command of which only the name is needed.
+    pass
+
+
+def words_to_complete(prog_name: str) -> list[str] | None:
+    """The words after the program's name that a shell completes; None if it does not."""
+    if f"_{prog_name.upper()}_COMPLETE" not in os.environ:
+        return None
+    # Bash gives its words in COMP_WORDS; Typer's scripts for zsh and fish in the other.
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:]
 
 
 def _options(
     *,
+    _no_color: Annotated[
+        bool,
+        typer.Option(
+            NO_COLOR,
+            callback=_set_no_color,
+            is_eager=True,
+            help="Print no colours, as with NO_COLOR=1. Each command takes it, too.",
+        ),
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option(

@@ -35,7 +35,7 @@ from kvcanon.spec.refusals import cells as refusals_in_words
 def laws(
     law_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="A law, as RES-4: its whole page. Or an area, as RES."),
+        typer.Argument(metavar="ID", help="A law, as RES-4: its whole page. Or an area, as RES."),
     ] = None,
     about: Annotated[
         str | None,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -81,13 +83,10 @@ def load_adapter(name: str) -> Adapter:
         from kvcanon.conformance.protocol.pipe import pipe_adapter  # noqa: PLC0415
 
         return pipe_adapter(name.removeprefix(PIPE))
-    module_name, colon, attribute = SHORT.get(name, name).partition(":")
-    if not (module_name and colon and attribute):
-        known = ", ".join([REFERENCE.name, *SHORT])
-        ways = f"one as package.module:factory, or a child process as {PIPE}COMMAND"
-        raise UsageError(f"no cache {name!r}; name {known}, {ways}")
-    module_name = module_name.removesuffix(".py")
-    found = _attribute_of(_imported(module_name), attribute, name)
+    module_name, _, attribute = SHORT.get(name, name).rpartition(":")
+    if not (module_name and attribute):
+        raise UsageError(_why_unnamed(name.removesuffix(":")))
+    found = _attribute_of(_imported(_as_module(module_name)), attribute, name)
     if isinstance(found, Adapter):
         return found
     if not callable(found):
@@ -97,11 +96,68 @@ def load_adapter(name: str) -> Adapter:
     return Adapter(name, cast("MakeCache", found), offer, is_bare=True)
 
 
-def _imported(module_name: str) -> ModuleType:
-    """Import a module; what it prints goes to stderr, as stdout has reports. Raises: UsageError."""
-    # As under `python -m`, modules in the current folder are found.
+def _why_unnamed(name: str) -> str:
+    """Why a name without an attribute names no cache, and which name may be meant.
+
+    Raises: UsageError, if it is that of a module that cannot be imported.
+    """
+    if Path(name).is_file() or _is_module(name):
+        found = list(_factories(_imported(_as_module(name))))
+        hint = f", as {name}:{found[0]}" if found else f": {name}:FACTORY"
+        if found[1:]:
+            hint += f"; it also has {', '.join(found[1:])}"
+        what = "a file" if Path(name).is_file() else "a module"
+        return f"{name} is {what}; name the adapter or the factory in it{hint}"
+    near = get_close_matches(name, [REFERENCE.name, *SHORT], n=3)
+    if near:
+        return f"no cache {name!r}; near it {'are' if near[1:] else 'is'} {', '.join(near)}"
+    known = ", ".join([REFERENCE.name, *SHORT])
+    ways = f"one as package.module:factory, or a child process as {PIPE}COMMAND"
+    return f"no cache {name!r}; name {known}, {ways}"
+
+
+def _as_module(name: str) -> str:
+    """The name of a module, which may be given by its file. The file's folder is searched."""
+    path = Path(name)
+    if path.suffix != ".py" or not path.is_file():
+        return name.removesuffix(".py")
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.insert(0, folder)
+    return path.stem
+
+
+def _is_module(name: str) -> bool:
+    """Whether a module of this name is there, which is not one of Python's own."""
+    if (
+        not name.replace(".", "").isidentifier()
+        or name.split(".", maxsplit=1)[0] in sys.stdlib_module_names
+    ):
+        return False
+    _search_here()
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _factories(module: ModuleType) -> Iterator[str]:
+    """What a module has that may be named: adapters first, then its own functions and classes."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    yield from (name for name, value in public.items() if isinstance(value, Adapter))
+    for name, value in public.items():
+        if callable(value) and getattr(value, "__module__", None) == module.__name__:
+            yield name
+
+
+def _search_here() -> None:
+    """Let modules in the current folder be found, as under `python -m`."""
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
+
+
+def _imported(module_name: str) -> ModuleType:
+    """Import a module; what it prints goes to stderr, as stdout has reports. Raises: UsageError."""
+    _search_here()
     try:
         with redirect_stdout(sys.stderr):
             return import_module(module_name)

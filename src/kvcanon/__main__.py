@@ -3,6 +3,8 @@
 import sys
 from importlib import import_module
 
+from kvcanon.commit import version_line
+
 USAGE_ERROR = 2
 INTERRUPTED = 130
 """As in `kvcanon.conformance.cli.command_line`, which may be what cannot be imported."""
@@ -10,6 +12,10 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Run the command line on `sys.argv`, and return its exit code."""
+    if sys.argv[1:] == ["--version"]:
+        # All else that the command line imports takes most of a second.
+        sys.stdout.write(f"{version_line()}\n")
+        return 0
     try:
         cli = import_module("kvcanon.conformance.cli")
         cli.COMMANDS.load(sys.argv[1:])

@@ -18,6 +18,20 @@ from kvcanon.conformance.laws.law_search import MOST_LAWS, MOST_SYMPTOMS, search
         ("negative lock_ref", "A lock count is negative, or an assertion about it fails", "LOCK-1"),
         ("garbage after offload", "Wrong tokens after KV came back from the host", "DATA-1"),
         ("tenants share pages", "One tenant or LoRA adapter gets another's KV", "NS-3"),
+        ("preemption", "Wrong tokens after a request was preempted and came back", "LOCK-4"),
+        ("lease expired", "A prefix is never evicted after its request was aborted", "LOCK-3"),
+        ("speculative decoding draft", "Wrong tokens with speculative decoding", "MATCH-3"),
+        (
+            "LoRA switched",
+            "Stale KV is served after the weights changed, or a LoRA adapter was switched",
+            "ALLOC-7",
+        ),
+        (
+            "stale weights after update",
+            "Stale KV is served after the weights changed, or a LoRA adapter was switched",
+            "ALLOC-7",
+        ),
+        ("storage", "Wrong tokens after KV came from a storage", "RES-9"),
     ],
 )
 def test_symptom_in_the_words_of_an_engine_is_first(words: str, seen: str, law_id: str) -> None:

@@ -1,0 +1,1 @@
+"""What `kvcanon demo` shows: a cache and a stream of KV events, each with one fault."""
