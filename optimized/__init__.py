@@ -12,7 +12,8 @@ from importlib import import_module
 CORE = "kvcanon.optimized._core"
 
 try:
-    for name in ("numpy", "torch", CORE):
+    # The core first: it refuses a subinterpreter, in which importing torch may never return.
+    for name in (CORE, "numpy", "torch"):
         import_module(name)
 except ModuleNotFoundError as error:
     if error.name == CORE:

@@ -1,10 +1,18 @@
 // The extension module kvcanon.optimized._core: each part of the core binds its own names.
 #include <nanobind/nanobind.h>
 
+#include <stdexcept>
+
 #include "bind_core.hpp"
 #include "bind_hashing.hpp"
 
 NB_MODULE(_core, m) {
+    // Its types and caches are those of one interpreter, as those of NumPy and torch are.
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        throw std::runtime_error(
+            "kvcanon.optimized serves the main interpreter of a process only, and this is a "
+            "subinterpreter; import it there, or start another process");
+    }
 #ifdef NDEBUG
     // A process that a signal ends has not released its caches; nobody has to read that.
     nanobind::set_leak_warnings(false);
