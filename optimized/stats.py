@@ -10,15 +10,30 @@ long its prefix is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Protocol, cast
 
 from attrs import frozen
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.pools import Pools
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import CPU, GPU, Component, Counts, Medium
+
+
+class CacheShape(Protocol):
+    """What statistics need of a configuration."""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens a page."""
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components that the cache has."""
+
+    @property
+    def host_tier(self) -> bool:
+        """Whether there is a host tier."""
 
 
 @frozen
@@ -99,7 +114,7 @@ class Stats:
 
 def read_stats(
     tree: _core.Tree,
-    config: CacheConfig,
+    config: CacheShape,
     pools: Pools | None,
     staging_bytes: Mapping[Medium, int],
 ) -> Stats:

@@ -51,7 +51,7 @@ def register() -> None:
         if os.environ.get(SELECTS) == NAME:
             from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
 
-            HookRegistry.register(MAKES_CACHES, warn_without_core, HookType.AFTER)
+            HookRegistry.register(MAKES_CACHES, report, HookType.AFTER)
 
 
 def make_tree_core(params: CacheInitParams, components: dict[object, object]) -> KvcanonTreeCore:
@@ -71,13 +71,24 @@ def make_tree_core(params: CacheInitParams, components: dict[object, object]) ->
     return KvcanonTreeCore(params, components)
 
 
+def report(cache: object, context: TreeCacheBuildContext) -> None:
+    """Begin to report of a cache that SGLang made, or warn that it does not have this core."""
+    core = getattr(cache, "tree_core", None)
+    if core is None or type(core).__module__.partition(".")[0] != "kvcanon":
+        warn_without_core(cache, context)
+        return
+    from kvcanon.optimized.sglang import server_report  # noqa: PLC0415
+
+    collector = getattr(cache, "metrics_collector", None)
+    server_report.begin(core, None if collector is None else collector.labels)
+
+
 def warn_without_core(cache: object, context: TreeCacheBuildContext) -> None:
     """Say in the log that a cache which SGLang made does not have the core that is selected.
 
     SGLang asks for a tree core only where it makes a `UnifiedRadixCache`.
     """
-    core = type(getattr(cache, "tree_core", None))
-    if core.__module__.partition(".")[0] == "kvcanon" or context.disable_radix_cache:
+    if context.disable_radix_cache:
         return
     logging.getLogger(__name__).warning(
         "%s=%s has no effect: with %s SGLang serves from %s, without kvcanon",
