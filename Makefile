@@ -29,7 +29,7 @@ RUN_THREADS ?= kvcanon check fast.watched:WatchedCache --against reference --job
 SECONDS ?= 60
 CLANG ?= $(shell command -v clang++ || command -v clang++-14)
 
-# How long `make soak` uses the fast cache.
+# How long `make soak` uses the fast cache, and `make engine-soak` a server.
 SOAK_MINUTES ?= 120
 
 # What `make mutants-mechanical` changes, how many mutants it draws, and from which seed.
@@ -72,7 +72,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -238,6 +238,9 @@ engine-refusals: $(READY) native ## Start servers with what the core does not of
 
 engine-kills: $(READY) native ## Kill servers at any point: each must start again on the same ports.
 	$(BIN)/python -m kvcanon.lab.servers --small --kills kvcanon $(ENGINE)
+
+engine-soak: $(READY) native ## Use a server for SOAK_MINUTES: replies stay right, and memory flat.
+	$(BIN)/python -m kvcanon.lab.servers --small --soak kvcanon --minutes $(SOAK_MINUTES) $(ENGINE)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon lab prove

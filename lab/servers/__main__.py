@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,11 +27,13 @@ from kvcanon.lab.servers.runs import EngineRuns, run_faults
 from kvcanon.lab.servers.script_rounds import SMALL, WHOLE, ScriptSize
 from kvcanon.lab.servers.server_environment import make_server_environment, make_vllm_environment
 from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
+from kvcanon.lab.servers.soaked import run_soak
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.lab.servers.verdict import with_references
 from kvcanon.lab.servers.vllm_server import VLLM
 from kvcanon.lab.torch_device import CPU_DEVICE, require_device
 
+SOAK_MINUTES = 120.0
 SOUND_SEEDS = 10
 """Seeds with which nothing may be found of a sound server."""
 UNFINISHED = 3
@@ -83,6 +86,12 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         help="only servers, or faults, with this text in their names",
     )
     parser.add_argument(
+        "--server-flags",
+        default="",
+        metavar="TEXT",
+        help="further arguments of each server of the script, as '--dp-size 2'",
+    )
+    parser.add_argument(
         "--into",
         type=Path,
         metavar="DIR",
@@ -126,6 +135,18 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         metavar="CORE",
         help="kill servers of this core by SIGKILL, and start them again on the same ports",
     )
+    parser.add_argument(
+        "--soak",
+        metavar="CORE",
+        help="use a server of this core for --minutes; memory must be flat",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=SOAK_MINUTES,
+        metavar="N",
+        help="with --soak: how long (default: %(default)g)",
+    )
 
 
 def main() -> int:
@@ -159,7 +180,7 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     size = SMALL if given.small else WHOLE
     kept = _kept(given, size)
     if given.device != CPU_DEVICE and (
-        given.probe or given.refusals or given.faults or given.kills
+        given.probe or given.refusals or given.faults or given.kills or given.soak
     ):
         raise UsageError(f"--device {given.device} is for the script alone")
     if given.probe:
@@ -181,10 +202,15 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         wrong = run_kills(runs, given.kills)
         _say("; ".join(wrong) or "every server started again, and answered right")
         return int(bool(wrong))
+    if given.soak:
+        wrong = run_soak(runs, given.soak, given.minutes)
+        _say("; ".join(wrong) or "every reply was right, and memory stayed flat")
+        return int(bool(wrong))
     require_device(given.device)
     cores = with_references(tuple(filter(None, given.cores.split(","))))
     setups = small_setups(cores) if given.small else whole_setups(cores)
-    setups = tuple(evolve(each, device=given.device) for each in setups)
+    flags = tuple(shlex.split(given.server_flags))
+    setups = tuple(evolve(each, device=given.device, flags=flags) for each in setups)
     chosen = [each for each in setups if given.only in each.name]
     if not chosen:
         raise UsageError(f"--only {given.only!r} leaves no server of {len(setups)}")
