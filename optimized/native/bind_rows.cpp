@@ -56,11 +56,15 @@ void do_put(RowTable& table, const Runs& rows, nb::handle slots, nb::handle firs
     }
 }
 
-void do_put_at(RowTable& table, const Runs& rows, uint64_t address, int64_t count, int64_t first) {
-    require_pages(table, rows, count, first);
+void do_put_at(RowTable& table, nb::handle parts, uint64_t address, int64_t count) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): Python gives the address of a tensor as a number.
     const auto* slots = reinterpret_cast<const int64_t*>(address);
-    table.put(rows, slots + first * table.page_size());
+    for (nb::handle part : parts) {
+        const int64_t first = whole_number(part[0], "first_page");
+        const Runs& rows = nb::cast<const Runs&>(part[1]);
+        require_pages(table, rows, count, first);
+        table.put(rows, slots + first * table.page_size());
+    }
 }
 
 // What DLPack's consumers take, with its numbers behind it in one piece of memory.
@@ -117,7 +121,7 @@ void bind_rows(nb::module_& m) {
         .def(nb::init<int64_t, int64_t>(), "rows"_a, "page_size"_a)
         .def("put", &do_put, "rows"_a, "slots"_a, "first_page"_a = 0,
              nb::sig(docs::ROW_TABLE_PUT.signature), docs::ROW_TABLE_PUT.text)
-        .def("put_at", &do_put_at, "rows"_a, "address"_a, "count"_a, "first_page"_a = 0,
+        .def("put_at", &do_put_at, "parts"_a, "address"_a, "count"_a,
              nb::sig(docs::ROW_TABLE_PUT_AT.signature), docs::ROW_TABLE_PUT_AT.text)
         .def_prop_ro("scattered_blocks", &RowTable::scattered_blocks,
                      "Blocks of a page, or of 16 tokens, of which the table has every slot.")

@@ -35,10 +35,11 @@ Raises:
         numbers out of range, or a row is not of the table.)"};
 
 constexpr Docstring ROW_TABLE_PUT_AT{
-    "def put_at(self, rows: Rows, address: int, count: int, first_page: int = 0) -> None",
-    R"(As `put`, of `count` consecutive 64-bit integers that begin at an address.
+    "def put_at(self, parts: Sequence[tuple[int, Rows]], address: int, count: int) -> None",
+    R"(As `put`, of `count` consecutive 64-bit integers that begin at an address, for several rows.
 
-A tensor's own address takes a few calls less than an array that shares its memory. The
+Each part is the first page and the rows, as an insert answers, so that one call sets all that it
+took. A tensor's own address takes a few calls less than an array that shares its memory. The
 caller answers for the memory.
 
 Raises:

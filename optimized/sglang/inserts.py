@@ -42,8 +42,8 @@ def keep_slots(
     actions: list[object] = []
     if tokens is None:
         tokens = _own_numbers(params, slots.full.nothing.device)
-    for first, rows in done.full:
-        slots.full.put(rows, tokens, first)
+    if done.full:
+        slots.full.put_parts(done.full, tokens)
     _add_duplicates(actions, done, tokens, frontier, slots.page_size)
     if slots.has_parts:
         _add_windows(actions, core, done, tokens)
@@ -82,9 +82,10 @@ def _add_windows(
     """
     full = core.slots.full
     size = full.page_size
-    for first, rows in done.healed:
+    for _, rows in done.healed:
         actions.append(FreeComponentDeviceSlot([full.get(rows)], FULL))
-        full.put(rows, tokens, first)
+    if done.healed:
+        full.put_parts(done.healed, tokens)
     for end, above, first, last, locked in done.windows:
         if locked:
             kept = full.get(core.nodes.slots(end, above))

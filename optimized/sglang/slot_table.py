@@ -38,11 +38,17 @@ class HostSlots:
 
     def put(self, rows: Rows, tokens: torch.Tensor, first_page: int = 0) -> None:
         """Set the token slots of rows, from the whole pages of `tokens` as of `first_page`."""
+        self.put_parts([(first_page, rows)], tokens)
+
+    def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
+        """Set the token slots of several rows, each with the first of its pages in `tokens`."""
         if tokens.dtype is INT64 and tokens.is_contiguous():
             # Not by an array, which takes longer than all the rest of an insert in Python.
-            self._put_at(rows, tokens.data_ptr(), tokens.numel(), first_page)
-        else:
-            self._put(rows, tokens.contiguous().numpy(), first_page)
+            self._put_at(parts, tokens.data_ptr(), tokens.numel())
+            return
+        slots = tokens.contiguous().numpy()
+        for first_page, rows in parts:
+            self._put(rows, slots, first_page)
 
     def get(self, rows: Rows) -> torch.Tensor:
         """The token slots of rows, in their order: a new tensor."""
@@ -78,6 +84,11 @@ class DeviceSlots:
             pages = tokens[at * size : (at + count) * size].reshape(count, size)
             self._slots[row : row + count] = pages[:, : self._width]
             at += count
+
+    def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
+        """Set the token slots of several rows, each with the first of its pages in `tokens`."""
+        for first_page, rows in parts:
+            self.put(rows, tokens, first_page)
 
     def get(self, rows: Rows) -> torch.Tensor:
         """The token slots of rows, in their order: a new tensor."""

@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused() -> None:
             table.put(rows, slots, first_page)  # type: ignore[arg-type] # One is of floats.
         if slots.dtype == np.int64 and slots.strides == (8,):
             with pytest.raises(BadArgument, match=re.escape(wrong)):
-                table.put_at(rows, slots.ctypes.data, slots.size, first_page)
+                table.put_at([(first_page, rows)], slots.ctypes.data, slots.size)
     with pytest.raises(BadArgument, match="the table has 4 rows"):
         table.get(many)
     assert read(table, few) == [4, 5, 10, 11]
@@ -178,12 +178,11 @@ def test_slots_may_be_named_by_their_address() -> None:
     """The slots of rows are read from memory, from a page on, and no further than given."""
     first, second = rows_of(2, 3)
     table, slots = RowTable(SIZE, 2), np.arange(100, 110)
-    table.put_at(first, slots.ctypes.data, slots.size)
-    table.put_at(second, slots.ctypes.data, slots.size, 2)
+    table.put_at([(0, first), (2, second)], slots.ctypes.data, slots.size)
     slots[:] = 0
     assert (read(table, first), read(table, second)) == ([100, 101, 102, 103], [*range(104, 110)])
     with pytest.raises(BadArgument, match="have 4 pages; the rows need 3 from page 2 on"):
-        table.put_at(second, slots.ctypes.data, 9, 2)
+        table.put_at([(0, first), (2, second)], slots.ctypes.data, 9)
 
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer keeps what was freed")
