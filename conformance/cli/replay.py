@@ -6,40 +6,50 @@ that is judged; 1 is every step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 from attrs import evolve
 
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, require_files, write_file
+from kvcanon.conformance.cli.replay_curves import draw_curves, print_comparison, require_matplotlib
 from kvcanon.conformance.cli.replay_report import print_replay, replay_json
-from kvcanon.conformance.cli.terminal import print_json, progress
+from kvcanon.conformance.cli.terminal import print_json, progress, signs_of_life
 from kvcanon.conformance.cli.workload_options import (
     SIZE,
+    BlockTokens,
     Conversations,
     Limit,
-    PoolTokens,
     Seed,
     SwaTokens,
+    TokenizerName,
     Trace,
+    TurnsOption,
     usual,
 )
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.cache_names import load_adapter
+from kvcanon.conformance.replay.comparison import ComparedRun, Variants, compare
 from kvcanon.conformance.replay.fitted_cache import Fit, make_cache
-from kvcanon.conformance.replay.replay import replay
+from kvcanon.conformance.replay.replay import Judgement, replay
 from kvcanon.conformance.replay.workload import (
     CHAT_SIZES,
     TRACE_SIZES,
-    PoolSize,
+    PoolSizes,
     Workload,
-    pool_size,
+    pool_sizes,
 )
+from kvcanon.conformance.replay.workloads.block_rows import Turns
+from kvcanon.conformance.replay.workloads.trace import TraceOptions
 from kvcanon.conformance.show.page import show_page
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
+
+Policy = TypeVar("Policy", WritePolicy, EvictionPolicy)
 
 PageSize: TypeAlias = Annotated[
     int | None,
@@ -49,13 +59,22 @@ PageSize: TypeAlias = Annotated[
         help=f"Tokens a page. {usual(CHAT_SIZES.page_size, TRACE_SIZES.page_size)}",
     ),
 ]
-HostTokens: TypeAlias = Annotated[
-    PoolSize | None,
+Pools: TypeAlias = Annotated[
+    PoolSizes | None,
     typer.Option(
-        parser=pool_size,
-        metavar=SIZE,
-        help="Host pool, in tokens; every other host pool is as many times larger than its device "
-        f"pool as this one. {usual(CHAT_SIZES.host, TRACE_SIZES.host)}",
+        parser=pool_sizes,
+        metavar=f"{SIZE},...",
+        help="Device pool, in tokens; several are compared. "
+        f"{usual(CHAT_SIZES.pool, TRACE_SIZES.pool)}",
+    ),
+]
+Hosts: TypeAlias = Annotated[
+    PoolSizes | None,
+    typer.Option(
+        parser=pool_sizes,
+        metavar=f"{SIZE},...",
+        help="Host pool, in tokens; several are compared. Every other host pool is as many times "
+        f"larger than its device pool as this one. {usual(CHAT_SIZES.host, TRACE_SIZES.host)}",
     ),
 ]
 Window: TypeAlias = Annotated[
@@ -72,16 +91,31 @@ MambaStates: TypeAlias = Annotated[
     typer.Option(min=0, metavar="N", help="Device pool of mamba states. Usual: none."),
 ]
 Writes: TypeAlias = Annotated[
-    WritePolicy | None,
-    typer.Option(help="When data is copied to the host. Usual: write_through."),
+    str | None,
+    typer.Option(
+        metavar=f"{'|'.join(WritePolicy)},...",
+        help="When data is copied to the host; several are compared. Usual: write_through.",
+    ),
 ]
 Evictions: TypeAlias = Annotated[
-    EvictionPolicy | None, typer.Option(help="Which leaf is evicted first. Usual: lru.")
+    str | None,
+    typer.Option(
+        metavar=f"{'|'.join(EvictionPolicy)},...",
+        help="Which leaf is evicted first; several are compared. Usual: lru.",
+    ),
 ]
 Events: TypeAlias = Annotated[bool, typer.Option(help="Whether the cache emits events.")]
 GuardRate: TypeAlias = Annotated[
     float,
     typer.Option(min=0, max=1, metavar="RATE", help="Share of the steps that are judged."),
+]
+Plot: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="With several sizes: also draw the hit rate by size, as .svg or .png.",
+    ),
 ]
 HtmlPage: TypeAlias = Annotated[
     Path | None,
@@ -109,8 +143,11 @@ def replay_command(
     seed: Seed = 0,
     limit: Limit = None,
     page_size: PageSize = None,
-    pool_tokens: PoolTokens = None,
-    host_tokens: HostTokens = None,
+    block_tokens: BlockTokens = None,
+    tokenizer: TokenizerName = None,
+    turns: TurnsOption = Turns.AUTO,
+    pool_tokens: Pools = None,
+    host_tokens: Hosts = None,
     window: Window = None,
     swa_tokens: SwaTokens = None,
     mamba_states: MambaStates = None,
@@ -119,41 +156,56 @@ def replay_command(
     events: Events = True,
     guard: GuardRate = 0.0,
     as_json: AsJson = False,
+    plot: Plot = None,
     html: HtmlPage = None,
     html_steps: HtmlSteps = 10_000,
     html_from: HtmlFrom = 1,
 ) -> None:
-    """Replay requests on a cache: hits, evictions, copies, time, and which laws were exercised."""
-    require_files({"--html": html})
-    workload = Workload(trace, conversations, seed, limit)
+    """Replay requests on a cache: hits, evictions, copies, time, and which laws were exercised.
+
+    Several sizes or policies, between commas, are compared in one table.
+    """
+    require_files({"--html": html, "--plot": plot})
+    read_as = TraceOptions(block_tokens, tokenizer, turns)
+    if trace is None and read_as != TraceOptions():
+        raise UsageError("--block-tokens, --tokenizer and --turns say how --trace is read; give it")
+    workload = Workload(trace, conversations, seed, limit, read_as)
+    variants = Variants(
+        pool_tokens.each if pool_tokens else (),
+        host_tokens.each if host_tokens else (),
+        _several("--write-policy", write_policy, WritePolicy),
+        _several("--eviction-policy", eviction_policy, EvictionPolicy),
+    )
     options: dict[str, object] = {
         "page_size": page_size,
-        "pool": pool_tokens,
-        "host": host_tokens,
         "window_tokens": window,
         "swa": swa_tokens,
         "mamba_states": mamba_states,
-        "write_policy": write_policy,
-        "eviction_policy": eviction_policy,
     }
-    given = {name for name, value in options.items() if value is not None}
     adapter = evolve(load_adapter(cache), name=cache)
-    fit = Fit(adapter, given)
-    sizes = fit.sizes(workload.usual_sizes.with_options(**options, events=events))
-    requests = fit.requests(workload.requests())
+    read = workload.read()
+    usual_sizes = workload.usual_sizes(read).with_options(events=events)
+    if variants.are_several:
+        if guard or html is not None:
+            raise UsageError("--guard and --html are about one run; give one value of each option")
+        runs = compare(adapter, usual_sizes, variants, options, read.requests)
+        _compare(cache, workload, runs, read.notes, as_json=as_json, plot=plot)
+        return
+    if plot is not None:
+        raise UsageError("--plot draws hit rates by size; give several sizes to --pool-tokens")
+    options |= next(variants.options())
+    given = {name for name, value in options.items() if value is not None}
+    fit = Fit(adapter, given, list(read.notes))
+    sizes = fit.sizes(usual_sizes.with_options(**options))
+    requests = fit.requests(read.requests)
     subject = make_cache(adapter, sizes.config(requests))
     config = subject.cache.config
     fit.note_missing(subject, config)
     recorder = None
     if html is not None:
         recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
-    try:
-        with progress(requests, f"replay {cache}") as shown:
-            result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"the replay of {cache} failed: {describe_exception(error)}") from error
+    with _named_failures(cache), progress(requests, f"replay {cache}") as shown:
+        result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
     if as_json:
         print_json(replay_json(cache, workload, config, result, fit.notes))
     else:
@@ -161,8 +213,58 @@ def replay_command(
     if recorder is not None and html is not None:
         facts = (("cache", cache), ("requests", f"{workload}, seed {seed}"))
         write_file(html, show_page(recorder.run(f"Replay on {cache}", facts)))
-    judgement = result.judgement
+    _end(result.judgement)
+
+
+def _end(judgement: Judgement | None) -> None:
+    """End with the exit code of what was judged. Raises: UsageError, typer.Exit."""
     if judgement is not None and judgement.broken:
         raise typer.Exit(BROKEN)
     if judgement is not None and not any(judgement.laws.values()):
         raise UsageError("nothing was judged: raise --guard, or replay more requests")
+
+
+def _compare(
+    cache: str,
+    workload: Workload,
+    runs: Iterator[ComparedRun],
+    notes: Sequence[str],
+    *,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Replay all runs, and report them. Raises: UsageError."""
+    if plot is not None:
+        require_matplotlib()
+    done: list[ComparedRun] = []
+    with _named_failures(cache), signs_of_life() as note:
+        for run in runs:
+            done.append(run)
+            note(f"replay {cache}, runs", len(done), None)
+    if as_json:
+        print_json([replay_json(cache, workload, r.config, r.result, notes) for r in done])
+    else:
+        print_comparison(cache, workload, done, notes)
+    if plot is not None:
+        draw_curves(plot, f"{workload}, {cache}", done)
+        typer.echo(f"Wrote {plot.resolve()}", err=True)
+
+
+@contextmanager
+def _named_failures(cache: str) -> Iterator[None]:
+    """Let an exception of the cache end the command in one line. Raises: UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"the replay of {cache} failed: {describe_exception(error)}") from error
+
+
+def _several(option: str, text: str | None, kind: type[Policy]) -> tuple[Policy, ...]:
+    """The policies between commas. Raises: UsageError."""
+    names = [] if text is None else [each.strip() for each in text.split(",")]
+    for name in names:
+        if name not in tuple(kind):
+            raise UsageError(f"{option} has no {name!r}; choose of {', '.join(kind)}")
+    return tuple(dict.fromkeys(map(kind, names)))

@@ -46,7 +46,7 @@ def print_replay(
     for name, value in _rows(config, result).items():
         table.add_row(name, value)
     if notes:
-        table.add_row("for this cache", "; ".join(notes))
+        table.add_row("notes", "; ".join(notes))
     out.print(Padding(table, (0, 0, 1, 2)))
     table = figures_table("operation", "calls", "p50 us", "p99 us", "seconds")
     for name, latency in result.operations.items():

@@ -13,6 +13,7 @@ import typer
 
 from kvcanon.conformance.cli.options import MOST_SEED
 from kvcanon.conformance.replay.workload import CHAT_SIZES, TRACE_SIZES, PoolSize, pool_size
+from kvcanon.conformance.replay.workloads.block_rows import Turns
 
 SIZE = "N|unlimited"
 
@@ -29,7 +30,28 @@ Trace: TypeAlias = Annotated[
         dir_okay=False,
         readable=True,
         metavar="FILE",
-        help="Recorded requests in Mooncake's JSONL format; without it, requests are generated.",
+        help="Recorded requests, also packed by gzip or zstd; without it, they are generated. "
+        "docs/replay.md has the forms that are read.",
+    ),
+]
+BlockTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="With --trace: tokens an id of a row. Usual: what fits all rows."
+    ),
+]
+TokenizerName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        metavar="NAME",
+        help="With a --trace of text: words, a tokenizer.json, or a model of transformers.",
+    ),
+]
+TurnsOption: TypeAlias = Annotated[
+    Turns,
+    typer.Option(
+        help="With a --trace of sessions: whether each turn is the whole prompt, or adds to it."
     ),
 ]
 Conversations: TypeAlias = Annotated[

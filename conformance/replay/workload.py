@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from attrs import evolve, frozen
+from attrs import Factory, evolve, frozen
 
 from kvcanon.conformance.replay.workloads.chat import Chat
-from kvcanon.conformance.replay.workloads.mooncake import load_trace
 from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.conformance.replay.workloads.trace import Trace, TraceOptions, read_trace
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.oracle.pages import whole_pages
@@ -34,6 +34,18 @@ class PoolSize:
 
 
 NO_POOL = PoolSize(0)
+
+
+@frozen
+class PoolSizes:
+    """Several sizes of a pool, each of which is tried."""
+
+    each: tuple[PoolSize, ...] = ()
+
+
+def pool_sizes(text: str) -> PoolSizes:
+    """Parse the value of an option that takes several, between commas. Raises: BadParameter."""
+    return PoolSizes(tuple(dict.fromkeys(pool_size(each.strip()) for each in text.split(","))))
 
 
 def pool_size(text: str) -> PoolSize:
@@ -122,18 +134,25 @@ class Workload:
     conversations: int
     seed: int
     limit: int | None
+    options: TraceOptions = Factory(TraceOptions)
+
+    def read(self) -> Trace:
+        """The requests, and how they were read. Raises: TraceError, UsageError, OSError."""
+        if self.trace is not None:
+            return read_trace(self.trace, self.options, self.limit)
+        chat = Chat(conversations=self.conversations, seed=self.seed)
+        return Trace(chat.requests()[: self.limit])
 
     def requests(self) -> tuple[Request, ...]:
-        """The requests. Raises: TraceError, OSError."""
-        if self.trace is not None:
-            return load_trace(self.trace, self.limit)
-        chat = Chat(conversations=self.conversations, seed=self.seed)
-        return chat.requests()[: self.limit]
+        """The requests. Raises: as `read`."""
+        return self.read().requests
 
-    @property
-    def usual_sizes(self) -> WorkloadSizes:
-        """The usual sizes for a replay of the requests."""
-        return CHAT_SIZES if self.trace is None else TRACE_SIZES
+    def usual_sizes(self, read: Trace) -> WorkloadSizes:
+        """The usual sizes for a replay of the requests; pages are no larger than blocks."""
+        sizes = CHAT_SIZES if self.trace is None else TRACE_SIZES
+        if read.block_tokens is None:
+            return sizes
+        return evolve(sizes, page_size=min(sizes.page_size, read.block_tokens))
 
     def __str__(self) -> str:
         if self.trace is not None:

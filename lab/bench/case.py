@@ -13,8 +13,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from kvcanon.conformance.replay.workloads.chat import Chat
-from kvcanon.conformance.replay.workloads.mooncake import load_trace
 from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.conformance.replay.workloads.trace import load_trace
 from kvcanon.lab.torch_device import CPU_DEVICE
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.oracle.pages import whole_pages

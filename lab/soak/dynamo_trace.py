@@ -16,7 +16,7 @@ import numpy as np
 
 from dynamo_indexer import RELEASE
 from dynamo_overlaps import Prompted, compared
-from kvcanon.conformance.replay.workloads.mooncake import load_trace
+from kvcanon.conformance.replay.workloads.trace import load_trace
 from kvcanon.lab.releases.environment import peers_in, usual_folder
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts

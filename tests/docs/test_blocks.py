@@ -76,9 +76,9 @@ def folder_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         block("docs/check.md") + block("docs/run-it-on-your-cache.md").replace("MyCache", "Mine"),
         "utf-8",
     )
-    (tmp_path / "conversation_trace.jsonl").write_text(
-        "".join(f"{json.dumps(line)}\n" for line in TRACE), "utf-8"
-    )
+    for name in ("conversation_trace.jsonl", "trace.jsonl"):
+        lines = "".join(f"{json.dumps(line)}\n" for line in TRACE)
+        (tmp_path / name).write_text(lines, "utf-8")
     (tmp_path / "DIR").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -182,8 +182,8 @@ def test_replay_unguarded_does_not_see_a_broken_law(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("cache", "said"),
     [
-        ("optimised", "package.module:factory, or a child process as pipe:COMMAND"),
-        ("their_caches", "no cache 'their_caches'; name reference"),
+        ("optimised", "no cache 'optimised'; near it is optimized"),
+        ("their_caches", "their_caches is a module; name the adapter or the factory in it"),
         (":factory", "no cache ':factory'"),
         ("no.such:factory", "no.such cannot be imported: ModuleNotFoundError"),
         (
@@ -248,7 +248,7 @@ def test_replay_malformed_trace_names_file_and_line(
 ) -> None:
     """A malformed trace is refused, with file and line."""
     trace = tmp_path / "bad.jsonl"
-    trace.write_text('{"timestamp": 0}\n', encoding="utf-8")
+    trace.write_text('{"timestamp": 0, "hash_ids": [1]}\n', encoding="utf-8")
     line = usage_error(capsys, "replay", "reference", "--trace", str(trace))
     assert line == f"kvcanon: {trace}:1: input_length is missing"
 
@@ -276,3 +276,64 @@ def test_replay_on_a_terminal_shows_progress() -> None:
     assert done.returncode == 0
     assert b"replay reference" in os.read(ours, 1 << 16)
     os.close(ours)
+
+
+# Several sizes and policies.
+
+
+def test_several_sizes_and_policies_are_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """There is a row for each combination, and a larger pool hits no less of the same prompts."""
+    curve = tmp_path / "curve.svg"
+    given = ("--conversations=12", "--window=0", "--host-tokens=0", "--eviction-policy=lru,fifo")
+    sizes = "--pool-tokens=512,2048,unlimited"
+    printed = read(capsys, "replay", "reference", *given, sizes, "--plot", str(curve))
+    rows = re.findall(r"^ +([\d,]+|unlimited) +(0\.\d{4}) ", printed, re.MULTILINE)
+    assert [size for size, _ in rows] == ["512", "2,048", "unlimited"] * 2
+    rates = [float(rate) for _, rate in rows[:3]]
+    assert rates == sorted(rates)
+    assert rates[0] < rates[-1]
+    assert re.findall(r"^ +(lru|fifo)$", printed, re.MULTILINE) == ["lru", "fifo"]
+    drawn = curve.read_text("utf-8")
+    assert drawn.count("</svg>") == 1
+
+
+def test_a_comparison_is_that_of_each_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of a comparison is the replay with these options alone."""
+    given = ("replay", "reference", "--conversations=8")
+    first, second = read_json(capsys, *given, "--pool-tokens=1024,4096")
+    for size, compared in (("1024", first), ("4096", second)):
+        alone = read_json(capsys, *given, f"--pool-tokens={size}")
+        for name in ("device_hit_tokens", "host_hit_tokens", "evicted", "events", "requests"):
+            assert compared["result"][name] == alone["result"][name]
+        assert compared["config"] == alone["config"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--pool-tokens=512,1024 --guard=1", "give one value of each option"),
+        ("--pool-tokens=512,1024 --html=page.html", "give one value of each option"),
+        ("--plot=curve.svg", "give several sizes to --pool-tokens"),
+        ("--pool-tokens=512,,1024", "'' is neither a whole number nor 'unlimited'"),
+        ("--eviction-policy=lru,best", "--eviction-policy has no 'best'; choose of lru"),
+        ("--write-policy=often", "--write-policy has no 'often'"),
+        ("--block-tokens=16", "say how --trace is read; give it"),
+        ("--tokenizer=words", "say how --trace is read; give it"),
+        ("--pool-tokens=512,1024 --plot=curve.doc", "--plot"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is one line that names the option and the mend."""
+    monkeypatch.chdir(tmp_path)
+    given = ("replay", "reference", "--conversations=2", *options.split())
+    assert main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

@@ -83,7 +83,7 @@ def test_replay_of_a_cache_that_offers_little(capsys: pytest.CaptureFixture[str]
     ):
         assert words in notes
     printed = read(capsys, "replay", "offering:LEAST", *SHORT)
-    assert "for this cache" in printed
+    assert "notes" in printed
     assert "not shown" in printed
 
 

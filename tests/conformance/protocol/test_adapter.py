@@ -227,7 +227,7 @@ def test_adapters_of_requests_are_found_by_name() -> None:
 def test_unknown_name_says_what_there_is() -> None:
     """An unknown name of a cache is refused, and the error lists the known ones."""
     with pytest.raises(UsageError, match=r"package\.module:factory, or a child process as pipe:"):
-        load_adapter("referense")
+        load_adapter("nothing like it")
 
 
 @pytest.mark.nightly

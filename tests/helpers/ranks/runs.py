@@ -22,8 +22,8 @@ import torch.distributed as dist
 from attrs import evolve, frozen
 
 from kvcanon.conformance.replay.workloads.chat import Chat
-from kvcanon.conformance.replay.workloads.mooncake import load_trace
 from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.conformance.replay.workloads.trace import load_trace
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache

@@ -1,4 +1,4 @@
-"""The loader of recorded traces: the tokens of an id, and the errors of a bad line."""
+"""Rows of block ids: the tokens of an id, and the errors of a bad row."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcanon.conformance.replay.workloads.mooncake import BLOCK_TOKENS, TraceError, load_trace
+from kvcanon.conformance.replay.workloads.block_rows import BLOCK_TOKENS
 from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.conformance.replay.workloads.trace import load_trace
+from kvcanon.conformance.replay.workloads.trace_lines import TraceError
 from kvcanon.spec.types import make_key
 
 GOOD = {"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [7, 8]}
@@ -88,14 +90,17 @@ def test_key_is_what_make_key_cuts(tmp_path: Path, page_size: int) -> None:
         ("null", "is not a JSON object but null"),
         ('{"timestamp": NaN}', "input_length is missing"),
         ({k: v for k, v in GOOD.items() if k != "hash_ids"}, "hash_ids is missing"),
-        (GOOD | {"timestamp": "0"}, "timestamp must be a whole number, and is a string"),
+        (GOOD | {"timestamp": "0"}, "timestamp must be a number, and is a string"),
         (GOOD | {"timestamp": -1}, "timestamp must be at least 0, and is -1"),
         (GOOD | {"output_length": True}, "output_length must be a whole number"),
         (GOOD | {"output_length": -3}, "output_length must be at least 0, and is -3"),
         (GOOD | {"input_length": 600.0}, "input_length must be a whole number"),
         (GOOD | {"input_length": 0, "hash_ids": []}, "input_length must be at least 1, and is 0"),
-        (GOOD | {"hash_ids": 7}, "hash_ids must be a list of whole numbers, and is a number"),
-        (GOOD | {"hash_ids": [7, None]}, "hash_ids[1] must be a whole number, and is null"),
+        (GOOD | {"hash_ids": 7}, "hash_ids must be a list of ids, and is a number"),
+        (
+            GOOD | {"hash_ids": [7, None]},
+            "hash_ids[1] must be a whole number or a string, and is null",
+        ),
         (GOOD | {"hash_ids": [-7, 8]}, "hash_ids[0] must be at least 0, and is -7"),
         (GOOD | {"hash_ids": [7]}, "takes 2 blocks of 512 tokens, but hash_ids has 1"),
         (GOOD | {"hash_ids": [7, 8, 9]}, "takes 2 blocks of 512 tokens, but hash_ids has 3"),

@@ -1,0 +1,206 @@
+"""Recorded requests: reads a trace in any of the forms that `block_rows` and `token_rows` know.
+
+A file that has lengths and no prefixes cannot be replayed on a prefix cache, and is refused with
+what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.replay.workloads.block_rows import (
+    BLOCK_TOKENS,
+    IDS,
+    BlockRow,
+    Turns,
+    block_row,
+    likeliest_size,
+    requests_of,
+    sizes_that_fit,
+    turns_of,
+)
+from kvcanon.conformance.replay.workloads.request import Request
+from kvcanon.conformance.replay.workloads.token_rows import (
+    CHATS,
+    TEXTS,
+    TOKENS,
+    is_token_row,
+    requests_of_row,
+    tokenizer_named,
+)
+from kvcanon.conformance.replay.workloads.trace_lines import (
+    Fields,
+    NotARequest,
+    TraceError,
+    fields_of,
+    numbered_lines,
+    opened,
+    parsed,
+)
+from kvcanon.spec.oracle.pages import pages_covering
+
+KNOWN = f"a row needs one of {', '.join((*IDS, *TOKENS, *TEXTS, *CHATS))}"
+ELSEWHERE = (
+    "; replay such a log through a load generator that makes prompts, and record their tokens, or "
+    "leave --trace out for generated chats"
+)
+LENGTHS_ALONE = ("BurstGPT", "Timestamp,Model,Request tokens"), ("Azure's", "TIMESTAMP,Context")
+"""Published traces without prefixes, with the beginning of their first lines."""
+
+
+@frozen
+class TraceOptions:
+    """What a trace does not say of itself."""
+
+    block_tokens: int | None = None
+    """Tokens an id; None for what fits the rows."""
+    tokenizer: str | None = None
+    turns: Turns = Turns.AUTO
+
+
+@frozen
+class Trace:
+    """The requests of a trace, and how it was read where that was not plain."""
+
+    requests: tuple[Request, ...]
+    notes: tuple[str, ...] = ()
+    block_tokens: int | None = None
+    """Tokens an id, if prompts are given by ids: no two prompts part within so many."""
+
+
+def load_trace(path: Path, limit: int | None = None) -> tuple[Request, ...]:
+    """The requests of a trace in the order of its rows. Raises: as `read_trace`."""
+    return read_trace(path, limit=limit).requests
+
+
+def read_trace(path: Path, options: TraceOptions | None = None, limit: int | None = None) -> Trace:
+    """The requests of a trace in the order of its rows, or of the first `limit` rows.
+
+    Raises:
+        TraceError: a row is not a request, or the file has none.
+        UsageError: an option does not fit the trace.
+        OSError: the file cannot be read.
+    """
+    options = options or TraceOptions()
+    rows = _rows(path, limit)
+    first = next(rows, None)
+    if first is None:
+        raise TraceError(path, None, "holds no request")
+    everything = _again(first, rows)
+    if any(name in first[1] for name in IDS):
+        return _of_blocks(path, everything, options)
+    if is_token_row(first[1]):
+        return _of_tokens(path, everything, options, limit)
+    raise TraceError(path, first[0], _why_unknown(first[1]))
+
+
+def _again(
+    first: tuple[int, Fields], rows: Iterator[tuple[int, Fields]]
+) -> Iterator[tuple[int, Fields]]:
+    yield first
+    yield from rows
+
+
+def _rows(path: Path, limit: int | None) -> Iterator[tuple[int, Fields]]:
+    """The rows with their numbers: lines of JSON, or entries of one JSON list."""
+    with opened(path) as file:
+        lines = numbered_lines(path, file)
+        for count, (number, line) in enumerate(lines):
+            if limit is not None and count >= limit:
+                return
+            if not count and line.lstrip().startswith(b"["):
+                whole = b"\n".join((line, *(each for _, each in lines)))
+                yield from _entries(path, whole, limit)
+                return
+            try:
+                yield number, fields_of(line)
+            except NotARequest as error:
+                raise TraceError(path, number, _why_no_json(line, str(error))) from None
+
+
+def _entries(path: Path, whole: bytes, limit: int | None) -> Iterator[tuple[int, Fields]]:
+    try:
+        entries = parsed(whole)
+    except NotARequest as error:
+        raise TraceError(path, None, str(error)) from None
+    for number, entry in enumerate(entries if isinstance(entries, list) else (), start=1):
+        if limit is not None and number > limit:
+            return
+        if not isinstance(entry, dict):
+            raise TraceError(path, number, "is an entry that is not an object")
+        yield number, entry
+
+
+def _why_no_json(line: bytes, problem: str) -> str:
+    for whose, begin in LENGTHS_ALONE:
+        if line.decode(errors="replace").startswith(begin):
+            return (
+                f"is of {whose} traces, which have lengths and do not say which prompts begin "
+                f"alike{ELSEWHERE}"
+            )
+    return problem
+
+
+def _why_unknown(fields: Fields) -> str:
+    there = ", ".join(list(fields)[:8]) or "nothing"
+    return f"does not say which prompts begin alike: it has {there}; {KNOWN}{ELSEWHERE}"
+
+
+def _of_blocks(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOptions) -> Trace:
+    read: list[BlockRow] = []
+    for number, fields in rows:
+        try:
+            read.append(block_row(number, fields))
+        except NotARequest as error:
+            raise TraceError(path, number, str(error)) from None
+    size = _block_tokens(path, read, options.block_tokens)
+    turns = options.turns
+    if turns is Turns.AUTO:
+        turns = turns_of(read)
+    notes = [] if size == BLOCK_TOKENS else [f"{size} tokens an id"]
+    sessions = [row.session for row in read if row.session is not None]
+    if len(set(sessions)) < len(sessions):
+        added = "a turn adds to those before it and their replies"
+        notes.append("each turn is a whole prompt" if turns is Turns.WHOLE else added)
+    return Trace(requests_of(read, size, turns), tuple(notes), size)
+
+
+def _block_tokens(path: Path, rows: Sequence[BlockRow], given: int | None) -> int:
+    """The tokens an id. Raises: TraceError, UsageError."""
+    fitting = sizes_that_fit(rows) if given is None else ()
+    if BLOCK_TOKENS in fitting:
+        return BLOCK_TOKENS
+    if fitting[1:]:
+        sizes = " and ".join(map(str, sorted(fitting)))
+        raise UsageError(f"{path} fits ids of {sizes} tokens; say which by --block-tokens")
+    size = fitting[0] if fitting else given or likeliest_size(rows)
+    for row in rows:
+        if not row.fits(size):
+            raise TraceError(
+                path,
+                row.line,
+                f"input_length {row.length} takes {pages_covering(row.length, size)} blocks of "
+                f"{size} tokens, but hash_ids has {len(row.ids)}",
+            )
+    return size
+
+
+def _of_tokens(
+    path: Path,
+    rows: Iterator[tuple[int, Fields]],
+    options: TraceOptions,
+    limit: int | None,
+) -> Trace:
+    tokenize = tokenizer_named(options.tokenizer)
+    requests: list[Request] = []
+    for number, fields in rows:
+        try:
+            requests.extend(requests_of_row(fields, tokenize))
+        except NotARequest as error:
+            raise TraceError(path, number, str(error)) from None
+    notes = () if tokenize is None else (f"tokens by {options.tokenizer}, without a chat template",)
+    return Trace(tuple(requests[:limit]), notes)
