@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from kvcanon.lab.servers.server_environment import make_server_environment, make
 from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
 from kvcanon.lab.servers.soaked import run_soak
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
+from kvcanon.lab.servers.tried_ways import run_tries
 from kvcanon.lab.servers.verdict import with_references
 from kvcanon.lab.servers.vllm_server import VLLM
 from kvcanon.lab.torch_device import CPU_DEVICE, require_device
@@ -38,6 +39,10 @@ SOUND_SEEDS = 10
 """Seeds with which nothing may be found of a sound server."""
 UNFINISHED = 3
 """The exit status of a portion that left servers to the next."""
+FOUND = "every planted fault was found"
+STARTED_AGAIN = "every server started again, and answered right"
+SERVED = "every way served"
+STAYED = "every reply was right, and memory stayed flat"
 MOST_SHOWN = 5
 """Findings of one server that are printed; transcripts have all."""
 
@@ -136,6 +141,9 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         help="kill servers of this core by SIGKILL, and start them again on the same ports",
     )
     parser.add_argument(
+        "--tries", metavar="CORE", help="try ways to serve that the script does not play"
+    )
+    parser.add_argument(
         "--soak",
         metavar="CORE",
         help="use a server of this core for --minutes; memory must be flat",
@@ -180,7 +188,7 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     size = SMALL if given.small else WHOLE
     kept = _kept(given, size)
     if given.device != CPU_DEVICE and (
-        given.probe or given.refusals or given.faults or given.kills or given.soak
+        given.probe or given.refusals or given.faults or given.kills or given.soak or given.tries
     ):
         raise UsageError(f"--device {given.device} is for the script alone")
     if given.probe:
@@ -194,18 +202,11 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         _say(f"not refused: {', '.join(accepted)}" if accepted else "every start was refused")
         return int(bool(accepted))
     runs = EngineRuns(folder, given.seed, size, _say, kept)
-    if given.faults:
-        missed = run_faults(runs, given.faults, given.only)
-        _say(f"not found: {', '.join(missed)}" if missed else "every planted fault was found")
-        return int(bool(missed))
-    if given.kills:
-        wrong = run_kills(runs, given.kills)
-        _say("; ".join(wrong) or "every server started again, and answered right")
-        return int(bool(wrong))
-    if given.soak:
-        wrong = run_soak(runs, given.soak, given.minutes)
-        _say("; ".join(wrong) or "every reply was right, and memory stayed flat")
-        return int(bool(wrong))
+    for asked, play, right in _other_runs(given, runs):
+        if asked:
+            wrong = play()
+            _say(f"wrong: {'; '.join(wrong)}" if wrong else right)
+            return int(bool(wrong))
     require_device(given.device)
     cores = with_references(tuple(filter(None, given.cores.split(","))))
     setups = small_setups(cores) if given.small else whole_setups(cores)
@@ -215,6 +216,18 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     if not chosen:
         raise UsageError(f"--only {given.only!r} leaves no server of {len(setups)}")
     return report(runs, runs.run_all(chosen))
+
+
+def _other_runs(
+    given: argparse.Namespace, runs: EngineRuns
+) -> tuple[tuple[str | None, Callable[[], list[str]], str], ...]:
+    """What may be asked for beside the script: a core, what it plays, and what is right."""
+    return (
+        (given.faults, lambda: run_faults(runs, given.faults, given.only), FOUND),
+        (given.kills, lambda: run_kills(runs, given.kills), STARTED_AGAIN),
+        (given.tries, lambda: run_tries(runs, given.tries, given.only), SERVED),
+        (given.soak, lambda: run_soak(runs, given.soak, given.minutes), STAYED),
+    )
 
 
 def _kept(given: argparse.Namespace, size: ScriptSize) -> KeptRuns | None:
