@@ -170,12 +170,7 @@ def replay_command(
     if trace is None and read_as != TraceOptions():
         raise UsageError("--block-tokens, --tokenizer and --turns say how --trace is read; give it")
     workload = Workload(trace, conversations, seed, limit, read_as)
-    variants = Variants(
-        pool_tokens.each if pool_tokens else (),
-        host_tokens.each if host_tokens else (),
-        _several("--write-policy", write_policy, WritePolicy),
-        _several("--eviction-policy", eviction_policy, EvictionPolicy),
-    )
+    variants = _variants(pool_tokens, host_tokens, write_policy, eviction_policy)
     options: dict[str, object] = {
         "page_size": page_size,
         "window_tokens": window,
@@ -199,21 +194,33 @@ def replay_command(
     sizes = fit.sizes(usual_sizes.with_options(**options))
     requests = fit.requests(read.requests)
     subject = make_cache(adapter, sizes.config(requests))
-    config = subject.cache.config
-    fit.note_missing(subject, config)
+    fit.note_missing(subject, subject.cache.config)
     recorder = None
     if html is not None:
         recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
     with _named_failures(cache), progress(requests, f"replay {cache}") as shown:
         result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
+    facts_of_run = (cache, workload, subject.cache.config, result, fit.notes)
     if as_json:
-        print_json(replay_json(cache, workload, config, result, fit.notes))
+        print_json(replay_json(*facts_of_run))
     else:
-        print_replay(cache, workload, config, result, fit.notes)
+        print_replay(*facts_of_run)
     if recorder is not None and html is not None:
         facts = (("cache", cache), ("requests", f"{workload}, seed {seed}"))
         write_file(html, show_page(recorder.run(f"Replay on {cache}", facts)))
     _end(result.judgement)
+
+
+def _variants(
+    pools: PoolSizes | None, hosts: PoolSizes | None, writes: str | None, evictions: str | None
+) -> Variants:
+    """What is compared. Raises: UsageError."""
+    return Variants(
+        pools.each if pools else (),
+        hosts.each if hosts else (),
+        _several("--write-policy", writes, WritePolicy),
+        _several("--eviction-policy", evictions, EvictionPolicy),
+    )
 
 
 def _end(judgement: Judgement | None) -> None:
