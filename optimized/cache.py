@@ -78,6 +78,7 @@ class OptimizedCache:
             found.device_pages,
             _slots(found.full, found.swa, found.mamba),
             found.pending,
+            found.branch_pages if self.config.mamba else None,
         )
 
     def lock(self, key: Key) -> Receipt:
@@ -106,7 +107,14 @@ class OptimizedCache:
         self._cache.free(*_arrays(slots))
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         """Hand over the data of a key from page `start_pages` on."""
         done = self._cache.insert(
@@ -116,6 +124,7 @@ class OptimizedCache:
             namespace=self._cache.namespace(key.namespace),
             counted_pages=counted_pages,
             priority=priority,
+            state_pages=tuple(state_pages),
         )
         return Inserted(
             done.present_pages,

@@ -86,7 +86,14 @@ class ReferenceCache:
         slot_owners.free(self._state, slots)
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         """Insert the data of a key from page `start_pages` on."""
         self._check_key(key)
@@ -97,6 +104,7 @@ class ReferenceCache:
             slots,
             counted_pages=counted_pages,
             priority=priority,
+            state_pages=tuple(state_pages),
         )
 
     def evict(self, counts: Counts) -> Evicted:

@@ -3,11 +3,16 @@
 For the part of the key that is in the tree, incoming slots are duplicates and are freed, unless a
 node lacks that data: then the node adopts them. The rest of the key becomes a new leaf.
 
+A mamba state is at the end of a node, so the path is cut where a state of the insert ends. Others
+that part from the prompt there can go on from that state.
+
 A node may have lost window data that the request still has; the insert restores it (*heals* the
 node). If the request has freed window data that the node still has, nothing changes.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from attrs import define
 
@@ -16,7 +21,7 @@ from kvcanon.reference.events import emit_stored
 from kvcanon.reference.match import on_device, touch
 from kvcanon.reference.slots import place, release, require_held, unhold
 from kvcanon.reference.state import Node, State
-from kvcanon.reference.tree import PathNode, add_leaf, cut, path_to, walk
+from kvcanon.reference.tree import PathNode, add_leaf, cut, cut_path_at, path_to, upwards, walk
 from kvcanon.spec.errors import BadArgument, PrefixNotCached, TransferPending
 from kvcanon.spec.operations import Inserted
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, Slots
@@ -31,6 +36,8 @@ class _Incoming:
     """First page with an incoming full slot."""
     swa_from: int
     """First page with an incoming window slot."""
+    state_pages: tuple[int, ...]
+    """How many pages are before the end of each incoming state."""
     adopted: dict[Component, int]
     freed: dict[Component, int]
 
@@ -42,17 +49,27 @@ class _Incoming:
 
 
 def insert(
-    state: State, key: Key, start_pages: int, slots: Slots, *, counted_pages: int, priority: int
+    state: State,
+    key: Key,
+    start_pages: int,
+    slots: Slots,
+    *,
+    counted_pages: int,
+    priority: int,
+    state_pages: tuple[int, ...] = (),
 ) -> Inserted:
     """Take ownership of the slots of `key` from page `start_pages` on."""
     walked = walk(state, key)
-    _check_call(state, key, start_pages, slots, counted_pages)
+    _check_call(state, key, start_pages, slots, counted_pages, state_pages=state_pages)
     _check_path(walked, start_pages)
     present = _present_pages(walked)
     unhold(state, slots)
     none = dict.fromkeys(Component, 0)
     swa_from = len(key) - len(slots.swa)
-    incoming = _Incoming(slots, start_pages, swa_from, dict(none), dict(none))
+    at_end = (len(key),) * len(slots.mamba)
+    incoming = _Incoming(
+        slots, start_pages, swa_from, state_pages or at_end, adopted=dict(none), freed=dict(none)
+    )
     tick = state.tick()
 
     end = state.root
@@ -62,7 +79,7 @@ def insert(
     if end.end < len(key):
         leaf = add_leaf(state, end, key, tick, priority)
         end = _fill_leaf(state, leaf, incoming, tick)
-    _attach_state(state, end, incoming)
+    _attach_states(state, end, incoming, tick)
 
     touch(state, end, tick)
     for node in path_to(end):
@@ -79,7 +96,9 @@ def insert(
     )
 
 
-def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) -> None:
+def _check_call(
+    state: State, key: Key, start: int, slots: Slots, counted: int, *, state_pages: tuple[int, ...]
+) -> None:
     """Refuse slots that do not fit the key or that no request holds."""
     if not 0 <= start <= len(key):
         raise BadArgument("start_pages", f"is {start}; the key has {len(key)} pages")
@@ -89,14 +108,32 @@ def _check_call(state: State, key: Key, start: int, slots: Slots, counted: int) 
         raise BadArgument(
             "slots.full", f"has {len(slots.full)} slots for pages {start}..{len(key)} of the key"
         )
-    if len(slots.mamba) > min(1, len(key)):
-        raise BadArgument(
-            "slots.mamba", "holds the one state at the end of a key that is not empty"
-        )
     if len(slots.swa) > len(slots.full):
         raise BadArgument("slots.swa", "has more slots than pages are handed over")
+    _check_states(key, slots, state_pages)
     require_held(state, slots)
     _check_pairs(state, slots)
+
+
+def _check_states(key: Key, slots: Slots, state_pages: tuple[int, ...]) -> None:
+    """Refuse states without a page of the key, and pages that are not in order."""
+    if not state_pages:
+        if len(slots.mamba) > min(1, len(key)):
+            raise BadArgument(
+                "slots.mamba",
+                "holds the one state at the end of a key that is not empty; name the pages of "
+                "several in state_pages",
+            )
+        return
+    if len(state_pages) != len(slots.mamba):
+        raise BadArgument(
+            "state_pages", f"has {len(state_pages)} pages for {len(slots.mamba)} states"
+        )
+    ascending = all(earlier < later for earlier, later in pairwise((0, *state_pages)))
+    if not ascending or state_pages[-1] > len(key):
+        raise BadArgument(
+            "state_pages", f"is {state_pages}; give ascending pages from 1 to {len(key)}"
+        )
 
 
 def _check_path(walked: list[PathNode], start: int) -> None:
@@ -176,14 +213,18 @@ def _fill_leaf(state: State, leaf: Node, incoming: _Incoming, tick: int) -> Node
     return leaf
 
 
-def _attach_state(state: State, end: Node, incoming: _Incoming) -> None:
-    """Give the end the mamba state if it has none; free the state otherwise."""
-    if not incoming.slots.mamba:
-        return
-    if end.data[MAMBA].device is None:
-        _adopt(state, end, MAMBA, incoming.slots.mamba, incoming)
-    else:
-        _free(state, MAMBA, incoming.slots.mamba, incoming)
+def _attach_states(state: State, end: Node, incoming: _Incoming, tick: int) -> None:
+    """Give the path the incoming states at pages that have none; free the others."""
+    for page, slot in zip(incoming.state_pages, incoming.slots.mamba, strict=True):
+        cut_path_at(state, end, page)
+        node = next(each for each in upwards(end) if each.end == page)
+        data = node.data[MAMBA]
+        if data.device is not None:
+            _free(state, MAMBA, (slot,), incoming)
+            continue
+        if data.host is None:
+            data.used = tick
+        _adopt(state, node, MAMBA, (slot,), incoming)
 
 
 def _back_up_hit_nodes(state: State, end: Node) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from kvcanon.reference.state import Data, Node, State
-from kvcanon.reference.tree import PathNode, node_ending_at, path_to, upwards, walk
+from kvcanon.reference.tree import PathNode, node_ending_at, path_to, upwards, walk, walked_pages
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.prefix import usable_prefix
 from kvcanon.spec.oracle.window import window_nodes
@@ -20,6 +20,7 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slots
 def match(state: State, key: Key) -> Matched:
     """Find the longest usable prefix, and make it recent."""
     walked = walk(state, key)
+    branch_pages = walked_pages(walked) if state.config.mamba else None
     prefix_pages = _usable_pages(state, walked, _anywhere)
     device_pages = _usable_pages(state, walked, on_device)
     end = node_ending_at(state, walked, prefix_pages)
@@ -32,7 +33,7 @@ def match(state: State, key: Key) -> Matched:
         if data.loading is not None
     }
     slots = _device_slots([node for node in path if node.end <= device_pages])
-    return Matched(prefix_pages, device_pages, slots, tuple(sorted(pending)))
+    return Matched(prefix_pages, device_pages, slots, tuple(sorted(pending)), branch_pages)
 
 
 def touch(state: State, end: Node, tick: int) -> None:

@@ -73,9 +73,18 @@ class Cache(Protocol):
         """Free allocated slots. Raises: SlotNotHeld, BadArgument."""
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         """Insert the data of `key` from page `start_pages` on; the cache then owns the slots.
+
+        The mamba states are at the ends of `state_pages` pages, or the one at the end of the key.
 
         Effects: ownership of every slot; nodes; recency; hits, and the backups that hits cause.
         Raises: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.

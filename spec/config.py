@@ -341,6 +341,19 @@ class Profile:
     """An insert also keeps window slots of pages that its end cannot see. Canon: yes, other prompts
     may end there. Otherwise it frees these slots, and the pages become tombstones."""
 
+    # Mamba states.
+
+    path_states: int = choice(
+        0,
+        canon="an insert keeps all states that it is given",
+        otherwise="a path keeps so many mamba states only, and an insert frees those that would be "
+        "more, the deepest one last",
+        variations={"one_state_a_path": 1},
+    )
+    """How many mamba states a path keeps; 0 for as many as inserts bring. Canon: all, an eviction
+    frees what is not used. SGLang has `--mamba-max-states-per-path`. An insert then frees what it
+    brings beyond that number, but the deepest state; what was there before stays."""
+
     # Events.
 
     load_back_announced: StoreMoment = choice(  # noqa: RUF009  # A field of attrs.

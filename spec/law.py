@@ -172,6 +172,8 @@ class Bounds:
     """How many requests hold slots between calls."""
     fetches: bool
     """Whether pages come from storage, by host inserts."""
+    states_within: bool = False
+    """Whether inserts hand over mamba states before their end."""
 
 
 def always(run: Bounds) -> bool:  # noqa: ARG001  # It does not matter which.

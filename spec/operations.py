@@ -10,7 +10,7 @@ its lock anything may be evicted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias, get_args
 
@@ -19,7 +19,17 @@ from attrs import frozen
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.transfer import Completion, TransferStatus
-from kvcanon.spec.types import Component, Counts, Key, Medium, ReceiptId, Slot, Slots, TransferId
+from kvcanon.spec.types import (
+    MAMBA,
+    Component,
+    Counts,
+    Key,
+    Medium,
+    ReceiptId,
+    Slot,
+    Slots,
+    TransferId,
+)
 
 
 @frozen
@@ -88,6 +98,15 @@ class Insert:
     """Pages that an earlier insert of the same request reached: their hits are counted already."""
     priority: int = 0
     """Under the priority policy a higher priority stays longer; a node keeps its highest one."""
+    state_pages: tuple[int, ...] = ()
+    """How many pages are before the end of each mamba state, ascending; none: the one state, if it
+    is handed over, is at the end of the key."""
+
+    def pages_of(self, component: Component) -> Sequence[int]:
+        """The pages of the key, counted from 0, whose slots of a component are handed over."""
+        if component is MAMBA and self.state_pages:
+            return tuple([end - 1 for end in self.state_pages])
+        return range(len(self.key) - len(self.slots[component]), len(self.key))
 
 
 @frozen
@@ -225,6 +244,10 @@ class Matched:
     without a gap, and the mamba state at the end."""
     pending: tuple[TransferId, ...] = ()
     """Load-backs in flight on the usable prefix: poll until they settle, then match again."""
+    branch_pages: int | None = None
+    """How many pages of the key are in the tree, usable or not: where the prompt leaves what is
+    cached, and a mamba state is of use to others. None: the cache keeps no states, or does not say.
+    """
 
 
 @frozen

@@ -13,8 +13,9 @@ drawn. A case may have both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl, WaitControl
@@ -72,6 +73,8 @@ class ClientRequest:
     start_pages: int
     slots: Slots
     counted_pages: int = 0
+    state_pages: tuple[int, ...] = ()
+    """The pages at whose ends its mamba states are; none for the one state at the end."""
 
 
 @define(eq=False)
@@ -85,6 +88,8 @@ class Client:
     namespaces: tuple[Namespace, ...] = NAMESPACES
     on_ranks: bool = False
     """Whether the cache stands for several ranks, on each of which a copy may end otherwise."""
+    states_within: bool = False
+    """Whether the cache takes mamba states at several pages of an insert."""
     keys: list[Key] = field(factory=list)
     requests: list[ClientRequest] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)
@@ -122,30 +127,30 @@ class Client:
 
     # Requests, from match to insert.
 
-    def start(self, key: Key, start_pages: int, counted_pages: int) -> ClientRequest:
+    def start(
+        self, key: Key, start_pages: int, counted_pages: int, state_pages: tuple[int, ...] = ()
+    ) -> ClientRequest:
         """Lock the cached prefix, and allocate and write the rest. Raises: CacheError."""
         receipt = self.cache.lock(key.prefix(start_pages))
         try:
-            slots = self.allocate(key, start_pages)
+            slots = self.allocate(key, start_pages, state_pages)
         except CacheError:
             self.cache.unlock(receipt)
             self.spent.append(receipt)
             raise
-        request = ClientRequest(key, receipt, start_pages, slots, counted_pages)
+        request = ClientRequest(key, receipt, start_pages, slots, counted_pages, state_pages)
         self.requests.append(request)
         return request
 
-    def allocate(self, key: Key, start_pages: int) -> Slots:
+    def allocate(self, key: Key, start_pages: int, state_pages: tuple[int, ...] = ()) -> Slots:
         """Allocate and write slots from a page on, evicting if needed. Raises: OutOfSlots."""
         pages = len(key) - start_pages
-        wanted = Counts(
-            pages,
-            pages if SWA in self.components else 0,
-            int(MAMBA in self.components and len(key) > 0),
-        )
-        return self.take(key, wanted)
+        at_end = int(MAMBA in self.components and len(key) > 0)
+        windowed = pages if SWA in self.components else 0
+        wanted = Counts(pages, windowed, len(state_pages) or at_end)
+        return self.take(key, wanted, state_pages)
 
-    def take(self, key: Key, wanted: Counts) -> Slots:
+    def take(self, key: Key, wanted: Counts, state_pages: tuple[int, ...] = ()) -> Slots:
         """Allocate slots for the last pages of a key, evicting if needed, and write them.
 
         Raises: OutOfSlots.
@@ -157,7 +162,12 @@ class Client:
                 raise
             self.cache.evict(wanted)
             slots = self.cache.allocate(wanted)
-        self.write(key, slots)
+        if not state_pages:
+            self.write(key, slots)
+            return slots
+        self.write(key, evolve(slots, mamba=()))
+        for page, state in zip(state_pages, slots.mamba, strict=True):
+            self.write(key.prefix(page), Slots(mamba=(state,)))
         return slots
 
     def write(self, key: Key, slots: Slots) -> None:
@@ -175,7 +185,10 @@ class Client:
         if not len(request.key):
             self.abort(request)
             return
-        self.cache.insert(
+        insert = self.cache.insert
+        if request.state_pages:
+            insert = partial(insert, state_pages=request.state_pages)
+        insert(
             request.key,
             request.start_pages,
             request.slots,

@@ -18,6 +18,7 @@ from kvcanon.conformance.cases.case import DRAIN, PICKS, Action, Case
 from kvcanon.conformance.cases.giant_cases import GIANTS, draw_giant
 from kvcanon.conformance.cases.long_actions import OF_SMALL_POOLS
 from kvcanon.conformance.cases.request_client import ACTIONS as BY_REQUESTS
+from kvcanon.conformance.cases.state_actions import with_states
 from kvcanon.conformance.cases.wait_actions import with_waits
 from kvcanon.conformance.cases.wide_actions import WIDE, occupy
 from kvcanon.conformance.cases.wrong_calls import ask_of_other_keys
@@ -133,6 +134,8 @@ def _draw_usual(
         if not by_requests:
             actions = with_waits(random, config or drawn, actions)
         actions = with_added(random, config or drawn, actions, by_requests=by_requests)
+        if offer.states_within and (config or drawn).mamba and not by_requests:
+            actions = with_states(random, actions)
     return Case(config or drawn, actions, drain, unobserved)
 
 

@@ -42,6 +42,7 @@ from kvcanon.conformance.cases.case import (
     case_to_json,
     config_from_json,
 )
+from kvcanon.conformance.cases.state_actions import STATES
 from kvcanon.conformance.cases.wait_actions import DRAWN as DRAWN_WAITS
 from kvcanon.conformance.cases.wrong_calls import OF_KEYS
 from kvcanon.conformance.check.play import SideBySide
@@ -192,6 +193,8 @@ def _rule_of(name: str) -> Rule:
     made = as_rule(**dict.fromkeys(used, st.integers(0, PICKS - 1)))(do)
     if name in OF_KEYS:
         return precondition(_offers_other_keys)(made)
+    if name in STATES:
+        return precondition(_takes_states)(made)
     return precondition(_has_host_tier)(made) if kind.host else made
 
 
@@ -203,7 +206,11 @@ def _offers_other_keys(machine: CaseMachine) -> bool:
     return machine.trial.adapter.offer.other_keys
 
 
-RULES = ACTIONS | ADDED | {name: UNDRAWN[name] for name in (*DRAWN_WAITS, *OF_KEYS)}
+def _takes_states(machine: CaseMachine) -> bool:
+    return machine.config.mamba and machine.trial.adapter.offer.states_within
+
+
+RULES = ACTIONS | ADDED | STATES | {name: UNDRAWN[name] for name in (*DRAWN_WAITS, *OF_KEYS)}
 """The actions that have a rule: all but those that take as long as several cases."""
 
 for _name in RULES:

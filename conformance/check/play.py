@@ -168,6 +168,7 @@ class CaseRun:
         if kept is not None:
             cache = self.recorder = Recorder(cache, folding=kept.folded)
         client = factory.tree_client(cache, subject, stamps, namespaces)
+        client.states_within = subject.states_within
         self.client, self._do = client, partial(act, client)
 
     @property
@@ -326,8 +327,10 @@ class SideBySide:
             # All clients use only what all caches have; otherwise their calls would differ at once.
             can = frozenset.intersection(*(run.client.can for run in self._everyone))
             namespaces = min((run.client.namespaces for run in self._everyone), key=len)
-            for run in self._everyone:
-                run.client.can, run.client.namespaces = can, namespaces
+            clients = [run.client for run in self._everyone if isinstance(run.client, Client)]
+            within = all(client.states_within for client in clients)
+            for client in clients:
+                client.can, client.namespaces, client.states_within = can, namespaces, within
 
     @property
     def over(self) -> bool:

@@ -124,7 +124,9 @@ class Recorder(WrappedCache):
         match answer:
             case Matched():
                 pending = self._numbered(answer.pending)
-                fact = evolve(answer, pending=pending, slots=Slots()), answer.slots.counts()
+                # MATCH-1 checks where a key leaves the tree, and a cache need not say it.
+                told = evolve(answer, pending=pending, slots=Slots(), branch_pages=None)
+                fact = told, answer.slots.counts()
             case Receipt():
                 fact = answer.key
             case Slots():

@@ -235,6 +235,8 @@ class Offer:
     other_keys: bool = field(default=False, validator=flag())
     """Whether cases also have keys of other pages or units than the cache's, which it must refuse.
     """
+    states_within: bool = field(default=False, validator=flag())
+    """Whether inserts hand over mamba states at several pages of their key (`state_pages`)."""
     namespaces: bool = field(default=True, validator=flag())
     """Whether keys may be in other namespaces than the default one."""
     least_slots: int = field(default=2, validator=whole_number(1, MOST_SLOTS))
@@ -309,6 +311,8 @@ class Subject:
     """None where the cache has no copies, or runs them on its own."""
     ranks: Callable[[], tuple[RankView, ...]] | None = None
     """Shows the last operation on each rank; None where there is only one."""
+    states_within: bool = False
+    """Whether its inserts take mamba states at several pages of their key."""
 
 
 @frozen(eq=False)
@@ -344,7 +348,8 @@ def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = Fa
     if engine is not None and takes_agree(adapter):
         _require_methods(adapter, made, config, ("arrived", "settle"))
         shows |= {Need.RANKS}
-    return evolve(subject, shows=shows - adapter.hides)
+    within = adapter.offer.states_within
+    return evolve(subject, shows=shows - adapter.hides, states_within=within)
 
 
 def takes_agree(adapter: Adapter) -> bool:

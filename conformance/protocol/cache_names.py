@@ -33,15 +33,16 @@ def _reference(
     return ReferenceCache(config, engine, agree)
 
 
-CHECKED = Offer(other_keys=True)
-"""What the caches of this project offer: they check the pages and units of keys."""
+CHECKED = Offer(other_keys=True, states_within=True)
+"""What the caches of this project offer: they check the pages and units of keys, and take mamba
+states at several pages of an insert."""
 REFERENCE = Adapter("reference", _reference, CHECKED)
 """The plain cache, whose answers the vectors have."""
 PIPE = "pipe:"
 """The beginning of the name of a cache in a child process; its command follows."""
 
 CHECKING = ("optimized",)
-"""The bare factories among the names below whose caches check the pages and units of keys."""
+"""The bare factories among the names below whose caches offer what those of this project do."""
 SHORT = {
     "variant": "kvcanon.lab.variants.variant:VARIANT",
     "optimized": "kvcanon.optimized:OptimizedCache",

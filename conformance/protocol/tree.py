@@ -55,6 +55,8 @@ class TreeCache(Protocol):
     ) -> Inserted:
         """Insert the data of a key from page `start_pages` on.
 
+        A cache that offers `states_within` takes `state_pages` as well; no other is given it.
+
         Raises: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.
         """
 

@@ -95,17 +95,36 @@ class WrappedCache(ABC):
         self._around(Free(slots), self._cache.free, slots)
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
-        """Insert the data of a key."""
+        """Insert the data of a key; `state_pages` go to a cache only where there are some."""
+        operation = Insert(key, start_pages, slots, counted_pages, priority, tuple(state_pages))
+        if not operation.state_pages:
+            return self._around(
+                operation,
+                self._cache.insert,
+                key,
+                start_pages,
+                slots,
+                counted_pages=counted_pages,
+                priority=priority,
+            )
         return self._around(
-            Insert(key, start_pages, slots, counted_pages, priority),
+            operation,
             self._cache.insert,
             key,
             start_pages,
             slots,
             counted_pages=counted_pages,
             priority=priority,
+            state_pages=operation.state_pages,
         )
 
     def evict(self, counts: Counts) -> Evicted:

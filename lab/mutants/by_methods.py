@@ -71,7 +71,8 @@ def with_methods(mutant: Mutant, step: int) -> Adapter:
         return SomeMethods(cast("Cache", faulty(config, engine=engine)), shown)
 
     has_host = step == len(IN_TURN)
-    offer = Offer() if has_host else Offer(write_policies=(WritePolicy.NONE,))
+    policies = tuple(WritePolicy) if has_host else (WritePolicy.NONE,)
+    offer = Offer(states_within=True, write_policies=policies)
     return Adapter(mutant.name, make, offer)
 
 

@@ -32,7 +32,7 @@ from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors
 from kvcanon.lab.mutants.planted import MUTANTS
@@ -89,7 +89,7 @@ def mutated(mutant: Mutant) -> Adapter:
     ) -> Cache:
         return overriding(mutant.plant)(config, engine, agree)
 
-    return Adapter(mutant.name, make)
+    return Adapter(mutant.name, make, Offer(states_within=True))
 
 
 def what_goes_wrong(mutant: Mutant) -> str:

@@ -18,7 +18,7 @@ from importlib.util import spec_from_loader
 from itertools import count
 from types import ModuleType
 
-from kvcanon.conformance.protocol.adapter import Adapter, MakeCache
+from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.lab.mutants.finder import changed_tree
 from kvcanon.lab.mutants.place import MutantPlace
 from kvcanon.lab.mutants.sources import FOLDER, PACKAGE, module_names, source_of
@@ -39,7 +39,8 @@ CONSTANTS: Mapping[str, object] = {
 
 def mutant_of(place: MutantPlace | None) -> Adapter:
     """The plain cache with a change, or without any. Raises: whatever its import raises."""
-    return Adapter(place.place_id if place else "copy", _factory(place))
+    offer = Offer(states_within=True)
+    return Adapter(place.place_id if place else "copy", _factory(place), offer)
 
 
 def _factory(place: MutantPlace | None) -> MakeCache:

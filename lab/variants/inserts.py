@@ -5,7 +5,7 @@ If a request and the tree hold the same page, either slot may be freed unless a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
@@ -103,11 +103,11 @@ def _count_from(overrides: Overrides, first: Callable[[State, Key, int], int]) -
         slots: Slots,
         *,
         counted_pages: int,
-        priority: int,
+        **more: object,
     ) -> Inserted:
         is_page = 0 <= counted_pages <= len(key)
         counted = first(state, key, counted_pages) if is_page else counted_pages
-        return usual(state, key, start_pages, slots, counted_pages=counted, priority=priority)
+        return usual(state, key, start_pages, slots, counted_pages=counted, **more)
 
     wrap_everywhere(overrides, insert.insert, wrapper)
 
@@ -137,16 +137,33 @@ def windowless_leaves_dropped(
     """A new leaf without window data is freed."""
     if SWA not in leaf.data or incoming.slots.swa:
         return fill(state, leaf, incoming, tick)
-    dropped = {FULL: incoming.full(leaf.start, leaf.end), MAMBA: incoming.slots.mamba}
-    for component, slots in dropped.items():
-        if slots:
-            release(state, component, GPU, slots)
-            incoming.freed[component] += len(slots)
-    incoming.slots = evolve(incoming.slots, mamba=())
+    insert._free(state, FULL, incoming.full(leaf.start, leaf.end), incoming)
+    _keep_states(state, incoming, [page for page in incoming.state_pages if page <= leaf.start])
     parent = leaf.parent
     assert parent is not None
     remove_leaf(state, leaf)
     return parent
+
+
+@variation
+@around(insert._attach_states)
+def one_state_a_path(
+    attach: Original[None], state: State, end: Node, incoming: _Incoming, tick: int
+) -> None:
+    """An insert keeps the deepest of the mamba states that it is handed, and frees the others."""
+    _keep_states(state, incoming, incoming.state_pages[-1:])
+    attach(state, end, incoming, tick)
+
+
+def _keep_states(state: State, incoming: _Incoming, pages: Sequence[int]) -> None:
+    """Free the incoming states that are not at the end of one of these pages."""
+    pairs = list(zip(incoming.state_pages, incoming.slots.mamba, strict=True))
+    freed = tuple([slot for page, slot in pairs if page not in pages])
+    kept = tuple([(page, slot) for page, slot in pairs if page in pages])
+    if freed:
+        insert._free(state, MAMBA, freed, incoming)
+    incoming.state_pages = tuple([page for page, _ in kept])
+    incoming.slots = evolve(incoming.slots, mamba=tuple([slot for _, slot in kept]))
 
 
 def _is_tombstone(node: Node) -> bool:

@@ -85,15 +85,22 @@ def seen_twice_is_admitted(overrides: Overrides) -> None:
         *,
         counted_pages: int,
         priority: int,
+        state_pages: tuple[int, ...],
     ) -> Inserted:
         known = seen.setdefault(state, set())
-        inserts._check_call(state, key, start_pages, slots, counted_pages)
+        inserts._check_call(state, key, start_pages, slots, counted_pages, state_pages=state_pages)
         walked = walk(state, key)
         inserts._check_path(walked, start_pages)
         there = max(start_pages, sum(shared for _, shared in walked))
         if key in known or there == len(key):
             return insert(
-                state, key, start_pages, slots, counted_pages=counted_pages, priority=priority
+                state,
+                key,
+                start_pages,
+                slots,
+                counted_pages=counted_pages,
+                priority=priority,
+                state_pages=state_pages,
             )
         known.add(key)
         swa_from = len(key) - len(slots.swa)

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from attrs import evolve
+
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.client import Client, Stamps
@@ -35,6 +37,7 @@ def record_script(case: Case) -> Script:
     assert subject.copies is not None  # The plain cache takes an engine.
     cache = ScriptRecorder(subject.cache, subject.copies)
     client = Client(cache, subject.can, CopyRecorder(cache), Stamps(case.config.slot_bytes))
+    client.states_within = subject.states_within
     for action in case.actions:
         act(client, *action)
     if case.drain:
@@ -70,7 +73,8 @@ class ScriptRecorder(WrappedCache):
             self._note(asked, {"refused": refusal_to_json(refusal)})
             raise
         self.names.forget_slots(before, slot_owners(self._cache.snapshot(), self._numbers))
-        self._note(asked, {"ok": to_json(answer, brief=True)})
+        told = evolve(answer, branch_pages=None) if isinstance(answer, Matched) else answer
+        self._note(asked, {"ok": to_json(told, brief=True)})
         if isinstance(answer, Matched):
             self._read(answer)
         if not isinstance(operation, TakeEvents):
@@ -97,6 +101,8 @@ class ScriptRecorder(WrappedCache):
 
     def _asked(self, operation: Operation) -> Json:
         arguments = cast("Json", to_json(operation))
+        if not arguments.get("state_pages", True):
+            arguments = {name: arguments[name] for name in arguments if name != "state_pages"}
         return cast("Json", self.names.of_call({"op": method_of(type(operation)), **arguments}))
 
     def _read(self, matched: Matched) -> None:

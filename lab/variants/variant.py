@@ -46,7 +46,7 @@ from importlib import import_module
 
 from attrs import evolve
 
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.lab.variants.override import Overrides, overriding
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.wrapped_rules import wrap
@@ -93,7 +93,7 @@ def varied(name: str, variations: Iterable[str]) -> Adapter:
             lambda take, state: evolve(take(state), profile=profile),
         )
 
-    return Adapter(name, overriding(plant), profile=profile)
+    return Adapter(name, overriding(plant), Offer(states_within=True), profile)
 
 
 VARIANT = varied("variant", CHOSEN)

@@ -1,5 +1,6 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <optional>
@@ -132,16 +133,25 @@ void do_free(CacheCore& self, nb::handle full, nb::handle swa, nb::handle mamba)
     });
 }
 
+StatePages state_pages_of(nb::handle pages) {
+    StatePages numbers;
+    if (!nb::try_cast(pages, numbers)) {
+        throw BadArgument("state_pages", "is not made of whole numbers");
+    }
+    return numbers;
+}
+
 Inserted do_insert(CacheCore& self, nb::handle tokens, nb::handle start_pages, nb::handle full,
                    nb::handle swa, nb::handle mamba, nb::handle namespace_id,
-                   nb::handle counted_pages, nb::handle priority, nb::handle after) {
+                   nb::handle counted_pages, nb::handle priority, nb::handle after,
+                   nb::handle state_pages) {
     return self.operate(Operation::INSERT, [&] {
         self.refuse_if_caller_copies();
         const PyEngine::After point(self.engine, after);
         const GivenKey given = self.key(tokens, namespace_id_of(namespace_id));
         return insert(self.state, given.key, whole_number(start_pages, "start_pages"),
                       slots_of(full, swa, mamba), whole_number(counted_pages, "counted_pages"),
-                      whole_number(priority, "priority"));
+                      whole_number(priority, "priority"), state_pages_of(state_pages));
     });
 }
 
@@ -303,7 +313,8 @@ void bind_operations(nb::class_<CacheCore>& core) {
     add("free", &do_free, docs::FREE, argument("full"), nothing("swa"), nothing("mamba"));
     add("insert", &do_insert, docs::INSERT, argument("tokens"), argument("start_pages"),
         argument("full"), nothing("swa"), nothing("mamba"), number("namespace"),
-        number("counted_pages"), number("priority"), nothing("after"));
+        number("counted_pages"), number("priority"), nothing("after"),
+        nb::arg("state_pages").none() = nb::tuple());
     add("evict", &do_evict, docs::EVICT, argument("full"), number("swa"), number("mamba"),
         nothing("after"));
     add("evict_host", &do_evict_host, docs::EVICT_HOST, argument("full"), number("swa"),

@@ -96,6 +96,8 @@ void bind_outcomes(nb::module_& m) {
     matched.def_ro("prefix_pages", &Matched::prefix_pages, "Pages of the prefix, on any medium.")
         .def_ro("device_pages", &Matched::device_pages,
                 "Pages of the prefix that can be used on the device now.")
+        .def_ro("branch_pages", &Matched::walked_pages,
+                "Pages of the prompt that are in the tree, usable or not.")
         .def_prop_ro(
             "pending", [](const Matched& self) { return ids(self.pending); },
             nb::for_getter(nb::sig("def pending(self) -> tuple[int, ...]")),

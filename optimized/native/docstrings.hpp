@@ -114,13 +114,17 @@ Raises:
 constexpr Docstring INSERT{
     "def insert(self, tokens: Tokens, start_pages: int, full: SlotArray, "
     "swa: SlotArray | None = None, mamba: SlotArray | None = None, namespace: int = 0, "
-    "counted_pages: int = 0, priority: int = 0, after: object = None) -> Inserted",
+    "counted_pages: int = 0, priority: int = 0, after: object = None, "
+    "state_pages: Sequence[int] = ()) -> Inserted",
     R"(Hand the slots of a prompt's pages, from page `start_pages` on, over to the tree.
 
 The tree frees the slots of pages that it has already; match again to see which slots it
 kept. A request that inserts its prompt in parts passes the pages of its earlier inserts as
 `counted_pages`, so that its hits are counted once. `priority` is for the eviction policy
 of that name.
+
+`mamba` has the state at the end of the prompt, or as many as `state_pages` has numbers: each is
+at the end of so many pages, ascending. Other prompts that part there go on from it.
 
 `after` is a stream or an event of a GPU: backups read after its work until now. None means
 the current stream.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 
 #include "backup.hpp"
 #include "emit.hpp"
@@ -53,6 +54,26 @@ std::string pages_words(const char* verb, int64_t number, const char* rest, int6
            " pages";
 }
 
+// Refuse states without a page of the key, and pages that are not in order.
+void check_states(const Key& key, const SlotLists& slots, const StatePages& pages) {
+    if (pages.empty()) {
+        if (slots[MAMBA].slots() <= std::min(1, key.pages)) return;
+        throw BadArgument("slots.mamba",
+                          "holds the one state at the end of a key that is not empty; name the "
+                          "pages of several in state_pages");
+    }
+    if (static_cast<int64_t>(pages.size()) != slots[MAMBA].slots()) {
+        throw BadArgument("state_pages", "has " + std::to_string(pages.size()) + " pages for " +
+                                             std::to_string(slots[MAMBA].slots()) + " states");
+    }
+    const bool ascending =
+        std::adjacent_find(pages.begin(), pages.end(), std::greater_equal<>()) == pages.end();
+    if (!ascending || pages.front() < 1 || pages.back() > key.pages) {
+        throw BadArgument("state_pages", "is not made of ascending pages from 1 to " +
+                                             std::to_string(key.pages));
+    }
+}
+
 void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t counted) {
     if (start < 0 || start > key.pages) {
         throw BadArgument("start_pages", pages_words("is", start, "; the key has ", key.pages));
@@ -64,10 +85,6 @@ void check_call(const Key& key, int64_t start, const SlotLists& slots, int64_t c
         throw BadArgument("slots.full", "has " + std::to_string(slots[FULL].slots()) +
                                             " slots for pages " + std::to_string(start) + ".." +
                                             std::to_string(key.pages) + " of the key");
-    }
-    if (slots[MAMBA].slots() > std::min(1, key.pages)) {
-        throw BadArgument("slots.mamba",
-                          "holds the one state at the end of a key that is not empty");
     }
     if (slots[SWA].slots() > slots[FULL].slots()) {
         throw BadArgument("slots.swa", "has more slots than pages are handed over");
@@ -173,13 +190,37 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     }
 }
 
-// Keep the mamba state if the end node has none.
-void attach_mamba(Node* end, const Runs& states, Incoming& incoming) {
-    if (!states) return;
-    if (end->data[MAMBA].on(GPU)) {
-        incoming.free(MAMBA, states);
-    } else {
-        incoming.adopt(end, MAMBA, states);
+// Keep a mamba state if the node at whose end it is has none.
+void attach_state(Node* node, Runs slot, Incoming& incoming, uint64_t tick) {
+    Data& data = node->data[MAMBA];
+    if (data.on(GPU)) {
+        incoming.free(MAMBA, slot);
+        return;
+    }
+    if (!data.on(CPU)) data.used = tick;
+    incoming.adopt(node, MAMBA, std::move(slot));
+}
+
+// Keep the mamba states of a path that ends with `end`, from there up: the last one first.
+void attach_states(State& state, Node* end, const Runs& states, const StatePages& pages,
+                   Incoming& incoming, uint64_t tick) {
+    if (pages.empty()) {
+        if (states) attach_state(end, states, incoming, tick);
+        return;
+    }
+    std::vector<Slot> slots;
+    for (const Run run : states) {
+        for (int32_t i = 0; i < run.size; ++i) slots.push_back(run.begin + i);
+    }
+    Node* node = end;
+    for (size_t at = pages.size(); at-- > 0;) {
+        while (node->start >= pages[at]) node = node->parent;
+        if (node->end() > pages[at]) {
+            node = cut(state, node, static_cast<int32_t>(pages[at]) - node->start);
+        }
+        Runs slot;
+        slot.append({slots[at], 1});
+        attach_state(node, std::move(slot), incoming, tick);
     }
 }
 
@@ -202,14 +243,16 @@ void back_up_hit_nodes(State& state, Node* end, Inserted& outcome) {
 }  // namespace
 
 Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
-                int64_t counted_pages, int64_t priority) {
+                int64_t counted_pages, int64_t priority, const StatePages& state_pages) {
     return insert_along(state, key, walk_for_use(state, key), start_pages, slots, counted_pages,
-                        priority);
+                        priority, state_pages);
 }
 
 Inserted insert_along(State& state, const Key& key, const Path& path, int64_t start_pages,
-                      const SlotLists& slots, int64_t counted_pages, int64_t priority) {
+                      const SlotLists& slots, int64_t counted_pages, int64_t priority,
+                      const StatePages& state_pages) {
     check_call(key, start_pages, slots, counted_pages);
+    check_states(key, slots, state_pages);
     Handover handover(state, slots);
     check_pairs(state, slots);
     Inserted outcome;
@@ -232,7 +275,7 @@ Inserted insert_along(State& state, const Key& key, const Path& path, int64_t st
         end = add_leaf(state, end, key, key.pages, tick, priority);
         fill_leaf(state, end, incoming, tick);
     }
-    attach_mamba(end, slots[MAMBA], incoming);
+    attach_states(state, end, slots[MAMBA], state_pages, incoming, tick);
     assert(end->end() == key.pages);
     assert(std::all_of(std::begin(ALL_COMPONENTS), std::end(ALL_COMPONENTS), [&](Component each) {
         return outcome.adopted[each] + outcome.freed[each] == slots[each].slots();

@@ -5,6 +5,8 @@
 //
 // The tree and the request may disagree about window data. If the node lost it and the request has
 // it, the node is healed; if the request freed it and the node has it, nothing happens.
+//
+// A mamba state is at the end of a node, so the path is cut where a state of the insert ends.
 #pragma once
 
 #include "slots.hpp"
@@ -23,13 +25,18 @@ struct Inserted {
     std::vector<Node*> wanted;
 };
 
+// How many pages are before the end of each mamba state, ascending; none for the one state at the
+// end of the key.
+using StatePages = std::vector<int64_t>;
+
 // Take over the slots of `key` from page `start_pages` on.
 // Throws: BadArgument, SlotNotHeld, PrefixNotCached, TransferPending.
 Inserted insert(State& state, const Key& key, int64_t start_pages, const SlotLists& slots,
-                int64_t counted_pages, int64_t priority);
+                int64_t counted_pages, int64_t priority, const StatePages& state_pages = {});
 
 // The same along the path that `walk` found for this key.
 Inserted insert_along(State& state, const Key& key, const Path& path, int64_t start_pages,
-                      const SlotLists& slots, int64_t counted_pages, int64_t priority);
+                      const SlotLists& slots, int64_t counted_pages, int64_t priority,
+                      const StatePages& state_pages = {});
 
 }  // namespace kvcanon

@@ -9,7 +9,7 @@ the prompt is computed again, and nobody notices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from kvcanon.spec.config import Choosing
@@ -19,7 +19,15 @@ from kvcanon.spec.operations import Insert, Inserted, Match, Matched
 from kvcanon.spec.oracle.window import window_start
 from kvcanon.spec.snapshot import NO_POOL, ComponentState, PoolState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Key, NodeId, Slot
-from kvcanon.spec.views import COLUMN, PageRow, Step, path_of, rows_along, usable_pages
+from kvcanon.spec.views import (
+    COLUMN,
+    PageRow,
+    Step,
+    path_of,
+    present_pages,
+    rows_along,
+    usable_pages,
+)
 
 
 @law(
@@ -36,6 +44,8 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
     """A match finds exactly the longest usable prefix of its key, on whichever media its data is.
 
     Pages are found by namespace and tokens. The same tokens in another namespace are other pages.
+    A match that says where its key leaves the tree (`branch_pages`) says how many pages of it are
+    in the tree, usable or not.
 
     Why: one page too many, and the model attends to data that is not there; one page too few, and
     it is computed again. A page of another tenant lets a prompt probe what that tenant has asked.
@@ -55,6 +65,12 @@ def longest_usable_prefix(step: Step) -> Iterator[str]:
         yield (
             f"a match of {len(operation.key)} pages found {outcome.prefix_pages} usable pages "
             f"where {expected} are: {_in_words(step.before, operation.key)}"
+        )
+    branch, there = outcome.branch_pages, present_pages(step.before, operation.key)
+    if branch is not None and branch != there:
+        yield (
+            f"a match of {len(operation.key)} pages says that its key leaves the tree after "
+            f"{branch} pages; {there} are in it: {_in_words(step.before, operation.key)}"
         )
 
 
@@ -174,11 +190,11 @@ def inserted_is_found(step: Step) -> Iterator[str]:
     """After an insert its whole key is on the device, with all data that it brought or found there.
 
     Every page has full data. Window data and mamba states are there where they were before, or
-    where the insert handed over a slot. The outcome says how many pages had full data before. By
-    profile, window slots that were handed over for pages before the last window may be freed; and
-    where leaves without window data are not kept, new pages of an insert without window slots may
-    be gone. An insert may leave out new pages, if it says that it freed their slots (ASK-5); all
-    that was there stays.
+    where the insert handed over a slot; MATCH-8 is of states before its end. The outcome says how
+    many pages had full data before. By profile, window slots that were handed over for pages before
+    the last window may be freed; and where leaves without window data are not kept, new pages of an
+    insert without window slots may be gone. An insert may leave out new pages, if it says that it
+    freed their slots (ASK-5); all that was there stays.
 
     Why: the request gave its slots away and goes on with what the cache has instead. And the next
     turn of the conversation computes again whatever is missing.
@@ -198,14 +214,14 @@ def inserted_is_found(step: Step) -> Iterator[str]:
             f"an insert says that {outcome.present_pages} of its {len(key)} pages had full data on "
             f"{GPU} before, and {present} had"
         )
-    chooses = step.after.profile.admission is Choosing.OWN or left_out_pages(step) > 0
+    chooses = _chooses(step)
     dropped = _dropped_leaf(step, operation, len(before), len(after))
     if len(after) < (len(before) if chooses else len(key)) and not dropped:
         yield f"only {len(after)} of {len(key)} inserted pages are in the tree afterwards"
     begins = {
         FULL: operation.start_pages,
         SWA: max(len(key) - len(brought.swa), _first_kept_window(step.after, key)),
-        MAMBA: len(key) - len(brought.mamba),
+        MAMBA: len(key) - (len(key) - 1 in operation.pages_of(MAMBA)),
     }
     if chooses:
         begins |= {each: len(key) for each in begins if not outcome.adopted[each]}
@@ -255,6 +271,71 @@ def pending_loads_named(step: Step) -> Iterator[str]:
             f"a match of {outcome.prefix_pages} usable pages names transfers "
             f"{list(outcome.pending)} as pending; {expected} are loading them"
         )
+
+
+@law(
+    "MATCH-8",
+    Kind.STEP,
+    LawClass.SERVING,
+    premise=Premise[Step](
+        "an insert that hands over a state before its end",
+        lambda step: isinstance(step.outcome, Inserted) and bool(_inner_states(step)),
+    ),
+    enabled_if=lambda run: run.config.mamba and run.states_within,
+    from_outside=visibility.ANSWERS,
+)
+def states_are_kept(step: Step) -> Iterator[str]:
+    """An insert that hands over states before its end keeps a state at each of their pages.
+
+    It is the one that was there before, or the one that was handed over (ALLOC-11). It stays until
+    it is evicted (MATCH-5, TREE-5, EVICT-1), and a match ends at the deepest one (MATCH-1). By
+    profile (`path_states`) a path keeps so many states only: then an insert may free those with
+    which it has more, but not the deepest. A cache that leaves out new pages (ASK-5) leaves out
+    their states.
+
+    Why: a state is of use at its own position alone. Where many prompts share a beginning and
+    part, the states at their ends serve nobody else, and without one where they part all of them
+    compute the beginning again.
+
+    Seen broken: https://github.com/sgl-project/sglang/issues/22935,
+    https://github.com/sgl-project/sglang/issues/37584
+    """
+    operation = step.operation
+    if not isinstance(operation, Insert) or not isinstance(step.outcome, Inserted):
+        return
+    if not _inner_states(step) or (not step.outcome.adopted[MAMBA] and _chooses(step)):
+        return
+    rows = rows_along(step.after, operation.key)
+    for page in _due_states(step, operation):
+        if page < len(rows) and not _filled(rows[page], MAMBA):
+            where = step.after.describe(step.after.nodes[rows[page].node_id])
+            yield (
+                f"page {page} of an inserted key, in {where}, has no mamba state on {GPU} "
+                "afterwards; the insert brought one for it"
+            )
+
+
+def _chooses(step: Step) -> bool:
+    """Whether an insert may leave out pages, or says that it did."""
+    return step.after.profile.admission is Choosing.OWN or left_out_pages(step) > 0
+
+
+def _inner_states(step: Step) -> list[int]:
+    """The pages before the end of its key at which an insert hands over states."""
+    call = step.operation
+    if not isinstance(call, Insert):
+        return []
+    return [page for page in call.pages_of(MAMBA) if page < len(call.key) - 1]
+
+
+def _due_states(step: Step, call: Insert) -> Sequence[int]:
+    """The pages at which an insert must keep the states that it hands over."""
+    handed, most = call.pages_of(MAMBA), step.after.profile.path_states
+    if not most:
+        return handed
+    rows = rows_along(step.before, call.key)
+    there = [row for row in rows if row.slot(MAMBA, GPU) is not None and row.depth not in handed]
+    return handed[-max(1, most - len(there)) :]
 
 
 def left_out_pages(step: Step) -> int:

@@ -202,10 +202,10 @@ def slots_go_to_their_pages(step: Step) -> Iterator[str]:
         return
     before = rows_along(step.before, call.key)
     for component, slots in call.slots:
-        first = len(call.key) - len(slots)
+        handed = dict(zip(call.pages_of(component), slots, strict=False))
         for page, row in enumerate(rows_along(step.after, call.key)):
             old = before[page].slot(component, GPU) if page < len(before) else None
-            given = slots[page - first] if page >= first else None
+            given = handed.get(page)
             now = row.slot(component, GPU)
             replaced = component is FULL and not step.before.profile.heals_in_place
             if now not in ((old, given) if replaced else (given if old is None else old,)) and (

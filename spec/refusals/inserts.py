@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from kvcanon.spec.config import CacheConfig, Limit
 from kvcanon.spec.operations import HostPayload, Insert, InsertHost
 from kvcanon.spec.refusals.keys import wrong_key
@@ -20,11 +22,23 @@ def bad_insert(state: Snapshot, call: Insert) -> str | None:
         return f"counted_pages is {call.counted_pages}, of {size} pages"
     if len(slots.full) != size - start:
         return f"{len(slots.full)} full slots are handed over for {size - start} pages"
-    if len(slots.mamba) > min(1, size):
-        return f"{len(slots.mamba)} states are handed over for one end"
+    if (reason := _misplaced_states(call)) is not None:
+        return reason
     if len(slots.swa) > len(slots.full):
         return f"{len(slots.swa)} window slots are handed over for {len(slots.full)} pages"
     return wrong_key(state.config, call.key) or bad_slots(state, slots) or _unpaired(state, slots)
+
+
+def _misplaced_states(call: Insert) -> str | None:
+    """States without a page of the key, or pages that are not in order."""
+    size, states, ends = len(call.key), len(call.slots.mamba), call.state_pages
+    if not ends:
+        return f"{states} states are handed over for one end" if states > min(1, size) else None
+    if len(ends) != states:
+        return f"{states} states are handed over for {len(ends)} ends"
+    if any(later <= earlier for earlier, later in pairwise((0, *ends))) or ends[-1] > size:
+        return f"state_pages are {list(ends)}, of {size} pages"
+    return None
 
 
 def _unpaired(state: Snapshot, slots: Slots) -> str | None:
@@ -41,7 +55,7 @@ def limit_of_insert(state: Snapshot, call: Insert) -> str | None:
     """By `STATE_WITH_INSERT`: no mamba state. By `NODE_HANDLES`: a start inside a node."""
     limits, start = state.profile.limits, call.start_pages
     stateful = Limit.STATE_WITH_INSERT in limits and MAMBA in state.config.components
-    if stateful and len(call.slots.mamba) != 1:
+    if stateful and not call.slots.mamba:
         return "no state is handed over"
     if Limit.NODE_HANDLES in limits and start:
         path = path_of(state, call.key.prefix(start))

@@ -14,6 +14,7 @@ from scenes import Plain, plain, refused
 PLAIN = CacheConfig(device_slots=Counts(16))
 WINDOW = CacheConfig(window_tokens=2, device_slots=Counts(16, 16))
 BOTH = CacheConfig(window_tokens=2, mamba=True, device_slots=Counts(16, 16, 4))
+STATES = CacheConfig(mamba=True, device_slots=Counts(16, mamba=4))
 HOST = evolve(WINDOW, host_slots=Counts(16, 16), write_policy="write_through")
 
 
@@ -54,6 +55,32 @@ def test_insert_of_a_branch_frees_the_shared_part_only() -> None:
     assert s.cache.insert(s.key("125"), 0, slots) == Inserted(2, adopted=Counts(1), freed=Counts(2))
     assert s.ends("1234") == [2, 4]
     s.check_bytes("125", "1234")
+
+
+def test_insert_keeps_states_at_several_pages() -> None:
+    """The path is cut where states end, and a prompt that parts from it finds the deepest."""
+    s = plain(STATES)
+    key, slots = s.key("123456"), s.cache.allocate(Counts(6, mamba=3))
+    inserted = s.cache.insert(key, 0, slots, state_pages=(2, 4, 6))
+    assert inserted == Inserted(0, adopted=Counts(6, mamba=3), freed=Counts())
+    assert s.slots("123456", MAMBA) == [
+        *(None, slots.mamba[0]),
+        *(None, slots.mamba[1]),
+        *(None, slots.mamba[2]),
+    ]
+    assert [s.hit(each) for each in ("12378", "123478", "12345", "123456")] == [2, 4, 4, 6]
+    s.cache.evict(Counts(mamba=1))
+    assert s.see("123456", MAMBA) == "...#.#"
+
+
+def test_insert_frees_states_where_there_are_some() -> None:
+    """A page keeps the state that it has, and one that has left the device comes back."""
+    s = plain(STATES, "put 1234")
+    key, slots = s.key("1234"), s.cache.allocate(Counts(mamba=2))
+    assert s.cache.insert(key, 4, slots, state_pages=(3, 4)) == Inserted(
+        4, adopted=Counts(mamba=1), freed=Counts(mamba=1)
+    )
+    assert s.see("1234", MAMBA) == "..##"
 
 
 def test_insert_of_the_empty_key_changes_nothing() -> None:

@@ -22,10 +22,18 @@ HOST = CacheConfig(
 )
 
 
+def test_match_says_where_its_key_leaves_the_tree() -> None:
+    """A match that finds nothing usable says all the same how much of its key is in the tree."""
+    s = plain(MAMBA_ONLY, "put 1234")
+    for prompt, there in (("1234", 4), ("12345", 4), ("1239", 3), ("12", 2), ("91", 0)):
+        found = s.cache.match(s.key(prompt))
+        assert (found.prefix_pages, found.branch_pages) == (4 if there == 4 else 0, there)
+
+
 def test_match_of_nothing_finds_nothing() -> None:
     """An empty key, or a key that was never inserted, matches no page."""
     s = plain(BOTH)
-    nothing = Matched(0, 0, Slots())
+    nothing = Matched(0, 0, Slots(), branch_pages=0)
     assert s.cache.match(Key(())) == nothing
     assert s.cache.match(s.key("12")) == nothing
     s.put("12")

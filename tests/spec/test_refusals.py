@@ -122,6 +122,11 @@ def insert(start: int = 0, counted: int = 0, **slots: tuple[int, ...]) -> Asked:
     return lambda w: op.Insert(NEW, start, evolve(w.held, **slots), counted)
 
 
+def with_states(*pages: int) -> Asked:
+    """An insert of `NEW` with two states, at the ends of these pages."""
+    return lambda w: op.Insert(NEW, 0, evolve(w.held, mamba=(0, 1)), state_pages=pages)
+
+
 def payload(*data: tuple[bytes, ...], start: int = 0, key: Key | None = None) -> Asked:
     """A host insert of `NEW`, or of another key, with these bytes."""
     return always(op.InsertHost(NEW if key is None else key, start, op.HostPayload(*data)))
@@ -196,6 +201,10 @@ REFUSED: list[tuple[type[CacheError], str, Asked]] = [
     (BadArgument, "", insert(full=())),
     (BadArgument, "", insert(start=1)),
     (BadArgument, "", insert(mamba=(0, 1))),
+    *[
+        (BadArgument, "state_pages", with_states(*pages))
+        for pages in ((2, 1), (1, 1), (0, 2), (-1, 2), (1, 3), (1,), (1, 2, 3))
+    ],
     (BadArgument, "more slots than pages", lambda w: op.Insert(NEW, 2, Slots(swa=w.held.swa))),
     (BadArgument, "not empty", lambda w: op.Insert(EMPTY, 0, Slots(mamba=w.held.mamba))),
     (BadArgument, "paired", insert(swa=())),

@@ -233,7 +233,7 @@ class GuardedCache(JudgedCache):
         if isinstance(operation, Free):
             self._written.freed(operation.slots)
         elif isinstance(operation, Insert) and isinstance(answer, Inserted):
-            self._written.inserted(operation.key, operation.slots, answer)
+            self._written.inserted(operation, answer)
         elif isinstance(operation, InsertHost) and isinstance(answer, HostInserted):
             self._written.inserted_host(operation.key, operation.payload, answer)
         elif isinstance(operation, Reset):

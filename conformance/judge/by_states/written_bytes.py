@@ -19,7 +19,7 @@ from kvcanon.conformance.judge.by_states.capture import read_known_slots
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.laws.page_hashes import PageHashes
-from kvcanon.spec.operations import HostInserted, HostPayload, Inserted, Matched
+from kvcanon.spec.operations import HostInserted, HostPayload, Insert, Inserted, Matched
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Key, Slot, Slots
 from kvcanon.spec.views import COLUMN, PageRow, Stamp, Step
@@ -60,7 +60,7 @@ class WrittenBytes:
                 for slot in some:
                     self._slots.pop((component, slot), None)
 
-    def inserted(self, key: Key, slots: Slots, outcome: Inserted) -> None:
+    def inserted(self, call: Insert, outcome: Inserted) -> None:
         """Move the bytes of slots that the tree took to their pages, and forget the others.
 
         The tree takes full slots from the first page on that was not present. For the other
@@ -68,10 +68,9 @@ class WrittenBytes:
         """
         if not self._begun:
             return
-        names = _names(key)
-        for component, some in slots:
-            first = len(key) - len(some)
-            for page, slot in enumerate(some, first):
+        names = _names(call.key)
+        for component, some in call.slots:
+            for page, slot in zip(call.pages_of(component), some, strict=True):
                 data = self._slots.pop((component, slot), None)
                 present = component is FULL and page < outcome.present_pages
                 if outcome.adopted[component] and not present:

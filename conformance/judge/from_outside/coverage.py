@@ -64,12 +64,13 @@ def can_come_up(law: Law, offer: Offer) -> bool:
         dict.fromkeys(offer.write_policies),
         dict.fromkeys(offer.eviction_policies),
     )
+    within = offer.states_within
     configs = (
         CacheConfig(min(offer.page_sizes), window, mamba, write_policy=write, eviction_policy=evict)
         for window, mamba, write, evict in choices
     )
     return any(
-        law.enabled_if(Bounds(config, pages=MANY, receipts=MANY, requests=MANY, fetches=True))
+        law.enabled_if(Bounds(config, MANY, MANY, MANY, fetches=True, states_within=within))
         for config in configs
     )
 

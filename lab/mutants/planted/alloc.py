@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from kvcanon.lab.mutants.planted.entry import mutant
 from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import cache, departures, evict, host, host_insert, insert, slots, snapshot
@@ -239,3 +241,13 @@ def slots_are_dealt_backwards(
         full, swa = full[:new] + full[new:][::-1], swa[:new] + swa[new:][::-1]
         incoming.slots = Slots(full, swa, incoming.slots.mamba)
     return fill_leaf(state, leaf, incoming, tick)
+
+
+@mutant("ALLOC-11")
+@around(insert._attach_states)
+def states_are_dealt_backwards(
+    attach: Original[None], state: State, end: Node, incoming: insert._Incoming, tick: int
+) -> None:
+    """An insert assigns its mamba states to their pages in reverse order."""
+    incoming.slots = evolve(incoming.slots, mamba=incoming.slots.mamba[::-1])
+    attach(state, end, incoming, tick)

@@ -5,7 +5,7 @@ A prefix hit that is too short is a fault too: cached pages are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from attrs import evolve
 
@@ -16,7 +16,7 @@ from kvcanon.reference import cache, insert, match, tree
 from kvcanon.reference.state import Data, Edge, Node, State
 from kvcanon.spec.operations import Matched
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
-from kvcanon.spec.types import FULL, SWA, Key, Namespace, Page, Slots, TransferId
+from kvcanon.spec.types import FULL, MAMBA, SWA, Key, Namespace, Page, Slots, TransferId
 
 Bools = tuple[bool, ...]
 
@@ -71,6 +71,59 @@ def bigrams_are_compared_as_tokens(patch: Overrides) -> None:
     patch.setattr(
         tree, "shared_pages", lambda ours, theirs: shared_pages(firsts(ours), firsts(theirs))
     )
+
+
+@mutant("MATCH-1")
+@around(match._usable_pages)
+def match_ends_at_its_first_state(
+    usable_pages: Original[int],
+    state: State,
+    stops: list[tree.PathNode],
+    present: Callable[[Data], bool],
+) -> int:
+    """A match ends at the first mamba state that it can use on its path, not at the deepest."""
+    some = [stops[:end] for end in range(1, len(stops) + 1)] if state.config.mamba else [stops]
+    ends = (usable_pages(state, each, present) for each in some)
+    return next((end for end in ends if end), 0)
+
+
+@mutant("MATCH-1", "sgl#37584")
+@around(match.match, cache)
+def branch_is_said_to_be_the_prefix(usual: Original[Matched], state: State, key: Key) -> Matched:
+    """A match says that its key leaves the tree where its usable prefix ends."""
+    found = usual(state, key)
+    return evolve(found, branch_pages=found.prefix_pages)
+
+
+@mutant("MATCH-8")
+@around(insert._attach_states)
+def states_before_the_end_are_freed(
+    attach: Original[None], state: State, end: Node, incoming: insert._Incoming, tick: int
+) -> None:
+    """An insert keeps the last of the mamba states that it is handed, and frees the others."""
+    _keep_states(state, incoming, incoming.state_pages[-1:])
+    attach(state, end, incoming, tick)
+
+
+@mutant("MATCH-8")
+@around(insert._attach_states)
+def no_node_is_cut_for_a_state(
+    attach: Original[None], state: State, end: Node, incoming: insert._Incoming, tick: int
+) -> None:
+    """An insert frees a mamba state whose page is inside a node."""
+    _keep_states(state, incoming, [node.end for node in tree.upwards(end)])
+    attach(state, end, incoming, tick)
+
+
+def _keep_states(state: State, incoming: insert._Incoming, pages: Collection[int]) -> None:
+    """Free the incoming states that are not at the end of one of these pages."""
+    pairs = list(zip(incoming.state_pages, incoming.slots.mamba, strict=True))
+    kept = [(page, slot) for page, slot in pairs if page in pages]
+    freed = tuple([slot for page, slot in pairs if page not in pages])
+    if freed:
+        insert._free(state, MAMBA, freed, incoming)
+    incoming.state_pages = tuple([page for page, _ in kept])
+    incoming.slots = evolve(incoming.slots, mamba=tuple([slot for _, slot in kept]))
 
 
 @mutant("MATCH-2", "D5 vllm#45704")
@@ -198,7 +251,7 @@ def window_inside_a_page_is_no_window(
 @mutant("MATCH-7")
 @instead(Matched, match)
 def loads_in_flight_are_not_named(
-    prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...]
+    prefix_pages: int, device_pages: int, some: Slots, pending: tuple[TransferId, ...], branch: int
 ) -> Matched:
     """A match leaves out the first of the load-backs that its prefix waits for."""
-    return Matched(prefix_pages, device_pages, some, pending[1:])
+    return Matched(prefix_pages, device_pages, some, pending[1:], branch)

@@ -66,12 +66,17 @@ def refresh_every_state_above(touch: Original[None], state: State, end: Node, ti
 
 
 @mutant("REC-6", "vllm#47802")
-@instead(insert.insert, cache)
+@around(insert.insert, cache)
 def insert_ignores_priority(
-    state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    usual: Original[Inserted],
+    state: State,
+    key: Key,
+    start_pages: int,
+    some: Slots,
+    **more: object,
 ) -> Inserted:
     """An insert ignores its priority."""
-    return insert.insert(state, key, start_pages, some, counted_pages=counted_pages, priority=0)
+    return usual(state, key, start_pages, some, **more | {"priority": 0})
 
 
 @mutant("REC-6")

@@ -84,16 +84,19 @@ def reset_waits_for_slots(free_tree: Original[None], state: State) -> None:
 
 
 @mutant("REFUSE-1")
-@instead(insert.insert, cache)
+@around(insert.insert, cache)
 def keys_of_three_pages_are_refused(
-    state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    usual: Original[Inserted],
+    state: State,
+    key: Key,
+    start_pages: int,
+    some: Slots,
+    **more: object,
 ) -> Inserted:
     """An insert of three pages is refused without a reason."""
     if len(key) == 3:
         raise BadArgument("key", "has three pages")
-    return insert.insert(
-        state, key, start_pages, some, counted_pages=counted_pages, priority=priority
-    )
+    return usual(state, key, start_pages, some, **more)
 
 
 @mutant("REFUSE-1", "D11 vllm#49829")

@@ -108,11 +108,11 @@ def freed_window_slots_are_taken_for_there(patch: Overrides) -> None:
         some: Slots,
         full_from: int,
         swa_from: int,
-        adopted: dict[Component, int],
-        freed: dict[Component, int],
+        state_pages: tuple[int, ...],
+        **counts: dict[Component, int],
     ) -> insert._Incoming:
         begin = full_from if some.swa else swa_from
-        return incoming_of(some, full_from, begin, adopted, freed)
+        return incoming_of(some, full_from, begin, state_pages, **counts)
 
     patch.setattr(insert, "_Incoming", forgetting)
     patch.setattr(slots, "pair", pair)
@@ -135,13 +135,18 @@ def fetched_key_is_not_shortened(
 
 
 @mutant("RES-7", "B17 sgl#36647")
-@instead(insert.insert, cache)
+@around(insert.insert, cache)
 def parts_of_a_request_count_no_hit(
-    state: State, key: Key, start_pages: int, some: Slots, *, counted_pages: int, priority: int
+    usual: Original[Inserted],
+    state: State,
+    key: Key,
+    start_pages: int,
+    some: Slots,
+    **more: object,
 ) -> Inserted:
     """An insert that continues an earlier one counts no hit, not even at new nodes."""
-    counted = len(key) if counted_pages else 0
-    return insert.insert(state, key, start_pages, some, counted_pages=counted, priority=priority)
+    counted = len(key) if more["counted_pages"] else 0
+    return usual(state, key, start_pages, some, **more | {"counted_pages": counted})
 
 
 @mutant("RES-7")

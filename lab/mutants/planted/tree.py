@@ -57,15 +57,14 @@ def last_page_lacks_a_unit(
 
 
 @mutant("TREE-3", "A32 sgl#10637")
-@around(insert._attach_state)
+@around(insert._attach_states)
 def nothing_new_becomes_a_leaf(
-    attach_state: Original[None], state: State, end: Node, incoming: insert._Incoming
+    attach: Original[None], state: State, end: Node, incoming: insert._Incoming, tick: int
 ) -> None:
     """An insert without new pages adds an empty node."""
-    attach_state(state, end, incoming)
+    attach(state, end, incoming, tick)
     if not incoming.adopted[FULL]:
         data = {component: Data() for component in state.config.components}
-        tick = state.clock
         empty = Node(state.new_id(), end, end.namespace, (), end.end, data, tick, tick)
         end.children[()] = state.nodes[empty.node_id] = empty
 
@@ -90,6 +89,16 @@ def cut_makes_the_lower_part_recent(
     upper = cut_data(node, component, at)
     node.data[component].used = 1 << 40
     return upper
+
+
+@mutant("TREE-5")
+@around(tree.cut, tree, insert, host_insert)
+def cut_frees_the_state(cut: Original[Node], state: State, node: Node, at: int) -> Node:
+    """A cut frees the mamba state at the end of the node, unless it is held or being copied."""
+    data = node.data.get(MAMBA)
+    if data and data.device and not (data.lock_refs or data.loading or data.backing):
+        slots.drop(state, node, MAMBA, GPU)
+    return cut(state, node, at)
 
 
 @mutant("TREE-5", "A24 sgl#22935")

@@ -17,6 +17,7 @@ from kvcanon.conformance.cases import request_client
 from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
 from kvcanon.conformance.cases.added_actions import ADDED
 from kvcanon.conformance.cases.case import Action
+from kvcanon.conformance.cases.state_actions import STATES
 from kvcanon.conformance.cases.wait_actions import DRAWN as DRAWN_WAITS
 from kvcanon.conformance.cases.wrong_calls import OF_KEYS
 from kvcanon.conformance.check import machine
@@ -124,13 +125,13 @@ def test_printed_code_can_be_pasted() -> None:
 def test_every_action_has_a_rule_with_the_picks_that_it_uses() -> None:
     """Every action has a rule with its picks, and runs only if it can do something."""
     rules = {each.function.__name__: each for each in machine_of(KEPT).setup_state().rules}
-    assert rules.keys() == ACTIONS.keys() | ADDED.keys() | OF_KEYS.keys() | set(DRAWN_WAITS)
+    assert rules.keys() == {*ACTIONS, *ADDED, *STATES, *OF_KEYS, *DRAWN_WAITS}
     for name, made in rules.items():
         kind = ACTIONS.get(name) or UNDRAWN[name]
         doers = [kind.do, *request_client.ACTIONS.get(name, ())[:1]]
         used = {each for do in doers for each in inspect.signature(do).parameters}
         assert made.arguments.keys() == used & set(Action._fields)
-        assert bool(made.preconditions) == (kind.host or name in OF_KEYS)
+        assert bool(made.preconditions) == (kind.host or name in {*OF_KEYS, *STATES})
 
 
 class NeverFlushes(ReferenceCache):

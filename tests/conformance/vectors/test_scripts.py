@@ -97,10 +97,11 @@ def test_our_caches_answer_as_written(name: str) -> None:
 
 @each_vector
 def test_calls_have_the_form_of_the_pipe(each: Vector) -> None:
-    """Every call has all arguments of its operation on a pipe, in their order."""
+    """Every call has all arguments of its operation on a pipe, in their order, or no states'."""
     for one in each.script.calls:
         given = {name: value for name, value in one.call.items() if name != "op"}
-        assert list(given) == list(CALLS[str(one.call["op"])].takes)
+        takes = CALLS[str(one.call["op"])].takes
+        assert list(given) == [each for each in takes if each != "state_pages" or each in given]
 
 
 def test_marks_are_freedoms() -> None:

@@ -23,6 +23,7 @@ WIDEST = Bounds(
     receipts=2,
     requests=1,
     fetches=True,
+    states_within=True,
 )
 """A run in which every law can come up, except those of write_back alone."""
 WRITE_BACK = evolve(WIDEST, config=evolve(WIDEST.config, write_policy=WritePolicy.WRITE_BACK))
@@ -55,7 +56,8 @@ def test_a_device_alone_leaves_out_the_laws_of_the_host() -> None:
         (evolve(WIDEST, receipts=0), {"LOCK-8", "LOCK-9", "LOCK-10", "LOCK-11", "REFUSE-2"}),
         (evolve(WIDEST, requests=0), {"ALLOC-10"}),
         (evolve(WIDEST, fetches=False), {"RES-9"}),
-        (evolve(WIDEST, config=evolve(WIDEST.config, mamba=False)), {"REC-5"}),
+        (evolve(WIDEST, states_within=False), {"MATCH-8"}),
+        (evolve(WIDEST, config=evolve(WIDEST.config, mamba=False)), {"REC-5", "MATCH-8"}),
     ],
 )
 def test_a_smaller_run_leaves_out_the_laws_of_what_it_lacks(

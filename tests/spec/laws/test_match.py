@@ -1,10 +1,10 @@
-"""MATCH-1 to MATCH-7, and RES-7 of matches: what is found, and what a match changes."""
+"""MATCH-1 to MATCH-8, and RES-7 of matches: what is found, and what a match changes."""
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.spec.config import CANON, CacheConfig, Profile
+from kvcanon.spec.config import CANON, CacheConfig, Choosing, Profile
 from kvcanon.spec.errors import TransferPending
 from kvcanon.spec.operations import Insert, Inserted, Lock, Match, Matched, Refused
 from kvcanon.spec.snapshot import ComponentState, NodeState, Snapshot, Usage
@@ -46,9 +46,10 @@ def matched(
     key: Key = KEY,
     pending: tuple[TransferId, ...] = (),
     after: Snapshot | None = None,
+    branch: int | None = None,
 ) -> Step:
     """A match that left the state as it was, or as `after`; few laws look at slots."""
-    told = Matched(prefix_pages, device_pages, slots, pending)
+    told = Matched(prefix_pages, device_pages, slots, pending, branch)
     return step(there, Match(key), after or there, told)
 
 
@@ -91,7 +92,15 @@ PREFIX: Table = {
         # A match ends at a page with a mamba state.
         matched(ENDING, 2, 2),
         matched(ENDING, 0, 0, key=KEY.prefix(1)),
+        # It need not say where its key leaves the tree.
+        matched(ENDING, 2, 2, branch=4),
+        matched(ENDING, 2, 2, key=make_key([1, 2, 3, 9], 1), branch=3),
+        matched(path(UPPER), 0, 0, key=make_key([8], 1), branch=0),
     ],
+    "MATCH-1: ...leaves the tree after 2 pages; 4 are in it...": matched(ENDING, 2, 2, branch=2),
+    "MATCH-1: ...leaves the tree after 1 pages; 0 are in it: no page...": matched(
+        path(UPPER), 0, 0, key=make_key([8], 1), branch=1
+    ),
     "MATCH-2": [matched(path(UPPER, lower), 4, usable) for lower, _, usable in LENGTHS],
     **{
         f"MATCH-1: ...found {wrong} usable pages where {usable} are...": [
@@ -330,6 +339,46 @@ INSERTS: Table = {
 }
 
 
+def with_states(
+    before: Snapshot,
+    after: Snapshot,
+    pages: tuple[int, ...],
+    adopted: int = 1,
+    profile: Profile = CANON,
+) -> Step:
+    """An insert of `KEY`, all of which is there, with states at the ends of these pages."""
+    call = Insert(KEY, 4, Slots(mamba=FOUR[: len(pages)]), state_pages=pages)
+    told = Inserted(4, Counts(mamba=adopted), Counts(mamba=len(pages) - adopted))
+    before, after = evolve(before, profile=profile), evolve(after, profile=profile)
+    return step(before, call, after, told)
+
+
+BOTH_STATES, LAST_STATE = STATES, stateful(1)
+ONE_STATE = Profile(path_states=1)
+CHOOSING = Profile(admission=Choosing.OWN)
+
+KEPT: Table = {
+    # Each state that was brought is there, or one that was there before.
+    "MATCH-8": [
+        with_states(stateful(None), BOTH_STATES, (2, 4), 2),
+        with_states(ENDING, BOTH_STATES, (2, 4)),
+        with_states(stateful(None), stateful(None), (4,)),
+        # By profile a path keeps so many only, and by profile an insert chooses what it keeps.
+        with_states(stateful(None), LAST_STATE, (2, 4), profile=ONE_STATE),
+        with_states(stateful(None), stateful(None), (2, 4), 0, profile=CHOOSING),
+    ],
+    "MATCH-8: page 1 of an inserted key, in node 1 (tokens 0..2), has no mamba state...": [
+        with_states(stateful(None), LAST_STATE, (2, 4)),
+        with_states(stateful(None), LAST_STATE, (2, 4), profile=Profile(path_states=2)),
+        with_states(stateful(None), LAST_STATE, (2, 4), profile=CHOOSING),
+    ],
+    "MATCH-8: page 3 of an inserted key...": [
+        with_states(stateful(None), ENDING, (2, 4)),
+        with_states(stateful(None), ENDING, (2, 4), profile=ONE_STATE),
+    ],
+}
+
+
 def loading(upper: TransferId | None, lower: TransferId | None) -> Snapshot:
     """The path of `KEY` while transfers load it."""
     return path(
@@ -366,4 +415,4 @@ LOADS: Table = {
     },
 }
 
-test_match = table(RIGHT, PREFIX, SLOTS, EFFECTS, INSERTS, LOADS)
+test_match = table(RIGHT, PREFIX, SLOTS, EFFECTS, INSERTS, KEPT, LOADS)

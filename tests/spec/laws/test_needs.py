@@ -25,8 +25,10 @@ BY_USE = tuple(
 )
 """The policies that go by neither age nor priority."""
 OFFERS = {
-    Need.AGES: Offer(eviction_policies=BY_USE),
-    Need.HITS: Offer(eviction_policies=(EvictionPolicy.LRU, EvictionPolicy.FIFO)),
+    Need.AGES: Offer(states_within=True, eviction_policies=BY_USE),
+    Need.HITS: Offer(
+        states_within=True, eviction_policies=(EvictionPolicy.LRU, EvictionPolicy.FIFO)
+    ),
 }
 """What a cache that does not show something can be made as."""
 
@@ -67,7 +69,7 @@ def hiding(need: Need) -> Adapter:
             data = super().read(component, medium, slot)
             return b"" if need is Need.BYTES else data
 
-    offer = OFFERS.get(need, Offer())
+    offer = OFFERS.get(need, Offer(states_within=True))
     return Adapter(f"hiding {need}", Hiding, offer, hides=frozenset({need}))
 
 

@@ -5,9 +5,12 @@ The cache may choose which of two slots a page keeps. No page has two slots.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvcanon.conformance.judge.from_outside.tree.pages import (
     ALL_COLUMNS,
     FULL_COLUMN,
+    MAMBA_COLUMN,
     SOMEWHERE,
     SWA_COLUMN,
     Certainty,
@@ -41,7 +44,8 @@ def after_insert(state: ObservedState, operation: Insert, outcome: Inserted) -> 
             met=bool(handed),
         )
         if not state.has_failed():
-            _place(state, column, path[len(path) - len(handed) :], handed, freed)
+            pages = [path[at] for at in operation.pages_of(component)]
+            _place(state, column, pages, handed, freed)
     if state.has_failed():
         return
     _check_found(state, path, operation)
@@ -181,25 +185,43 @@ def _adopt(state: ObservedState, column: Column, page: PageRecord, slot: Slot) -
 
 def _check_found(state: ObservedState, path: list[PageRecord], operation: Insert) -> None:
     """Check that the key's full data and the other inserted data are on the device."""
-    handed = {column: len(operation.slots[COMPONENTS[column]]) for column in state.columns}
-    handed[FULL_COLUMN] = len(path)
+    handed = {column: list(operation.pages_of(COMPONENTS[column])) for column in state.columns}
+    handed[FULL_COLUMN] = list(range(len(path)))
     if SWA_COLUMN in handed and not state.profile.unreachable_windows_kept:
-        reached = len(path) - state.window_from(len(path))
-        handed[SWA_COLUMN] = min(handed[SWA_COLUMN], reached)
+        reached = state.window_from(len(path))
+        handed[SWA_COLUMN] = [at for at in handed[SWA_COLUMN] if at >= reached]
     if _may_drop_leaf(state, operation) or state.profile.admission is Choosing.OWN:
         return
+    inner = [at for at in handed.get(MAMBA_COLUMN, ()) if at < len(path) - 1]
+    if inner:
+        handed[MAMBA_COLUMN] = [at for at in handed[MAMBA_COLUMN] if at not in inner]
+        _check_kept(state, {MAMBA_COLUMN: _due_states(state, inner)}, path, "MATCH-8")
+    _check_kept(state, handed, path, "MATCH-6")
+
+
+def _check_kept(
+    state: ObservedState, due: Mapping[Column, list[int]], path: list[PageRecord], law_id: str
+) -> None:
+    """Check that pages of an inserted key have data on the device."""
     lacking = [
-        (COMPONENTS[column], page)
-        for column, count in handed.items()
-        for page in path[len(path) - count :]
-        if page.device[column] is None
+        (column, path[at])
+        for column, pages in due.items()
+        for at in pages
+        if path[at].device[column] is None
     ]
     state.check_each(
-        "MATCH-6",
-        sum(handed.values()),
+        law_id,
+        sum(map(len, due.values())),
         lacking,
-        lambda each: f"after an insert {each[1].describe()} has no {each[0]} data on the device",
+        lambda each: (
+            f"after an insert {each[1].describe()} has no {COMPONENTS[each[0]]} data on the device"
+        ),
     )
+
+
+def _due_states(state: ObservedState, inner: list[int]) -> list[int]:
+    """The pages before the end at which an insert must keep the states that it is handed."""
+    return [] if state.profile.path_states else inner
 
 
 def _may_drop_leaf(state: ObservedState, operation: Insert) -> bool:

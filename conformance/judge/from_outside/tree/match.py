@@ -15,6 +15,7 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
     Column,
     Has,
     PageRecord,
+    present_pages,
     usable,
 )
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, LOADING
@@ -50,6 +51,7 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
         ),
         met=max(found.prefix_pages, at_least) > 0,
     )
+    _check_branch(state, path, operation.key, found)
     if state.has_failed():
         return
     _check_pending(state, path[: found.prefix_pages], found.pending)
@@ -59,6 +61,21 @@ def after_match(state: ObservedState, operation: Match, found: Matched) -> None:
     state.use_prefix(path, found.prefix_pages)
     if state.profile.hits_counted_at_match and found.prefix_pages:
         _count_hits(path[: found.prefix_pages])
+
+
+def _check_branch(state: ObservedState, path: list[PageRecord], key: Key, found: Matched) -> None:
+    """Check where a match says that its key leaves the tree, if it says it."""
+    if found.branch_pages is None:
+        return
+    surely, maybe = (
+        present_pages(path, has) for has in (PageRecord.surely_anywhere, PageRecord.maybe_anywhere)
+    )
+    state.check(
+        "MATCH-1",
+        surely <= found.branch_pages <= maybe and found.prefix_pages <= found.branch_pages,
+        _found_text(key, found.branch_pages, "pages in the tree", surely, maybe),
+        met=surely > 0,
+    )
 
 
 def _count_hits(prefix: list[PageRecord]) -> None:
