@@ -8,6 +8,9 @@ A cache may lack what is optional. Without `evict` a request that does not fit i
 
 An engine never reuses a whole prompt. It must compute at least one token to sample from, so a
 request matches the pages of its first n - 1 tokens.
+
+Where the cache takes mamba states before the end of an insert, a request hands over more than that
+of its end: the one where its prompt parts from what is cached, and one after each chunk.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl
@@ -28,6 +31,10 @@ from kvcanon.spec.oracle.pages import whole_pages
 from kvcanon.spec.transfer import TransferStatus
 from kvcanon.spec.types import FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slots, TransferId
 
+CHUNK_TOKENS = 512
+"""After so many computed tokens an engine could take a mamba state: those of one prefill chunk."""
+STATES_SHARE = 8
+"""A request hands over at most one in so many of the pool's mamba states, but at least one."""
 EVERYTHING = frozenset(Capability)
 """What a cache with the whole protocol of `spec.cache` can do."""
 
@@ -66,15 +73,18 @@ class TreeEngine:
         stamped: bool,
         can: frozenset[Capability] = EVERYTHING,
         copies: CopyControl | None = None,
+        states_within: bool = False,
     ) -> None:
         """Begin with a cache of which only the optional operations in `can` are called.
 
-        `copies` controls its copies, if the cache does not end them itself.
+        `copies` controls its copies, if the cache does not end them itself. `states_within` says
+        that it takes mamba states at several pages of an insert.
         """
         self.tally = ReplayStats()
         self._cache = cache
         self._can = can
         self._copies = copies
+        self._states_within = states_within and cache.config.mamba
         self._stamped = stamped and Capability.WRITE in can
         """Whether to write bytes to the slots that it fills: only a judge reads them."""
         config = cache.config
@@ -101,11 +111,14 @@ class TreeEngine:
         present_pages = found.device_pages
         if present_pages < len(prefix):
             present_pages = self._load_back(prefix)
-        slots = self._make_room(len(key) - present_pages, locked_pages=len(prefix))
+        states = self._state_pages(len(key), present_pages, found.branch_pages)
+        missing = len(key) - present_pages
+        slots = self._make_room(missing, states=len(states), locked_pages=len(prefix))
         if slots is None:
             self.tally.rejected += 1
         else:
-            self._hand_over(key, present_pages, slots)
+            states = states[len(states) - len(slots.mamba) :]
+            self._hand_over(key, present_pages, slots, states)
             self.tally.device_hit_tokens += found.device_pages * page_size
             self.tally.host_hit_tokens += (present_pages - found.device_pages) * page_size
         if receipt is not None:
@@ -127,13 +140,26 @@ class TreeEngine:
                 self._settle(wait=True)
         return self._cache.match(prefix).device_pages
 
-    def _make_room(self, missing_pages: int, locked_pages: int) -> Slots | None:
+    def _state_pages(self, pages: int, start: int, branch: int | None) -> tuple[int, ...]:
+        """The pages at whose ends a request hands over mamba states, of those that it computes.
+
+        The state of its end matters most, then the one where its prompt parts from what is cached.
+        """
+        if not self._states_within or start == pages:
+            return (pages,) if start < pages else ()
+        chunk = max(1, CHUNK_TOKENS // self._cache.config.page_size)
+        grid = range(pages - pages % chunk, start, -chunk)
+        ranked = dict.fromkeys((pages, branch or pages, *grid))
+        most = max(1, self._capacity[MAMBA] // STATES_SHARE)
+        return tuple(sorted([page for page in ranked if start < page <= pages][:most]))
+
+    def _make_room(self, missing_pages: int, states: int, locked_pages: int) -> Slots | None:
         """Evict what each pool lacks for some pages, and allocate; None if that is not enough.
 
         If the window pool is smaller than the prompt, only the last pages get window slots: when
         they are computed, the window no longer reaches the first ones.
         """
-        wanted = {FULL: missing_pages, SWA: missing_pages, MAMBA: min(1, missing_pages)}
+        wanted = {FULL: missing_pages, SWA: missing_pages, MAMBA: states}
         locked = {
             SWA: min(locked_pages, self._cache.config.window_pages),
             MAMBA: min(1, locked_pages),
@@ -150,10 +176,15 @@ class TreeEngine:
         self._add(slots.counts(), -1)
         return slots
 
-    def _hand_over(self, key: Key, start_pages: int, slots: Slots) -> None:
+    def _hand_over(self, key: Key, start_pages: int, slots: Slots, states: tuple[int, ...]) -> None:
         if self._stamped:
-            write_stamps(self._cache, key, slots)
-        answer = self._cache.insert(key, start_pages, slots)
+            write_stamps(self._cache, key, evolve(slots, mamba=()))
+            for page, state in zip(states, slots.mamba, strict=True):
+                write_stamps(self._cache, key.prefix(page), Slots(mamba=(state,)))
+        if states in {(), (len(key),)}:
+            answer = self._cache.insert(key, start_pages, slots)
+        else:
+            answer = self._cache.insert(key, start_pages, slots, state_pages=states)
         self._add(answer.freed, +1)
         self.tally.backups += len(answer.backups)
         self.tally.backup_declined_pages += answer.backup_declined_pages

@@ -177,6 +177,7 @@ def replay(
             stamped=judge is not None,
             can=subject.can,
             copies=subject.copies,
+            states_within=subject.states_within,
         )
     broken: tuple[str, ...] = ()
     words = ""

@@ -8,14 +8,14 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.protocol.adapter import subject_of
-from kvcanon.conformance.replay.engine import TreeEngine
+from kvcanon.conformance.replay.engine import CHUNK_TOKENS, STATES_SHARE, TreeEngine
 from kvcanon.conformance.replay.replay import replay, tree_shape
 from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.transfer import Completion, Direction
-from kvcanon.spec.types import CPU, FULL, GPU, SWA, Counts, WritePolicy
+from kvcanon.spec.types import CPU, FULL, GPU, SWA, Component, Counts, WritePolicy
 
 CHAT = Chat(conversations=30, seed=1)
 REQUESTS = CHAT.requests()
@@ -232,6 +232,39 @@ def test_result_is_json() -> None:
     assert read["evicted"].keys() == {"full", "swa", "mamba"}
     assert 0 < read["hit_rate"] < 1
     assert read["judgement"] is None
+
+
+@pytest.mark.parametrize("shared_tokens", [1_536, 1_500])
+def test_prompts_that_part_find_what_they_share(shared_tokens: int) -> None:
+    """With states where prompts part, a replay misses at most a chunk of what it finds without."""
+    requests = [
+        prompt(*range(shared_tokens), *range(at * 10_000, at * 10_000 + 864)) for at in range(1, 13)
+    ]
+    config = CacheConfig(page_size=16, mamba=True, device_slots=Counts(full=2_000, mamba=64))
+    found = {
+        within: replay(
+            evolve(subject_of(ReferenceCache(config)), states_within=within), requests, 0.1
+        )
+        for within in (True, False)
+    }
+    without = replay(subject_of(ReferenceCache(evolve(config, mamba=False))), requests)
+    lost = without.device_hit_tokens - found[True].device_hit_tokens
+    assert 0 <= lost <= CHUNK_TOKENS * len(requests)
+    assert without.hit_rate > 0.55
+    assert found[True].hit_rate > 0.55
+    assert found[False].hit_rate == 0.0
+    assert all(each.judgement and not each.judgement.broken for each in found.values())
+
+
+def test_states_at_several_pages_are_few() -> None:
+    """A request takes the state of its end, and no more than its share of the pool."""
+    config = evolve(SMALL, mamba=True, device_slots=Counts(full=400, mamba=16))
+    cache = ReferenceCache(config)
+    engine = TreeEngine(cache, stamped=True, states_within=True)
+    engine.serve(prompt(*range(3_000)))
+    assert cache.snapshot().usage[Component.MAMBA].evictable == 16 // STATES_SHARE
+    assert engine._state_pages(0, 0, 0) == ()
+    assert engine._state_pages(375, 0, 300) == (300, 375)
 
 
 def test_latencies_add_up() -> None:
