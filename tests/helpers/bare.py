@@ -53,8 +53,10 @@ class Plain:
     def insert(
         self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
     ) -> Inserted:
-        more = {"counted_pages": counted_pages, "priority": priority}
-        return self.cache.insert(self.of(key), start_pages, slots, **more)
+        key = self.of(key)
+        return self.cache.insert(
+            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+        )
 
     def evict(self, counts: Counts) -> Evicted:
         return self.cache.evict(Counts(counts.full))

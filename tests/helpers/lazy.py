@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, Offer
@@ -20,7 +21,14 @@ class RefusesInserts(ReferenceCache):
     """Caches nothing, ever."""
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         raise NO
 
@@ -43,7 +51,14 @@ class KeepsNothing(ReferenceCache):
     """Frees the slots of every insert at once."""
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         self.free(slots)
         return Inserted(0, Counts(), slots.counts())

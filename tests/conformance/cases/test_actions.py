@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -55,11 +56,23 @@ class Overheard(ReferenceCache):
         super().free(slots)
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         self.given = slots
         return super().insert(
-            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+            state_pages=state_pages,
         )
 
 

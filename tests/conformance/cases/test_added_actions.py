@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kvcanon.conformance.cases.actions import act
@@ -40,10 +42,22 @@ class Heard(ReferenceCache):
         self.allocated: list[Counts] = []
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         told = super().insert(
-            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+            state_pages=state_pages,
         )
         self.inserted.append(told)
         return told
@@ -119,12 +133,24 @@ class KeepsWhatItTook(ReferenceCache):
     """Serves an insert of two states, which its client then no longer has."""
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         if len(slots.mamba) > 1:
             return Inserted(0, Counts(), slots.counts())
         return super().insert(
-            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+            state_pages=state_pages,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from attrs import evolve, frozen
 
@@ -76,11 +78,23 @@ class LateNames(ReferenceCache):
     named = 0
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         self.named = len(self._state.events)
         return super().insert(
-            key, start_pages, slots, counted_pages=counted_pages, priority=priority
+            key,
+            start_pages,
+            slots,
+            counted_pages=counted_pages,
+            priority=priority,
+            state_pages=state_pages,
         )
 
     def take_events(self) -> tuple[Event, ...]:
@@ -426,10 +440,19 @@ class ServesAnyNumber(ReferenceCache):
     """Takes numbers that are out of range as the nearest ones that are not."""
 
     def insert(
-        self, key: Key, start_pages: int, slots: Slots, *, counted_pages: int = 0, priority: int = 0
+        self,
+        key: Key,
+        start_pages: int,
+        slots: Slots,
+        *,
+        counted_pages: int = 0,
+        priority: int = 0,
+        state_pages: Sequence[int] = (),
     ) -> Inserted:
         start, counted = (max(0, min(each, len(key))) for each in (start_pages, counted_pages))
-        return super().insert(key, start, slots, counted_pages=counted, priority=priority)
+        return super().insert(
+            key, start, slots, counted_pages=counted, priority=priority, state_pages=state_pages
+        )
 
     def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
         return super().load_back(key, None if quota_pages is None else max(0, quota_pages))
