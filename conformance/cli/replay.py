@@ -166,9 +166,7 @@ def replay_command(
     Several sizes or policies, between commas, are compared in one table.
     """
     require_files({"--html": html, "--plot": plot})
-    read_as = TraceOptions(block_tokens, tokenizer, turns)
-    if trace is None and read_as != TraceOptions():
-        raise UsageError("--block-tokens, --tokenizer and --turns say how --trace is read; give it")
+    read_as = _read_as(trace, TraceOptions(block_tokens, tokenizer, turns))
     workload = Workload(trace, conversations, seed, limit, read_as)
     variants = _variants(pool_tokens, host_tokens, write_policy, eviction_policy)
     options: dict[str, object] = {
@@ -200,15 +198,19 @@ def replay_command(
         recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
     with _named_failures(cache), progress(requests, f"replay {cache}") as shown:
         result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
-    facts_of_run = (cache, workload, subject.cache.config, result, fit.notes)
-    if as_json:
-        print_json(replay_json(*facts_of_run))
-    else:
-        print_replay(*facts_of_run)
+    of_run = (cache, workload, subject.cache.config, result, fit.notes)
+    print_json(replay_json(*of_run)) if as_json else print_replay(*of_run)
     if recorder is not None and html is not None:
         facts = (("cache", cache), ("requests", f"{workload}, seed {seed}"))
         write_file(html, show_page(recorder.run(f"Replay on {cache}", facts)))
     _end(result.judgement)
+
+
+def _read_as(trace: Path | None, options: TraceOptions) -> TraceOptions:
+    """How a trace is read. Raises: UsageError, if there is none."""
+    if trace is None and options != TraceOptions():
+        raise UsageError("--block-tokens, --tokenizer and --turns say how --trace is read; give it")
+    return options
 
 
 def _variants(
