@@ -16,6 +16,7 @@ from kvcanon.optimized.sglang import server_report
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
 from kvcanon.optimized.sglang.server_metrics import LEFT_OUT, ServerMetrics
 from kvcanon.optimized.sglang.server_report import line, read
+from kvcanon.sglang_release import installed_version
 from kvcanon.spec.types import EvictionPolicy
 
 SETTINGS = TreeSettings(
@@ -74,7 +75,7 @@ def test_metrics_have_sglangs_labels_and_only_grow() -> None:
     assert value("kvcanon_hit_tokens_total", medium="GPU") == 16
     assert value("kvcanon_operation_calls_total", operation="insert") == 1
     assert value("kvcanon_slots", component="full", medium="GPU", state="evictable") == 4
-    assert value("kvcanon_tree_core", version=server_report.installed_version()) == 1
+    assert value("kvcanon_tree_core", version=installed_version()) == 1
     metrics.update(read(make_native(SETTINGS)))
     assert value("kvcanon_matches_total") == 2
     assert value("kvcanon_nodes") == 0
