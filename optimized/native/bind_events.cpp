@@ -158,7 +158,8 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
         nb::arg("edition"), nb::arg("seen"),
         nb::sig("def pending_events_after(self, edition: int, seen: int) "
                 "-> tuple[int, int, list[Event]]"),
-        "Return the events that wait, but for those that are known: the first `seen` ones, if what\n"
+        "Return the events that wait, but for those that are known: the first `seen` ones, if "
+        "what\n"
         "waits is of this edition still. Returns its edition, how many are known, and the others.");
 }
 

@@ -69,8 +69,8 @@ void check_states(const Key& key, const SlotLists& slots, const StatePages& page
     const bool ascending =
         std::adjacent_find(pages.begin(), pages.end(), std::greater_equal<>()) == pages.end();
     if (!ascending || pages.front() < 1 || pages.back() > key.pages) {
-        throw BadArgument("state_pages", "is not made of ascending pages from 1 to " +
-                                             std::to_string(key.pages));
+        throw BadArgument("state_pages",
+                          "is not made of ascending pages from 1 to " + std::to_string(key.pages));
     }
 }
 
