@@ -20,7 +20,14 @@ from installed import NO_COMPILER, NO_CORE, Release, build, build_sdist, install
 from paths import ROOT
 
 PARTS = ("spec", "reference", "optimized", "live", "conformance")
-OWN_FILES = {"__init__.py", "__main__.py", "py.typed", "sglang_plugin.py", "sglang_release.py"}
+OWN_FILES = {
+    "__init__.py",
+    "__main__.py",
+    "commit.py",
+    "py.typed",
+    "sglang_plugin.py",
+    "sglang_release.py",
+}
 STUBS = {"kvcanon/optimized/_core.pyi": "class Nodes:", "kvcanon/live/_stream.pyi": "class Ledger:"}
 """What the build generates for type checkers, and a line of each."""
 
@@ -256,7 +263,7 @@ def test_engines_get_no_test_tools() -> None:
     """The base install and the optimized cache pull in no package of the suite."""
     assert needed() == {"attrs"}
     assert needed("optimized") == {"numpy", "torch", "triton"}
-    assert needed("suite") == {"hypothesis", "numpy", "pytest", "rich", "typer"}
+    assert needed("suite") == {"hypothesis", "numpy", "pytest", "rich", "typer", "zstandard"}
 
 
 def test_installed_version_is_the_distributions(coreless: Release) -> None:

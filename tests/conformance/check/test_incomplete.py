@@ -99,7 +99,7 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     assert re.fullmatch(
         r"INCOMPLETE: no law is broken in what was played; --minutes 1 gives time for the rest\. "
         r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 8 corpus cases, 0 of 32 walker cases, "
-        r"0 of 4 machine cases, 0 of 16 ranks cases\.",
+        r"0 of 4 machine cases, 0 of 8 ranks cases\.",
         lines[-1],
     )
     value = json.loads(files["json"].read_text("utf-8"))
@@ -108,7 +108,7 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     (failure,) = ET.parse(files["junit"]).iterfind(".//failure")  # noqa: S314  # Our own.
     missing = (
         "INCOMPLETE: played 0 of 8 corpus cases, 0 of 32 walker cases, 0 of 4 machine cases, "
-        "0 of 16 ranks cases"
+        "0 of 8 ranks cases"
     )
     assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
     assert missing in files["html"].read_text("utf-8")

@@ -49,6 +49,7 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
         new=True,
     )
     client = Client(judged, subject.can, subject.copies, Stamps(config.slot_bytes))
+    client.states_within = subject.states_within
     try:
         for action in vector.case.actions:
             act(client, *action)
