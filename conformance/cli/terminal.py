@@ -73,9 +73,21 @@ def signs_of_life(
 
 @contextmanager
 def progress(items: Sequence[Item], label: str) -> Iterator[Iterator[Item]]:
-    """Iterate over items under a progress bar; without one if stderr is no terminal."""
+    """Iterate over items under a progress bar; off a terminal, with a line now and then."""
     with progress_bars(TimeRemainingColumn()) as bars:
-        yield iter(items) if bars is None else iter(bars.track(items, description=label))
+        if bars is not None:
+            yield iter(bars.track(items, description=label))
+            return
+        with signs_of_life() as note:
+            yield _noted(items, label, note)
+
+
+def _noted(
+    items: Sequence[Item], label: str, note: Callable[[str, int, int | None], None]
+) -> Iterator[Item]:
+    for done, item in enumerate(items):
+        note(label, done, len(items))
+        yield item
 
 
 class _Unpadded:

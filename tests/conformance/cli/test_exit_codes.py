@@ -15,7 +15,7 @@ from command_line import KVCANON, read, usage_error
 from killed import left_after_a_kill
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.cli import check as check_cli
-from kvcanon.conformance.cli import main
+from kvcanon.conformance.cli import main, terminal
 from kvcanon.conformance.cli.command_line import INTERRUPTED
 from kvcanon.conformance.cli.terminal import signs_of_life
 from kvcanon.conformance.workers.allowance import VARIABLE
@@ -115,6 +115,20 @@ def test_a_closed_pipe_does_not_change_the_verdict(
         process.stdout.close()
         assert process.stderr.read().startswith(b"Wrote ")
         assert process.wait() == 1
+
+
+def test_progress_without_a_terminal_shows_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no bar can be drawn, a line says how many of the items are done."""
+    monkeypatch.setattr(terminal, "signs_of_life", lambda: signs_of_life(0.05))
+    with terminal.progress("abc", "letters") as shown:
+        for each in shown:
+            assert each in "abc"
+            time.sleep(0.15)
+    lines = capsys.readouterr().err.splitlines()
+    assert "kvcanon: letters: 0 of 3, and goes on" in lines
+    assert "kvcanon: letters: 2 of 3, and goes on" in lines
 
 
 def test_a_silent_command_shows_that_it_lives(capsys: pytest.CaptureFixture[str]) -> None:
