@@ -37,8 +37,8 @@ INTERRUPTED = 130
 
 NO_COLOR = "--no-color"
 """An option that every command takes, before its name and after it."""
-COMPLETIONS = ("--install-completion", "--show-completion")
-"""Typer's options, which end the process."""
+COMPLETIONS = (["--install-completion"], ["--show-completion"])
+"""Arguments that begin with one of Typer's options, which end the process."""
 
 Loaded = Callable[..., object] | typer.Typer
 
@@ -154,7 +154,7 @@ class CommandLine:
         except _ClickError as error:
             return usage_error(getattr(error, "format_message", error.__str__)())
         except SystemExit as ended:
-            if words_to_complete(self.prog_name) is not None or arguments[0] in COMPLETIONS:
+            if words_to_complete(self.prog_name) is not None or list(arguments[:1]) in COMPLETIONS:
                 return int(ended.code or 0)
             return usage_error(f"something called sys.exit({ended.code!r}); a cache must not")
         except (UsageError, OSError) as error:

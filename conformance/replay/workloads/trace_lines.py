@@ -9,6 +9,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader, RawIOBase
 from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
@@ -64,26 +65,21 @@ def _from_zstd(path: Path, file: BinaryIO) -> BinaryIO:
         problem = "is packed by zstd; run `pip install zstandard`, or unpack it"
         raise TraceError(path, None, problem) from None
     unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-    return cast("BinaryIO", unpacked)
+    return BufferedReader(cast("RawIOBase", unpacked))
 
 
 def numbered_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The lines with their numbers, from 1. Raises: TraceError, where the packing is damaged."""
-    number, rest = 0, b""
+    number = 0
     while True:
         try:
-            part = file.read(1 << 16)
-        except Exception as error:  # noqa: BLE001
-            # Each way of packing has errors of its own.
+            line = file.readline()
+        except Exception as error:  # noqa: BLE001  # Each way of packing has errors of its own.
             raise TraceError(path, number + 1, f"cannot be unpacked: {error}") from None
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            number += 1
-            yield number, line
-        if not part:
-            if rest:
-                yield number + 1, rest
+        if not line:
             return
+        number += 1
+        yield number, line.rstrip(b"\r\n")
 
 
 def fields_of(line: bytes) -> Fields:

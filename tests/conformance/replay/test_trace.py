@@ -13,7 +13,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.workloads.block_rows import Turns
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.replay.workloads.trace import Trace, TraceOptions, read_trace
-from kvcanon.conformance.replay.workloads.trace_lines import TraceError
+from kvcanon.conformance.replay.workloads.trace_lines import TraceError, numbered_lines
 
 WORDS = TraceOptions(tokenizer="words")
 
@@ -195,6 +195,19 @@ def test_packed_files_are_read(tmp_path: Path) -> None:
         path.write_bytes(packed[:-9])
         with pytest.raises(TraceError):
             read_trace(path)
+
+
+def test_one_line_of_megabytes_is_read_once(tmp_path: Path) -> None:
+    """ShareGPT is one line; a long line is not copied again for each part that is read."""
+    entries = [{"prompt_token_ids": [at] * 1000} for at in range(2000)]
+    text = json.dumps(entries)
+    path = written(tmp_path, text)
+    with path.open("rb") as file:
+        ((number, line),) = numbered_lines(path, file)
+    assert (number, len(line)) == (1, len(text))
+    packed = tmp_path / "packed"
+    packed.write_bytes(zstandard.compress(path.read_bytes()))
+    assert len(read_trace(packed).requests) == len(entries)
 
 
 @pytest.mark.parametrize(
