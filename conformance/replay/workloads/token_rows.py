@@ -42,17 +42,15 @@ def is_token_row(fields: Fields) -> bool:
     return any(name in fields for name in (*TOKENS, *TEXTS, *CHATS))
 
 
-def needs_tokenizer(fields: Fields) -> bool:
-    """Whether the prompt of such a row is text."""
-    return not any(_is_tokens(fields.get(name)) for name in (*TOKENS, "prompt"))
-
-
 def requests_of_row(fields: Fields, tokenize: Tokenizer | None) -> Iterator[Request]:
     """The requests of a row: one, or one for each turn of a person. Raises: NotARequest."""
     for name in (*TOKENS, "prompt"):
         if _is_tokens(fields.get(name)):
             yield _request(_tokens(name, fields[name]))
             return
+    texts = any(isinstance(fields.get(name), str) for name in TEXTS)
+    if not texts and not any(name in fields for name in CHATS):
+        raise NotARequest(f"has no prompt among {', '.join((*TOKENS, *TEXTS, *CHATS))}")
     if tokenize is None:
         raise NotARequest(f"is text; give --tokenizer {WORDS}, a tokenizer.json, or a model's name")
     for name in TEXTS:
@@ -64,7 +62,6 @@ def requests_of_row(fields: Fields, tokenize: Tokenizer | None) -> Iterator[Requ
         if name in fields:
             yield from map(_request, _prompts(name, fields[name], tokenize))
             return
-    raise NotARequest(f"has no prompt among {', '.join((*TOKENS, *TEXTS, *CHATS))}")
 
 
 def _is_tokens(value: object) -> bool:

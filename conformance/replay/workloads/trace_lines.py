@@ -93,7 +93,7 @@ def fields_of(line: bytes) -> Fields:
 def parsed(text: bytes) -> object:
     """A JSON value. Raises: NotARequest."""
     try:
-        return json.loads(text.decode())
+        return json.loads(text.decode("utf-8-sig"))  # Editors put a mark before the text.
     except UnicodeDecodeError:
         raise NotARequest("is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:

@@ -330,3 +330,13 @@ def test_the_page_in_the_docs_has_every_option(capsys: pytest.CaptureFixture[str
     page = (DOCS / "check.md").read_text(encoding="utf-8")
     there = set(re.findall(r"--[a-z-]+", read(capsys, "check", "--help", code=0)))
     assert set(re.findall(r"`(--[a-z-]+)", page)) == there - {"--help"}
+
+
+def test_quiet_prints_the_verdict_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, which is the last of the whole report; an area stands for its laws."""
+    given = ("check", "reference", "--only", "vectors,lock")
+    whole = read(capsys, *given)
+    quiet = read(capsys, *given, "--quiet")
+    assert quiet.splitlines() == whole.splitlines()[-1:]
+    of_area = sum(law.area == "LOCK" for law in LAWS.values())
+    assert f"{of_area} of {of_area} laws were exercised" in quiet

@@ -160,6 +160,7 @@ def test_messages_are_one_prompt(tmp_path: Path) -> None:
         ({"prompt_token_ids": [1, -1]}, "prompt_token_ids[1] must be a token id, and is -1"),
         ({"prompt_token_ids": [1, "2"]}, "prompt_token_ids[1] must be a token id, and is '2'"),
         ({"prompt_token_ids": []}, "has no prompt among"),
+        ({"prompt": 5}, "has no prompt among"),
         ({"prompt": ""}, "has an empty prompt"),
         ({"messages": []}, "messages must be a list of messages"),
         ({"messages": ["hi"]}, "messages[0] must be an object, and is a string"),
@@ -227,6 +228,13 @@ def test_lengths_without_prefixes_are_refused_with_what_they_lack(
     assert said in str(caught.value)
     assert "begin alike" in str(caught.value)
     assert "leave --trace out" in str(caught.value)
+
+
+def test_a_mark_before_the_text_is_no_part_of_it(tmp_path: Path) -> None:
+    """Editors begin UTF-8 files with one."""
+    path = written(tmp_path, row(600, 0, 1))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(read_trace(path).requests) == 1
 
 
 def test_a_limit_is_of_rows(tmp_path: Path) -> None:
