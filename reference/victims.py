@@ -1,6 +1,6 @@
 """Victims: the data that may be evicted, and in which order.
 
-A whole node may be evicted only if it is a leaf; leaves are ranked by the policy. Window data and
+A whole node may be evicted only if it is a leaf; the policy orders the leaves. Window data and
 mamba states may be evicted from any node, always least recently used first.
 """
 
@@ -58,7 +58,7 @@ def leaves_in_turn(state: State, medium: Medium, enough: int) -> Iterator[Node]:
 
 
 def rank(state: State, node: Node) -> tuple[int, int]:
-    """The rank of a leaf under the policy; the smallest is evicted first."""
+    """The policy key of a leaf; the leaf with the smallest is evicted first."""
     return policy_key(
         state.config.eviction_policy,
         node.hit_count,

@@ -111,7 +111,7 @@ class Profile:
 
     eviction: Choosing = choice(  # noqa: RUF009
         Choosing.AS_CANON,
-        canon="an eviction takes what its policy ranks first, and no more than is needed",
+        canon="an eviction takes what its policy puts first, and no more than is needed",
         otherwise="an eviction chooses by a policy of its own what leaves, in which order, and how "
         "much more than was asked",
         variations={
@@ -119,8 +119,8 @@ class Profile:
             "latest_first": Choosing.OWN,
         },
     )
-    """What an eviction takes. Canon: what the policy of the configuration ranks first, one by one,
-    until enough is free. SIEVE and 2Q rank otherwise; TensorRT-LLM and Mooncake evict in batches,
+    """What an eviction takes. Canon: what the policy of the configuration puts first, one by one,
+    until enough is free. SIEVE and 2Q choose otherwise; TensorRT-LLM and Mooncake evict in batches,
     down to a watermark."""
     retention: Choosing = choice(  # noqa: RUF009
         Choosing.AS_CANON,

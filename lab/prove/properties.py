@@ -114,7 +114,7 @@ def evicted_room_is_enough(needed: int, free: int) -> int:
 def policy_key_lies_between_corners(
     policy: EvictionPolicy, hits: int, used: int, most: tuple[int, int], least: tuple[int, int]
 ) -> tuple[int, int]:
-    """With hits and last use known within bounds, the first and last rank lie at the corners.
+    """With hits and last use known within bounds, the first and last key lie at the corners.
 
     pre: 0 <= least[0] <= hits <= most[0]
     pre: least[1] <= used <= most[1]

@@ -1,8 +1,10 @@
 """`python -m kvcanon.lab.site FOLDER`: write the pages of the site for mkdocs.
 
 With `--findings`, `--freedoms`, `--methods` or `--rooms` it writes tables of a page of docs/ anew;
-with `--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md. `--issue PAGE`
-prints the page of a finding with its script, for an issue tracker.
+with `--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md; with `--history`
+what this version adds to the history of the laws; with `--anchors` the addresses that are new in
+the specification. `--issue PAGE` prints the page of a finding with its script, for an issue
+tracker.
 """
 
 from __future__ import annotations
@@ -11,14 +13,21 @@ import sys
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.laws.history import FILE, read_history
 from kvcanon.lab.mutants.kill_matrix import find_checkout
+from kvcanon.lab.site.chapters.chapters import ANCHORS, anchors_of, anchors_text, chapters
+from kvcanon.lab.site.chapters.places import spec_names
 from kvcanon.lab.site.figures import write_figures
 from kvcanon.lab.site.issue import with_script
+from kvcanon.lab.site.law_history import history_text, moved_on
 from kvcanon.lab.site.site import write_site
+from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
 from kvcanon.lab.site.tables import TABLES, page_with_tables
+from kvcanon.spec.law import LAWS
 
-OTHERS = ", ".join(("--issue PAGE", "--figures", "--symptoms", *TABLES))
+WRITES = ("--figures", "--symptoms", "--history", "--anchors", *TABLES)
+OTHERS = ", ".join(("--issue PAGE", *WRITES))
 USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or {OTHERS}"
 
 
@@ -39,6 +48,12 @@ def main(arguments: list[str]) -> int:
             write_figures(checkout)
         elif arguments[0] == "--symptoms":
             (checkout / PAGE).write_text(symptoms_page(), "utf-8")
+        elif arguments[0] == "--history":
+            FILE.write_text(history_text(moved_on(read_history(), LAWS)), "utf-8")
+        elif arguments[0] == "--anchors":
+            pages = chapters(checkout, spec_names(checkout), Pictures())
+            text = anchors_text(ANCHORS.read_text("utf-8"), anchors_of(pages))
+            ANCHORS.write_text(text, "utf-8")
         else:
             write_site(Path(arguments[0]), checkout)
     except (UsageError, OSError) as wrong:
@@ -49,7 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def _is_known(argument: str) -> bool:
     """Whether an argument is a folder or an option: a folder is not made of a mistyped option."""
-    return not argument.startswith("-") or argument in {"--figures", "--symptoms", *TABLES}
+    return not argument.startswith("-") or argument in WRITES
 
 
 if __name__ == "__main__":

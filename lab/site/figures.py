@@ -34,13 +34,19 @@ def write_figures(checkout: Path) -> None:
 
 def figures() -> dict[str, str]:
     """Every picture as the text of its file, by name; `trees` is the map of the checkout."""
-    styles = STYLES.read_text("utf-8")
+    styles = picture_styles()
     drawn = {}
     for name, (title, state) in {**_plain_scenes(), **_window_scenes(), **_tier_scenes()}.items():
-        picture = draw_state(state, title, styles=f"{_short(styles)} {_dark(styles)}")
+        picture = draw_state(state, title, styles=styles)
         drawn[f"{PREFIX}{name}"] = f"{picture}\n"
-    drawn["trees"] = f"{draw_map(f'{_short(styles)} {_dark(styles)}')}\n"
+    drawn["trees"] = f"{draw_map(styles)}\n"
     return drawn
+
+
+def picture_styles() -> str:
+    """The styles of a picture that stands alone, light and dark."""
+    styles = STYLES.read_text("utf-8")
+    return f"{_short(styles)} {_dark(styles)}"
 
 
 def _plain_scenes() -> dict[str, tuple[str, Snapshot]]:

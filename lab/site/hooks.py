@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the laws in the navigation, the pictures in the pages, and the check of links.
+"""Hooks of mkdocs: generated pages in the navigation, words, pictures, and the check of links.
 
 Pictures are put into pages after the search index is made, which would take their text for the
 page's.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from mkdocs.exceptions import PluginError
 
 from kvcanon.lab.site.freshness import BUILT, SOURCES
+from kvcanon.lab.site.glossary_links import linked
 from kvcanon.lab.site.site_links import broken_links
 
 if TYPE_CHECKING:
@@ -31,10 +32,17 @@ _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of the laws into the navigation."""
-    laws = json.loads((_folder(config) / "nav.json").read_text("utf-8"))
-    config.nav = [{"The laws": laws} if entry == "LAWS" else entry for entry in config.nav or ()]
+    """Put the chapters and the pages of the laws into the navigation."""
+    parts = json.loads((_folder(config) / "nav.json").read_text("utf-8"))
+    config.nav = [
+        parts.get(each, each) if isinstance(each, str) else each for each in config.nav or ()
+    ]
     return config
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, **_: object) -> str:
+    """Link the words of the glossary."""
+    return linked(html, page.file.src_uri, _terms(_folder(config)))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
@@ -60,3 +68,8 @@ def _folder(config: MkDocsConfig) -> Path:
 @cache
 def _pictures(folder: Path) -> Mapping[str, str]:
     return cast("Mapping[str, str]", json.loads((folder / "pictures.json").read_text("utf-8")))
+
+
+@cache
+def _terms(folder: Path) -> Mapping[str, str]:
+    return cast("Mapping[str, str]", json.loads((folder / "terms.json").read_text("utf-8")))

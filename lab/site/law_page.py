@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import textwrap
@@ -12,11 +11,15 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvcanon.conformance.laws.history import read_history
 from kvcanon.conformance.laws.laws_json import links_of, members_in_words, source_of
 from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
 from kvcanon.lab.mutants.planted.entry import Mutant
+from kvcanon.lab.site.chapters.code_links import linked_code
+from kvcanon.lab.site.chapters.places import SpecNames
 from kvcanon.lab.site.evidence import LawEvidence, ProvedClaim, claims_about
 from kvcanon.lab.site.faults import EngineFault, faults_of
+from kvcanon.lab.site.law_code import code_without_docstring
 from kvcanon.lab.site.source_pages import source_link
 from kvcanon.lab.site.steps import Pictures, kinds_in_words, witness_section
 from kvcanon.lab.site.witness import PlayedWitness
@@ -50,6 +53,7 @@ class Book:
     """By law."""
     engines: Mapping[str, str]
     faults: tuple[EngineFault, ...]
+    names: SpecNames
 
 
 def law_page(law: Law, book: Book, pictures: Pictures) -> str:
@@ -76,7 +80,7 @@ def law_page(law: Law, book: Book, pictures: Pictures) -> str:
         "## In pictures",
         *_pictures(law, book, pictures),
         "## The law as code",
-        *_code(law),
+        *_code(law, book),
         "## Mutants that test it",
         *_mutants(law, book),
         "## What is exhausted and proved",
@@ -113,8 +117,12 @@ def _seen_broken(law: Law) -> str:
 
 def _needs(law: Law) -> str:
     words, classes = members_in_words(Need), members_in_words(LawClass)
+    since = read_history()[law.law_id].words
     lines = [
-        f"It is the law of {kinds_in_words()[law.kind]}. It is a {law.level.value.upper()}.",
+        (
+            f"It is the law of {kinds_in_words()[law.kind]}. It is a {law.level.value.upper()}. "
+            f"[Since {since}]({UP}/spec/history.md)."
+        ),
         "",
         f"Its class is *{law.law_class}*: {_begun_small(classes[law.law_class])}{_chosen(law)}",
         "",
@@ -172,22 +180,15 @@ def _quoted(text: str) -> str:
     return escape(text, quote=False).replace('"', "'")
 
 
-def _code(law: Law) -> Iterator[str]:
+def _code(law: Law, book: Book) -> Iterator[str]:
     file, line = source_of(law)
     place = f"[`{file}`, line {line}]({source_link(file, UP, line)})"
-    yield f"{place}. The text of the law is its docstring."
-    yield f"```python\n{code_without_docstring(law)}\n```"
-
-
-def code_without_docstring(law: Law) -> str:
-    """The code of a law with its decorator, and without the text that the page has already."""
-    source = inspect.getsource(inspect.unwrap(law.check))
-    lines = source.splitlines()
-    function = ast.parse(source).body[0]
-    assert isinstance(function, ast.FunctionDef)  # noqa: S101  # A law is a function.
-    said = function.body[0]
-    del lines[said.lineno - 1 : said.end_lineno]
-    return "\n".join(lines)
+    yield (
+        f"{place}. The text of the law is its docstring. A name leads to [where it is "
+        f"explained]({UP}/spec/index.md)."
+    )
+    module = inspect.unwrap(law.check).__module__
+    yield linked_code(code_without_docstring(law), module, book.names, UP)
 
 
 def _mutants(law: Law, book: Book) -> Iterator[str]:

@@ -12,9 +12,14 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.laws.laws_json import SCHEMA, laws_json, source_of, witnesses_of
 from kvcanon.lab.mutants.kill_matrix import find_checkout, find_mutants
+from kvcanon.lab.site.chapters.chapters import chapters, navigation
+from kvcanon.lab.site.chapters.places import FOLDER, spec_names
+from kvcanon.lab.site.chapters.print_edition import print_edition
 from kvcanon.lab.site.evidence import read_evidence
 from kvcanon.lab.site.faults import FILE, read_faults
+from kvcanon.lab.site.figures import picture_styles
 from kvcanon.lab.site.freshness import SOURCES, sources_digest
+from kvcanon.lab.site.glossary_links import terms, with_anchors
 from kvcanon.lab.site.indexes import all_indexes, areas, sentence_of
 from kvcanon.lab.site.issue import with_script
 from kvcanon.lab.site.law_page import Book, law_page
@@ -42,6 +47,8 @@ BOOSTS = {
 }
 """How much more, or less, a page counts in the search: what a newcomer looks for comes first."""
 
+GLOSSARY = "docs/glossary.md"
+
 _PICTURE = re.compile(r"^!\[(?P<alt>[^\]]*)\]\((?P<file>[\w./-]+\.svg)\)$", re.MULTILINE)
 
 
@@ -62,7 +69,10 @@ def write_site(out: Path, start: Path) -> None:
         page = str(path.relative_to(checkout))
         boost = f"---\nsearch:\n  boost: {BOOSTS[page]}\n---\n" if page in BOOSTS else ""
         text = boost + _with_drawn_pictures(path, pictures)
-        writer.write_page(page, text)
+        writer.write_page(page, with_anchors(text) if page == GLOSSARY else text)
+    write_document(checkout, book, pictures, pages)
+    for module in book.names.modules.values():
+        writer.want(module.file)
     for law in LAWS.values():
         page = f"laws/{law.law_id}/index.md"
         writer.write_page(page, law_page(law, book, pictures), page)
@@ -83,7 +93,21 @@ def write_site(out: Path, start: Path) -> None:
         shutil.copy(STYLES.with_name(name), pages / "assets" / name)
     (out / SOURCES).write_text(sources, "utf-8")
     (out / "pictures.json").write_text(json.dumps(pictures.by_name), "utf-8")
-    (out / "nav.json").write_text(json.dumps(_nav_of_laws()), "utf-8")
+    nav = {"LAWS": {"The laws": _nav_of_laws()}, "SPEC": {"The specification": navigation()}}
+    (out / "nav.json").write_text(json.dumps(nav), "utf-8")
+    glossary = (checkout / GLOSSARY).read_text("utf-8")
+    (out / "terms.json").write_text(json.dumps(terms(glossary)), "utf-8")
+
+
+def write_document(checkout: Path, book: Book, pictures: Pictures, pages: Path) -> None:
+    """Write the chapters of the specification, and its edition for print."""
+    folder = pages / FOLDER
+    folder.mkdir()
+    written = chapters(checkout, book.names, pictures)
+    for name, text in written.items():
+        (folder / f"{name}.md").write_text(f"---\nsearch:\n  boost: 1.5\n---\n{text}", "utf-8")
+    printed = print_edition(written, pictures.by_name, picture_styles())
+    (folder / "print.html").write_text(printed, "utf-8")
 
 
 def read_book(checkout: Path) -> Book:
@@ -98,7 +122,8 @@ def read_book(checkout: Path) -> Book:
         law_id: [play_witness(vector, mutants) for vector in found]
         for law_id, found in vectors.items()
     }
-    return Book(checkout, read_evidence(checkout), mutants, witnesses, engines, faults)
+    names = spec_names(checkout)
+    return Book(checkout, read_evidence(checkout), mutants, witnesses, engines, faults, names)
 
 
 def llms_txt(checkout: Path) -> str:

@@ -39,7 +39,7 @@ def evictions_in_batches(evict: Original[Counts], state: State, counts: Counts) 
 @lone_variation
 @around(victims.rank)
 def latest_first(rank: Original[tuple[int, int]], state: State, node: Node) -> tuple[int, int]:
-    """An eviction takes the leaf that the policy of the configuration ranks last."""
+    """An eviction takes the leaf that the policy of the configuration puts last."""
     first, second = rank(state, node)
     return -first, -second
 

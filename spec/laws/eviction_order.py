@@ -1,7 +1,7 @@
 """REC, continued: which nodes are evicted, in which order.
 
-The state before an eviction determines it: the policy ranks leaves, the last use ranks window data
-and mamba states, and it ends as soon as enough slots are free. So the laws replay it
+The state before an eviction determines it: the policy orders leaves, the last use window data and
+mamba states, and it ends as soon as enough slots are free. So the laws replay it
 (`spec.replay`) and compare the residency afterwards.
 """
 
@@ -69,10 +69,10 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     This holds for evictions from device and host, and for those of a load-back, of an insert that
     backs up, and of a host insert. Components are served in the order full, swa, mamba; slots that
     one frees on the way count for the next. For a copy that cannot have all its slots, none is
-    freed in the pools after the first that stays short. For full slots, the leaf with the lowest
-    rank leaves, and its parent can follow once it is a leaf; for window and mamba slots, the least
-    recently used data that is not locked. A leaf leaves as a whole, except that of the last victim
-    only the needed end may leave.
+    freed in the pools after the first that stays short. For full slots, the leaf with the smallest
+    policy key leaves, and its parent can follow once it is a leaf; for window and mamba slots, the
+    least recently used data that is not locked. A leaf leaves as a whole, except that of the last
+    victim only the needed end may leave.
 
     Under write_back, data that leaves the device is copied to the host first if it fits there or
     host slots can be freed for it. On the host, only data that is nowhere else leaves, under

@@ -1,7 +1,7 @@
-"""REC, continued: ranks of leaves, and which nodes are in an LRU order.
+"""REC, continued: policy keys of leaves, and which nodes are in an LRU order.
 
-A rank decides which of two leaves is evicted first. It is not a position in an order; nodes that
-are no leaves have ranks too.
+A policy key decides which of two leaves is evicted first. It is not a position in an order; nodes
+that are no leaves have one, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAVES = ((GPU, is_device_leaf), (CPU, is_host_leaf))
 
 
 def orders_follow(difference: Difference) -> bool:
-    """Whether no changed leaf has another's rank, and orders follow data that came and left."""
+    """Whether no changed leaf has another's policy key, and orders follow data that moved."""
     if not difference.touched and difference.unchanged("recency"):
         return True
     if _has_tie(difference):
@@ -48,8 +48,8 @@ def orders_follow(difference: Difference) -> bool:
 def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     """There is always exactly one next victim.
 
-    No two leaves of a medium have the same rank under the policy, and every LRU order lists exactly
-    the nodes with its data, each once. By profile, the host has its own order; then window data and
+    No two leaves of a medium have the same policy key, and every LRU order lists exactly the nodes
+    with its data, each once. By profile, the host has its own order; then window data and
     mamba states that are also on the device are not in it.
 
     Why: replicas must pick the same victim without talking to each other. With a tie they pick
@@ -60,22 +60,22 @@ def ties_cannot_occur(state: Snapshot) -> Iterator[str]:
     https://github.com/sgl-project/sglang/issues/8931
     """
     for medium, is_leaf in LEAVES:
-        ranked: dict[tuple[int, int], NodeState] = {}
+        by_key: dict[tuple[int, int], NodeState] = {}
         for node in state.below_root():
             if is_leaf(state, node):
-                other = ranked.setdefault(_rank(state, node), node)
+                other = by_key.setdefault(_policy_key(state, node), node)
                 if other is not node:
                     yield (
                         f"{state.describe(node)} and {state.describe(other)} are leaves on "
-                        f"{medium} and have the same rank {_rank(state, node)}"
+                        f"{medium} and have the same policy key {_policy_key(state, node)}"
                     )
     for component in state.config.components:
         for medium in MEDIA:
             yield from _misnamed(state, component, medium)
 
 
-def _rank(state: Snapshot, node: NodeState) -> tuple[int, int]:
-    """The rank of a leaf under the policy; the leaf with the smallest rank leaves first."""
+def _policy_key(state: Snapshot, node: NodeState) -> tuple[int, int]:
+    """The policy key of a leaf; the leaf with the smallest one is evicted first."""
     return policy_key(
         state.config.eviction_policy,
         node.hit_count,
@@ -104,22 +104,22 @@ def _misnamed(state: Snapshot, component: Component, medium: Medium) -> Iterator
 
 
 def _has_tie(difference: Difference) -> bool:
-    """Whether a leaf among the changed nodes, or next to one, has the rank of another leaf."""
+    """Whether a leaf among the changed nodes, or next to one, has another leaf's policy key."""
     ids, state = {*difference.touched, *difference.family}, difference.after
     near = difference.nodes_after(ids)
     for _, is_leaf in LEAVES:
         leaves = [node for node in near if is_leaf(state, node)]
         if not leaves:
             continue
-        ranks = {_rank(state, node) for node in leaves}
+        ranks = {_policy_key(state, node) for node in leaves}
         if len(ranks) < len(leaves):
             return True
-        # Equal ranks have equal ticks, so few of the other nodes need to be ranked.
+        # Equal ranks have equal ticks, so few of the other nodes need to be by_key.
         ticks = {each for _, tick in ranks for each in (tick, -tick)}
         for node in state.below_root():
             if node.last_access in ticks or node.created in ticks:
                 is_other = node.node_id not in ids and is_leaf(state, node)
-                if is_other and _rank(state, node) in ranks:
+                if is_other and _policy_key(state, node) in ranks:
                     return True
     return False
 

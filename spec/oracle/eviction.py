@@ -96,7 +96,7 @@ def last_was_needed(freed: int, asked: int, largest: int) -> bool:
 def policy_key(
     policy: EvictionPolicy, hit_count: int, last_access: int, created: int, priority: int
 ) -> tuple[int, int]:
-    """The rank of a leaf under a policy; the leaf with the smallest rank is evicted first.
+    """The key of a leaf under a policy; the leaf with the smallest key is evicted first.
 
     An operation draws one tick and touches one path, so two leaves never share `last_access` or
     `created`: there are no ties, and every replica picks the same victim.

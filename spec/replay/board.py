@@ -173,7 +173,7 @@ class Board:
         return LAST if piece.node_id is None else places.get(piece.node_id, LAST)
 
     def rank(self, piece: Piece) -> Rank:
-        """A piece's rank under the eviction policy; the smallest is evicted first."""
+        """A piece's policy key; the piece with the smallest is evicted first."""
         if piece.node_id is None:
             return 0, 0
         node, policy = self.state.nodes[piece.node_id], self.config.eviction_policy
@@ -217,7 +217,7 @@ def is_spare(board: Board, piece: Piece) -> bool:
 
 
 class LeafQueue:
-    """The evictable leaves of a medium, by rank; a parent joins when it becomes a leaf."""
+    """The evictable leaves of a medium, by policy key; a parent joins when it becomes a leaf."""
 
     def __init__(self, board: Board, medium: Medium) -> None:
         self._rank = board.rank

@@ -23,6 +23,8 @@ SIZES = {
     "phone": ViewportSize(width=360, height=740),
     "enlarged": ViewportSize(width=320, height=256),
     "desktop": ViewportSize(width=1280, height=800),
+    "tall phone": ViewportSize(width=390, height=844),
+    "wide": ViewportSize(width=1440, height=900),
 }
 
 

@@ -22,6 +22,11 @@ PAGES = (
     "findings.html",
     "ten-minutes.html",
     "performance.html",
+    "spec/index.html",
+    "spec/state.html",
+    "spec/operations.html",
+    "spec/definitions.html",
+    "spec/print.html",
 )
 
 
@@ -100,6 +105,38 @@ def test_names_of_faults_are_not_cut_up(open_page: OpenPage, site: Path) -> None
     page = open_page(site / "laws/MATCH-5/index.html", "phone")
     name = page.locator("td code", has_text="lookup_pins_what_it_finds").first
     assert name.evaluate("code => code.getClientRects().length") == 1
+    assert not scrolls_sideways(page)
+
+
+def test_name_in_a_law_leads_to_its_definition(open_page: OpenPage, site: Path) -> None:
+    """From the code of a law to the field that it reads, and to the function that it calls."""
+    page = open_page(site / "laws/REC-1/index.html", "desktop")
+    page.locator(".kv-code a", has_text="window_nodes").first.click()
+    page.wait_for_url("**/spec/definitions.html#window_nodes")
+    assert page.locator("h3#window_nodes").is_visible()
+    page.go_back()
+    page.locator(".kv-code a", has_text="page_size").first.click()
+    page.wait_for_url("**/spec/state.html#CacheConfig.page_size")
+
+
+def test_states_of_a_page_can_be_read(open_page: OpenPage, site: Path) -> None:
+    """At 1440 px the picture is drawn whole, with letters of 11 px."""
+    page = open_page(site / "spec/state.html", "wide")
+    picture = page.locator("svg.kv", has_text="storage").first
+    box, column = picture.bounding_box(), page.locator("article").bounding_box()
+    assert box is not None
+    assert column is not None
+    assert box["width"] <= column["width"]
+    assert float(picture.evaluate("svg => parseFloat(getComputedStyle(svg).fontSize)")) >= 11
+
+
+def test_edition_for_print_is_one_document(open_page: OpenPage, site: Path) -> None:
+    """On paper each chapter begins on a page of its own, and no line runs out of it."""
+    page = open_page(site / "spec/print.html", "desktop")
+    page.emulate_media(media="print")
+    assert page.locator("section > h1").count() == 6
+    breaks = "each => getComputedStyle(each).breakBefore"
+    assert page.locator("section > h1").nth(1).evaluate(breaks) == "page"
     assert not scrolls_sideways(page)
 
 

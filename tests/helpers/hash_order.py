@@ -21,7 +21,7 @@ OWN = evolve(CANON, eviction=Choosing.OWN)
 
 
 def _ranking(name: str, rank: Callable[[State, Node], int]) -> Adapter:
-    """The plain cache, which evicts the leaf with the smallest rank."""
+    """The plain cache, which evicts the leaf with the smallest policy key."""
 
     def plant(overrides: Overrides) -> None:
         wrap(overrides, victims, victims.rank, lambda _, state, node: (rank(state, node), 0))

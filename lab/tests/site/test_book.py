@@ -25,7 +25,8 @@ from kvcanon.lab.site.evidence import operations_of, oracle_functions
 from kvcanon.lab.site.faults import read_faults
 from kvcanon.lab.site.figures import figures
 from kvcanon.lab.site.freshness import is_fresh, sources_digest
-from kvcanon.lab.site.law_page import Book, code_without_docstring, law_page
+from kvcanon.lab.site.law_code import code_without_docstring
+from kvcanon.lab.site.law_page import Book, law_page
 from kvcanon.lab.site.site import llms_txt, read_book
 from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.state_words import describe_state

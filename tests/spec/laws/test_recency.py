@@ -278,7 +278,7 @@ def leaves(medium: str = GPU, at: int | None = None) -> Snapshot:
 STRANGE = ordered(BEFORE, 77, 1, 2, 2, 3, 4, 9, ROOT)
 
 ORDERS: Table = {
-    # Two leaves with the same rank are reported; nodes above one another may share one.
+    # Two leaves with the same policy key are reported; nodes above one another may share one.
     "REC-4": [
         BEFORE,
         leaves(),
@@ -295,7 +295,7 @@ ORDERS: Table = {
     ],
     **{
         (
-            f"REC-4: node 2 ... and node 1 (tokens 0..1) are leaves on {medium} ...rank (0, 30)",
+            f"REC-4: node 2 ... and node 1 (tokens 0..1) are leaves on {medium} ...key (0, 30)",
             "...",
         ): leaves(medium, 30)
         for medium in (GPU, CPU)
