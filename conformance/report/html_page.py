@@ -6,7 +6,7 @@ say: the page is also read on paper and aloud.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import frozen
@@ -21,11 +21,13 @@ from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVer
 from kvcanon.conformance.report.text import (
     action_name,
     also_broken,
+    broken_names,
     declarable,
     held_least,
     holds,
     judged_as,
     laws_counted,
+    said,
     seen,
     too_little_exercised,
 )
@@ -60,7 +62,7 @@ def check_html(report: CheckReport, drawings: Drawings = NO_DRAWINGS) -> str:
     body = tag(
         "body",
         tag("header", *_opening(report)),
-        tag("main", _summary(report), _stages(report), *_caches(report, drawings)),
+        tag("main", *_breaks(report, drawings), *_checked(report, drawings)),
         tag("footer", f"Written by kvcanon {__version__}. The same seed gives the same cases."),
         drawings.script,
     )
@@ -76,7 +78,7 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
             f"kvcanon check, {plan.effort.name} effort, seed {plan.seed}{against}",
             class_="kicker",
         ),
-        tag("h1", _standing(report.verdict.value, _verdict(report))),
+        _headline(report),
         *([tag("p", too_little)] if (too_little := too_little_exercised(report)) else []),
         *(
             [tag("p", f"{incomplete(report.result)}.")]
@@ -86,6 +88,25 @@ def _opening(report: CheckReport) -> tuple[Markup, ...]:
         *(tag("p", line) for line in judged_as(report)),
         tag("p", played(report.result), class_="soft"),
     )
+
+
+def _headline(report: CheckReport) -> Markup:
+    """The verdict; of a broken law its id and its sentence, with the others that are broken."""
+    found = [each for cache in report.caches for each in cache.failures]
+    first = next((each for each in found if each.grounds is Grounds.LAW), None)
+    if first is None:
+        words = f"A fault was found: {found[0].headline}" if found else _verdict(report)
+        return tag("h1", _standing(report.verdict.value, words))
+    law = LAWS[first.name]
+    broken = f"{law.law_id} is broken" + DEPARTED * (report.verdict is CheckVerdict.DEPARTS)
+    others = [each for each in broken_names(report) if each != law.law_id]
+    return joined(
+        tag("h1", _standing(report.verdict.value, f"{broken}."), f" {sentence(law)}"),
+        *([tag("p", f"Also broken: {', '.join(others)}.")] if others else []),
+    )
+
+
+DEPARTED = ", a choice that is not declared"
 
 
 def _verdict(report: CheckReport) -> str:
@@ -98,13 +119,8 @@ def _verdict(report: CheckReport) -> str:
             return "Too little was exercised"
         case CheckVerdict.NOT_JUDGED:
             return "Nothing was judged"
-        case CheckVerdict.DEPARTS:
-            return "Policy departs from the canon, and is not declared"
-        case CheckVerdict.BROKEN:
-            found = report.findings
-            by_law = any(finding.grounds is Grounds.LAW for finding in found) or not found
-            classes = " and ".join(report.classes_broken)
-            return f"A law is broken ({classes})" if by_law else "A fault was found"
+        case CheckVerdict.DEPARTS | CheckVerdict.BROKEN:
+            return f"Broken: {', '.join(broken_names(report))}"
 
 
 def _summary(report: CheckReport) -> Markup:
@@ -140,19 +156,42 @@ def _stages(report: CheckReport) -> Markup:
     return _table("Stages of the check", headings, rows, numbers=(1, 2, 3, 4))
 
 
-def _caches(report: CheckReport, drawings: Drawings) -> list[Markup]:
-    return [
-        tag(
+def _breaks(report: CheckReport, drawings: Drawings) -> Iterator[Markup]:
+    """What breaks, cache by cache: it comes before all that was only counted."""
+    for cache in report.caches:
+        if cache.failures:
+            yield tag(
+                "section",
+                tag("h2", f"What breaks in {cache.name}"),
+                *(_finding(each, drawings) for each in cache.failures),
+                class_="breaks",
+            )
+
+
+def _checked(report: CheckReport, drawings: Drawings) -> Iterator[Markup]:
+    """What was checked, and what is known of each cache."""
+    yield tag("section", tag("h2", "What was checked"), _summary(report), _stages(report))
+    for number, cache in enumerate(report.caches, 1):
+        yield tag(
             "section",
             tag("h2", cache.name, id=f"cache-{number}"),
             _facts(cache),
-            *(_finding(each, drawings) for each in cache.failures),
             *([tag("h2", "SHOULD, not kept")] if cache.unkept else []),
             *(_finding(each, drawings) for each in cache.unkept),
+            _not_exercised(cache),
             _laws(cache),
         )
-        for number, cache in enumerate(report.caches, 1)
+
+
+def _not_exercised(cache: CacheReport) -> Markup:
+    """The laws that were not exercised, folded: a reason may concern many."""
+    rows = [
+        joined(tag("dt", reason), tag("dd", ", ".join(ids)))
+        for reason, ids in cache.not_exercised.items()
     ]
+    count = cache.count(Standing.NOT_EXERCISED)
+    summary = f"{count} {'law' if count == 1 else 'laws'} not exercised"
+    return _folded(summary, tag("dl", *rows, class_="reasons")) if rows else joined()
 
 
 def _facts(cache: CacheReport) -> Markup:
@@ -170,7 +209,6 @@ def _facts(cache: CacheReport) -> Markup:
         rows.append(("Lacks", joined(", ".join(cache.result.lacks))))
     if cache.least_exercised:
         rows.append(("Held least", joined(held_least(cache))))
-    rows += [("Not exercised", joined(reason)) for reason in cache.not_exercised]
     return tag("dl", *(joined(tag("dt", name), tag("dd", value)) for name, value in rows))
 
 
@@ -180,18 +218,18 @@ def _finding(finding: Finding, drawings: Drawings) -> Markup:
     return tag(
         "article",
         tag("h3", finding.headline),
+        tag("p", said(finding), class_="said"),
+        _folded(_lead(len(finding.calls)), _calls(finding), open_=True)
+        if finding.calls
+        else joined(),
+        drawings.of(finding),
         _of_law(law) if law else joined(),
-        tag("p", finding.text, class_="said"),
         *(tag("p", words) for words in also_broken(finding)),
         tag("p", " ".join(seen(finding)), class_="soft"),
         *(tag("p", words) for words in declarable(finding)),
         _folded(
             "The whole explanation", _pre(finding.words.rstrip(), f"explanation of {name}", "words")
         ),
-        _folded(_lead(len(finding.calls)), _calls(finding), open_=True)
-        if finding.calls
-        else joined(),
-        drawings.of(finding),
         _folded("A script that shows it again", _pre(finding.script, f"script of {name}", "code")),
         *(_same_cause(each, drawings) for each in finding.folded),
         class_="failure",

@@ -145,17 +145,13 @@ class CacheReport:
         return tuple(sorted(held, key=lambda each: each.times)[:FEW])
 
     @property
-    def not_exercised(self) -> tuple[str, ...]:
-        """The laws that were not exercised, a line for each reason."""
+    def not_exercised(self) -> Mapping[str, Sequence[str]]:
+        """The ids of the laws that were not exercised, by reason."""
         reasons: dict[str, list[str]] = {}
         for each in self.laws:
             if each.standing is Standing.NOT_EXERCISED:
                 reasons.setdefault(each.remark, []).append(each.law.law_id)
-        return tuple(
-            # A list of all laws that --only leaves out would be long, and of no use.
-            f"{len(ids)} laws: {reason}" if reason == LEFT_OUT else f"{', '.join(ids)}: {reason}"
-            for reason, ids in reasons.items()
-        )
+        return reasons
 
 
 @frozen

@@ -25,13 +25,16 @@ from kvcanon.conformance.check.result import (
     Standing,
     are_grouped,
 )
+from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.played import played, to_complete
-from kvcanon.conformance.report.report import CacheReport, CheckReport, CheckVerdict
+from kvcanon.conformance.report.report import LEFT_OUT, CacheReport, CheckReport, CheckVerdict
 from kvcanon.spec.law import LAWS
 
 NOTED_BYTES = 20
 """From so many bytes for each operation on, growth of memory is noted."""
 MEGABYTE = 1_000_000
+MOST_NAMED = 6
+"""Of so many laws each is named; of more the rest is counted."""
 
 
 def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -112,9 +115,19 @@ def _facts(cache: CacheReport) -> Table:
     known += [each for each in cache.laws if each.standing is Standing.HELD and each.remark]
     for each in known:
         table.add_row("known", Text(f"{each.law.law_id} {each.law.name}: {each.remark}"))
-    for reason in cache.not_exercised:
-        table.add_row("not exercised", Text(reason))
+    for reason, ids in cache.not_exercised.items():
+        table.add_row("not exercised", Text(f"{laws_in_short(ids, reason)}: {reason}"))
     return table
+
+
+def laws_in_short(law_ids: Sequence[str], reason: str) -> str:
+    """Some laws by their ids, the first few where there are many; `--json` has all of them."""
+    if reason == LEFT_OUT:
+        # A list of all laws that --only leaves out would be of no use.
+        return f"{len(law_ids)} laws"
+    shown = law_ids if len(law_ids) <= MOST_NAMED + 2 else law_ids[:MOST_NAMED]
+    more = len(law_ids) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def memory_of(growth: Growth) -> str:
@@ -173,7 +186,9 @@ def _finding(
         yield Text(f"SHOULD, not kept, {heading}", "bold yellow")
     else:
         yield Text(f"Failure {heading}", "bold red")
-    told = [finding.text, *also_broken(finding)]
+    if finding.grounds is Grounds.LAW:
+        yield Padding(Text(sentence(LAWS[finding.name]), "bold"), (0, 0, 0, 2))
+    told = [said(finding), *also_broken(finding)]
     yield Padding(Text("\n".join(told)), (0, 0, 1, 2))
     if finding.calls:
         yield Padding(calls(finding.calls, finding.case, finding.operation), (0, 0, 1, 2))
@@ -192,6 +207,11 @@ def _finding(
     yield Padding(Text("\n".join(seen(finding))), (0, 0, 1, 2))
     yield Padding(Text(finding.words.rstrip()), (0, 0, 1, 2))
     yield from _folded(finding, scripts)
+
+
+def said(finding: Finding) -> str:
+    """What is wrong in a finding; below the sentence of a law it is one case of it."""
+    return f"Here: {finding.text}" if finding.grounds is Grounds.LAW else finding.text
 
 
 def _folded(finding: Finding, scripts: Mapping[str, str]) -> Iterator[RenderableType]:
@@ -315,7 +335,9 @@ def verdict(report: CheckReport) -> Text:
             return Text(departs(report), "bold yellow")
         case CheckVerdict.BROKEN:
             classes = ", ".join(report.classes_broken)
-            broken = f"BROKEN{f' ({classes})' if classes else ''}: {', '.join(_names(report))}"
+            broken = (
+                f"BROKEN{f' ({classes})' if classes else ''}: {', '.join(broken_names(report))}"
+            )
             parts = [broken, *filter(None, [too_little_exercised(report)])]
             return Text(". ".join(parts), "bold red")
 
@@ -325,7 +347,7 @@ def departs(report: CheckReport) -> str:
     found = [each.permitted_by for each in report.findings if each.grounds is Grounds.LAW]
     declared = " and ".join(dict.fromkeys(next(iter(each)) for each in found if each))
     mend = f"If the cache chooses so, declare {declared}" if declared else "No field declares it"
-    return f"DEPARTS (policy): {', '.join(_names(report))}. {mend}"
+    return f"DEPARTS (policy): {', '.join(broken_names(report))}. {mend}"
 
 
 def holds(report: CheckReport) -> str:
@@ -342,7 +364,7 @@ def laws_exercised(report: CheckReport) -> str:
     return f"{' and '.join(counts)} laws were exercised."
 
 
-def _names(report: CheckReport) -> list[str]:
+def broken_names(report: CheckReport) -> list[str]:
     """All broken laws, and then the findings of no law."""
     laws = _standing_so(report, Standing.BROKEN)
     failures = [each for cache in report.caches for each in cache.failures]

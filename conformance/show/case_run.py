@@ -130,6 +130,8 @@ def record_case(
         notes=(*notes, *packer.notes),
         steps=packer.steps,
         breaks_at=packer.breaks_at,
+        # A case ends with the call that it is about.
+        opens_at=None if packer.breaks_at is not None else packer.steps,
         parts=packer.parts(),
     )
 

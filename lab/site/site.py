@@ -12,7 +12,7 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.laws.laws_json import SCHEMA, laws_json, source_of, witnesses_of
 from kvcanon.lab.mutants.kill_matrix import find_checkout, find_mutants
-from kvcanon.lab.site.chapters.chapters import chapters, navigation
+from kvcanon.lab.site.chapters.chapters import ABOUT, chapters, navigation
 from kvcanon.lab.site.chapters.places import FOLDER, spec_names
 from kvcanon.lab.site.chapters.print_edition import print_edition
 from kvcanon.lab.site.evidence import read_evidence
@@ -139,6 +139,10 @@ def _llms_lines(checkout: Path, about: str) -> Iterator[str]:
         "A law is cited by its id, as EVENT-10. Its page has its reason, where it was seen broken, "
         f"its code and its witnesses. All laws as JSON: {SITE}laws.json (schema: "
         f"{SITE}laws.schema.json)."
+    )
+    yield from ("", "## Specification", "")
+    yield from (
+        f"- [{title}]({SITE}{FOLDER}/{name}.html): {has}" for name, (title, has) in ABOUT.items()
     )
     yield from ("", "## Guides", "")
     for path in sorted((checkout / "docs").glob("*.md")):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Medium
 
-COMPONENTS = {FULL: "full", SWA: "window", MAMBA: "state"}
+COMPONENTS = {FULL: "full", SWA: "swa", MAMBA: "mamba"}
 """The components, as pictures name them."""
 
 MEDIA = {GPU: "GPU", CPU: "CPU"}
@@ -15,7 +15,7 @@ MEDIA = {GPU: "GPU", CPU: "CPU"}
 
 
 def row_name(component: Component, medium: Medium) -> str:
-    """The name of a component on a medium, as "window GPU"."""
+    """The name of a component on a medium, as "swa GPU"."""
     return f"{COMPONENTS[component]} {MEDIA[medium]}"
 
 

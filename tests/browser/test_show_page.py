@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page
 
+from kvcanon.conformance.judge import sentence
 from kvcanon.spec.law import LAWS
-from opened_pages import OpenPage, said, wait_for_run
+from opened_pages import OpenPage, said, scrolls_sideways, wait_for_run
 
 pytestmark = pytest.mark.nightly
 
@@ -43,8 +46,9 @@ def test_violation_opens_where_it_breaks(open_page: OpenPage) -> None:
     """A page with a violation shows its step first, and goes back by the arrow keys."""
     page = open_page("violation", "phone")
     wait_for_run(page)
-    last = label(page).split()[-1]
-    assert label(page) == f"{last} of {last}"
+    last = label(page)
+    assert last == "call 4 of 4", "calls are counted as the list counts them"
+    assert page.inner_text(".show-calls [aria-current]").startswith("!")
     assert "Breaks ALLOC-3 counts_are_true" in page.inner_text(".show-breaches")
     assert said(page).count("ALLOC-3") == 1, "a break is said once"
     assert "Breaks ALLOC-3" in said(page)
@@ -52,18 +56,96 @@ def test_violation_opens_where_it_breaks(open_page: OpenPage) -> None:
     assert address == LAWS["ALLOC-3"].address
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("document.querySelector('.show-breaches').innerText === ''")
-    assert label(page) == f"{int(last) - 1} of {last}"
-    assert said(page).startswith(f"Step {int(last) - 1} of {last}: ")
+    assert label(page) == "after call 3 of 4", "to write bytes is no call of the cache"
+    assert said(page).startswith("After call 3 of 4: ")
     page.get_by_role("button", name="Go to the step that breaks a law").focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('.show-breaches').innerText !== ''")
-    assert label(page) == f"{last} of {last}"
+    assert label(page) == last
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("tall phone", "light"), ("wide", "dark")])
+def test_violation_is_in_the_first_screen(open_page: OpenPage, size: str, scheme: str) -> None:
+    """What breaks is read without scrolling, the law, its sentence and what is wrong here."""
+    page = open_page("violation", size, scheme)
+    wait_for_run(page)
+    statement = page.locator(".show-breach p", has_text="The law: ").first
+    assert LAWS["ALLOC-3"].statement.split("\n\n")[0].split()[-1] in statement.inner_text()
+    box, view = statement.bounding_box(), page.viewport_size
+    assert box is not None
+    assert view is not None
+    assert box["y"] + box["height"] <= view["height"]
+
+
+def test_vector_opens_at_its_last_call(open_page: OpenPage) -> None:
+    """Where nothing breaks the page shows the call that the vector is about, not an empty tree."""
+    page = open_page("vector")
+    wait_for_run(page)
+    words = label(page).split()
+    assert words[0] == "call"
+    assert words[1] == words[3]
+    here = page.locator(".show-calls [aria-current]")
+    assert here.locator(".show-number").inner_text() == words[1]
+    page.get_by_role("button", name="First step").press("Enter")
+    page.wait_for_function("document.querySelector('.show-label').innerText.startsWith('start')")
+    assert label(page) == f"start, {words[1]} calls"
+
+
+def test_tree_has_the_notation_of_the_pictures(open_page: OpenPage) -> None:
+    """Media have the names of the pictures, tokens of a page a dot between, locks a padlock."""
+    page = open_page("replay", at="#step=40")
+    wait_for_run(page)
+    assert {*page.locator(".show-line .show-cell").all_inner_texts()} == {"GPU", "CPU"}
+    tokens = page.locator(".show-tokens").first.inner_text()
+    assert re.match(r"\d+(·\d+){7}( |…|$)", tokens), tokens
+    assert page.locator(".show-locks svg").count() > 0
+
+
+def test_buttons_of_steps_stand_together(open_page: OpenPage) -> None:
+    """Back and forward are neighbours, and Play is not between them."""
+    page = open_page("vector")
+    wait_for_run(page)
+    names = [
+        each.get_attribute("aria-label") for each in page.locator(".show-controls button").all()
+    ]
+    assert names == ["First step", "Step back", "Step forward", "Last step", "Play"]
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [("tall phone", "light"), ("tall phone", "dark"), ("wide", "light"), ("wide", "dark")],
+)
+def test_report_shows_the_failure_first(open_page: OpenPage, size: str, scheme: str) -> None:
+    """The law and its sentence are the headline; what is wrong is in the first screen."""
+    page = open_page("report", size, scheme)
+    headline = page.inner_text("h1")
+    assert headline == f"LOCK-8 is broken. {sentence(LAWS['LOCK-8'])}"
+    here = page.locator(".failure .said").first
+    assert here.inner_text().startswith("Here: ")
+    box, view = here.bounding_box(), page.viewport_size
+    assert box is not None
+    assert view is not None
+    assert box["y"] + box["height"] <= view["height"]
+    assert not scrolls_sideways(page)
+
+
+def test_long_lists_of_a_report_are_folded(open_page: OpenPage) -> None:
+    """Laws that were not exercised, and all laws, stand behind a line with their number."""
+    page = open_page("report", "tall phone")
+    summary = page.locator("summary", has_text="not exercised").first
+    assert summary.inner_text() == "1 law not exercised"
+    assert page.locator("dl.reasons").first.is_hidden()
+    summary.click()
+    assert "DATA-1" in page.locator("dl.reasons").first.inner_text()
+    assert page.locator("summary", has_text=f"All {len(LAWS)} laws").first.is_visible()
+    assert page.locator("th", has_text="TREE-1").first.is_hidden()
 
 
 def test_tree_is_used_by_keyboard(open_page: OpenPage) -> None:
     """Arrows move through the tree, Enter selects a node, and Left folds its children."""
     page = open_page("vector", "desktop", "dark", "#step=7")
     wait_for_run(page)
+    step = label(page)
     page.locator("[role=treeitem][tabindex='0']").focus()
     focused = "document.activeElement.getAttribute('aria-label')"
     first = page.evaluate(focused)
@@ -80,7 +162,7 @@ def test_tree_is_used_by_keyboard(open_page: OpenPage) -> None:
     assert page.locator("[role=treeitem]").count() == lines
     page.keyboard.press("End")
     assert "Node 4" in page.evaluate(focused)
-    assert label(page) == "7 of 9", "arrows in the tree are no steps"
+    assert label(page) == step, "arrows in the tree are no steps"
 
 
 def test_steps_back_undo_steps_forward(open_page: OpenPage) -> None:
@@ -138,7 +220,7 @@ def test_charts_lead_to_steps(open_page: OpenPage) -> None:
     box = chart.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 10, box["y"] + 10)
-    page.wait_for_function("document.querySelector('.show-label').innerText[0] !== '0'")
+    page.wait_for_function("!document.querySelector('.show-label').innerText.startsWith('start')")
     assert "Hit rate" in page.inner_text(".show-charts")
 
 

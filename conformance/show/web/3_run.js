@@ -23,7 +23,25 @@ class Run {
     [this.about, this.table] = await Promise.all(
       [unpack(this.part("run")), unpack(this.part("steps"))]);
     this.last = this.table.steps.length;
+    this.numbers = this.numbered();
     this.breaches = new Map(this.table.breaches);
+  }
+
+  /** The number of the last call up to each step, as the list of calls counts them. */
+  numbered() {
+    let number = 0;
+    return [0, ...this.table.steps.map(([, own]) => (number = own || number))];
+  }
+
+  /** Where a step is, as the list counts: "call 5 of 8", or "after call 5 of 8". */
+  placeOf(step) {
+    const count = this.numbers[this.last];
+    if (count === 0) return `step ${step.toLocaleString("en")} of ${this.last.toLocaleString("en")}`;
+    if (step === 0) return `start, ${counted(count, "call")}`;
+    const number = this.numbers[step];
+    const words = `call ${number.toLocaleString("en")} of ${count.toLocaleString("en")}`;
+    if (this.table.steps[step - 1][1]) return words;
+    return number ? `after ${words}` : `before ${words.replace("call 0", "call 1")}`;
   }
 
   /** The part that has what a step changed. */

@@ -84,7 +84,7 @@ class TreeView {
     attributes["aria-selected"] = String(isSelected);
     attributes.class += marks.map((mark) => ` show-is-${mark}`).join("");
     const space = namespaces[row[NAMESPACE]];
-    const tokens = clipped(row[PAGES].slice(0, 200), LONGEST_TOKENS);
+    const tokens = clipped(pagesInShort(row[PAGES].slice(0, 200)), LONGEST_TOKENS);
     const signs = { broken: "!", added: "+", removed: "−", changed: "~", found: "⌕" };
     return make("div", { ...attributes, "aria-label": nodeInWords(id, row, marks, space) },
       make("span", { class: "show-sign" }, marks.length ? signs[marks[0]] : ""),
@@ -192,6 +192,21 @@ function marksOf(id, news, wish) {
   return marks;
 }
 
+/** Pages as pictures write them: the tokens of a page with a dot between, pages apart. */
+function pagesInShort(text) {
+  return text.replaceAll(" ", "·").replaceAll("|", " ").replaceAll(":", "/");
+}
+
+/** A padlock with a number, as in the pictures of the laws. */
+function padlock(locks) {
+  return make("span", { class: "show-locks" },
+    draw("svg", { viewBox: "0 0 10 12", width: 10, height: 12, "aria-hidden": "true" },
+      draw("path", { d: "M2 5V3.5a3 3 0 0 1 6 0V5", fill: "none", stroke: "currentColor",
+        "stroke-width": 1.5 }),
+      draw("rect", { y: 5, width: 10, height: 7, rx: 1, fill: "currentColor" })),
+    String(locks));
+}
+
 /** A component of a node: where its data is, and its locks. */
 function chip(row, component) {
   const cell = (letter, slots, copy) => make("span",
@@ -199,9 +214,9 @@ function chip(row, component) {
   const locks = row[place(component, LOCKS)];
   return make("span", { class: `show-chip show-${COMPONENTS[component]}` },
     make("span", { class: "show-chip-name" }, COMPONENTS[component]),
-    cell("G", row[place(component, DEVICE)], row[place(component, LOADING)]),
-    cell("C", row[place(component, HOST)], row[place(component, BACKING)]),
-    locks ? make("span", { class: "show-locks" }, `L${locks}`) : null);
+    cell("GPU", row[place(component, DEVICE)], row[place(component, LOADING)]),
+    cell("CPU", row[place(component, HOST)], row[place(component, BACKING)]),
+    locks ? padlock(locks) : null);
 }
 
 /** A node as a sentence, for a reader who hears it. */

@@ -70,7 +70,7 @@ function stepPanel(run, step, touched, select) {
 function eventInWords([kind, medium, hash, page, parent]) {
   if (kind === "cleared") return "all blocks cleared";
   if (kind === "removed") return `removed ${hash} from ${medium}`;
-  return `stored ${hash} on ${medium}: tokens ${page}${parent ? `, after ${parent}` : ""}`;
+  return `stored ${hash} on ${medium}: tokens ${pagesInShort(page)}${parent ? `, after ${parent}` : ""}`;
 }
 
 function changesOf(touched, select) {
@@ -102,7 +102,7 @@ function nodePanel(state, id, components, namespaces, byState) {
   const start = state.startOf(id), units = unitsOf(row).length;
   const facts = [
     ["Tokens", `${start}..${start + units}, ${counted(pageCount(row), "page")}`],
-    ["Pages", clipped(row[PAGES], 400) || "none"],
+    ["Pages", clipped(pagesInShort(row[PAGES].slice(0, 1000)), 400) || "none"],
     ["Parent", row[PARENT] < 0 ? "none" : String(row[PARENT])],
     ["Children", (state.children.get(id)?.size || 0).toLocaleString("en")],
     ["Namespace", namespaces[row[NAMESPACE]] || "the default one"],

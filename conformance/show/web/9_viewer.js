@@ -107,9 +107,9 @@ class Viewer {
     this.buttons = {
       first: button("|◀", "First step", () => this.ask(0)),
       back: button("◀", "Step back", () => this.ask(this.goal() - 1)),
-      play: button("▶▶", "Play", () => this.play()),
       on: button("▶", "Step forward", () => this.ask(this.goal() + 1)),
       last: button("▶|", "Last step", () => this.ask(last)),
+      play: button("▶▶", "Play", () => this.play()),
     };
     const breaches = [...this.run.breaches.keys()];
     if (breaches.length) {
@@ -150,11 +150,10 @@ class Viewer {
   legend() {
     const item = (className, letter, words) => make("span", {},
       make("span", { class: `show-cell ${className}` }, letter), ` ${words}`);
-    return make("p", { class: "show-legend soft" }, item("is-on", "G", "on the GPU"),
-      item("is-on", "C", "on the CPU"),
-      this.byState ? item("is-copied", "G", "copy in flight") : null,
-      item("is-off", "G", "not there"),
-      this.byState ? make("span", {}, "L1 locked once") : null,
+    return make("p", { class: "show-legend soft" }, item("is-on", "GPU", "data on the GPU"),
+      this.byState ? item("is-copied", "CPU", "a copy to the CPU in flight") : null,
+      item("is-off", "CPU", "not there"),
+      this.byState ? make("span", {}, padlock(1), " locked once") : null,
       make("span", {}, "+ new, ~ changed, − removed, ! named by what breaks"));
   }
 
@@ -323,8 +322,9 @@ class Viewer {
   drawControls() {
     const { step, last } = this.run;
     this.slider.value = step;
-    this.slider.setAttribute("aria-valuetext", `step ${step} of ${last}`);
-    this.label.textContent = `${step.toLocaleString("en")} of ${last.toLocaleString("en")}`;
+    const place = this.run.placeOf(step);
+    this.slider.setAttribute("aria-valuetext", place);
+    this.label.textContent = place;
     const inert = (button, off) => button.setAttribute("aria-disabled", String(off));
     inert(this.buttons.first, step === 0);
     inert(this.buttons.back, step === 0);
@@ -375,7 +375,9 @@ class Viewer {
     const news = [[touched.added.size, "added"], [touched.removed.size, "removed"],
       [touched.changed.size, "changed"]].filter(([count]) => count)
       .map(([count, words]) => `${counted(count, "node")} ${words}`).join(", ");
-    this.live.textContent = [`Step ${run.step} of ${run.last}: ${call}`, ...breaches,
+    const place = run.placeOf(run.step);
+    const here = place[0].toUpperCase() + place.slice(1);
+    this.live.textContent = [`${here}: ${call}`, ...breaches,
       news && `${news}.`, this.filterWords].filter(Boolean).join(" ");
   }
 }

@@ -21,6 +21,7 @@ from kvcanon.conformance.laws.symptoms import symptoms
 from kvcanon.lab.site import site_links
 from kvcanon.lab.site.__main__ import main as site_main
 from kvcanon.lab.site.badges import badges
+from kvcanon.lab.site.chapters.chapters import ABOUT
 from kvcanon.lab.site.evidence import operations_of, oracle_functions
 from kvcanon.lab.site.faults import read_faults
 from kvcanon.lab.site.figures import figures
@@ -64,7 +65,7 @@ def test_page_has_every_part(law_id: str) -> None:
     assert parts[1::2] == SECTIONS
     assert all(part.strip() for part in parts[2::2])
     assert law.statement.split("\n\n")[0].split()[0] in parts[0]
-    assert f"def {law.name}(" in page
+    assert f"def {law.name}(" in re.sub(r"<[^>]+>", "", page)
     for mutant in book().mutants:
         assert (f"def {mutant.name}(" in page) is (mutant.law_id == law_id)
     for fault in book().faults:
@@ -105,7 +106,7 @@ def test_picture_shows_copies_locks_tombstones_and_free_slots() -> None:
     assert "kv-coming" in drawn["cache_copying"]
     assert "Copy 4 in flight, GPU → CPU: full of node 2" in drawn["cache_copying"]
     assert drawn["cache_lock"].count('class="kv-lock"') == 2
-    assert "window data nowhere" in drawn["cache_tombstone"]
+    assert "swa data nowhere" in drawn["cache_tombstone"]
     assert drawn["cache_page"].count('class="kv-free"') == 4
     state = book().witnesses["ALLOC-8"][0].scenes[-1].after
     assert describe_state(state) in draw_state(state, "x").replace("&gt;", ">")
@@ -193,9 +194,10 @@ def test_every_page_of_the_docs_is_in_the_navigation() -> None:
 def test_llms_txt_has_every_guide_and_law() -> None:
     """Each law stands there in a sentence, with its address."""
     text = llms_txt(ROOT)
-    assert text.startswith("# kvcanon\n\n> kvcanon says what")
+    assert text.startswith("# kvcanon\n\n> kvcanon is an executable specification")
     assert all(f"({law.address})" in text for law in LAWS.values())
     assert all(f"({SITE}{page.stem}.html)" in text for page in DOCS.glob("*.md"))
+    assert all(f"({SITE}spec/{name}.html)" in text for name in ABOUT)
 
 
 def test_figures_and_badges_are_drawn_from_what_there_is() -> None:

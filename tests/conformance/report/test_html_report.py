@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.html_page import check_html
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.spec.law import LAWS
@@ -31,7 +32,8 @@ def test_page_says_what_the_text_says(report: CheckReport) -> None:
             assert finding.words.rstrip() in said
             assert finding.script in said
             assert all(line.code in said for line in finding.calls)
-    assert "A law is broken" in said
+    assert f"LOCK-8 is broken. {sentence(LAWS['LOCK-8'])}" in said
+    assert said.index("What breaks in") < said.index("What was checked")
     of_law = re.search(
         r'<p class="soft">[^<]+<a href="([^"]+)">Its page\.</a></p>', check_html(report)
     )

@@ -10,9 +10,11 @@ from attrs import evolve, fields
 from jsonschema import Draft202012Validator
 
 from kvcanon.conformance.check.result import Standing
+from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.json_report import SCHEMA, check_json, json_text
 from kvcanon.conformance.report.known_differences import KnownDifference
 from kvcanon.conformance.report.report import CheckReport, CheckVerdict, report_of
+from kvcanon.conformance.report.text import laws_in_short
 from kvcanon.spec.config import MambaRefresh, Profile, choices
 from kvcanon.spec.law import LAWS
 from reported import SERVE, check_of, failure_in, failure_of, result_of
@@ -62,7 +64,8 @@ def test_the_first_screen_tells_what_is_wrong_and_what_to_do() -> None:
     screen = [line.rstrip() for line in whole[:24]]
     assert screen[1] == "BROKEN (sound, serving): RES-4, LOCK-8"
     assert screen[3] == f"Failure 1: LOCK-8 {LAWS['LOCK-8'].name} (sound)"
-    assert first.text[:60] in screen[4]
+    assert screen[4] == f"  {sentence(LAWS['LOCK-8'])}"
+    assert screen[5].startswith(f"  Here: {first.text[:60]}")
     assert "  also broken: RES-4 (after the same call)" in screen
     assert any(line.endswith("done <- breaks LOCK-8") for line in screen)
     assert "  Play it again:  python s/one.py" in screen
@@ -244,10 +247,20 @@ def test_why_a_law_was_not_exercised(
         standings={**dict.fromkeys(LAWS, Standing.HELD), "RES-4": Standing.NOT_EXERCISED},
     )
     cache = report_of(check_of(result, laws=only or None), known).caches[0]
-    (reason,) = cache.not_exercised
-    assert said in reason
-    assert ("RES-4" in reason) == ("left out" not in said)
+    ((reason, law_ids),) = cache.not_exercised.items()
+    assert law_ids == ["RES-4"]
+    shown = f"{laws_in_short(law_ids, reason)}: {reason}"
+    assert said in shown
+    assert ("RES-4" in shown) == ("left out" not in said)
     assert cache.checked == len(LAWS) - ("left out" in said)
+
+
+def test_long_lists_of_laws_are_cut_in_the_text() -> None:
+    """Of many laws the first are named, and the rest is counted."""
+    assert laws_in_short(["A-1", "A-2"], "so") == "A-1, A-2"
+    many = [f"A-{number}" for number in range(1, 31)]
+    assert laws_in_short(many, "so") == "A-1, A-2, A-3, A-4, A-5, A-6 and 24 more"
+    assert laws_in_short(many[:8], "so").endswith("A-8"), "two more take no more room than a count"
 
 
 def test_what_a_cache_offers_is_told_where_it_is_not_everything() -> None:
