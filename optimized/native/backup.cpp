@@ -15,7 +15,7 @@ namespace {
 bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts) {
     Counts needed;
     for (const Part& part : parts) {
-        needed[part.component] = node->data[part.component].slots[GPU].slots();
+        needed[part.component] = node->data[part.component].slots(GPU).slots();
     }
     return free_host_slots(state, needed);
 }

@@ -43,8 +43,8 @@ nb::tuple data_of(const Data& data, int64_t locks) {
     const auto filler = [](const Transfer* transfer) {
         return id_or_none(transfer == nullptr ? 0 : transfer->transfer_id);
     };
-    return nb::make_tuple(slots_or_none(data.slots[GPU]), slots_or_none(data.slots[CPU]), locks,
-                          filler(data.filling[GPU]), filler(data.filling[CPU]), data.used);
+    return nb::make_tuple(slots_or_none(data.slots(GPU)), slots_or_none(data.slots(CPU)), locks,
+                          filler(data.filling[GPU]), filler(data.filling[CPU]), data.used.get());
 }
 
 // The holds that lock each node's full data, by index: those that end at it or below.
@@ -82,8 +82,8 @@ nb::tuple node_of(const State& state, const Node* node, int64_t locks, const Use
         }
     }
     return nb::make_tuple(node->node_id, parent, nb::tuple(children),
-                          state.namespaces->number_of(node->namespace_id), words, node->start,
-                          nb::tuple(data), uses.hit_count, uses.priority, node->created,
+                          state.namespaces->number_of(node->namespace_id), words, node->start.get(),
+                          nb::tuple(data), uses.hit_count, uses.priority, node->created.get(),
                           uses.last_access, hashes);
 }
 

@@ -212,7 +212,7 @@ nb::tuple do_describe(NodesView& self, uint64_t node) {
             return nb::make_tuple(found->data[FULL].on(medium), found->data[SWA].on(medium),
                                   found->data[MAMBA].on(medium));
         };
-        return nb::make_tuple(found->start, found->end(), on(GPU), on(CPU));
+        return nb::make_tuple(found->start.get(), found->end(), on(GPU), on(CPU));
     });
 }
 

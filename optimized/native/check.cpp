@@ -51,7 +51,7 @@ void check_data(const Node* node) {
     for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];
         for (const Medium medium : {GPU, CPU}) {
-            const int32_t slots = data.slots[medium].slots();
+            const int32_t slots = data.slots(medium).slots();
             require(slots == 0 || slots == (component == MAMBA ? 1 : node->pages), node,
                     "it has too many or too few slots for its pages");
             require(slots != 0 || data.filling[medium] == nullptr, node,
@@ -110,9 +110,9 @@ void check_pool(State& state, Component component, Medium medium, const std::vec
     };
     for (const Node* node : nodes) {
         const Data& data = node->data[component];
-        add(data.slots[medium]);
-        owned_slots += data.slots[medium].slots();
-        if (data.lock_refs != 0) protected_slots += data.slots[medium].slots();
+        add(data.slots(medium));
+        owned_slots += data.slots(medium).slots();
+        if (data.lock_refs != 0) protected_slots += data.slots(medium).slots();
     }
     for (const auto& [transfer_id, transfer] : state.transfers) {
         if (transfer.cancelled && transfer.target() == medium) add(transfer.targets[component]);

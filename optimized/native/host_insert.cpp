@@ -7,6 +7,7 @@
 #include "errors.hpp"
 #include "evict.hpp"
 #include "lock.hpp"
+#include "recency.hpp"
 #include "slots.hpp"
 #include "tree.hpp"
 
@@ -69,8 +70,7 @@ void fill(State& state, Node* node, Component component, int64_t first, int32_t 
         given.skip(static_cast<int32_t>(first));
         slots = given.next(count);
     }
-    Data& data = node->data[component];
-    if (!data.on(GPU)) data.used = fetched.tick;
+    if (!node->data[component].on(GPU)) record_first_use(state, node, component, fetched.tick);
     fetched.outcome.placements.push_back({component, first, slots});
     place(state, node, component, CPU, std::move(slots));
 }
@@ -220,15 +220,15 @@ HostSlots host_slots(State& state, const Key& key) {
     for (const Stop& stop : walk(state, key)) {
         const Node* node = stop.node;
         if (!node->data[FULL].resident(CPU)) break;
-        found.slots[FULL].append(here(node->data[FULL].slots[CPU], stop));
+        found.slots[FULL].append(here(node->data[FULL].slots(CPU), stop));
         found.pages = node->start + stop.shared;
         if (node->data[SWA].resident(CPU)) {
-            found.slots[SWA].append(here(node->data[SWA].slots[CPU], stop));
+            found.slots[SWA].append(here(node->data[SWA].slots(CPU), stop));
         } else {
             found.slots[SWA].clear();
         }
         const bool at_end = stop.shared == node->pages && node->data[MAMBA].resident(CPU);
-        found.slots[MAMBA] = at_end ? node->data[MAMBA].slots[CPU] : Runs();
+        found.slots[MAMBA] = at_end ? node->data[MAMBA].slots(CPU) : Runs();
     }
     return found;
 }

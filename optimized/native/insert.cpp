@@ -156,7 +156,7 @@ void merge_window(State& state, Node* node, int64_t begin, Incoming& incoming, u
         return;
     }
     if (begin > node->start) cut(state, node, static_cast<int32_t>(begin) - node->start);
-    if (!data.on(CPU)) data.used = tick;
+    if (!data.on(CPU)) record_first_use(state, node, SWA, tick);
     incoming.adopt(node, SWA, std::move(swa));
 }
 
@@ -182,7 +182,7 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
     if (leaf->start < incoming.swa_from) {
         cut(state, leaf, static_cast<int32_t>(incoming.swa_from) - leaf->start);
     }
-    leaf->data[SWA].used = tick;
+    record_first_use(state, leaf, SWA, tick);
     incoming.adopt(leaf, SWA, incoming.swa(leaf->start, leaf->end()));
     const int64_t window_pages = state.config.window_pages();
     if (leaf->pages > window_pages) {
@@ -191,13 +191,13 @@ void fill_leaf(State& state, Node* leaf, Incoming& incoming, uint64_t tick) {
 }
 
 // Keep a mamba state if the node at whose end it is has none.
-void attach_state(Node* node, Runs slot, Incoming& incoming, uint64_t tick) {
+void attach_state(State& state, Node* node, Runs slot, Incoming& incoming, uint64_t tick) {
     Data& data = node->data[MAMBA];
     if (data.on(GPU)) {
         incoming.free(MAMBA, slot);
         return;
     }
-    if (!data.on(CPU)) data.used = tick;
+    if (!data.on(CPU)) record_first_use(state, node, MAMBA, tick);
     incoming.adopt(node, MAMBA, std::move(slot));
 }
 
@@ -205,7 +205,7 @@ void attach_state(Node* node, Runs slot, Incoming& incoming, uint64_t tick) {
 void attach_states(State& state, Node* end, const Runs& states, const StatePages& pages,
                    Incoming& incoming, uint64_t tick) {
     if (pages.empty()) {
-        if (states) attach_state(end, states, incoming, tick);
+        if (states) attach_state(state, end, states, incoming, tick);
         return;
     }
     std::vector<Slot> slots;
@@ -220,7 +220,7 @@ void attach_states(State& state, Node* end, const Runs& states, const StatePages
         }
         Runs slot;
         slot.append({slots[at], 1});
-        attach_state(node, std::move(slot), incoming, tick);
+        attach_state(state, node, std::move(slot), incoming, tick);
     }
 }
 

@@ -68,7 +68,7 @@ Counts free_device_slots(State& state, const Counts& needed, uint64_t receipt) {
 }  // namespace
 
 LoadedBack load_back(State& state, const Key& key, int64_t quota_pages) {
-    const Path& path = require(state, key);
+    const Path path = require(state, key);
     const Counts needed = needed_for(state, path, key.pages);
     if (!needed) return {LoadDecision::NOTHING_TO_LOAD, 0, {}, {}};
     if (needed[FULL] < state.config.load_back_threshold_pages && needed[SWA] == 0 &&

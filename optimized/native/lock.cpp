@@ -14,16 +14,15 @@ namespace {
 
 // Count a lock of a node's data; returns whether the data became locked, or free.
 bool count(State& state, Node* node, Component component, int32_t change) {
-    Data& data = node->data[component];
+    const Data& data = node->data[component];
     const bool was_locked = data.lock_refs != 0;
-    data.lock_refs += change;
+    update(state, node, [&](QueuedWriter its) { its.of(component, &Data::lock_refs) += change; });
     assert(data.lock_refs >= 0);
     if (was_locked == (data.lock_refs != 0)) return false;
     for (const Medium medium : {GPU, CPU}) {
-        const int64_t slots = data.slots[medium].slots();
+        const int64_t slots = data.slots(medium).slots();
         state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
     }
-    requeue(state, node);
     assert(is_possible(state.pool(component, GPU)) && is_possible(state.pool(component, CPU)));
     return true;
 }

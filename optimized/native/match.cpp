@@ -62,7 +62,7 @@ SlotLists slots_above(const State& state, const Path& path, int32_t end_pages) {
         return std::min(stop.node->pages, end_pages - stop.node->start);
     };
     const auto add = [&](const Stop& stop, Component component) {
-        const Runs& owned = stop.node->data[component].slots[GPU];
+        const Runs& owned = stop.node->data[component].slots(GPU);
         slots[component].append(RunReader(owned).next(pages_of(stop)));
     };
     auto end = path.begin();
@@ -74,14 +74,14 @@ SlotLists slots_above(const State& state, const Path& path, int32_t end_pages) {
         for (; from != end; ++from) add(*from, SWA);
     }
     const Stop& last = *(end - 1);
-    if (last.node->end() == end_pages) slots[MAMBA] = last.node->data[MAMBA].slots[GPU];
+    if (last.node->end() == end_pages) slots[MAMBA] = last.node->data[MAMBA].slots(GPU);
     return slots;
 }
 
 }  // namespace
 
 Matched match(State& state, const Key& key, bool with_slots) {
-    const Path& path = with_slots ? walk(state, key) : walk_for_use(state, key);
+    const Path path = with_slots ? walk(state, key) : walk_for_use(state, key);
     Usable anywhere(state.config), device(state.config);
     for (const Stop& stop : path) {
         anywhere.add(stop, [](const Data& data) { return data.on(CPU) || data.resident(GPU); });
@@ -118,16 +118,16 @@ Matched match(State& state, const Key& key, bool with_slots) {
 SlotLists device_slots(const State& state, const std::vector<Node*>& path, bool arriving) {
     SlotLists slots;
     if (path.empty()) return slots;
-    for (const Node* node : path) slots[FULL].append(node->data[FULL].slots[GPU]);
+    for (const Node* node : path) slots[FULL].append(node->data[FULL].slots(GPU));
     if (state.config.swa()) {
         const auto here = [&](const Data& data) {
             return arriving ? data.on(GPU) : data.resident(GPU);
         };
         auto from = path.end();
         while (from != path.begin() && here((*(from - 1))->data[SWA])) --from;
-        for (; from != path.end(); ++from) slots[SWA].append((*from)->data[SWA].slots[GPU]);
+        for (; from != path.end(); ++from) slots[SWA].append((*from)->data[SWA].slots(GPU));
     }
-    slots[MAMBA] = path.back()->data[MAMBA].slots[GPU];
+    slots[MAMBA] = path.back()->data[MAMBA].slots(GPU);
     return slots;
 }
 

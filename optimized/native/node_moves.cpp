@@ -26,7 +26,7 @@ bool lacks_copy(const Counts& lacks, bool whole, Component component) {
 Counts counted(const std::vector<Part>& parts, Medium medium) {
     Counts counts;
     for (const Part& part : parts) {
-        counts[part.component] += part.node->data[part.component].slots[medium].slots();
+        counts[part.component] += part.node->data[part.component].slots(medium).slots();
     }
     return counts;
 }
@@ -46,7 +46,7 @@ void keep_wanted(std::vector<Part>& parts, const bool (&wanted)[COMPONENTS]) {
 NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
     NodeSlots slots;
     for (const Part& part : parts) {
-        slots.of[part.component].append(part.node->data[part.component].slots[medium]);
+        slots.of[part.component].append(part.node->data[part.component].slots(medium));
     }
     return slots;
 }
@@ -55,7 +55,7 @@ NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
 PairedSlots paired(const std::vector<Part>& parts) {
     PairedSlots found{slots_of(parts, GPU), Runs()};
     for (const Part& part : parts) {
-        if (part.component == SWA) found.paired.append(part.node->data[FULL].slots[GPU]);
+        if (part.component == SWA) found.paired.append(part.node->data[FULL].slots(GPU));
     }
     return found;
 }
@@ -73,7 +73,7 @@ void place_all(State& state, const std::vector<Part>& parts, Medium from, Medium
     const Counts counts = counted(parts, from);
     for (const Component each : ALL_COMPONENTS) require_free(state, each, to, counts[each]);
     for (const Part& part : parts) {
-        const int32_t slots = part.node->data[part.component].slots[from].slots();
+        const int32_t slots = part.node->data[part.component].slots(from).slots();
         place(state, part.node, part.component, to,
               state.pool(part.component, to).free.take(slots));
     }
@@ -211,7 +211,7 @@ Runs add_device_data(State& state, Node* node, Component component) {
     const int32_t slots = component == MAMBA ? 1 : node->pages;
     require_free(state, component, GPU, slots);
     place(state, node, component, GPU, state.pool(component, GPU).free.take(slots));
-    return node->data[component].slots[GPU];
+    return node->data[component].slots(GPU);
 }
 
 }  // namespace kvcanon

@@ -91,7 +91,7 @@ void add_window(const Node* node, bool had_full, NodeInserted& outcome) {
     if (healed.empty() || healed.back().begin + healed.back().rows.slots() != node->start) {
         healed.push_back({node->start, Runs()});
     }
-    healed.back().rows.append(node->data[FULL].slots[GPU]);
+    healed.back().rows.append(node->data[FULL].slots(GPU));
 }
 
 // What the journal of an insert says about the pages that the tree took.
@@ -179,7 +179,7 @@ Runs slots_between(const Node* end, const Node* above, Component component, Medi
     std::vector<const Runs*> path;
     for (const Node* node = end; node != above; node = node->parent) {
         if (node->parent == nullptr) throw BadArgument("above", "is not above the node");
-        const Runs& own = node->data[component].slots[medium];
+        const Runs& own = node->data[component].slots(medium);
         if (!own) throw BadArgument("node", "has no data of " + pool_name(component, medium));
         path.push_back(&own);
     }
@@ -193,7 +193,7 @@ Runs slots_between(const Node* end, const Node* above, Component component, Medi
 
 NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) {
     check_offered(key, offered);
-    const Path& path = walk_for_use(state, key);
+    const Path path = walk_for_use(state, key);
     NodeInserted outcome;
     outcome.walked_pages = walked_pages(path);
     const int64_t window = std::max(offered.window_from, offered.owned_pages);

@@ -5,8 +5,7 @@
 // its end alone knows of it: what is true of a node is what it and all nodes below it know, and a
 // leaf that leaves tells its parent (`inherit`).
 //
-// Nobody else writes these fields of a node that is in the tree, except the last use of data that a
-// node is about to own. The victim queues are in order again when these functions return.
+// Nobody else writes these fields of a node that is in the tree.
 #pragma once
 
 #include <vector>
@@ -23,8 +22,11 @@ void record_match(State& state, Node* end, uint64_t tick);
 // `counted_pages`, and it raises priorities that are lower.
 void record_insert(State& state, Node* end, uint64_t tick, int64_t counted_pages, int64_t priority);
 
+// A node is about to get data of a component, whose first use this is.
+void record_first_use(State& state, Node* node, Component component, uint64_t tick);
+
 // A leaf is about to leave: its parent takes over what it knows.
-void inherit(const State& state, Node* parent, const Node* leaf);
+void inherit(State& state, Node* parent, const Node* leaf);
 
 // What is true of a node.
 struct Uses {

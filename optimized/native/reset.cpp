@@ -56,7 +56,6 @@ void recover(State& state) {
     state.departures.clear();
     state.victims_copy = nullptr;
     state.holds.clear();
-    state.path.clear();
     // Nodes are dropped without a look at them: any of them may be half changed.
     state.arena.clear();
     state.root = nullptr;

@@ -118,7 +118,7 @@ void note_freed(State& state, const Node* node, Component component, Medium medi
     // Window data leaves a node before its full data.
     const bool by_full = component == SWA && medium == GPU;
     assert(!by_full || !slots || node->data[FULL].on(GPU));
-    state.journal->freed[component][medium].append(by_full ? node->data[FULL].slots[GPU] : slots);
+    state.journal->freed[component][medium].append(by_full ? node->data[FULL].slots(GPU) : slots);
 }
 
 }  // namespace
@@ -246,22 +246,20 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
     assert(!any_has_owner(pool, slots));
     assert(filled_by == nullptr || filled_by->target() == medium);
     state.changed = true;
-    data.slots[medium] = std::move(slots);
     data.filling[medium] = filled_by;
+    update(state, node, [&](QueuedWriter its) { its.slots(component, medium) = std::move(slots); });
     if (state.journal != nullptr) {
         state.journal->placements.push_back(
-            {node, component, medium, node->start, node->pages, data.slots[medium]});
+            {node, component, medium, node->start, node->pages, data.slots(medium)});
     }
-    pool.owned_slots += data.slots[medium].slots();
-    if (data.lock_refs != 0) pool.protected_slots += data.slots[medium].slots();
+    pool.owned_slots += data.slots(medium).slots();
+    if (data.lock_refs != 0) pool.protected_slots += data.slots(medium).slots();
     if (medium == GPU) {
-        if (component == SWA) pair(state, node->data[FULL].slots[GPU], data.slots[GPU]);
+        if (component == SWA) pair(state, node->data[FULL].slots(GPU), data.slots(GPU));
         if (component == FULL) {
-            ++node->parent->device_children;
-            requeue(state, node->parent);
+            update(state, node->parent, [](QueuedWriter its) { ++its[&Node::device_children]; });
         }
     }
-    requeue(state, node);
     assert(is_possible(pool));
 }
 
@@ -269,17 +267,17 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     Data& data = node->data[component];
     if (!data.on(medium)) return Runs();
     state.changed = true;
-    Runs slots = std::move(data.slots[medium]);
     data.filling[medium] = nullptr;
+    Runs slots = update(state, node, [&](QueuedWriter its) {
+        return std::exchange(its.slots(component, medium), Runs());
+    });
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();
     if (data.lock_refs != 0) pool.protected_slots -= slots.slots();
     if (medium == GPU && component == FULL) {
         assert(node->parent->device_children > 0);
-        --node->parent->device_children;
-        requeue(state, node->parent);
+        update(state, node->parent, [](QueuedWriter its) { --its[&Node::device_children]; });
     }
-    requeue(state, node);
     assert(!data.on(medium) && is_possible(pool));
     return slots;
 }

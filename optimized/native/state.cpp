@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 #include "invariants.hpp"
 
@@ -19,6 +20,13 @@ std::vector<Component> components_besides_full(const Config& config) {
         if (config.has(component)) found.push_back(component);
     }
     return found;
+}
+
+// Make a value anew in its place: one with `Queued` members is not assigned to.
+template <typename Value, typename... Given>
+void renew(Value& value, const Given&... given) {
+    value.~Value();
+    new (&value) Value(given...);
 }
 
 }  // namespace
@@ -59,11 +67,10 @@ void Arena::release(Node* node) {
     const uint32_t index = node->index;
     assert(index < used_ && at(index) == node);
     const uint64_t generation = node->generation + 1;
-    NodeData data = std::move(node->data);
-    data[FULL] = Data();
-    for (const Component component : others_) data[component] = Data();
-    *node = Node();
-    node->data = std::move(data);
+    renew(node->data[FULL]);
+    for (const Component component : others_) renew(node->data[component]);
+    const NodeData empty = node->data;
+    renew(*node, empty);
     node->generation = generation;
     last_generation_ = std::max(last_generation_, generation);
     free_.push_back(index);

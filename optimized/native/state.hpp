@@ -22,6 +22,7 @@
 #include "config.hpp"
 #include "journal.hpp"
 #include "namespaces.hpp"
+#include "queued.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
 #include "token_span.hpp"
@@ -29,22 +30,27 @@
 
 namespace kvcanon {
 
+struct State;
 struct Transfer;
 
 // One component's data at one node; empty runs where the data is not on that medium.
 struct Data {
-    Runs slots[MEDIA];
     // The transfer that still fills the slots on each medium.
     Transfer* filling[MEDIA] = {nullptr, nullptr};
     // Holds on it. Of full data, holds that end at this node, and children that are locked: each
     // lock of a node locks the nodes above.
-    int32_t lock_refs = 0;
+    Queued<int32_t> lock_refs;
     // Tick of its last use; for full data the node's `last_access` counts instead.
-    uint64_t used = 0;
+    Queued<uint64_t> used;
 
-    bool on(Medium medium) const { return static_cast<bool>(slots[medium]); }
+    const Runs& slots(Medium medium) const { return slots_[medium].get(); }
+    bool on(Medium medium) const { return static_cast<bool>(slots(medium)); }
     // Whether the bytes are there: it owns slots, and no transfer still fills them.
     bool resident(Medium medium) const { return on(medium) && filling[medium] == nullptr; }
+
+  private:
+    friend class QueuedWriter;
+    Queued<Runs> slots_[MEDIA];
 };
 
 // A node's data of all components. Only those that the cache has take memory.
@@ -66,41 +72,69 @@ class NodeData {
 };
 
 struct Node {
+    Node() = default;
+    // A node that is not in the tree, with this memory for its data.
+    explicit Node(const NodeData& empty) : data(empty) {}
+
     uint64_t node_id = 0;
     Node* parent = nullptr;
     // Children in the order in which they were added; a cut keeps the place of the node that it
     // cuts.
-    Node *first_child = nullptr, *last_child = nullptr;
+    Queued<Node*> first_child;
+    Node* last_child = nullptr;
     Node *previous = nullptr, *next = nullptr;
     SpanRef span;
     // Its pages are those of its span from `offset` on.
     int32_t offset = 0;
     int32_t pages = 0;
     // Pages before this node.
-    int32_t start = 0;
+    Queued<int32_t> start;
     uint32_t namespace_id = 0;
     uint32_t index = 0;
     // How often the arena has given this place to a node; part of the node's handle.
     uint64_t generation = 0;
     // Children with full data on the device.
-    int32_t device_children = 0;
+    Queued<int32_t> device_children;
     // Which queues have it: one bit for each `Queue`.
     uint8_t queued = 0;
     // What `Failures` knows of it; 0 but while transfers are settled.
     uint8_t settling = 0;
     // Whether it is a victim of the running eviction that has not left yet.
     bool departing = false;
-    uint64_t created = 0;
+    Queued<uint64_t> created;
     // What it knows of its uses; recency.hpp says what is true.
-    uint64_t last_access = 0;
-    int64_t hit_count = 0;
-    int64_t priority = 0;
+    Queued<uint64_t> last_access;
+    Queued<int64_t> hit_count;
+    Queued<int64_t> priority;
     NodeData data;
 
     int32_t end() const { return start + pages; }
     bool locked() const {
         return (data[FULL].lock_refs | data[SWA].lock_refs | data[MAMBA].lock_refs) != 0;
     }
+};
+
+// Writes what places a node in the queues. `update` in victims.hpp alone makes one.
+class QueuedWriter {
+  public:
+    template <typename Value>
+    Value& operator[](Queued<Value> Node::* field) const {
+        return (node_->*field).value_;
+    }
+    template <typename Value>
+    Value& of(Component component, Queued<Value> Data::* field) const {
+        return (node_->data[component].*field).value_;
+    }
+    Runs& slots(Component component, Medium medium) const {
+        return node_->data[component].slots_[medium].value_;
+    }
+
+  private:
+    template <typename Write>
+    friend auto update(State& state, Node* node, Write write);
+    explicit QueuedWriter(Node* node) : node_(node) {}
+
+    Node* node_;
 };
 
 // A node's name outside of the core: its place in the arena, and which node there it is. No other
@@ -294,8 +328,6 @@ struct Stop {
     int32_t shared;
 };
 
-using Path = std::vector<Stop>;
-
 struct State {
     Config config;
     Engine* engine = nullptr;
@@ -336,8 +368,8 @@ struct State {
     Counters counters;
     // Where `check_some` goes on.
     uint32_t next_checked = 0;
-    // The path of the current operation; a member, so that its memory is reused.
-    Path path;
+    // Memory for the next path.
+    std::vector<Stop> spare_stops;
 
     State(const Config& asked, Engine* performer);
     State(const State&) = delete;
@@ -365,6 +397,33 @@ struct State {
     const uint32_t* words(const Node* node) const {
         return node->span->words + static_cast<size_t>(node->offset) * config.page_words;
     }
+};
+
+// The nodes of a walk, from below the root down. It borrows its memory from the state and gives it
+// back at its end, so that walks allocate nothing, and a walk in the middle of another has its own.
+class Path {
+  public:
+    explicit Path(State& state) : state_(&state), stops_(std::exchange(state.spare_stops, {})) {
+        stops_.clear();
+    }
+    Path(Path&& other) noexcept
+        : state_(std::exchange(other.state_, nullptr)), stops_(std::move(other.stops_)) {}
+    Path(const Path&) = delete;
+    Path& operator=(const Path&) = delete;
+    ~Path() {
+        if (state_ != nullptr) state_->spare_stops = std::move(stops_);
+    }
+
+    void push_back(Stop stop) { stops_.push_back(stop); }
+    bool empty() const { return stops_.empty(); }
+    const Stop& front() const { return stops_.front(); }
+    const Stop& back() const { return stops_.back(); }
+    std::vector<Stop>::const_iterator begin() const { return stops_.begin(); }
+    std::vector<Stop>::const_iterator end() const { return stops_.end(); }
+
+  private:
+    State* state_;
+    std::vector<Stop> stops_;
 };
 
 // A key: whole pages of words, in a namespace.

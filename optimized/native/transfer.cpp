@@ -101,7 +101,7 @@ Transfer& begin(State& state, Direction direction, Hold& held) {
 void add_parts(State& state, Transfer& transfer, const std::vector<Part>& parts) {
     for (const Part& part : parts) {
         assert(part.node->data[part.component].resident(transfer.source()));
-        const Runs& sources = part.node->data[part.component].slots[transfer.source()];
+        const Runs& sources = part.node->data[part.component].slots(transfer.source());
         Runs targets = state.pool(part.component, transfer.target()).free.take(sources.slots());
         transfer.sources[part.component].append(sources);
         transfer.targets[part.component].append(targets);

@@ -34,25 +34,40 @@ int32_t shared_pages(const uint32_t* ours, const uint32_t* theirs, int32_t pages
     return alike;
 }
 
-void link_child(Node* parent, Node* child) {
-    child->previous = parent->last_child;
-    (parent->last_child != nullptr ? parent->last_child->next : parent->first_child) = child;
-    parent->last_child = child;
+void set_first_child(State& state, Node* parent, Node* child) {
+    update(state, parent, [&](QueuedWriter its) { its[&Node::first_child] = child; });
 }
 
-void unlink_child(Node* parent, Node* child) {
-    (child->previous != nullptr ? child->previous->next : parent->first_child) = child->next;
+void link_child(State& state, Node* parent, Node* child) {
+    child->previous = std::exchange(parent->last_child, child);
+    if (child->previous != nullptr) {
+        child->previous->next = child;
+    } else {
+        set_first_child(state, parent, child);
+    }
+}
+
+void unlink_child(State& state, Node* parent, Node* child) {
     (child->next != nullptr ? child->next->previous : parent->last_child) = child->previous;
+    if (child->previous != nullptr) {
+        child->previous->next = child->next;
+    } else {
+        set_first_child(state, parent, child->next);
+    }
     child->previous = child->next = nullptr;
 }
 
 // Put `upper` in the place of `node` among the children of its parent.
-void take_place(Node* upper, Node* node) {
+void take_place(State& state, Node* upper, Node* node) {
     Node* parent = node->parent;
     upper->previous = std::exchange(node->previous, nullptr);
     upper->next = std::exchange(node->next, nullptr);
-    (upper->previous != nullptr ? upper->previous->next : parent->first_child) = upper;
     (upper->next != nullptr ? upper->next->previous : parent->last_child) = upper;
+    if (upper->previous != nullptr) {
+        upper->previous->next = upper;
+    } else {
+        set_first_child(state, parent, upper);
+    }
 }
 
 // The slots of the first pages of a node's component, by medium.
@@ -61,20 +76,21 @@ using CutSlots = std::array<Runs, 2>;
 CutSlots slots_before(const Data& data, int32_t at) {
     CutSlots slots;
     for (const Medium medium : {GPU, CPU}) {
-        if (data.on(medium)) slots[medium] = RunReader(data.slots[medium]).next(at);
+        if (data.on(medium)) slots[medium] = RunReader(data.slots(medium)).next(at);
     }
     return slots;
 }
 
 // Give the new upper node its share of one component's data.
-void cut_data(Data& upper, Data& lower, CutSlots slots) noexcept {
-    upper.lock_refs = lower.lock_refs;
-    upper.used = lower.used;
+void cut_data(QueuedWriter upper, QueuedWriter lower, Data& above, const Data& below,
+              Component component, CutSlots slots) noexcept {
+    upper.of(component, &Data::lock_refs) = below.lock_refs;
+    upper.of(component, &Data::used) = below.used;
     for (const Medium medium : {GPU, CPU}) {
-        upper.filling[medium] = lower.filling[medium];
-        if (!lower.on(medium)) continue;
-        lower.slots[medium].drop(slots[medium].slots());
-        upper.slots[medium] = std::move(slots[medium]);
+        above.filling[medium] = below.filling[medium];
+        if (!below.on(medium)) continue;
+        lower.slots(component, medium).drop(slots[medium].slots());
+        upper.slots(component, medium) = std::move(slots[medium]);
     }
 }
 
@@ -130,9 +146,8 @@ Node* slice_at(State& state, Node* top, int32_t end_pages) {
 }
 
 // Walk down, and put the last node that shares pages with a key into the path.
-Path& walk_to_end(State& state, const Key& key) {
-    Path& path = state.path;
-    path.clear();
+Path walk_to_end(State& state, const Key& key) {
+    Path path(state);
     const size_t page_words = static_cast<size_t>(state.config.page_words);
     Stop last{state.root, 0};
     for (int32_t at = 0; at < key.pages && last.shared == last.node->pages;) {
@@ -174,15 +189,14 @@ Place place_for(State& state, const Node* parent, const Key& key, int32_t pages)
 
 }  // namespace
 
-Path& walk_for_use(State& state, const Key& key) {
+Path walk_for_use(State& state, const Key& key) {
     const Config& config = state.config;
     const bool plain = !config.host_tier() && !config.swa() && !config.mamba;
     return plain ? walk_to_end(state, key) : walk(state, key);
 }
 
-Path& walk(State& state, const Key& key) {
-    Path& path = state.path;
-    path.clear();
+Path walk(State& state, const Key& key) {
+    Path path(state);
     const size_t page_words = static_cast<size_t>(state.config.page_words);
     Node* node = state.root;
     int32_t at = 0;
@@ -203,8 +217,8 @@ Path& walk(State& state, const Key& key) {
     return path;
 }
 
-Path& require(State& state, const Key& key) {
-    Path& path = walk(state, key);
+Path require(State& state, const Key& key) {
+    Path path = walk(state, key);
     if (walked_pages(path) < key.pages) throw PrefixNotCached(key.pages, walked_pages(path));
     return path;
 }
@@ -248,33 +262,35 @@ Node* cut(State& state, Node* node, int32_t at) {
     upper->span = node->span;
     upper->offset = node->offset;
     upper->pages = at;
-    upper->start = node->start;
-    upper->created = node->created;
-    upper->last_access = node->last_access;
-    // Without a host tier the lower node knows the hits of both.
-    upper->hit_count = state.config.host_tier() ? node->hit_count : 0;
-    upper->priority = node->priority;
-    cut_data(upper->data[FULL], node->data[FULL], std::move(full));
-    // All holds end at or below the lower node, which is the only child.
-    upper->data[FULL].lock_refs = node->data[FULL].lock_refs != 0 ? 1 : 0;
-    if (state.config.swa()) cut_data(upper->data[SWA], node->data[SWA], std::move(swa));
-    // A mamba state and its locks stay with the lower node, at whose end it is exact.
-
-    take_place(upper, node);
+    take_place(state, upper, node);
+    update(state, upper, [&](QueuedWriter its) {
+        update(state, node, [&](QueuedWriter lower) {
+            its[&Node::start] = node->start;
+            its[&Node::created] = node->created;
+            its[&Node::last_access] = node->last_access;
+            // Without a host tier the lower node knows the hits of both.
+            its[&Node::hit_count] = state.config.host_tier() ? node->hit_count.get() : 0;
+            its[&Node::priority] = node->priority;
+            cut_data(its, lower, upper->data[FULL], node->data[FULL], FULL, std::move(full));
+            // All holds end at or below the lower node, which is the only child.
+            its.of(FULL, &Data::lock_refs) = node->data[FULL].lock_refs != 0 ? 1 : 0;
+            if (state.config.swa()) {
+                cut_data(its, lower, upper->data[SWA], node->data[SWA], SWA, std::move(swa));
+            }
+            // A mamba state and its locks stay with the lower node, at whose end it is exact.
+            its[&Node::first_child] = upper->last_child = node;
+            its[&Node::device_children] = upper->data[FULL].on(GPU) ? 1 : 0;
+            lower[&Node::start] += at;
+        });
+    });
     state.children.replace(node, upper, state.words(upper), page_words);
-    upper->first_child = upper->last_child = node;
-    upper->device_children = upper->data[FULL].on(GPU) ? 1 : 0;
     node->parent = upper;
     node->offset += at;
     node->pages -= at;
-    node->start += at;
     state.children.add(node, state.words(node), page_words);
     ++state.node_count;
     follow_cut(upper, node, FULL);
     if (state.config.swa()) follow_cut(upper, node, SWA);
-    // The lower node begins later, which is part of its place in the queues.
-    requeue(state, upper);
-    requeue(state, node);
     assert(upper->end() == node->start && upper->pages == at && node->pages > 0);
     if (state.journal != nullptr) {
         state.journal->cuts.push_back({handle_of(upper), handle_of(node), at});
@@ -300,15 +316,16 @@ Node* add_leaf(State& state, Node* parent, const Key& key, int32_t end_pages, ui
     leaf->span = std::move(found.span);
     leaf->offset = found.offset;
     leaf->pages = end_pages - start;
-    leaf->start = start;
-    leaf->created = leaf->last_access = tick;
-    leaf->priority = priority;
+    update(state, leaf, [&](QueuedWriter its) {
+        its[&Node::start] = start;
+        its[&Node::created] = its[&Node::last_access] = tick;
+        its[&Node::priority] = priority;
+    });
     // A second child with the same first page would never be found.
     assert(state.children.find(state.arena, parent, key.namespace_id, state.words(leaf),
                                page_words) == nullptr);
     state.children.add(leaf, state.words(leaf), page_words);
-    link_child(parent, leaf);
-    requeue(state, parent);
+    link_child(state, parent, leaf);
     ++state.node_count;
     return leaf;
 }
@@ -317,7 +334,7 @@ void remove_leaf(State& state, Node* node) {
     assert(node->parent != nullptr && node->first_child == nullptr && is_bare(node));
     Node* parent = node->parent;
     state.children.remove(node, state.words(node), static_cast<size_t>(state.config.page_words));
-    unlink_child(parent, node);
+    unlink_child(state, parent, node);
     if (node->span->refs > 1) {
         shorten(node->span.get(), node->offset, static_cast<size_t>(state.config.page_words));
         // The slice above is that of the parent, if there is one.
@@ -326,7 +343,6 @@ void remove_leaf(State& state, Node* node) {
     inherit(state, parent, node);
     state.arena.release(node);
     --state.node_count;
-    requeue(state, parent);
 }
 
 std::vector<Node*> path_to(Node* node) {

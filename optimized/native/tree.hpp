@@ -8,20 +8,19 @@
 
 namespace kvcanon {
 
-// Walk down and put the nodes that share pages with a key into `state.path`. Each but the last
-// shares all its pages.
-Path& walk(State& state, const Key& key);
+// Walk down: the nodes that share pages with a key. Each but the last shares all its pages.
+Path walk(State& state, const Key& key);
 
 // Walk down for a use. Where every node has all of its data on the device, the nodes above the last
 // say nothing that matters: the path has the last one alone.
-Path& walk_for_use(State& state, const Key& key);
+Path walk_for_use(State& state, const Key& key);
 
 inline int32_t walked_pages(const Path& path) {
     return path.empty() ? 0 : path.back().node->start + path.back().shared;
 }
 
 // Walk the path of a key that must be in the tree as a whole. Throws: PrefixNotCached.
-Path& require(State& state, const Key& key);
+Path require(State& state, const Key& key);
 
 // The node of a walked path that ends at a page, cut there if need be; the root for page 0.
 Node* node_ending_at(State& state, const Path& path, int32_t end_pages);

@@ -6,24 +6,16 @@
 // Under write_back a full host also gives up copies of what the device has: those of inner nodes
 // first, then those of leaves, each in the order of the policy.
 //
-// THE PROTOCOL OF THE QUEUES. The rule is one function, `entry_of` in victims.cpp: it says from the
-// node alone whether a queue has it, and with which key. The queues must agree with the rule
-// whenever somebody asks for a victim, and between calls of the cache. So whoever writes what the
-// rule reads calls `requeue` for that node before it returns. These are all who do:
-//
-//     what the rule reads                     who writes it
-//     the slots of its data, device_children  `place` and `take` (slots.cpp), of the parent, too
-//     lock_refs                               `count` (lock.cpp)
-//     first_child                             `add_leaf`, `remove_leaf` (tree.cpp), of the parent
-//     start, and all of a new upper node      `cut` (tree.cpp)
-//     last_access, hit_count, priority, used  `record_match`, `record_insert` (recency.cpp), and
-//                                             `inherit`, for `remove_leaf`
-//     used, of data that a node lacks         before `place`, which requeues
-//
-// A missed call makes data unevictable, or evicts it too early or, worse, while it is locked. Where
-// asserts are on, `next_victim` checks the node that it returns, and the end of each call checks
-// nodes of the tree in turn (`check_some` in check.hpp). `check` checks all of them.
+// THE RULE OF THE QUEUES is one function, `entry_of` in victims.cpp: it says from the node alone
+// whether a queue has it, and with which key. What it reads has the type `Queued`, and is written
+// in `update` alone, which brings the queues in agreement with the rule. A node that they have
+// wrong is never evicted, or too early or, worse, while it is locked. Where asserts are on,
+// `next_victim` checks the node that it returns, and the end of each call checks nodes of the tree
+// in turn
+// (`check_some` in check.hpp). `check` checks all of them.
 #pragma once
+
+#include <type_traits>
 
 #include "state.hpp"
 
@@ -41,9 +33,24 @@ inline bool is_host_leaf(const Node* node) {
            node->first_child == nullptr;
 }
 
-// Bring all queues in agreement with the rule, as far as this node is concerned. The root is in
-// none.
+// Bring all queues in agreement with the rule, as far as this node is concerned; `update` does it.
+// The root is in none.
 void requeue(State& state, Node* node);
+
+// Write values of a node that the rule reads: `write` is given a `QueuedWriter`. Returns what it
+// returns.
+template <typename Write>
+auto update(State& state, Node* node, Write write) {
+    const QueuedWriter its(node);
+    if constexpr (std::is_void_v<decltype(write(its))>) {
+        write(its);
+        requeue(state, node);
+    } else {
+        auto answer = write(its);
+        requeue(state, node);
+        return answer;
+    }
+}
 
 // The node whose data is evicted next; nullptr where there is none.
 Node* next_victim(const State& state, Component component, Medium medium);

@@ -32,7 +32,7 @@ void add_node(Digest& digest, const Node* node) {
         digest.add(static_cast<uint64_t>(data.lock_refs));
         digest.add(data.used);
         for (const Medium medium : {GPU, CPU}) {
-            digest.add(slots_in(data.slots[medium]));
+            digest.add(slots_in(data.slots(medium)));
             digest.add(data.filling[medium] == nullptr ? 0 : data.filling[medium]->transfer_id);
         }
     }
@@ -123,7 +123,7 @@ void require_stamped(const State& state, Stamps& stamps) {
             const Data& data = node->data[component];
             for (const Medium medium : {GPU, CPU}) {
                 if (!data.resident(medium)) continue;
-                const std::vector<Slot> slots = slots_in(data.slots[medium]);
+                const std::vector<Slot> slots = slots_in(data.slots(medium));
                 int32_t page = node->end() - static_cast<int32_t>(slots.size());
                 for (const Slot slot : slots) {
                     require(stamps.at(component, medium, slot) == prompt.stamp(page++),
