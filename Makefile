@@ -269,7 +269,7 @@ docs: $(READY) ## Build the site of the docs and the laws in build/site; open in
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
 
 docs-figures: $(READY) ## Write the pictures, generated tables and addresses of docs/ anew.
-	for part in figures findings freedoms methods rooms symptoms history anchors; do $(BIN)/python -m kvcanon.lab.site --$$part || exit; done
+	for part in figures findings freedoms methods rooms symptoms history anchors measured; do $(BIN)/python -m kvcanon.lab.site --$$part || exit; done
 
 lint: lint-python lint-native ## Check style and types of Python and the native core, and the workflows.
 

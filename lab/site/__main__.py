@@ -3,8 +3,8 @@
 With `--findings`, `--freedoms`, `--methods` or `--rooms` it writes tables of a page of docs/ anew;
 with `--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md; with `--history`
 what this version adds to the history of the laws; with `--anchors` the addresses that are new in
-the specification. `--issue PAGE` prints the page of a finding with its script, for an issue
-tracker.
+the specification; with `--measured` the tables of lab/bench/measured in all pages. `--issue PAGE`
+prints the page of a finding with its script, for an issue tracker.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from kvcanon.lab.site.chapters.places import spec_names
 from kvcanon.lab.site.figures import write_figures
 from kvcanon.lab.site.issue import with_script
 from kvcanon.lab.site.law_history import history_text, moved_on
+from kvcanon.lab.site.measured import write_figures_of_pages
 from kvcanon.lab.site.site import write_site
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.symptoms import PAGE, symptoms_page
 from kvcanon.lab.site.tables import TABLES, page_with_tables
 from kvcanon.spec.law import LAWS
 
-WRITES = ("--figures", "--symptoms", "--history", "--anchors", *TABLES)
+WRITES = ("--figures", "--symptoms", "--history", "--anchors", "--measured", *TABLES)
 OTHERS = ", ".join(("--issue PAGE", *WRITES))
 USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or {OTHERS}"
 
@@ -48,6 +49,8 @@ def main(arguments: list[str]) -> int:
             write_figures(checkout)
         elif arguments[0] == "--symptoms":
             (checkout / PAGE).write_text(symptoms_page(), "utf-8")
+        elif arguments[0] == "--measured":
+            write_figures_of_pages(checkout)
         elif arguments[0] == "--history":
             FILE.write_text(history_text(moved_on(read_history(), LAWS)), "utf-8")
         elif arguments[0] == "--anchors":

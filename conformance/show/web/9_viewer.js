@@ -73,7 +73,7 @@ class Viewer {
     this.charts = this.run.about.charts.map((chart) => new ChartView(chart,
       (step) => chart.over_groups ? this.groupOf(step) : step,
       (at) => chart.over_groups ? this.stepOfGroup(at) : at, (step) => this.ask(step)));
-    const page = make("div", { class: "show-page" }, this.controls(), this.live, this.breach,
+    const page = make("div", { class: "show-page" }, this.controls(), this.breach, this.live,
       make("div", { class: "show-columns" },
         make("div", { class: "show-main" },
           this.hasTree ? section(this.level, "Tree", "show-tree-box", this.filters(),
