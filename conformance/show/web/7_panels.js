@@ -50,7 +50,7 @@ function stepPanel(run, step, touched, select) {
   for (const line of detail.w || []) parts.push(make("pre", { class: "show-code soft" }, line));
   parts.push(make("pre", { class: "show-code" }, code));
   parts.push(make("p", { class: refused ? "show-refused" : "" },
-    number ? `Operation ${number}: ` : run.about.step_title === "Calls"
+    number ? `Call ${number}: ` : run.about.step_title === "Calls"
       ? "No operation of the cache: " : "", answer));
   if (detail.u) {
     parts.push(make("p", { class: "show-warning" },
