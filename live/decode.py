@@ -71,7 +71,7 @@ class SentEvent:
         return {"type": self.kind, **self.fields}
 
     def only(self, page: int) -> SentEvent:
-        """The event of one of its pages."""
+        """The event for one page of the batch."""
         fields = dict(self.fields)
         hashes = self.hashes
         fields["block_hashes"] = [hashes[page]]

@@ -185,7 +185,7 @@ class Subscriber:
         yield evolve(frame, anew=anew, placed=tracker.place(frame.sequence, checksum))
 
     def _goes_on(self, publisher: _Publisher) -> bool:
-        """Whether the publisher is the one that was connected before, as far as a replay tells."""
+        """Whether the publisher is the one that was connected before, as far as a replay shows."""
         last = (publisher.tracker.expected or 0) - 1
         answer = None if last < 0 else self._ask(publisher, last, _ANY_NUMBER, most=1)
         # A publisher that has not come so far has begun anew.

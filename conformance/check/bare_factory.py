@@ -88,7 +88,7 @@ TENANTS = (
     Namespace(lora="kvcanon-3"),
     Namespace(extra_key="kvcanon-4", cache_salt="kvcanon-5", lora="kvcanon-6"),
 )
-"""Namespaces of which a cache that heeds one field of them tells some apart."""
+"""Namespaces that differ in one field each: a cache that heeds a field keeps some apart."""
 PAGES = 3
 """The pages of each prompt that is looked for."""
 SLOTS = len(TENANTS) * PAGES

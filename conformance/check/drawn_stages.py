@@ -56,7 +56,7 @@ def walk_all(run: StageRun) -> StageOutcome:
 
 
 def rank_all(run: StageRun) -> StageOutcome:
-    """Play cases on several ranks of one cache after the other, in several processes."""
+    """Play cases on several ranks of each cache in turn, in several processes."""
     effort = evolve(run.plan.effort, block=min(RANKS_BLOCK, run.plan.effort.block))
     judges = evolve(run.plan.judges, ranks=RANKS)
     plan = evolve(run.plan, judges=judges, against=None, effort=effort)

@@ -82,7 +82,7 @@ def facts_of(cache: CachePlan, by: Workers) -> CacheFacts:
 
 
 def _narrowed(cache: CachePlan, facts: CacheFacts, by: Workers) -> CacheFacts:
-    """The facts with what a bare factory ignores; a worker that dies of the question tells none."""
+    """The facts with what a bare factory ignores; without it if the worker dies while it looks."""
     if not facts.is_bare:
         return facts
     try:

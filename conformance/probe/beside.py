@@ -25,7 +25,7 @@ MOST_SECONDS = 0.5
 LATE_SECONDS = 2.0
 """How long nothing must come before no late event of a starved publisher explains a difference."""
 LEAST_COMPARED = 5
-"""Requests after which a stream that tells of none of them is that of another server."""
+"""After so many requests without an event about one, the stream is another server's."""
 JOIN_SECONDS = 0.5
 """How long a connection takes at most."""
 

@@ -117,7 +117,7 @@ class ProbePlayer:
     _runs: int = field(default=0)
 
     def fresh_run(self) -> str:
-        """A word for salts that were never sent."""
+        """A prefix for salts that no request has had yet."""
         self._runs += 1
         return f"{self.run}.{self._runs}"
 

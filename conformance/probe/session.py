@@ -84,7 +84,7 @@ class PlayedRound:
 
 @define
 class ProbeSession:
-    """Plays the rounds to a server, judges each when it is over, and has what came of it."""
+    """Plays rounds against a server, judges each when it is over, and keeps the findings."""
 
     player: ProbePlayer
     limits: ProbeLimits
@@ -105,7 +105,7 @@ class ProbeSession:
 
     @property
     def faults(self) -> set[ProbeFault]:
-        """The kinds of what was found."""
+        """The kinds of the faults that were found."""
         return {each.finding.fault for each in self.shown}
 
     @property

@@ -67,7 +67,7 @@ class TokenScore:
         return self.logprob if token == self.token else self.likeliest.get(token)
 
     def most_of(self, token: int) -> float:
-        """The most that it can be: of a token that was not said, that of the least likely one."""
+        """The log-probability of a token; of one not listed that of the least likely, its bound."""
         said = self.of(token)
         return min([self.logprob, *self.likeliest.values()]) if said is None else said
 
@@ -170,7 +170,7 @@ class EngineFacts:
     """What this server does not say, and how it can be made to."""
 
     def but(self, **by_user: int | None) -> EngineFacts:
-        """What it says, where the user says it otherwise; None stands for nothing said."""
+        """The facts with those that the user gives in place of them; None gives nothing."""
         given: dict[str, Any] = {name: each for name, each in by_user.items() if each is not None}
         return evolve(self, **given)
 

@@ -112,7 +112,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerNode) -> None:
-    """Say to a worker where the result will be."""
+    """Pass the place of the result to a worker."""
     stash = node.config.stash
     if FOLDER not in stash:
         stash[FOLDER] = Path(mkdtemp(prefix="kvcanon-"))

@@ -130,7 +130,7 @@ class Words:
         self.file.close()
 
     def last(self, most: int = MOST_WORDS) -> bytes:
-        """The end of it."""
+        """The last bytes that the process wrote."""
         size = os.fstat(self.file.fileno()).st_size
         return os.pread(self.file.fileno(), most, max(0, size - most))
 

@@ -67,7 +67,7 @@ def in_fork(do: Callable[[Tell], Result], heard: Callable[[Any], None] = lambda 
 def _be_the_copy(
     do: Callable[[Tell], object], memory: mmap, tells: Connection, words: Words, parent: int
 ) -> NoReturn:
-    """Do it, say what came of it, and end."""
+    """Run the function, send its result or its error to the parent, and end the process."""
     try:
         end_with(parent)
         os.setsid()

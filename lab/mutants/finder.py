@@ -191,7 +191,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _is_assert(node: ast.AST) -> bool:
-    """Whether a keyword only detects mistakes."""
+    """Whether an argument of this name only makes mistakes show, as `strict` of `zip`."""
     return isinstance(node, ast.keyword) and node.arg in UNCHANGED_KEYWORDS
 
 

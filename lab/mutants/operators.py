@@ -94,7 +94,7 @@ def swap_arithmetic(node: ast.AST) -> Iterator[Change]:
 
 
 def change_constant(node: ast.AST) -> Iterator[Change]:
-    """A number one more and one less, the other truth value, and an empty tuple for None."""
+    """Changes a number by one up and down, negates a truth value, and puts () in place of None."""
     if not isinstance(node, ast.Constant):
         return
     value = node.value

@@ -114,7 +114,7 @@ def _play(core: Path, seed: int, effort: Effort, jobs: int) -> None:
 
 
 def play_share(core: str, effort: str, seed: str, at: str, of: str) -> None:
-    """Play every so many-th part of a check of the fast cache, on a core of its own."""
+    """Play one share of the parts of a check of the fast cache, on a core of its own."""
     loader = ExtensionFileLoader(CORE, core)
     sys.modules[CORE] = module = module_from_spec(ModuleSpec(CORE, loader, origin=core))
     loader.exec_module(module)

@@ -36,7 +36,7 @@ class Copies:
     """The copy that the controller makes."""
 
     def node_of(self, name: int) -> int:
-        """The native node of what SGLang knows as a node, which may name a copy of it."""
+        """The native node for a node id of SGLang, which may be that of a copy."""
         return self.nodes_by_name.get(name, name)
 
 

@@ -32,7 +32,7 @@ from kvcanon.spec.types import EvictionPolicy
 
 
 def _of(size: Callable[..., int], kind: ComponentType) -> Callable[..., int]:
-    """A method that tells the size of one component."""
+    """A method that returns the size of one component."""
     return lambda self: size(self, kind)
 
 
