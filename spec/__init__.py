@@ -20,6 +20,7 @@ Each chapter imports only chapters before it:
 16. `laws`        the laws themselves, one module an area
 17. `wire`        what holds of the frames in which events travel to routers
 18. `shortest`    the part of a run that still shows what the whole run shows
+19. `stores`      stores of pages below the host: names, protocol, and the laws of stores
 
 This is not a model of one engine's cache: it is what every prefix cache must do. Where sound caches
 differ, `config.Profile` has a field for the choice, with its reason.

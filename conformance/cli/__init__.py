@@ -31,6 +31,10 @@ EXAMPLES = {
         "kvcanon check my_cache:ADAPTER --only LOCK,RES-4 --html report.html",
         "kvcanon check my_cache:ADAPTER --effort standard --seed 7 --junit report.xml",
     ),
+    "check-store": (
+        "kvcanon check-store my_store:ADAPTER",
+        "kvcanon check-store files --effort standard --seed 7 --json report.json",
+    ),
     "explore": (
         "kvcanon explore my_cache:ADAPTER --scope small",
         "kvcanon explore my_cache:ADAPTER --scope wide --minutes 10",
@@ -65,6 +69,7 @@ COMMANDS = CommandLine(
         "demo": f"{__name__}.demo:demo_command",
         "laws": f"{__name__}.laws:laws",
         "check": f"{__name__}.check:check_command",
+        "check-store": f"{__name__}.check_store:check_store_command",
         "explore": f"{__name__}.explore:explore_command",
         "replay": f"{__name__}.replay:replay_command",
         "probe": f"{__name__}.probe:probe_command",

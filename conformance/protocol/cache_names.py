@@ -84,10 +84,7 @@ def load_adapter(name: str) -> Adapter:
         from kvcanon.conformance.protocol.pipe import pipe_adapter  # noqa: PLC0415
 
         return pipe_adapter(name.removeprefix(PIPE))
-    module_name, _, attribute = SHORT.get(name, name).rpartition(":")
-    if not (module_name and attribute):
-        raise UsageError(_why_unnamed(name.removesuffix(":")))
-    found = _attribute_of(_imported(_as_module(module_name)), attribute, name)
+    found = object_named(SHORT.get(name, name))
     if isinstance(found, Adapter):
         return found
     if not callable(found):
@@ -95,6 +92,14 @@ def load_adapter(name: str) -> Adapter:
         raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")
     offer = CHECKED if name in CHECKING else Offer()
     return Adapter(name, cast("MakeCache", found), offer, is_bare=True)
+
+
+def object_named(name: str) -> object:
+    """What `package.module:attribute` or `file.py:attribute` names. Raises: UsageError."""
+    module_name, _, attribute = name.rpartition(":")
+    if not (module_name and attribute):
+        raise UsageError(_why_unnamed(name.removesuffix(":")))
+    return _attribute_of(_imported(_as_module(module_name)), attribute, name)
 
 
 def _why_unnamed(name: str) -> str:

@@ -1,0 +1,217 @@
+"""Judges a store: plays the witnesses of the laws and drawn cases, and gives each law its standing.
+
+A law is *held* only where its premise was met; else it is *not exercised*, or *not offered*, where
+the store lacks an ability that it takes. A law that some case broke is *broken*, and shown by the
+smallest case that breaks it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from attrs import frozen
+
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
+from kvcanon.conformance.stores.case import StoreCase
+from kvcanon.conformance.stores.draw import draw_case
+from kvcanon.conformance.stores.play import Played, PlayedStep, play_case
+from kvcanon.conformance.stores.reduce import reduce_store_case
+from kvcanon.conformance.stores.witnesses import read_witnesses
+from kvcanon.spec.law import LawClass
+from kvcanon.spec.stores.store_law import STORE_LAWS, StoreLaw
+
+STORE_EFFORTS: Mapping[str, int] = {"quick": 120, "standard": 1000, "deep": 10_000}
+"""How many cases are drawn."""
+
+
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # A new folder in it.
+"""Where stores of files are judged, if no folder is named: there nothing waits for a disk."""
+
+
+class StoreStanding(StrEnum):
+    """What is known of a law after a check."""
+
+    BROKEN = "broken"
+    HELD = "held"
+    NOT_EXERCISED = "not exercised"
+    NOT_OFFERED = "not offered"
+
+
+class StoreVerdict(StrEnum):
+    """What a check came to."""
+
+    HOLDS = "holds"
+    DEPARTS = "departs"
+    """Only laws of policy are broken."""
+    BROKEN = "broken"
+    NOT_JUDGED = "not judged"
+    """No law, or less than half of those that it offers, was exercised."""
+
+
+@frozen
+class StoreFinding:
+    """A broken law, with the smallest case that was found to break it."""
+
+    law: StoreLaw
+    words: str
+    case: StoreCase
+    steps: tuple[PlayedStep, ...]
+    """The calls of the case up to the fault."""
+    origin: str
+    """The case that it was first seen in."""
+    times: int
+    """In how many cases the law was broken."""
+    repeats: bool
+    """Whether the case showed the fault a second time."""
+
+
+@frozen
+class StoreReport:
+    """What a check of a store found."""
+
+    name: str
+    seed: int
+    effort: str
+    cases: int
+    calls: int
+    findings: tuple[StoreFinding, ...]
+    standings: Mapping[str, StoreStanding]
+    met: Mapping[str, int]
+
+    @property
+    def verdict(self) -> StoreVerdict:
+        """What it came to."""
+        if any(each.law.law_class is not LawClass.POLICY for each in self.findings):
+            return StoreVerdict.BROKEN
+        held = sum(each is not StoreStanding.NOT_OFFERED for each in self.standings.values())
+        seen = sum(
+            each in {StoreStanding.HELD, StoreStanding.BROKEN} for each in self.standings.values()
+        )
+        if not seen or 2 * seen < held:
+            return StoreVerdict.NOT_JUDGED
+        return StoreVerdict.DEPARTS if self.findings else StoreVerdict.HOLDS
+
+
+Progress = Callable[[int, int], None]
+
+
+def no_store_progress(done: int, of: int) -> None:
+    """Show nothing."""
+
+
+def check_store(
+    adapter: StoreAdapter,
+    effort: str = "quick",
+    seed: int = 0,
+    only: Collection[str] | None = None,
+    progress: Progress = no_store_progress,
+    folder: Path | None = None,
+) -> StoreReport:
+    """Judge a store by all laws of stores, or by some, in a new folder inside of `folder`."""
+    laws = chosen_laws(only)
+    first: dict[str, tuple[StoreCase, str, str]] = {}
+    times, met, calls = Counter[str](), Counter[str](), 0
+    with ground_of(adapter, folder) as ground:
+        cases = list(cases_of(adapter, effort, seed))
+        for number, (origin, case) in enumerate(cases):
+            played = play_case(adapter, ground, case)
+            calls += len(played.steps)
+            met.update(played.met)
+            times.update({each.law.law_id for each in played.broken})
+            for each in played.broken:
+                first.setdefault(each.law.law_id, (case, origin, each.words))
+            progress(number + 1, len(cases))
+        findings = tuple(
+            _reduced(adapter, ground, STORE_LAWS[law_id], *first[law_id], times[law_id])
+            for law_id in STORE_LAWS
+            if law_id in first and law_id in laws
+        )
+    standings = {
+        law_id: _standing(law, adapter, first, met) for law_id, law in laws.items()
+    }
+    return StoreReport(adapter.name, seed, effort, len(cases), calls, findings, standings, met)
+
+
+def cases_of(
+    adapter: StoreAdapter, effort: str, seed: int
+) -> Iterator[tuple[str, StoreCase]]:
+    """The cases of a check with their origins: the witnesses first, then what the seed draws."""
+    for law_id, witnesses in read_witnesses().items():
+        if STORE_LAWS[law_id].needs <= adapter.offer.abilities:
+            yield from ((f"witness of {law_id}", case) for case in witnesses)
+    for number in range(STORE_EFFORTS[effort]):
+        yield f"case {number} of seed {seed}", draw_case(adapter.offer, seed, number)
+
+
+class ground_of:  # noqa: N801  # It is used as a function.
+    """The ground of a store in a folder of its own, which is removed afterwards."""
+
+    def __init__(self, adapter: StoreAdapter, folder: Path | None = None) -> None:
+        place = folder or (IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="kvcanon-store-", dir=place, ignore_cleanup_errors=True
+        )
+        self._ground = adapter.ground(Path(self._folder.name))
+
+    def __enter__(self) -> StoreGround:
+        return self._ground.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._ground.__exit__(*error)  # type: ignore[arg-type]
+        self._folder.cleanup()
+
+
+def chosen_laws(only: Collection[str] | None) -> dict[str, StoreLaw]:
+    """The laws of some ids; all of them by default. Raises: UsageError."""
+    if only is None:
+        return dict(STORE_LAWS)
+    wanted = [each.upper() for each in only]
+    for each in wanted:
+        if each not in STORE_LAWS:
+            known = f"{next(iter(STORE_LAWS))} to {list(STORE_LAWS)[-1]}"
+            raise UsageError(f"no law of stores {each!r}; there are {known}")
+    return {law_id: law for law_id, law in STORE_LAWS.items() if law_id in wanted}
+
+
+def _standing(
+    law: StoreLaw, adapter: StoreAdapter, broken: Collection[str], met: Mapping[str, int]
+) -> StoreStanding:
+    if law.law_id in broken:
+        return StoreStanding.BROKEN
+    if not law.needs <= adapter.offer.abilities:
+        return StoreStanding.NOT_OFFERED
+    return StoreStanding.HELD if met.get(law.law_id) else StoreStanding.NOT_EXERCISED
+
+
+def _reduced(
+    adapter: StoreAdapter,
+    ground: StoreGround,
+    law: StoreLaw,
+    case: StoreCase,
+    origin: str,
+    words: str,
+    times: int,
+) -> StoreFinding:
+    """The finding in its smallest case."""
+
+    def breaks(smaller: StoreCase) -> bool:
+        return first_break(play_case(adapter, ground, smaller), law) is not None
+
+    smallest, repeats = reduce_store_case(case, breaks)
+    played = play_case(adapter, ground, smallest)
+    found = first_break(played, law)
+    steps = tuple(played.steps)
+    return StoreFinding(law, found or words, smallest, steps, origin, times, repeats)
+
+
+def first_break(played: Played, law: StoreLaw) -> str | None:
+    """The first message of a law that a case broke."""
+    return next((each.words for each in played.broken if each.law is law), None)
+
+
