@@ -15,6 +15,10 @@ def installed_version(package: str, engine: str, release: str) -> str:
     try:
         return version_of(package)
     except PackageNotFoundError:
+        if not release:
+            raise UsageError(
+                f"{engine} is not installed here; `pip install {package}` brings it"
+            ) from None
         raise UsageError(
             f"{engine} is not installed here; `kvcanon lab peers make {release}` makes an "
             "environment that has it, and this command runs in there"

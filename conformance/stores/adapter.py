@@ -53,6 +53,8 @@ class StoreOffer:
     """How long after its server has come back the store is used again, at the latest."""
     least_capacity_bytes: int = 65_536
     """The smallest capacity that is drawn, for `EVICTS`."""
+    slack_bytes: int = 0
+    """What is added to a capacity that is drawn, since the store needs it for itself."""
     identity_fields: tuple[str, ...] = (
         "weights",
         "config",

@@ -85,7 +85,7 @@ class KillInPut:
     count: int = 1
     version: int = 0
     at_call: int = 0
-    """After how many calls of functions that are written in C."""
+    """After how many calls that leave Python: of the system, of files, or of native libraries."""
 
 
 @frozen

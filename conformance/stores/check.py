@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
@@ -26,7 +26,7 @@ from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.spec.law import LawClass
 from kvcanon.spec.stores.store_law import STORE_LAWS, StoreLaw
 
-STORE_EFFORTS: Mapping[str, int] = {"quick": 120, "standard": 1000, "deep": 10_000}
+STORE_EFFORTS: Mapping[str, int] = {"quick": 160, "standard": 1000, "deep": 10_000}
 """How many cases are drawn."""
 
 
@@ -115,7 +115,7 @@ def check_store(
 ) -> StoreReport:
     """Judge a store by all laws of stores, or by some, in a new folder inside of `folder`."""
     laws = chosen_laws(only)
-    first: dict[str, tuple[StoreCase, str, str]] = {}
+    first: dict[str, tuple[StoreCase, str]] = {}
     times, met, calls = Counter[str](), Counter[str](), 0
     with ground_of(adapter, folder) as ground:
         cases = list(cases_of(adapter, effort, seed))
@@ -125,7 +125,8 @@ def check_store(
             met.update(played.met)
             times.update({each.law.law_id for each in played.broken})
             for each in played.broken:
-                first.setdefault(each.law.law_id, (case, origin, each.words))
+                seen = evolve(case, actions=case.actions[: each.action + 1])
+                first.setdefault(each.law.law_id, (seen, origin))
             progress(number + 1, len(cases))
         findings = tuple(
             _reduced(adapter, ground, STORE_LAWS[law_id], *first[law_id], times[law_id])
@@ -195,19 +196,23 @@ def _reduced(
     law: StoreLaw,
     case: StoreCase,
     origin: str,
-    words: str,
     times: int,
 ) -> StoreFinding:
     """The finding in its smallest case."""
 
+    best: list[Played] = []
+
     def breaks(smaller: StoreCase) -> bool:
-        return first_break(play_case(adapter, ground, smaller), law) is not None
+        played = play_case(adapter, ground, smaller)
+        if first_break(played, law) is None:
+            return False
+        best.append(played)
+        return True
 
     smallest, repeats = reduce_store_case(case, breaks)
-    played = play_case(adapter, ground, smallest)
-    found = first_break(played, law)
-    steps = tuple(played.steps)
-    return StoreFinding(law, found or words, smallest, steps, origin, times, repeats)
+    played = best[-1] if best else play_case(adapter, ground, case)
+    words = first_break(played, law) or "the case did not show it again"
+    return StoreFinding(law, words, smallest, tuple(played.steps), origin, times, repeats)
 
 
 def first_break(played: Played, law: StoreLaw) -> str | None:

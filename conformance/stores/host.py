@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 from attrs import define, field, frozen
 
@@ -51,8 +52,9 @@ class Interrupt:
     """What to do to a put while it runs."""
 
     signal: int = 0
-    """Sent to the own process after so many calls of functions in C; 0 for none."""
+    """Sent to the own process at a call; 0 for none."""
     at_call: int = 0
+    """The number of the call, among those of functions in C that leave Python."""
     most_bytes: int | None = None
     """The largest size of a file meanwhile."""
 
@@ -189,11 +191,11 @@ def small_files(most_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def _at_call(number: int, do: Callable[[], None]) -> Iterator[None]:
-    """Do something at a call of a function in C, counted over all threads that begin inside."""
+    """Do something at a call that leaves Python, counted over all threads that begin inside."""
     left = [number]
 
-    def count(frame: object, event: str, argument: object) -> None:  # noqa: ARG001  # As called.
-        if event == "c_call":
+    def count(frame: object, event: str, function: object) -> None:  # noqa: ARG001  # As called.
+        if event == "c_call" and _leaves_python(function):
             left[0] -= 1
             if left[0] == 0:
                 do()
@@ -205,3 +207,19 @@ def _at_call(number: int, do: Callable[[], None]) -> Iterator[None]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
+
+
+PURE = frozenset(
+    {"builtins", "sys", "time", "math", "itertools", "array", "re", "_thread", "threading"}
+    | {"_abc", "_collections", "_functools", "_hashlib", "_operator", "_random", "_sha2", "_sre"}
+    | {"_sha256", "_struct", "_weakref", "_codecs", "_contextvars", "_queue", "_warnings"}
+)
+"""Modules whose functions touch nothing outside of the process."""
+
+
+def _leaves_python(function: object) -> bool:
+    """Whether a function in C may write to a file or call the system, or is of a native library."""
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, ModuleType):
+        return type(owner).__module__ not in PURE
+    return getattr(function, "__module__", None) not in PURE

@@ -60,7 +60,15 @@ from kvcanon.spec.stores.calls import (
     StoreStep,
     StoreTerms,
 )
-from kvcanon.spec.stores.findings import counted_of, in_every_pool, puts_of, reads_of, said_of
+from kvcanon.spec.stores.findings import (
+    OVERHEAD_BYTES,
+    counted_of,
+    in_every_pool,
+    puts_of,
+    reads_of,
+    room_left,
+    said_of,
+)
 from kvcanon.spec.stores.known import (
     Doubt,
     KnownPages,
@@ -73,7 +81,6 @@ from kvcanon.spec.stores.known import (
     after_said,
 )
 from kvcanon.spec.stores.pages import PageKey, StoreIdentity
-from kvcanon.spec.stores.presence import OVERHEAD_BYTES, room_left
 from kvcanon.spec.stores.service import GRACE_SECONDS
 from kvcanon.spec.stores.store_law import StoreLaw, broken_by, exercised_by
 
@@ -127,6 +134,7 @@ def play_case(adapter: StoreAdapter, ground: StoreGround, case: StoreCase) -> Pl
             player.number = number
             _DO[type(action)](player, action)
         player.number = len(case.actions)
+        player.drain()
     finally:
         player.finish()
     return player.played
@@ -182,12 +190,14 @@ class _Player:
         if not pages or Ability.EVICTS not in self.abilities:
             return None
         page = 2 * self.case.page_bytes + OVERHEAD_BYTES
-        return max(self.adapter.offer.least_capacity_bytes, pages * page)
+        offer = self.adapter.offer
+        return offer.slack_bytes + max(offer.least_capacity_bytes, pages * page)
 
     @property
     def terms(self) -> StoreTerms:
+        offer = self.adapter.offer
         return StoreTerms(
-            self.abilities, self.adapter.offer.deadline_seconds, self.capacity_bytes
+            self.abilities, offer.deadline_seconds, self.capacity_bytes, offer.slack_bytes
         )
 
     def writer_of(self, pick: int) -> int:
@@ -479,6 +489,20 @@ class _Player:
                 self.call(0, ExistsCall(tuple(keys), census=True))
         for writer in self.opened():
             self.call(writer, LookCall())
+
+    def drain(self) -> None:
+        """Ask for all pages that were put, and get each, by every writer: so that all shows."""
+        self.proceed(ContinueServer())
+        asked: set[StoreIdentity] = set()
+        for writer, handle in enumerate(self.handles):
+            keys = [key for key, _ in self.known.put_under(handle.identity)]
+            if not keys:
+                continue
+            self.call(writer, ExistsCall(tuple(keys)))
+            for key in () if handle.identity in asked else keys:
+                size = size_of(self.case, handle.identity, key.pool)
+                self.call(writer, GetCall((key,), (size,)))
+            asked.add(handle.identity)
 
     def opened(self) -> list[int]:
         """The writers that have the store open."""

@@ -9,7 +9,7 @@ from attrs import evolve, fields
 from kvcanon.conformance.stores.case import StoreAction, StoreCase
 from kvcanon.spec.shortest import shortest
 
-PLAYS = 250
+PLAYS = 80
 """The most plays to reduce a case."""
 
 Shows = Callable[[StoreCase], bool]

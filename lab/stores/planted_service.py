@@ -132,14 +132,15 @@ class LeftForEver(MemoryStore):
 class MissesAreKept(MemoryStore):
     """A page that could not be had from a stopped server is a miss for ever."""
 
-    missed: set[PageKey]
-
-    def __attrs_post_init__(self) -> None:
-        self.missed = set()
+    @property
+    def missed(self) -> set[PageKey]:
+        """The pages that could not be had."""
+        missed: set[PageKey] = vars(self).setdefault("pages", set())
+        return missed
 
     def get(self, pages: Sequence[tuple[PageKey, memoryview]]) -> list[int | None]:
         if not self.server.running.is_set():
-            self.missed |= {key for key, _ in pages}
+            self.missed.update(key for key, _ in pages)
         found = super().get(pages)
         return [
             None if key in self.missed else length

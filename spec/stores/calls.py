@@ -181,6 +181,9 @@ class StoreTerms:
     """No call takes longer; None if the store promises none."""
     capacity_bytes: int | None = None
     """Its capacity in this run; None if it was given none."""
+    slack_bytes: int = 0
+    """How much of the capacity it may need for itself: as long as the rest holds all pages, it has
+    no reason to evict."""
 
 
 @frozen

@@ -11,6 +11,7 @@ from kvcanon.spec.law import LawClass
 from kvcanon.spec.stores.calls import Ability, GetCall, StoreStep
 from kvcanon.spec.stores.findings import (
     different_fields,
+    has_room,
     missing_pages,
     name_in_words,
     puts_of,
@@ -117,7 +118,7 @@ def put_repairs(step: StoreStep) -> Iterator[str]:
     """
     yield from _wrong(step, "STORE-4")
     yield from _missing(step, "STORE-4")
-    if not serves(step):
+    if not (serves(step) and has_room(step)):
         return
     for key, _, done in puts_of(step):
         if step.before.of(step.handle.identity, key).spoiled and not done:

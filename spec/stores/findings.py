@@ -231,6 +231,34 @@ def _has_doubtful_neighbour(step: StoreStep, key: PageKey) -> bool:
     return False
 
 
+# Room.
+
+
+OVERHEAD_BYTES = 4096
+"""What a store may need beside the bytes of a page before it has to evict or refuse."""
+
+
+def room_left(step: StoreStep) -> int | None:
+    """Bytes that are certainly free after a put; None without a capacity."""
+    if step.terms.capacity_bytes is None or not isinstance(step.call, PutCall):
+        return None
+    new = {(step.handle.identity, key) for key, _ in step.call.pages}
+    coming = sum(len(content) + OVERHEAD_BYTES for _, content in step.call.pages)
+    there = step.before.stored_bytes(OVERHEAD_BYTES, without=new)
+    return step.terms.capacity_bytes - step.terms.slack_bytes - there - coming
+
+
+def has_room(step: StoreStep) -> bool:
+    """Whether the pages of a put certainly fit, beside others or in their place."""
+    left = room_left(step)
+    if left is None or left >= 0:
+        return True
+    if Ability.EVICTS not in step.terms.abilities or not isinstance(step.call, PutCall):
+        return False
+    coming = sum(len(content) + OVERHEAD_BYTES for _, content in step.call.pages)
+    return coming <= (step.terms.capacity_bytes or 0) - step.terms.slack_bytes
+
+
 # Words.
 
 

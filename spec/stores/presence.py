@@ -22,6 +22,7 @@ from kvcanon.spec.stores.calls import (
 from kvcanon.spec.stores.contents import asks_for
 from kvcanon.spec.stores.findings import (
     counted_of,
+    has_room,
     in_every_pool,
     missing_pages,
     name_in_words,
@@ -303,33 +304,8 @@ def put_is_served(step: StoreStep) -> Iterator[str]:
     Seen broken: until rank 0 has made its folder, each put of another rank fails in SGLang's `file`
     store (0.5.23).
     """
-    if not serves(step) or not _has_room(step):
+    if not serves(step) or not has_room(step):
         return
     for key, _, done in puts_of(step):
         if not done and not _known(step, key).spoiled:
             yield f"put answered no for {name_in_words(key)}"
-
-
-OVERHEAD_BYTES = 4096
-"""What a store may need beside the bytes of a page before it has to evict or refuse."""
-
-
-def room_left(step: StoreStep) -> int | None:
-    """Bytes that are certainly free after a put; None without a capacity."""
-    if step.terms.capacity_bytes is None or not isinstance(step.call, PutCall):
-        return None
-    new = {(step.handle.identity, key) for key, _ in step.call.pages}
-    coming = sum(len(content) + OVERHEAD_BYTES for _, content in step.call.pages)
-    there = step.before.stored_bytes(OVERHEAD_BYTES, without=new)
-    return step.terms.capacity_bytes - there - coming
-
-
-def _has_room(step: StoreStep) -> bool:
-    """Whether the pages of a put certainly fit, beside others or in their place."""
-    left = room_left(step)
-    if left is None or left >= 0:
-        return True
-    if Ability.EVICTS not in step.terms.abilities or not isinstance(step.call, PutCall):
-        return False
-    coming = sum(len(content) + OVERHEAD_BYTES for _, content in step.call.pages)
-    return coming <= (step.terms.capacity_bytes or 0)
