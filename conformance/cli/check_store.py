@@ -44,7 +44,7 @@ StoreFolder: TypeAlias = Annotated[
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        help="Where the store puts its files, in a new folder. Usual: in memory, if the system can.",
+        help="Where the store has its files, in a new folder. Usual: in memory, if it can be.",
     ),
 ]
 QuietStore: TypeAlias = Annotated[
@@ -82,9 +82,9 @@ def check_store_command(
             adapter,
             effort,
             seed,
-            laws,
-            lambda done, of: note(f"cases of {adapter.name}", done, of),
-            folder,
+            only=laws,
+            progress=lambda done, of: note(f"cases of {adapter.name}", done, of),
+            folder=folder,
         )
     parts = [store_verdict_line(report)] if quiet else store_report_text(report)
     print_parts(ReportConsole(), parts)

@@ -21,6 +21,12 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.laws.law_search import Found, search_laws
 from kvcanon.conformance.laws.laws_json import law_json, laws_json, members_in_words, witnesses_of
+from kvcanon.conformance.laws.store_laws import (
+    STORE_AREA,
+    STORE_TITLE,
+    store_law_json,
+    store_laws_named,
+)
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.report.call_code import code_lines, literal
 from kvcanon.conformance.report.failure_replay import calls_of
@@ -30,6 +36,7 @@ from kvcanon.spec.law import LAWS, SITE, Law, LawClass, Level
 from kvcanon.spec.laws.emission import EMISSIONS, HEADS, cells, table
 from kvcanon.spec.refusals import HEADS as REFUSAL_HEADS
 from kvcanon.spec.refusals import cells as refusals_in_words
+from kvcanon.spec.stores.store_law import StoreLaw
 
 
 def laws(
@@ -68,12 +75,17 @@ def laws(
     if refusals:
         _print_refusals(as_json=as_json)
         return
+    if law_id is not None and (stores := store_laws_named(law_id)):
+        _print_stores(stores, whole=law_id.upper() != STORE_AREA, as_json=as_json)
+        return
     area = [law for law in LAWS.values() if law_id is not None and law.area == law_id.upper()]
     law = None if law_id is None or area else find_law(law_id)
     if as_json:
         print_json([*map(law_json, area)] if area else law_json(law) if law else laws_json())
     elif law is None:
         _print_list(area or list(LAWS.values()))
+        if law_id is None:
+            _print_stores(store_laws_named(None))
     else:
         _print_page(law)
         for witness in witnesses_of(law):
@@ -109,6 +121,33 @@ def _print_list(laws: Sequence[Law]) -> None:
         f"{len(laws)} laws. `kvcanon laws ID` prints one whole, `kvcanon laws --about WORDS` "
         f"searches them; {SITE}laws/ has their pages."
     )
+
+
+def _print_stores(laws: Sequence[StoreLaw], *, whole: bool = False, as_json: bool = False) -> None:
+    """Print laws of stores: as JSON, a law whole, or their first sentences."""
+    if as_json:
+        print_json(store_law_json(laws[0]) if whole else [*map(store_law_json, laws)])
+        return
+    out, table = ReportConsole(), columns()
+    if whole:
+        (law,) = laws
+        out.print(Text(f"{law.law_id}  {law.name}", "bold cyan"))
+        out.print(Padding(Text(_unwrap(law.statement)), (0, 0, 1, 2)))
+        needs = ", ".join(sorted(need.value for need in law.needs)) or "nothing"
+        table.add_row("Why", Text(_unwrap(law.why)))
+        table.add_row("Seen broken", Text(_unwrap(law.seen_broken)))
+        table.add_row("Needs", Text(f"{needs} of the store's abilities"))
+        words = members_in_words(LawClass)[law.law_class]
+        table.add_row("Class", Text(f"{law.law_class.value}: {words}"))
+        table.add_row("Exercised by", Text(law.premise))
+        out.print(Padding(table, (0, 0, 0, 2)))
+        return
+    for law in laws:
+        sentence = _one_line(law.statement.partition("\n\n")[0])
+        table.add_row(law.law_id, Text(law.law_class.value, "dim"), Text(sentence))
+    out.print(Text(STORE_TITLE, "bold cyan"))
+    out.print(Padding(table, (0, 0, 1, 2)))
+    out.print(f"{len(laws)} laws of stores; `kvcanon check-store` judges a store by them.")
 
 
 def _print_rows(out: ReportConsole, title: str, laws: Iterable[Law]) -> None:

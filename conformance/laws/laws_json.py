@@ -11,6 +11,7 @@ from pathlib import Path
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
+from kvcanon.conformance.laws.store_laws import store_law_json, store_laws_named
 from kvcanon.conformance.vectors import Vector, read_vectors
 from kvcanon.spec.law import LAWS, Law
 
@@ -27,6 +28,7 @@ def laws_json() -> dict[str, object]:
         "format": FORMAT,
         "kvcanon": __version__,
         "laws": [law_json(law) for law in LAWS.values()],
+        "store_laws": [store_law_json(law) for law in store_laws_named(None)],
     }
 
 

@@ -1,4 +1,4 @@
-"""What a store has to be judged: a way to open it, what it can do, and the ground that it stands on.
+"""What a store has to be judged: a way to open it, what it can do, and the ground it stands on.
 
 The *ground* of a store is what outlives an open one: a folder, or a server. The judge makes one
 ground for a check, empties it before each case, and asks it for the faults that it can bring about.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -132,7 +132,7 @@ def folder_ground(
     """The `ground` of an adapter whose store is a folder of files."""
 
     @contextmanager
-    def ground(folder: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def ground(folder: Path) -> Iterator[StoreGround]:
         yield FolderGround(folder / "store", open_store, page_files, kept)
 
     return ground

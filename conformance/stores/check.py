@@ -109,6 +109,7 @@ def check_store(
     adapter: StoreAdapter,
     effort: str = "quick",
     seed: int = 0,
+    *,
     only: Collection[str] | None = None,
     progress: Progress = no_store_progress,
     folder: Path | None = None,
@@ -129,19 +130,20 @@ def check_store(
                 first.setdefault(each.law.law_id, (seen, origin))
             progress(number + 1, len(cases))
         findings = tuple(
-            _reduced(adapter, ground, STORE_LAWS[law_id], *first[law_id], times[law_id])
+            _reduced(
+                lambda case: play_case(adapter, ground, case),
+                STORE_LAWS[law_id],
+                *first[law_id],
+                times[law_id],
+            )
             for law_id in STORE_LAWS
             if law_id in first and law_id in laws
         )
-    standings = {
-        law_id: _standing(law, adapter, first, met) for law_id, law in laws.items()
-    }
+    standings = {law_id: _standing(law, adapter, first, met) for law_id, law in laws.items()}
     return StoreReport(adapter.name, seed, effort, len(cases), calls, findings, standings, met)
 
 
-def cases_of(
-    adapter: StoreAdapter, effort: str, seed: int
-) -> Iterator[tuple[str, StoreCase]]:
+def cases_of(adapter: StoreAdapter, effort: str, seed: int) -> Iterator[tuple[str, StoreCase]]:
     """The cases of a check with their origins: the witnesses first, then what the seed draws."""
     for law_id, witnesses in read_witnesses().items():
         if STORE_LAWS[law_id].needs <= adapter.offer.abilities:
@@ -191,32 +193,30 @@ def _standing(
 
 
 def _reduced(
-    adapter: StoreAdapter,
-    ground: StoreGround,
+    play: Callable[[StoreCase], Played],
     law: StoreLaw,
     case: StoreCase,
     origin: str,
     times: int,
 ) -> StoreFinding:
     """The finding in its smallest case."""
-
     best: list[Played] = []
 
     def breaks(smaller: StoreCase) -> bool:
-        played = play_case(adapter, ground, smaller)
+        played = play(smaller)
         if first_break(played, law) is None:
             return False
         best.append(played)
         return True
 
     smallest, repeats = reduce_store_case(case, breaks)
-    played = best[-1] if best else play_case(adapter, ground, case)
-    words = first_break(played, law) or "the case did not show it again"
-    return StoreFinding(law, words, smallest, tuple(played.steps), origin, times, repeats)
+    played = best[-1] if best else play(case)
+    found = next((each for each in played.broken if each.law is law), None)
+    words = "the case did not show it again" if found is None else found.words
+    steps = played.steps if found is None else played.steps[: found.step + 1]
+    return StoreFinding(law, words, smallest, tuple(steps), origin, times, repeats)
 
 
 def first_break(played: Played, law: StoreLaw) -> str | None:
     """The first message of a law that a case broke."""
     return next((each.words for each in played.broken if each.law is law), None)
-
-

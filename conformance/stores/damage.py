@@ -48,6 +48,4 @@ def _lengthen(path: Path, place: int) -> str:
     return f"{1 + place} bytes were added to its file"
 
 
-
-
 _KINDS: tuple[Callable[[Path, int], str], ...] = (_cut, _empty, _flip, _zero, _lengthen)

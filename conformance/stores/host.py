@@ -94,7 +94,7 @@ class StoreHost:
             return Failed(f"raised {describe_exception(error)}")
         return Answered(None)
 
-    def _make(self, call: StoreCall, identity: StoreIdentity) -> Answered:
+    def _make(self, call: StoreCall, identity: StoreIdentity) -> Answered:  # noqa: PLR0911
         if isinstance(call, OpenCall):
             self.store = self.ground.open(identity, self.capacity_bytes)
             return Answered(None)
@@ -121,9 +121,7 @@ class StoreHost:
             places.append(len(memory))
             memory += bytes(size) + GUARD
         view = memoryview(memory)
-        buffers = [
-            view[at : at + size] for at, size in zip(places, call.sizes, strict=True)
-        ]
+        buffers = [view[at : at + size] for at, size in zip(places, call.sizes, strict=True)]
         value = _as_tuple(store.get(list(zip(call.keys, buffers, strict=True))))
         after = bytes(memory)
         self.gets.append((memory, after))
@@ -144,9 +142,13 @@ class StoreHost:
         time.sleep(LOOKS_AFTER_SECONDS)
         for number, (memory, after) in enumerate(reversed(self.gets)):
             if bytes(memory) != after:
-                at = next(at for at, (one, two) in enumerate(zip(memory, after, strict=True)) if one != two)
+                at = next(
+                    at
+                    for at, (one, two) in enumerate(zip(memory, after, strict=True))
+                    if one != two
+                )
                 ago = "the last get" if number == 0 else f"the get {number} gets ago"
-                yield f"the memory of {ago} was written to at byte {at - len(GUARD)}, after it returned"
+                yield f"the memory of {ago} was written to at byte {at - len(GUARD)}, later"
 
 
 def _strayed(memory: bytes, places: list[int], sizes: tuple[int, ...]) -> str:
@@ -206,7 +208,7 @@ def _at_call(number: int, do: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 PURE = frozenset(

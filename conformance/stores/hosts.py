@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import NoReturn, Protocol
 
@@ -119,10 +120,8 @@ class ProcessHost:
         """Make a call."""
         if self.ended is not None:
             return Failed(self._ending()), 0.0
-        try:
+        with suppress(OSError):  # If it has ended, the answer says so.
             self.pipe.send((call, identity, interrupt))
-        except OSError:
-            pass  # It has ended; the answer says so.
         return self._hear(wait_seconds, killed=interrupt.signal == signal.SIGKILL)
 
     def proceed(self, wait_seconds: float) -> Answer:

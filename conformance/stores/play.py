@@ -35,13 +35,7 @@ from kvcanon.conformance.stores.case import (
 from kvcanon.conformance.stores.damage import damage_file
 from kvcanon.conformance.stores.host import NO_INTERRUPT, Interrupt, StoreHost
 from kvcanon.conformance.stores.hosts import LATE_SECONDS, Answer, Host, LocalHost, ProcessHost
-from kvcanon.conformance.stores.prompts import (
-    PAGES,
-    content_of,
-    identity_of,
-    keys_of,
-    size_of,
-)
+from kvcanon.conformance.stores.prompts import PAGES, content_of, identity_of, keys_of, size_of
 from kvcanon.spec.stores.calls import (
     Ability,
     Answered,
@@ -72,6 +66,8 @@ from kvcanon.spec.stores.findings import (
 from kvcanon.spec.stores.known import (
     Doubt,
     KnownPages,
+    PageKnown,
+    StoredName,
     after_crash,
     after_damage,
     after_doubt,
@@ -102,6 +98,8 @@ class BrokenStoreLaw:
     words: str
     action: int
     """The number of the action in the case."""
+    step: int
+    """The number of the call, among all calls of the case."""
 
 
 @frozen
@@ -277,7 +275,9 @@ class _Player:
         answer, seconds = heard if heard is not None else (Failed("was stopped"), 0.0)
         return self.judge(writer, call, answer, seconds)
 
-    def ask(self, writer: int, call: StoreCall, interrupt: Interrupt = NO_INTERRUPT) -> Answer | None:
+    def ask(
+        self, writer: int, call: StoreCall, interrupt: Interrupt = NO_INTERRUPT
+    ) -> Answer | None:
         wait = WAIT_SECONDS
         if self.situation.stalled:
             wait = (self.adapter.offer.deadline_seconds or DEADLINE_IF_NONE) + 2 * GRACE_SECONDS
@@ -299,7 +299,8 @@ class _Player:
         )
         self.played.met.update(law.law_id for law in exercised_by(step))
         self.played.broken += [
-            BrokenStoreLaw(law, words, self.number) for law, words in broken_by(step)
+            BrokenStoreLaw(law, words, self.number, len(self.played.steps))
+            for law, words in broken_by(step)
         ]
         self.played.steps.append(PlayedStep(writer, call, answer, self.note(step)))
         self.known = known_after(step)
@@ -413,7 +414,7 @@ class _Player:
         for writer in opened:
             self.reopen(writer, words)
 
-    def pages_in(self, path: Path) -> list[tuple[object, PageKey]]:
+    def pages_in(self, path: Path) -> list[StoredName]:
         return [
             (identity, key)
             for identity, key in self.known.pages
@@ -421,7 +422,7 @@ class _Player:
         ]
 
     def put_at_once(self, action: PutAtOnce) -> None:
-        """Stop a writer half-way in a put, let another put the same pages, and let the first go on."""
+        """Stop a writer half-way in a put, let another put the same pages, then let it go on."""
         one = self.writer_of(action.writer)
         twins = [
             writer
@@ -448,7 +449,7 @@ class _Player:
     def note_race(
         self, writers: Sequence[int], calls: Sequence[PutCall], answers: Sequence[Answer]
     ) -> None:
-        before, races = self.known, dict[tuple[object, PageKey], object]()
+        before, races = self.known, dict[StoredName, PageKnown]()
         for writer, call, (answer, seconds) in zip(writers, calls, answers, strict=True):
             self.judge(writer, call, answer, seconds)
         identity = self.handles[writers[0]].identity
@@ -456,11 +457,13 @@ class _Player:
             answer.value if isinstance(answer, Answered) and isinstance(answer.value, tuple) else ()
             for answer, _ in answers
         ]
-        for at, ((key, one), (_, two)) in enumerate(zip(calls[0].pages, calls[1].pages, strict=True)):
+        for at, ((key, one), (_, two)) in enumerate(
+            zip(calls[0].pages, calls[1].pages, strict=True)
+        ):
             known = before.of(identity, key)
             won = any(at < len(each) and each[at] is True for each in done)
             races[identity, key] = after_race(known, (two, one), self.lives, done=won)
-        self.known = self.known.changed(races.items())  # type: ignore[arg-type]
+        self.known = self.known.changed(races.items())
         self.doubt_evicted(calls[1])
 
     def stop(self, action: StopServer) -> None:  # noqa: ARG002  # There is nothing to pick.
@@ -529,7 +532,11 @@ def known_after(step: StoreStep) -> KnownPages:
             known = known.changed([((identity, key), now)])
         return evicted_by(step, known)
     if isinstance(step.call, RemoveCall):
-        if isinstance(step.answer, Answered) and not step.situation.stalled and not step.situation.recovering:
+        if (
+            isinstance(step.answer, Answered)
+            and not step.situation.stalled
+            and not step.situation.recovering
+        ):
             changes = [after_removal(step.before.of(identity, key)) for key in step.call.keys]
         else:
             changes = [
@@ -553,7 +560,7 @@ def evicted_by(step: StoreStep, known: KnownPages) -> KnownPages:
     )
 
 
-def _said(step: StoreStep) -> Iterable[tuple[tuple[object, PageKey], object]]:
+def _said(step: StoreStep) -> Iterable[tuple[StoredName, PageKnown]]:
     """What the store has said of pages, by a get, an exists or a run."""
     identity = step.handle.identity
     for key, size, read in reads_of(step):

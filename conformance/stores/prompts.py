@@ -7,7 +7,9 @@ that it shows whose it is: no two names and no two versions have the same bytes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from attrs import evolve
 
@@ -29,7 +31,7 @@ NAMESPACES = (
 )
 """Namespaces: prompts from the number of forks on are the first one again, in each of these."""
 PROMPTS = len(FORKS) + len(NAMESPACES) - 1
-OTHER_VALUES = {
+OTHER_VALUES: Mapping[str, Any] = {
     "model": "model-2",
     "weights": "weights-2",
     "config": "rope-2",

@@ -1,4 +1,4 @@
-"""Reduces a case of a store: the fewest actions, and the smallest picks, that break the same law."""
+"""Reduces a case of a store: the fewest actions and the smallest picks that break the same law."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class _Reducer:
 
 
 def _smaller(action: StoreAction) -> Iterator[StoreAction]:
-    """The same action with one pick smaller: its least value, then half of it."""
+    """The same action with one pick smaller: its least value, half of it, one less."""
     plain = type(action)()
     for each in fields(type(action)):
         value, least = getattr(action, each.name), getattr(plain, each.name)
         if value != least:
-            yield evolve(action, **{each.name: least})
-            if value > 2 * max(1, least):
-                yield evolve(action, **{each.name: value // 2})
+            for smaller in dict.fromkeys((least, value // 2, value - 1)):
+                if least <= smaller < value:
+                    yield evolve(action, **{each.name: smaller})

@@ -10,12 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvcanon import __version__
-from kvcanon.conformance.stores.check import (
-    StoreFinding,
-    StoreReport,
-    StoreStanding,
-    StoreVerdict,
-)
+from kvcanon.conformance.stores.check import StoreFinding, StoreReport, StoreStanding, StoreVerdict
 from kvcanon.conformance.stores.words import steps_in_words, terms_in_words
 from kvcanon.spec.law import LawClass
 from kvcanon.spec.stores.store_law import STORE_LAWS
@@ -31,7 +26,9 @@ _SIGNS = {
 
 def store_report_text(report: StoreReport) -> Iterator[RenderableType]:
     """The parts of the report: the findings, the laws, and the verdict in the last line."""
-    about = f"seed {report.seed}, effort {report.effort}: {report.cases} cases, {report.calls} calls"
+    about = (
+        f"seed {report.seed}, effort {report.effort}: {report.cases} cases, {report.calls} calls"
+    )
     yield Text.assemble((f"kvcanon check-store {report.name}", "bold cyan"), f"  {about}")
     for number, finding in enumerate(report.findings, 1):
         yield ""
@@ -65,7 +62,8 @@ def store_verdict_line(report: StoreReport) -> str:
         for kind in LawClass
         if any(law.law_class is kind for law in broken)
     ]
-    return f"{report.name} breaks {len(broken)} laws ({', '.join(kinds)}): {names}. {ending}."
+    laws = "1 law" if len(broken) == 1 else f"{len(broken)} laws"
+    return f"{report.name} breaks {laws} ({', '.join(kinds)}): {names}. {ending}."
 
 
 def _finding_text(number: int, finding: StoreFinding) -> Iterator[RenderableType]:

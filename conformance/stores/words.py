@@ -129,5 +129,3 @@ def _one(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value)
-
-

@@ -10,6 +10,7 @@ from kvcanon.lab.site.faults import release_table
 from kvcanon.lab.site.freedoms import declared_table, free_table
 from kvcanon.lab.site.methods import method_table
 from kvcanon.lab.site.rooms import room_table
+from kvcanon.lab.site.store_laws import store_law_table
 
 Table = Callable[[Path], Iterator[str]]
 """What makes the lines of a table from the checkout."""
@@ -18,6 +19,7 @@ TABLES: Mapping[str, tuple[str, tuple[Table, ...]]] = {
     "--findings": ("docs/findings.md", (release_table,)),
     "--freedoms": ("docs/freedoms.md", (lambda _: free_table(), lambda _: declared_table())),
     "--methods": ("docs/adapters.md", (lambda _: method_table(),)),
+    "--stores": ("docs/stores.md", (lambda _: store_law_table(),)),
     "--rooms": ("docs/architecture.md", (room_table,)),
 }
 """For each option of `python -m kvcanon.lab.site` the page, and its tables in their order."""

@@ -29,7 +29,7 @@ class StoreFault:
 
 
 STORE_FAULTS: dict[str, StoreFault] = {}
-"""Every fault by name. Importing `lab.stores.planted` fills it."""
+"""Every fault by name. Importing the modules of faults fills it."""
 
 Faulty = TypeVar("Faulty", bound=type)
 

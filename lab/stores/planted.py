@@ -1,6 +1,17 @@
-"""All planted faults: importing this module registers them."""
+"""All planted faults."""
 
-from kvcanon.lab.stores import planted_contents as planted_contents
-from kvcanon.lab.stores import planted_presence as planted_presence
-from kvcanon.lab.stores import planted_service as planted_service
-from kvcanon.lab.stores.fault import STORE_FAULTS as STORE_FAULTS
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvcanon.lab.stores import planted_contents, planted_presence, planted_service
+from kvcanon.lab.stores.fault import STORE_FAULTS, StoreFault
+
+MODULES = (planted_contents, planted_presence, planted_service)
+"""Importing them registers their faults."""
+
+
+def store_faults() -> Mapping[str, StoreFault]:
+    """Every planted fault by name, in the order of the laws that they break."""
+    ordered = sorted(STORE_FAULTS.items(), key=lambda each: int(each[1].law_id.split("-")[1]))
+    return dict(ordered)

@@ -132,7 +132,7 @@ class NoAgain(MemoryStore):
 class FullIsFull(MemoryServer):
     """A server that is full refuses puts, and evicts nothing."""
 
-    def victim(self, kept: set[bytes | None]) -> bytes | None:  # noqa: ARG002
+    def victim(self, kept: set[bytes | None]) -> bytes | None:
         return None
 
 

@@ -49,7 +49,9 @@ class ServerWrites(MemoryStore):
 
     def get(self, pages: Sequence[tuple[PageKey, memoryview]]) -> list[int | None]:
         missed: list[int | None] = [None] * len(pages)
-        return self.ask(lambda: [self.fill(buffer, self.read(key)) for key, buffer in pages], missed)
+        return self.ask(
+            lambda: [self.fill(buffer, self.read(key)) for key, buffer in pages], missed
+        )
 
 
 @breaks("STORE-16")
@@ -74,7 +76,7 @@ class ClearsLater(MemoryStore):
 class NoDeadline(MemoryStore):
     """A call waits until the server answers."""
 
-    def ask(self, work: Callable[[], Value], otherwise: Value) -> Value:  # noqa: ARG002
+    def ask(self, work: Callable[[], Value], otherwise: Value) -> Value:
         answers: SimpleQueue[Value] = SimpleQueue()
         self.serve(work, answers)
         return answers.get()

@@ -1,8 +1,8 @@
 """A store of files, one for each page and pool, which proves what it reads.
 
 A file begins with a header: the digest of its own name, the length of the page and a checksum. A
-page is written to a file with a name of its own, forced to the disk and then renamed, so that a name
-always stands for a whole file. What does not prove to be the page is a miss, and is removed.
+page is written to a file with a name of its own, forced to the disk and then renamed, so that a
+name always stands for a whole file. What does not prove to be the page is a miss, and is removed.
 
 The name of a file is a digest of identity and page: the same in every process, for ever.
 """
@@ -105,10 +105,10 @@ class FileStore:
         """Write one page. False if the disk does not take it."""
         unfinished = self.unfinished(key)
         try:
-            with unfinished.open("wb", buffering=0) as file:
-                for part in (self.header_of(key, content), content):
-                    if file.write(part) != len(part):
-                        raise OSError("the disk took a part of the page")
+            with unfinished.open("wb") as file:
+                file.write(self.header_of(key, content))
+                file.write(content)
+                file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self.file_of(key))
         except OSError:

@@ -70,7 +70,7 @@ class MemoryServer:
             return False
         if entry is None:
             entry = self.pages[name] = _Entry(parent)
-            if parent in self.pages:
+            if parent is not None and parent in self.pages:
                 self.pages[parent].children += 1
             entry.children = sum(each.parent == name for each in self.pages.values())
         entry.pools[pool] = content
@@ -125,7 +125,7 @@ class MemoryServer:
         """Remove a page whole."""
         entry = self.pages.pop(name)
         self.used_bytes -= entry.size()
-        if entry.parent in self.pages:
+        if entry.parent is not None and entry.parent in self.pages:
             self.pages[entry.parent].children -= 1
 
 
@@ -148,8 +148,7 @@ class MemoryStore:
         missed: list[bytes | None] = [None] * len(pages)
         found = self.ask(lambda: [self.read(key) for key in keys], missed)
         return [
-            self.fill(buffer, content)
-            for content, (_, buffer) in zip(found, pages, strict=True)
+            self.fill(buffer, content) for content, (_, buffer) in zip(found, pages, strict=True)
         ]
 
     def exists(self, keys: Sequence[PageKey]) -> list[bool]:
@@ -168,7 +167,12 @@ class MemoryStore:
 
     def remove(self, keys: Sequence[PageKey]) -> None:
         """Remove pages."""
-        self.ask(lambda: [self.server.remove(self.name_of(key), key.pool) for key in keys], [])
+
+        def work() -> None:
+            for key in keys:
+                self.server.remove(self.name_of(key), key.pool)
+
+        self.ask(work, None)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -17,6 +17,11 @@ miss.
 from kvcanon.spec.stores import contents as contents
 from kvcanon.spec.stores import presence as presence
 from kvcanon.spec.stores import service as service
+from kvcanon.spec.stores.page_store import PageStore as PageStore
+from kvcanon.spec.stores.pages import PageKey as PageKey
+from kvcanon.spec.stores.pages import StoreIdentity as StoreIdentity
+from kvcanon.spec.stores.pages import identity_digest as identity_digest
+from kvcanon.spec.stores.pages import page_digest as page_digest
 from kvcanon.spec.stores.store_law import STORE_LAWS as STORE_LAWS
 from kvcanon.spec.stores.store_law import order_store_laws
 

@@ -14,6 +14,7 @@ from kvcanon.spec.stores.findings import (
     has_room,
     missing_pages,
     name_in_words,
+    put_as_another,
     puts_of,
     reads_of,
     said_of,
@@ -74,8 +75,8 @@ def damaged_page_is_a_miss(step: StoreStep) -> Iterator[str]:
     Why: a power cut can leave zeros under a good name, and a disk flips bits. A file name proves
     nothing about what is in the file.
 
-    Seen broken: https://github.com/vllm-project/vllm/issues/54363 asks for it; SGLang's `file` store
-    serves a half zeroed page (0.5.23).
+    Seen broken: https://github.com/vllm-project/vllm/issues/54363 asks for it; SGLang's `file`
+    store serves a half zeroed page (0.5.23).
     """
     yield from _wrong(step, "STORE-2")
 
@@ -144,23 +145,22 @@ def identity_is_in_the_name(step: StoreStep) -> Iterator[str]:
 
     Seen broken: dtype (https://github.com/sgl-project/sglang/issues/33268), layout
     (https://github.com/vllm-project/vllm/issues/55904), RoPE
-    (https://github.com/vllm-project/vllm/issues/56311); SGLang's `file` store has neither weights nor
-    dtype nor layout in its names (0.5.23).
+    (https://github.com/vllm-project/vllm/issues/56311); SGLang's `file` store has neither weights
+    nor dtype nor layout in its names (0.5.23).
     """
     yield from _wrong(step, "STORE-5")
     for key, there in said_of(step):
-        if there and step.before.of(step.handle.identity, key).absent:
-            for identity, other in step.before.pages:
-                if other == key and identity != step.handle.identity:
-                    fields = different_fields(step.handle.identity, identity)
-                    yield f"exists says that {name_in_words(key)} is there: it is, with {fields}"
-                    break
+        identity = put_as_another(step, key)
+        if there and identity and step.before.of(step.handle.identity, key).absent:
+            fields = different_fields(step.handle.identity, identity)
+            yield f"exists says that {name_in_words(key)} is there: it is, with {fields}"
 
 
 def _like_named(step: StoreStep) -> bool:
     asked = {key for key, _, _ in reads_of(step)} | {key for key, _ in said_of(step)}
     return any(
-        identity == step.handle.identity and any(each.tokens == key.tokens and each != key for each in asked)
+        identity == step.handle.identity
+        and any(each.tokens == key.tokens and each != key for each in asked)
         for identity, key in step.before.pages
     )
 

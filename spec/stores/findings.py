@@ -82,6 +82,14 @@ def serves(step: StoreStep) -> bool:
     return whole and not (now.stalled or now.recovering)
 
 
+def put_as_another(step: StoreStep, key: PageKey) -> StoreIdentity | None:
+    """Another identity under which a page was put; None if there is none."""
+    for identity, other in step.before.pages:
+        if other == key and identity != step.handle.identity:
+            return identity
+    return None
+
+
 def in_every_pool(step: StoreStep, key: PageKey) -> list[PageKey]:
     """The names of a page in all pools of the identity."""
     return [evolve(key, pool=pool) for pool in step.handle.identity.pools]
@@ -98,18 +106,20 @@ def wrong_bytes(step: StoreStep) -> Iterator[WrongPage]:
             continue
         if read.length == len(read.data) and read.data in known.contents:
             continue
-        law_id, cause = _cause_of_bytes(step, key, known, read.data)
+        law_id, cause = _cause_of_bytes(step, key, known, read.data, size)
         words = f"get gave {_described(known, read, size)} for {name_in_words(key)}"
         yield WrongPage(key, known, law_id, f"{words}: {cause}")
 
 
-def _cause_of_bytes(
-    step: StoreStep, key: PageKey, known: PageKnown, data: bytes
+def _cause_of_bytes(  # noqa: C901, PLR0911  # One for each cause.
+    step: StoreStep, key: PageKey, known: PageKnown, data: bytes, size: int
 ) -> tuple[str, str]:
     """The law that wrong bytes are a matter of, and the cause in words."""
     origin = _origin(step, key, data)
     if origin is not None and origin[0] != step.handle.identity:
         return "STORE-5", f"they were put with {different_fields(step.handle.identity, origin[0])}"
+    if any(size < len(each) and each.startswith(data) for each in known.contents):
+        return "STORE-1", f"its buffer has {size} bytes"
     if known.mended:
         return "STORE-4", "a put over the damaged page had been acknowledged"
     if known.doubt is Doubt.DAMAGED:
@@ -203,7 +213,9 @@ def _denied(step: StoreStep) -> Iterator[tuple[PageKey, str]]:
                 return
 
 
-def _cause_of_loss(step: StoreStep, key: PageKey, known: PageKnown) -> tuple[str, str]:
+def _cause_of_loss(  # noqa: PLR0911  # One for each cause.
+    step: StoreStep, key: PageKey, known: PageKnown
+) -> tuple[str, str]:
     """The law that the loss of a sure page is a matter of, and the cause in words."""
     if step.situation.resumed:
         return "STORE-19", "the store was stopped before, and has been running again"

@@ -106,9 +106,7 @@ def after_put(
     if done:
         lost = known.said is False and known.doubt is Doubt.NONE
         bad = known.spoiled or (lost and bool(known.contents))
-        return PageKnown(
-            contents, sure=True, doubt=Doubt.NONE, lives=frozenset({life}), mended=bad
-        )
+        return PageKnown(contents, sure=True, doubt=Doubt.NONE, lives=frozenset({life}), mended=bad)
     return evolve(
         known,
         contents=contents,

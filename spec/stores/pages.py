@@ -25,7 +25,7 @@ class StoreIdentity:
     weights: str = "weights-1"
     """Which weights: a revision, or a hash of the files."""
     config: str = "rope-1"
-    """What of the model's configuration changes keys and values at equal shapes, as RoPE scaling."""
+    """What of the model's configuration changes keys and values at equal shapes: RoPE scaling."""
     kv_dtype: str = "float16"
     layout: str = "layer_first"
     """The order of layers, heads and tokens in a page."""

@@ -1,5 +1,4 @@
-"""Laws about what is there: pages that were acknowledged are found, and no page is said to be there
-that is not.
+"""Laws about what is there: acknowledged pages are found, and no other is said to be there.
 
 One page that is not found breaks one of these laws, or one of `contents`, that of its cause.
 """
@@ -19,13 +18,13 @@ from kvcanon.spec.stores.calls import (
     RunCall,
     StoreStep,
 )
-from kvcanon.spec.stores.contents import asks_for
 from kvcanon.spec.stores.findings import (
     counted_of,
     has_room,
     in_every_pool,
     missing_pages,
     name_in_words,
+    put_as_another,
     puts_of,
     reads_of,
     said_of,
@@ -55,9 +54,7 @@ def _asked(step: StoreStep) -> Iterator[PageKnown]:
     "STORE-7",
     SERVING,
     "a question for a page that was put before a restart, or by another process",
-    lambda step: any(
-        known.sure and step.handle.life not in known.lives for known in _asked(step)
-    ),
+    lambda step: any(known.sure and step.handle.life not in known.lives for known in _asked(step)),
     needs=(Ability.DURABLE,),
 )
 def names_outlive_processes(step: StoreStep) -> Iterator[str]:
@@ -123,7 +120,11 @@ def _has_a_hole(step: StoreStep) -> bool:
 
 
 @store_law(
-    "STORE-9", SOUND, "a leading run with a page that is not there", _has_a_hole, needs=(Ability.RUNS,)
+    "STORE-9",
+    SOUND,
+    "a leading run with a page that is not there",
+    _has_a_hole,
+    needs=(Ability.RUNS,),
 )
 def run_ends_at_the_first_hole(step: StoreStep) -> Iterator[str]:
     """A leading run counts the pages before the first that is not there, and none behind it.
@@ -142,8 +143,10 @@ def run_ends_at_the_first_hole(step: StoreStep) -> Iterator[str]:
         return
     for key in step.call.keys[:counted]:
         known = _known(step, key)
+        if known.absent and put_as_another(step, key) is not None:
+            return
         if known.absent or (known.said is False and known.doubt is not Doubt.REFUSED):
-            yield f"leading_run counts {counted} pages with {name_in_words(key)}, which is not there"
+            yield f"leading_run counts {counted} pages, but {name_in_words(key)} is not there"
             return
 
 
@@ -169,8 +172,9 @@ def acknowledged_page_is_found(step: StoreStep) -> Iterator[str]:
     "STORE-13",
     SERVING,
     "a get of several pages of which one is not there or does not fit",
-    lambda step: isinstance(step.call, GetCall)
-    and len({known.sure for known in _asked(step)}) == 2,  # noqa: PLR2004  # Both kinds.
+    lambda step: (
+        isinstance(step.call, GetCall) and len({known.sure for known in _asked(step)}) == 2
+    ),  # Both kinds.
 )
 def one_page_spoils_no_other(step: StoreStep) -> Iterator[str]:
     """A page that cannot be given is a miss by itself: the others of the batch are given.
@@ -245,9 +249,10 @@ def chains_end_at_leaves(step: StoreStep) -> Iterator[str]:
     said = dict(said_of(step))
     for key, there in said.items():
         parent = parent_of(key, step.handle.identity.page_size)
-        if there and parent is not None and said.get(parent) is False:
-            if _known(step, parent).doubt is Doubt.EVICTED:
-                yield f"{name_in_words(key)} is left, and its parent was evicted"
+        if not there or parent is None or said.get(parent) is not False:
+            continue
+        if _known(step, parent).doubt is Doubt.EVICTED:
+            yield f"{name_in_words(key)} is left, and its parent was evicted"
 
 
 def _after_trouble(step: StoreStep) -> bool:
@@ -268,7 +273,11 @@ def store_opens_after_a_crash(step: StoreStep) -> Iterator[str]:
 
     Seen broken: https://github.com/LMCache/LMCache/issues/562
     """
-    if isinstance(step.call, OpenCall) and step.call.after and not isinstance(step.answer, Answered):
+    if (
+        isinstance(step.call, OpenCall)
+        and step.call.after
+        and not isinstance(step.answer, Answered)
+    ):
         yield f"open {step.answer.words}, after {step.call.after}"
 
 

@@ -84,8 +84,9 @@ def get_keeps_to_its_buffers(step: StoreStep) -> Iterator[str]:
     "STORE-16",
     SOUND,
     "a look at the buffers of a get that was given up, after the store went on",
-    lambda step: isinstance(step.call, LookCall)
-    and (step.situation.resumed or step.situation.recovering),
+    lambda step: (
+        isinstance(step.call, LookCall) and (step.situation.resumed or step.situation.recovering)
+    ),
     needs=(Ability.STALLS,),
 )
 def abandoned_read_writes_nothing(step: StoreStep) -> Iterator[str]:
@@ -136,7 +137,11 @@ def _tried_enough(step: StoreStep) -> bool:
 
 
 @store_law(
-    "STORE-18", POLICY, "a third call while the store is stopped", _tried_enough, needs=(Ability.STALLS,)
+    "STORE-18",
+    POLICY,
+    "a third call while the store is stopped",
+    _tried_enough,
+    needs=(Ability.STALLS,),
 )
 def failing_store_is_left_alone(step: StoreStep) -> Iterator[str]:
     """After two calls that waited for their whole deadline, the next return at once for a while.
@@ -200,8 +205,8 @@ def size_is_bounded(step: StoreStep) -> Iterator[str]:
 def calls_are_answered(step: StoreStep) -> Iterator[str]:
     """Every call answers: what goes wrong inside is a no or a miss, not an exception.
 
-    Why: engines call a store from one thread, without a net. An exception there ends the thread, and
-    with it every load that comes after.
+    Why: engines call a store from one thread, without a net. An exception there ends the thread,
+    and with it every load that comes after.
 
     Seen broken: a truncated page killed the only I/O thread of SGLang's HiCache
     (https://github.com/sgl-project/sglang/issues/39269).

@@ -105,7 +105,5 @@ def broken_by(step: StoreStep) -> list[tuple[StoreLaw, str]]:
 def exercised_by(step: StoreStep) -> list[StoreLaw]:
     """Every law whose premise a step meets."""
     return [
-        law
-        for law in STORE_LAWS.values()
-        if law.needs <= step.terms.abilities and law.is_met(step)
+        law for law in STORE_LAWS.values() if law.needs <= step.terms.abilities and law.is_met(step)
     ]

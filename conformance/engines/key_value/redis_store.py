@@ -75,9 +75,7 @@ class RedisStore:
         names = [self.name_of(key) for key, _ in pages]
         missed: list[bytes | None] = [None] * len(pages)
         found = self.ask(lambda: [self.client.get(name) for name in names], missed)
-        return [
-            _fill(buffer, value) for value, (_, buffer) in zip(found, pages, strict=True)
-        ]
+        return [_fill(buffer, value) for value, (_, buffer) in zip(found, pages, strict=True)]
 
     def exists(self, keys: Sequence[PageKey]) -> list[bool]:
         """Ask for all keys in one round trip."""
@@ -179,10 +177,14 @@ def _ground(folder: Path) -> Iterator[StoreGround]:
     if program is None:
         raise UsageError("there is no redis-server on the PATH; install Redis 6 or later")
     socket = str(folder / "redis.sock")
-    settings = "--port 0 --save '' --appendonly no --maxmemory-policy allkeys-lru".split()
-    arguments = [program, "--unixsocket", socket, *(each.strip("'") for each in settings)]
+    settings = ["port 0", "save ''", "appendonly no", "maxmemory-policy allkeys-lru"]
+    words = [f"--{each}".replace("''", "").split(" ") for each in settings]
+    arguments = [program, "--unixsocket", socket, *(word for each in words for word in each)]
     server = subprocess.Popen(  # noqa: S603  # Our own arguments.
-        arguments, cwd=folder, stdout=subprocess.DEVNULL, preexec_fn=tied()  # noqa: PLW1509
+        arguments,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=tied(),  # noqa: PLW1509
     )
     try:
         control = client_of(socket)

@@ -1,12 +1,12 @@
-"""SGLang's `file` backend of HiCache as a store of pages: `HiCacheFile`, called as its controller does.
+"""SGLang's `file` backend of HiCache as a store of pages: `HiCacheFile`, called as its controller.
 
-Keys are SGLang's own page hashes, seeded by its own namespace. A LoRA is joined to the extra key, as
-its scheduler joins it. The identity is what the controller puts into `HiCacheStorageConfig`: the
+Keys are SGLang's own page hashes, seeded by its own namespace. A LoRA is joined to the extra key,
+as its scheduler joins it. The identity is what the controller puts into `HiCacheStorageConfig`: the
 name of the model, the rank and the number of ranks; dtype and layout have no field there, and two
 checkpoints with one name are one model.
 
-`batch_set` has one answer for a batch, which is passed on for each page. There is no remove, and the
-pools besides keys and values need pools of host memory, so neither is offered.
+`batch_set` has one answer for a batch, which is passed on for each page. There is no remove, and
+the pools besides keys and values need pools of host memory, so neither is offered.
 """
 
 from __future__ import annotations

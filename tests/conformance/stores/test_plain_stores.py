@@ -1,0 +1,55 @@
+"""The plain stores keep every law of stores that they can be judged by."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.conformance.stores.adapter import StoreAdapter
+from kvcanon.conformance.stores.check import (
+    StoreStanding,
+    StoreVerdict,
+    cases_of,
+    check_store,
+    ground_of,
+)
+from kvcanon.conformance.stores.plain_stores import FILES, MEMORY
+from kvcanon.conformance.stores.play import play_case
+from kvcanon.conformance.stores.witnesses import read_witnesses
+from kvcanon.spec.stores import STORE_LAWS
+
+each_store = pytest.mark.parametrize("adapter", [FILES, MEMORY], ids=["files", "memory"])
+
+
+@each_store
+def test_store_breaks_no_law_in_drawn_cases(adapter: StoreAdapter) -> None:
+    """Two turns of themes, of another seed than those of the faults."""
+    with ground_of(adapter) as ground:
+        cases = list(cases_of(adapter, "quick", 5))
+        for origin, case in cases[len(cases) - 24 :]:
+            played = play_case(adapter, ground, case)
+            assert [(each.law.law_id, each.words) for each in played.broken] == [], origin
+
+
+@each_store
+def test_store_breaks_no_law_in_witnesses(adapter: StoreAdapter) -> None:
+    """A witness shows a fault, and none in a store that has none."""
+    with ground_of(adapter) as ground:
+        for law_id, witnesses in read_witnesses().items():
+            for case in witnesses:
+                broken = play_case(adapter, ground, case).broken
+                assert [(each.law.law_id, each.words) for each in broken] == [], law_id
+
+
+def test_every_law_is_offered_by_one_of_them() -> None:
+    """No law needs an ability that neither of the stores has."""
+    for law in STORE_LAWS.values():
+        assert law.needs <= FILES.offer.abilities or law.needs <= MEMORY.offer.abilities
+
+
+@pytest.mark.nightly
+@each_store
+def test_quick_check_holds_and_exercises_all_that_is_offered(adapter: StoreAdapter) -> None:
+    """A whole quick check leaves no law that is offered unexercised."""
+    report = check_store(adapter)
+    assert report.verdict is StoreVerdict.HOLDS
+    assert StoreStanding.NOT_EXERCISED not in report.standings.values()
