@@ -64,6 +64,13 @@ if TYPE_CHECKING:
     from kvcanon.conformance.protocol.tree import TreeCache
     from kvcanon.conformance.pytest_plugin.checks import check_cache
     from kvcanon.conformance.report.script_runtime import fetched, judged, write_stamps
+    from kvcanon.conformance.stores.adapter import (
+        StoreAdapter,
+        StoreGround,
+        StoreOffer,
+        folder_ground,
+    )
+    from kvcanon.conformance.stores.check import check_store
 
 _MODULES = {
     "adapter_parts.arguments": (
@@ -113,6 +120,8 @@ _MODULES = {
     "check.play": ("play",),
     "check.trial": ("Trial",),
     "pytest_plugin.checks": ("check_cache",),
+    "stores.adapter": ("StoreAdapter", "StoreGround", "StoreOffer", "folder_ground"),
+    "stores.check": ("check_store",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -138,6 +147,9 @@ __all__ = [
     "SlotLedger",
     "SlotMemory",
     "SmallTokens",
+    "StoreAdapter",
+    "StoreGround",
+    "StoreOffer",
     "TokenAllocator",
     "TreeCache",
     "TreeView",
@@ -156,9 +168,11 @@ __all__ = [
     "check_prompt",
     "check_room",
     "check_settle",
+    "check_store",
     "draw_case",
     "extra_key_of",
     "fetched",
+    "folder_ground",
     "guard",
     "judged",
     "load_adapter",

@@ -1,1 +1,1 @@
-"""Adapters for the caches of SGLang, vLLM, MAX, mlx-lm, LMDeploy, nano-vllm and others."""
+"""Adapters for the caches of SGLang, vLLM, MAX, mlx-lm, LMDeploy and others, and for stores."""

@@ -4,8 +4,7 @@ With `--findings`, `--freedoms`, `--methods`, `--stores` or `--rooms` it writes 
 docs/ anew; with `--figures` the pictures of docs/figures; with `--symptoms` docs/symptoms.md; with
 `--history` what this version adds to the history of the laws; with `--anchors` the addresses that
 are new in the specification; with `--measured` the tables of lab/bench/measured in all pages.
-`--issue PAGE` prints
-the page of a finding with its script, for an issue tracker.
+`--issue PAGE` prints the page of a finding with its script, for an issue tracker.
 """
 
 from __future__ import annotations

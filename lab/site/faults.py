@@ -11,6 +11,7 @@ from attrs import field, frozen
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS
+from kvcanon.spec.stores import STORE_LAWS
 
 FILE = Path("docs/findings/faults.toml")
 
@@ -41,7 +42,7 @@ def read_faults(checkout: Path) -> tuple[Mapping[str, str], tuple[EngineFault, .
         for each in listed
     ]
     for fault in faults:
-        unknown = [law_id for law_id in fault.laws if law_id not in LAWS]
+        unknown = [law_id for law_id in fault.laws if law_id not in {*LAWS, *STORE_LAWS}]
         unknown += [] if fault.engine in engines else [fault.engine]
         if unknown:
             raise UsageError(f"{FILE}: {fault.title!r} names {unknown[0]}, which there is not")
@@ -72,7 +73,7 @@ def _laws_cell(faults: Sequence[EngineFault]) -> Iterator[str]:
     for fault in faults:
         for law_id in fault.laws:
             first.setdefault(law_id, fault)
-    order = list(LAWS)
+    order = [*LAWS, *STORE_LAWS]
     for law_id in sorted(first, key=order.index):
         yield f"[{law_id}](findings/{first[law_id].page})"
     without = [fault for fault in faults if not fault.laws]

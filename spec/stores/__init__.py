@@ -17,6 +17,7 @@ miss.
 from kvcanon.spec.stores import contents as contents
 from kvcanon.spec.stores import presence as presence
 from kvcanon.spec.stores import service as service
+from kvcanon.spec.stores.calls import Ability as Ability
 from kvcanon.spec.stores.page_store import PageStore as PageStore
 from kvcanon.spec.stores.pages import PageKey as PageKey
 from kvcanon.spec.stores.pages import StoreIdentity as StoreIdentity

@@ -4,8 +4,8 @@ import hashlib
 import sqlite3
 from contextlib import suppress
 
-from kvcanon.conformance.stores import Ability, StoreAdapter, StoreOffer, folder_ground
-from kvcanon.spec.stores import identity_digest, page_digest
+from kvcanon.conformance import StoreAdapter, StoreOffer, folder_ground
+from kvcanon.spec.stores import Ability, identity_digest, page_digest
 
 
 class SqliteStore:

@@ -45,7 +45,7 @@ def test_a_sound_store_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_faulty_store_ends_with_1_and_the_shortest_calls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The law, its words, and the calls that break it; the JSON has the case, to be played again."""
+    """The law, its words, and the calls that break it; the JSON has the case."""
     file = tmp_path / "report.json"
     options = ("their_store:ADAPTER", "--only", "STORE-10", "--json", str(file))
     printed = read(capsys, "check-store", *options, code=1)
