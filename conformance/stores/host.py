@@ -30,8 +30,8 @@ from kvcanon.spec.stores.calls import (
     LookCall,
     Looked,
     OpenCall,
+    PageRead,
     PutCall,
-    Read,
     RemoveCall,
     RunCall,
     StoreCall,
@@ -128,9 +128,9 @@ class StoreHost:
         if not isinstance(value, tuple) or len(value) != len(call.keys):
             return Answered(value)
         reads = tuple(
-            Read(length, after[at : at + min(size, length)])
+            PageRead(length, after[at : at + min(size, length)])
             if isinstance(length, int) and not isinstance(length, bool)
-            else Read(None, b"")
+            else PageRead(None, b"")
             if length is None
             else length
             for length, at, size in zip(value, places, call.sizes, strict=True)

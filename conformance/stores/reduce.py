@@ -17,7 +17,7 @@ Shows = Callable[[StoreCase], bool]
 
 def reduce_store_case(case: StoreCase, breaks: Shows) -> tuple[StoreCase, bool]:
     """The smallest case that is found, and whether the case shows the fault at all."""
-    reducer = _Reducer(case, breaks)
+    reducer = _CaseReducer(case, breaks)
     if not breaks(case):
         return case, False
     before = None
@@ -29,7 +29,7 @@ def reduce_store_case(case: StoreCase, breaks: Shows) -> tuple[StoreCase, bool]:
     return reducer.best, True
 
 
-class _Reducer:
+class _CaseReducer:
     """The best case so far, and the plays that are left."""
 
     def __init__(self, case: StoreCase, breaks: Shows) -> None:

@@ -19,8 +19,8 @@ from kvcanon.spec.stores.calls import (
     LookCall,
     Looked,
     OpenCall,
+    PageRead,
     PutCall,
-    Read,
     RemoveCall,
     RunCall,
 )
@@ -32,7 +32,7 @@ PROMPT_NAMES = "ABCDEFGHIJKLMNOP"
 
 def steps_in_words(case: StoreCase, steps: Sequence[PlayedStep]) -> Iterator[str]:
     """Each call with its answer, a line each."""
-    names = _Names(case)
+    names = _PageNames(case)
     for step in steps:
         writer = f"w{step.writer}." if case.writers > 1 else ""
         note = f"   # {step.note}" if step.note else ""
@@ -55,7 +55,7 @@ def terms_in_words(case: StoreCase) -> str:
     return ", ".join(parts)
 
 
-class _Names:
+class _PageNames:
     """Short names of the pages of a case."""
 
     def __init__(self, case: StoreCase) -> None:
@@ -124,7 +124,7 @@ def _answer(step: PlayedStep) -> str:
 
 
 def _one(value: object) -> str:
-    if isinstance(value, Read):
+    if isinstance(value, PageRead):
         return "miss" if value.length is None else f"{value.length} bytes"
     if isinstance(value, bool):
         return "yes" if value else "no"

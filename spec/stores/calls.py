@@ -51,7 +51,7 @@ class Interruption(StrEnum):
 
 
 @frozen
-class Read:
+class PageRead:
     """What a get gave for one page."""
 
     length: int | None

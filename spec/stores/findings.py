@@ -16,8 +16,8 @@ from kvcanon.spec.stores.calls import (
     ExistsCall,
     GetCall,
     Interruption,
+    PageRead,
     PutCall,
-    Read,
     RunCall,
     StoreStep,
 )
@@ -38,13 +38,13 @@ class WrongPage:
     words: str
 
 
-def reads_of(step: StoreStep) -> Iterator[tuple[PageKey, int, Read]]:
+def reads_of(step: StoreStep) -> Iterator[tuple[PageKey, int, PageRead]]:
     """The pages of an answered get, with the sizes of their buffers."""
     if isinstance(step.call, GetCall) and isinstance(step.answer, Answered):
         value = step.answer.value
         if isinstance(value, tuple) and len(value) == len(step.call.keys):
             for key, size, read in zip(step.call.keys, step.call.sizes, value, strict=True):
-                if isinstance(read, Read):
+                if isinstance(read, PageRead):
                     yield key, size, read
 
 
@@ -131,7 +131,8 @@ def _cause_of_bytes(  # noqa: C901, PLR0911  # One for each cause.
     if known.overtaken:
         return "STORE-25", known.doubt.value
     if known.doubt is Doubt.KILLED or known.crashed:
-        return "STORE-24", Doubt.KILLED.value
+        since = "a process was killed, or other files were damaged, since its put"
+        return "STORE-24", Doubt.KILLED.value if known.doubt is Doubt.KILLED else since
     if known.doubt is Doubt.REFUSED or known.refused_over:
         return "STORE-3", Doubt.REFUSED.value
     if origin is not None and origin[1] != key:
@@ -156,7 +157,7 @@ def _named_alike(one: PageKey, other: PageKey) -> bool:
     return (one.namespace, one.pool) != (other.namespace, other.pool)
 
 
-def _described(known: PageKnown, read: Read, size: int) -> str:
+def _described(known: PageKnown, read: PageRead, size: int) -> str:
     """What was given, beside what was put."""
     data = read.data
     if read.length != len(data):

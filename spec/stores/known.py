@@ -46,7 +46,7 @@ class PageKnown:
     said: bool | None = None
     """Whether the store said that it is there, and nothing happened since that could change it."""
     mended: bool = False
-    """Whether its last put was acknowledged over a page that was damaged or could not be read."""
+    """Whether a put of it was acknowledged after it was damaged or could not be read."""
     crashed: bool = False
     """Whether a process was killed, or files were damaged, after its put was acknowledged."""
     refused_over: bool = False
@@ -105,7 +105,7 @@ def after_put(
     contents = (content, *(each for each in known.contents if each != content))
     if done:
         lost = known.said is False and known.doubt is Doubt.NONE
-        bad = known.spoiled or (lost and bool(known.contents))
+        bad = known.spoiled or known.mended or (lost and bool(known.contents))
         return PageKnown(contents, sure=True, doubt=Doubt.NONE, lives=frozenset({life}), mended=bad)
     return evolve(
         known,

@@ -14,8 +14,8 @@ from kvcanon.spec.stores.calls import (
     LookCall,
     Looked,
     OpenCall,
+    PageRead,
     PutCall,
-    Read,
     RunCall,
     StoreStep,
 )
@@ -55,12 +55,12 @@ def each_page_has_its_answer(step: StoreStep) -> Iterator[str]:
     if isinstance(step.call, PutCall | GetCall | ExistsCall):
         name = {PutCall: "put", GetCall: "get", ExistsCall: "exists"}[type(step.call)]
         pages = step.call.pages if isinstance(step.call, PutCall) else step.call.keys
-        kind = Read if isinstance(step.call, GetCall) else bool
+        kind = PageRead if isinstance(step.call, GetCall) else bool
         if not isinstance(value, tuple) or len(value) != len(pages):
             shown = f"{len(value)} answers" if isinstance(value, tuple) else repr(value)
             yield f"{name} of {len(pages)} pages gave {shown}"
         elif not all(isinstance(each, kind) for each in value):
-            yield f"{name} gave an answer that is no {'length' if kind is Read else 'bool'}"
+            yield f"{name} gave an answer that is no {'length' if kind is PageRead else 'bool'}"
 
 
 @store_law(

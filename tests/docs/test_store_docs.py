@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.stores.check import draw_case, first_break, ground_of
+from kvcanon.conformance.stores.check import first_break, ground_of
+from kvcanon.conformance.stores.draw import draw_case
 from kvcanon.conformance.stores.names import STORES, load_store
 from kvcanon.conformance.stores.play import play_case
 from kvcanon.lab.site.tables import page_with_tables

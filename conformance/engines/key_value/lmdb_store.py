@@ -26,7 +26,7 @@ MAP_BYTES = 64 << 20
 
 
 @define(eq=False)
-class LmdbStore:
+class LmdbPages:
     """A `PageStore` around an LMDB environment."""
 
     folder: Path
@@ -87,7 +87,7 @@ def _fill(buffer: memoryview, value: memoryview | None) -> int | None:
 
 
 def _opened(folder: Path, identity: StoreIdentity, _: int | None) -> PageStore:
-    return LmdbStore(folder, identity)
+    return LmdbPages(folder, identity)
 
 
 LMDB = StoreAdapter(

@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 @define(eq=False)
-class RedisStore:
+class RedisPages:
     """A `PageStore` around a client."""
 
     socket: str
@@ -147,7 +147,7 @@ class RedisGround:
         # Redis makes room before a command, and then stores its value.
         most = 0 if capacity_bytes is None else self.at_first_bytes + capacity_bytes - LARGEST_BYTES
         self.control.config_set("maxmemory", most)
-        return RedisStore(self.socket, identity)
+        return RedisPages(self.socket, identity)
 
     def empty(self) -> None:
         """Forget all keys."""

@@ -30,7 +30,7 @@ ADAPTER = file_adapter("forgetful", Forgetful)
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Play few cases, and find modules in a folder of the test."""
-    monkeypatch.setitem(check.STORE_EFFORTS, "quick", 13)  # type: ignore[index]
+    monkeypatch.setitem(check.STORE_EFFORTS, "quick", 13)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "their_store.py").write_text(FAULTY, "utf-8")
 
