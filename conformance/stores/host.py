@@ -7,12 +7,14 @@ that is counted, not at a time, so that the same case is interrupted at the same
 
 from __future__ import annotations
 
+import builtins
 import os
 import resource
 import signal
 import sys
 import threading
 import time
+import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -217,11 +219,19 @@ PURE = frozenset(
     | {"_sha256", "_struct", "_weakref", "_codecs", "_contextvars", "_queue", "_warnings"}
 )
 """Modules whose functions touch nothing outside of the process."""
+BUILT_IN = frozenset(
+    each for each in [*vars(builtins).values(), *vars(types).values()] if isinstance(each, type)
+)
+"""Python's own types."""
 
 
 def _leaves_python(function: object) -> bool:
     """Whether a function in C may write to a file or call the system, or is of a native library."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType):
-        return type(owner).__module__ not in PURE
+        kind = owner if isinstance(owner, type) else type(owner)
+        # A type of a native library may say that it is of `builtins`.
+        return kind not in BUILT_IN and (
+            kind.__module__ not in PURE or kind.__module__ == "builtins"
+        )
     return getattr(function, "__module__", None) not in PURE

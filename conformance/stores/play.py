@@ -133,9 +133,15 @@ def play_case(adapter: StoreAdapter, ground: StoreGround, case: StoreCase) -> Pl
             _DO[type(action)](player, action)
         player.number = len(case.actions)
         player.drain()
+    except _NotOpened:
+        pass  # That is judged; nothing else of the case can be.
     finally:
         player.finish()
     return player.played
+
+
+class _NotOpened(Exception):
+    """A store cannot be opened, so that the case is over."""
 
 
 @define(eq=False)
@@ -249,7 +255,8 @@ class _Player:
         """Open the store of a writer, in a new process where it has one."""
         self.lives += 1
         self.handles[writer] = evolve(self.handles[writer], life=self.lives)
-        self.call(writer, OpenCall(after))
+        if isinstance(self.call(writer, OpenCall(after)), Failed):
+            raise _NotOpened
 
     def reopen(self, writer: int, after: str = "") -> None:
         """End the store of a writer, and open it again."""

@@ -29,6 +29,11 @@ OF_OTHERS = frozenset(
     {
         "--config-settings",  # pip
         "--disable-radix-cache",  # SGLang, as all up to --tp
+        "--dtype",
+        "--hicache-mem-layout",
+        "--hicache-storage-backend",
+        "--hicache-storage-key-scheme",
+        "--kv-cache-dtype",
         "--enable-decoder-swa-bounded-replay",
         "--enable-flexkv",
         "--enable-kv-cache-sharding",
@@ -134,7 +139,7 @@ def test_prose_names_only_options_of_the_commands_of_its_page() -> None:
     wrong = []
     for page in pages():
         text = page.read_text("utf-8")
-        calls = re.findall(r"kvcanon ([a-z]+(?: [a-z]+)*)", text)
+        calls = re.findall(r"kvcanon ([a-z][a-z-]*(?: [a-z]+)*)", text)
         names = {split_name(tuple(each.split()))[0] for each in calls} - {()}
         known = OF_OTHERS.union(*(OPTIONS[name] for name in names))
         wrong += [
