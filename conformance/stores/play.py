@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -35,6 +35,7 @@ from kvcanon.conformance.stores.case import (
 from kvcanon.conformance.stores.damage import damage_file
 from kvcanon.conformance.stores.host import NO_INTERRUPT, Interrupt, StoreHost
 from kvcanon.conformance.stores.hosts import LATE_SECONDS, Answer, Host, LocalHost, ProcessHost
+from kvcanon.conformance.stores.knowledge import evicted_by, known_after
 from kvcanon.conformance.stores.prompts import PAGES, content_of, identity_of, keys_of, size_of
 from kvcanon.spec.stores.calls import (
     Ability,
@@ -54,15 +55,7 @@ from kvcanon.spec.stores.calls import (
     StoreStep,
     StoreTerms,
 )
-from kvcanon.spec.stores.findings import (
-    OVERHEAD_BYTES,
-    counted_of,
-    in_every_pool,
-    puts_of,
-    reads_of,
-    room_left,
-    said_of,
-)
+from kvcanon.spec.stores.findings import OVERHEAD_BYTES
 from kvcanon.spec.stores.known import (
     Doubt,
     KnownPages,
@@ -71,10 +64,7 @@ from kvcanon.spec.stores.known import (
     after_crash,
     after_damage,
     after_doubt,
-    after_put,
     after_race,
-    after_removal,
-    after_said,
 )
 from kvcanon.spec.stores.pages import PageKey, StoreIdentity
 from kvcanon.spec.stores.service import GRACE_SECONDS
@@ -522,69 +512,6 @@ class _Player:
         """Note that a put may have evicted pages."""
         step = StoreStep(self.handles[0], call, Answered(()), self.known, self.terms)
         self.known = evicted_by(step, self.known)
-
-
-def known_after(step: StoreStep) -> KnownPages:
-    """What is known after a step."""
-    identity, life = step.handle.identity, step.handle.life
-    changes = []
-    if isinstance(step.call, PutCall):
-        answers = {key: done for key, _, done in puts_of(step)}
-        failed = isinstance(step.answer, Failed) and step.answer.killed
-        doubt = Doubt.KILLED if failed else Doubt.REFUSED
-        known = step.before
-        for key, content in step.call.pages:
-            done = answers.get(key) is True
-            now = after_put(known.of(identity, key), content, life, done=done, doubt=doubt)
-            known = known.changed([((identity, key), now)])
-        return evicted_by(step, known)
-    if isinstance(step.call, RemoveCall):
-        if (
-            isinstance(step.answer, Answered)
-            and not step.situation.stalled
-            and not step.situation.recovering
-        ):
-            changes = [after_removal(step.before.of(identity, key)) for key in step.call.keys]
-        else:
-            changes = [
-                after_doubt(step.before.of(identity, key), Doubt.EVICTED) for key in step.call.keys
-            ]
-        return step.before.changed(
-            ((identity, key), now) for key, now in zip(step.call.keys, changes, strict=True)
-        )
-    if step.situation.stalled or step.situation.recovering:
-        return step.before
-    return step.before.changed(_said(step))
-
-
-def evicted_by(step: StoreStep, known: KnownPages) -> KnownPages:
-    """What is known after a put for which the store may have evicted."""
-    left = room_left(step)
-    if left is None or left >= 0:
-        return known
-    return known.changed(
-        (name, after_doubt(page, Doubt.EVICTED)) for name, page in known.pages.items()
-    )
-
-
-def _said(step: StoreStep) -> Iterable[tuple[StoredName, PageKnown]]:
-    """What the store has said of pages, by a get, an exists or a run."""
-    identity = step.handle.identity
-    for key, size, read in reads_of(step):
-        known = step.before.of(identity, key)
-        if known.contents and size >= len(known.contents[0]):
-            yield (identity, key), after_said(known, there=read.length is not None)
-    for key, there in said_of(step):
-        known = step.before.of(identity, key)
-        if known.contents:
-            yield (identity, key), after_said(known, there=bool(there))
-    counted = counted_of(step)
-    if counted is not None and isinstance(step.call, RunCall):
-        for key in step.call.keys[: max(0, counted)]:
-            for each in in_every_pool(step, key):
-                known = step.before.of(identity, each)
-                if known.contents:
-                    yield (identity, each), after_said(known, there=True)
 
 
 _DO: dict[type[StoreAction], Callable[[_Player, StoreAction], None]] = {
