@@ -12,12 +12,13 @@ namespace kvcanon {
 namespace {
 
 // Whether the host has slots for a node's copy, after evictions there.
-bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts) {
+bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts,
+                    Departures* departures = nullptr) {
     Counts needed;
     for (const Part& part : parts) {
         needed[part.component] = node->data[part.component].slots(GPU).slots();
     }
-    return free_host_slots(state, needed);
+    return free_host_slots(state, needed, departures);
 }
 
 }  // namespace
@@ -61,13 +62,14 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
     return transfers;
 }
 
-void back_up_victim(State& state, Node* node) {
-    const std::vector<Part> parts = missing(state, node);
-    if (parts.empty() || !has_host_slots(state, node, parts)) return;
-    if (state.victims_copy == nullptr) {
-        state.victims_copy = &begin(state, Direction::BACKUP, hold(state, state.root, -1));
+void back_up_victim(State& state, Departures& departures, Node* victim) {
+    const std::vector<Part> parts = missing(state, victim);
+    if (parts.empty() || !has_host_slots(state, victim, parts, &departures)) return;
+    if (departures.copy_id == 0) {
+        Hold& held = hold(state, state.root, -1);
+        departures.copy_id = begin(state, Direction::BACKUP, held).transfer_id;
     }
-    add_parts(state, *state.victims_copy, parts);
+    add_parts(state, state.transfers.at(departures.copy_id), parts);
 }
 
 int64_t unbacked_pages(const State& state, Node* end) {

@@ -21,9 +21,10 @@ std::vector<Node*> backup_chain(const State& state, Node* node);
 // few free slots.
 std::vector<uint64_t> back_up(State& state, Node* node);
 
-// Add what a node lacks on the host to the copy of the victims, if the host has free slots for all
-// of it. The copy locks nothing, since the nodes above may be the next victims.
-void back_up_victim(State& state, Node* node);
+// Add what a victim lacks on the host to the copy of the victims, if the host has free slots for
+// all of it. To free some may end the departures. The copy locks nothing, since the nodes above may
+// be the next victims.
+void back_up_victim(State& state, Departures& departures, Node* victim);
 
 // Pages on the path to a node that were hit often enough and have no host copy.
 int64_t unbacked_pages(const State& state, Node* end);

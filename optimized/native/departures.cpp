@@ -75,7 +75,8 @@ void delete_leaf(State& state, Node* node) {
     remove_leaf(state, node);
 }
 
-void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole) {
+void depart(State& state, Departures& departures, Node* node, const std::vector<Component>& leaving,
+            bool whole) {
     assert(!node->departing && node->data[FULL].on(GPU));
     LeavingVictim departure{node, {}, whole};
     for (const Component component : leaving) {
@@ -84,31 +85,30 @@ void depart(State& state, Node* node, const std::vector<Component>& leaving, boo
         state.pool(component, GPU).leaving_slots += slots.slots();
     }
     node->departing = true;
-    state.departures.push_back(std::move(departure));
+    departures.victims.push_back(std::move(departure));
 }
 
-void end_departures(State& state) {
-    if (state.victims_copy != nullptr) {
-        const uint64_t transfer_id = state.victims_copy->transfer_id;
-        submit(state, *state.victims_copy);
-        state.engine->wait(transfer_id);
+void end_departures(State& state, Departures& departures) {
+    if (departures.copy_id != 0) {
+        submit(state, state.transfers.at(departures.copy_id));
+        state.engine->wait(departures.copy_id);
         settle(state, static_cast<int>(Direction::BACKUP));
-        if (state.transfers.count(transfer_id) != 0) {
-            throw SpecViolation("the engine was waited for, and " + std::to_string(transfer_id) +
-                                " is still in flight");
+        if (state.transfers.count(departures.copy_id) != 0) {
+            throw SpecViolation("the engine was waited for, and " +
+                                std::to_string(departures.copy_id) + " is still in flight");
         }
-        state.victims_copy = nullptr;
+        departures.copy_id = 0;
     }
-    std::vector<LeavingVictim> departures = std::exchange(state.departures, {});
-    for (LeavingVictim& departure : departures) leave(state, departure);
+    std::vector<LeavingVictim> victims = std::exchange(departures.victims, {});
+    for (LeavingVictim& victim : victims) leave(state, victim);
     assert(nobody_departs(state));
 }
 
-void undo_departures(State& state) {
-    for (LeavingVictim& departure : state.departures) give_back(state, departure);
-    state.departures.clear();
-    if (state.victims_copy != nullptr) cancel(state, *state.victims_copy);
-    state.victims_copy = nullptr;
+void undo_departures(State& state, Departures& departures) {
+    for (LeavingVictim& victim : departures.victims) give_back(state, victim);
+    departures.victims.clear();
+    const auto copy = state.transfers.find(std::exchange(departures.copy_id, 0));
+    if (copy != state.transfers.end()) cancel(state, copy->second);
     assert(nobody_departs(state));
 }
 

@@ -24,13 +24,14 @@ void delete_leaf(State& state, Node* node);
 
 // Let a node leave the device, or lose some components there, when all victims are copied and those
 // before it have left.
-void depart(State& state, Node* node, const std::vector<Component>& leaving, bool whole);
+void depart(State& state, Departures& departures, Node* node, const std::vector<Component>& leaving,
+            bool whole);
 
 // Copy all victims, wait for the copy, and let the victims leave in their order.
 // Throws: SpecViolation where the copy is in flight after the wait.
-void end_departures(State& state);
+void end_departures(State& state, Departures& departures);
 
 // Give all victims their data back, after the engine raised, and give their copy up.
-void undo_departures(State& state);
+void undo_departures(State& state, Departures& departures);
 
 }  // namespace kvcanon

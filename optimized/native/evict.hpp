@@ -26,12 +26,13 @@ namespace kvcanon {
 // with another component.
 Counts evict(State& state, const Counts& counts);
 
-// Free host slots; returns how many came free.
-Counts evict_host(State& state, const Counts& counts);
+// Free host slots; returns how many came free. In the middle of an eviction from the device it lets
+// that one's victims leave where the host is full of them.
+Counts evict_host(State& state, const Counts& counts, Departures* departures = nullptr);
 
 // Evict until `needed` host slots are free; returns whether they are. Stops at the first pool that
 // stays short, since evictions from the others would be in vain.
-bool free_host_slots(State& state, const Counts& needed);
+bool free_host_slots(State& state, const Counts& needed, Departures* departures = nullptr);
 
 // Check the counts of a call. Throws: BadArgument.
 void check_counts(const Counts& counts);

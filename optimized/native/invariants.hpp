@@ -72,10 +72,8 @@ inline bool fills_its_parts(const Transfer& transfer) {
 
 // Whether all victims have left.
 inline bool nobody_departs(const State& state) {
-    const bool none_leaving =
-        std::all_of(std::begin(state.pools), std::end(state.pools),
-                    [](const auto& by_medium) { return by_medium[GPU].leaving_slots == 0; });
-    return none_leaving && state.departures.empty() && state.victims_copy == nullptr;
+    return std::all_of(std::begin(state.pools), std::end(state.pools),
+                       [](const auto& by_medium) { return by_medium[GPU].leaving_slots == 0; });
 }
 
 }  // namespace kvcanon

@@ -53,8 +53,6 @@ void recover(State& state) {
     state.transfers.clear();
     state.arrived.clear();
     for (std::set<uint64_t>& in_flight : state.in_flight) in_flight.clear();
-    state.departures.clear();
-    state.victims_copy = nullptr;
     state.holds.clear();
     // Nodes are dropped without a look at them: any of them may be half changed.
     state.arena.clear();

@@ -258,6 +258,16 @@ struct LeavingVictim {
     bool whole;
 };
 
+// What the running eviction from the device has chosen, in this order, and not let leave yet. Who
+// may let victims leave is given it.
+struct Departures {
+    std::vector<LeavingVictim> victims;
+    // The transfer that copies the victims; 0 if the host lacks nothing of them.
+    uint64_t copy_id = 0;
+
+    bool any() const { return copy_id != 0 || !victims.empty(); }
+};
+
 // Transfers whose copies have ended, each with whether it succeeded.
 using Completions = std::vector<std::pair<uint64_t, bool>>;
 
@@ -355,10 +365,6 @@ struct State {
     std::set<uint64_t> in_flight[2];
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
-    // Of the running eviction, in the order in which the victims were chosen.
-    std::vector<LeavingVictim> departures;
-    // The copy of the victims in `departures`; nullptr if the host lacks nothing of them.
-    Transfer* victims_copy = nullptr;
     PendingEvents events;
     // Part of every receipt, so that a cache does not accept the receipt of another.
     uint64_t serial = 0;

@@ -363,7 +363,7 @@ std::vector<Node*> all_nodes(const State& state) {
 }
 
 void forget_tree(State& state) {
-    assert(state.holds.empty() && state.transfers.empty() && state.departures.empty());
+    assert(state.holds.empty() && state.transfers.empty());
     for (Node* node : all_nodes(state)) state.arena.release(node);
     state.root = state.arena.make();
     for (VictimQueue& queue : state.queues) {
