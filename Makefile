@@ -42,6 +42,10 @@ ENGINE ?=
 # Whose servers `make engine-probe` starts: a tree core in SGLang, as kvcanon or rust, or vllm.
 PROBED ?= kvcanon
 
+# The Python of `make gpu`, and the file that it writes.
+GPU_PYTHON ?= python3
+GPU_JSON ?= gpu.json
+
 # How long `make churn` publishes and watches.
 CHURN_MINUTES ?= 60
 
@@ -72,7 +76,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries gpu prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -244,6 +248,11 @@ engine-tries: $(READY) native ## Try ways to serve that the script does not play
 
 engine-soak: $(READY) native ## Use a server for SOAK_MINUTES: replies stay right, and memory flat.
 	$(BIN)/python -m kvcanon.lab.servers --small --soak kvcanon --minutes $(SOAK_MINUTES) $(ENGINE)
+
+# It needs no .venv: torch, Triton, NumPy and attrs of GPU_PYTHON are enough, as on a machine for GPUs
+# that reaches no index. `kvcanon lab bench gpu` is the same with tables, where kvcanon is installed.
+gpu: ## Check and time on a GPU what only a GPU shows, and write GPU_JSON; takes five minutes.
+	PYTHONPATH=src $(GPU_PYTHON) -m kvcanon.lab.bench.gpu $(GPU_JSON)
 
 prove: $(READY) ## Prove the contracts of the oracle functions, and show that each refutes a mutant.
 	$(BIN)/kvcanon lab prove

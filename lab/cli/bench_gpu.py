@@ -15,8 +15,8 @@ from rich.text import Text
 from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
-from kvcanon.conformance.errors import UsageError, describe_exception
-from kvcanon.lab.cli.bench_options import JsonFile, write_figures
+from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.cli.bench_options import JsonFile
 
 if TYPE_CHECKING:
     from kvcanon.lab.bench.gpu.bench import Bench
@@ -29,35 +29,25 @@ def bench_gpu(
     ] = 1024,
     json_file: JsonFile = None,
 ) -> int:
-    """Check and time the copies between a GPU and its host; takes about three minutes."""
+    """Check and time the copies between a GPU and its host; takes about five minutes."""
     try:
         # The extra `optimized` may be missing, and the other commands work without it.
-        from kvcanon.lab.bench.gpu.bench import bench_on_gpu, is_wrong  # noqa: PLC0415
+        from kvcanon.lab.bench.gpu.bench import bench_on_gpu  # noqa: PLC0415
+        from kvcanon.lab.bench.gpu.run import run_sections  # noqa: PLC0415
 
         bench = bench_on_gpu(transfer_mib << 20)
     except ImportError as error:
         raise UsageError(f"bench gpu needs the optimized cache: {error}") from error
     except RuntimeError as error:
         raise UsageError(f"bench gpu needs a GPU: {error}") from error
-    found: dict[str, object] = {}
-    errors: dict[str, str] = {}
-    wrong = False
     sections = bench.sections()
     with progress(list(sections), "bench gpu") as shown:
-        for name in shown:
-            try:
-                found[name] = sections[name]()
-            except Exception as error:  # noqa: BLE001  # The other sections still run.
-                errors[name] = describe_exception(error)
-                wrong = wrong or is_wrong(error)
-            # Written after each section, so that a run that is cut short keeps its results.
-            value = {"kvcanon": __version__, "errors": errors, "sections": found}
-            write_figures(json_file, value)
-    _print(bench, errors)
-    if wrong:
+        outcome = run_sections(sections, shown, json_file)
+    _print(bench, outcome.errors)
+    if outcome.wrong:
         return BROKEN
-    if errors:
-        raise UsageError(f"not everything could be measured: {'; '.join(errors)}")
+    if outcome.errors:
+        raise UsageError(f"not everything could be measured: {'; '.join(outcome.errors)}")
     return 0
 
 

@@ -16,9 +16,11 @@ from attrs import asdict, define, field, frozen
 
 from kvcanon.lab.bench.gpu.capture import measure_capture
 from kvcanon.lab.bench.gpu.interference import measure_interference
+from kvcanon.lab.bench.gpu.kernel_pass import SHAPES, pass_over
 from kvcanon.lab.bench.gpu.link import PIECES, Link, measure_link, measure_pieces
 from kvcanon.lab.bench.gpu.order import measure_order
-from kvcanon.lab.bench.gpu.scenes import Model, WrongBytes
+from kvcanon.lab.bench.gpu.sanitizer import find_sanitizer, watch_kernels
+from kvcanon.lab.bench.gpu.scenes import Model
 from kvcanon.lab.bench.gpu.sheets import (
     Sheet,
     capture_sheet,
@@ -27,6 +29,7 @@ from kvcanon.lab.bench.gpu.sheets import (
     link_sheet,
     order_sheet,
     piece_sheet,
+    sanitizer_sheet,
     small_sheet,
     transfer_sheet,
 )
@@ -49,7 +52,7 @@ USUAL = Model("mha", 32, 16)
 
 @frozen
 class Sizes:
-    """How much to measure; the defaults take about three minutes on a large GPU."""
+    """How much to measure; the defaults take about five minutes on a large GPU."""
 
     transfer_bytes: int = GIB
     link_bytes: int = GIB // 2
@@ -66,6 +69,8 @@ class Sizes:
     )
     usual_model: Model = USUAL
     """For sections that measure one model only."""
+    shapes: tuple[Model, ...] = SHAPES
+    shape_bytes: int = 4 * MIB
     small_models: tuple[Model, ...] = tuple(
         Model(*shape) for shape in (("mha", 8, 1), ("mla", 61, 1), ("mha", 32, 1))
     )
@@ -78,6 +83,7 @@ class Bench:
     gpu: Gpu
     sizes: Sizes
     limits: Limits
+    sanitizer: Callable[[], str | None] = find_sanitizer
     device: str = "unknown device"
     link: Link | None = None
     transfers: list[MeasuredTransfer] = field(factory=list)
@@ -92,6 +98,9 @@ class Bench:
         """
         found: dict[str, Callable[[], object]] = {
             "environment": self._environment,
+            "bytes": self._bytes,
+            "second device": self._second_device,
+            "sanitizer": self._sanitizer,
             "order": self._order,
             "capture": self._capture,
             "link": self._link,
@@ -136,6 +145,25 @@ class Bench:
             "driver_cuda_version": self.gpu.driver.version(),
             "limits": asdict(self.limits),
         }
+
+    def _bytes(self) -> Json:
+        return {"transfers": pass_over(self.gpu, self.sizes.shapes, self.sizes.shape_bytes)}
+
+    def _second_device(self) -> Json:
+        """The same on a device that is not the first, and not the current one."""
+        if self.gpu.device.type != "cuda" or torch.cuda.device_count() < 2:
+            return {"not run": "there is one device"}
+        second = gpu_at(torch.device("cuda", 1))
+        return {"transfers": pass_over(second, self.sizes.shapes, self.sizes.shape_bytes)}
+
+    def _sanitizer(self) -> Json:
+        found = self.sanitizer()
+        if found is None:
+            self.others["sanitizer"] = sanitizer_sheet(())
+            return {"not run": "compute-sanitizer is not installed"}
+        watched = watch_kernels(found)
+        self.others["sanitizer"] = sanitizer_sheet(watched)
+        return {each.tool: asdict(each) for each in watched}
 
     def _order(self) -> Json:
         layout, size_bytes = self.sizes.usual_model.layout, self.sizes.kernel_bytes
@@ -194,8 +222,3 @@ def bench_on_gpu(transfer_bytes: int) -> Bench:
     """A bench on the current GPU. Raises: CudaError where there is none."""
     sizes = Sizes(transfer_bytes=transfer_bytes)
     return Bench(gpu_at(torch.device("cuda")), sizes, Limits())
-
-
-def is_wrong(error: Exception) -> bool:
-    """Whether a section failed because bytes were wrong."""
-    return isinstance(error, WrongBytes)

@@ -38,7 +38,8 @@ class Model:
     """A model's shape, which decides the layout of its pages."""
 
     kind: str
-    """mha: 8 heads of 128, keys and values; mla: a latent of 576; both in bf16."""
+    """mha: 8 heads of 128, keys and values; mla: a latent of 576; in bf16, or in fp8 if that ends
+    it."""
     layers: int
     page_size: int
 
@@ -48,9 +49,10 @@ class Model:
     @property
     def layout(self) -> PageLayout:
         """The layout of a page."""
-        if self.kind == "mha":
-            return mha_layout(self.layers, self.page_size, 8, 128, torch.bfloat16)
-        return mla_layout(self.layers, self.page_size, 576, torch.bfloat16)
+        dtype = torch.float8_e4m3fn if self.kind.endswith("fp8") else torch.bfloat16
+        if self.kind.startswith("mha"):
+            return mha_layout(self.layers, self.page_size, 8, 128, dtype)
+        return mla_layout(self.layers, self.page_size, 576, dtype)
 
 
 @frozen(eq=False)

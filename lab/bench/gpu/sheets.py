@@ -14,6 +14,7 @@ from kvcanon.lab.bench.gpu.capture import CaptureFound
 from kvcanon.lab.bench.gpu.interference import Interference
 from kvcanon.lab.bench.gpu.link import Link, PieceSpeed
 from kvcanon.lab.bench.gpu.order import OrderFound
+from kvcanon.lab.bench.gpu.sanitizer import Watched
 from kvcanon.lab.bench.gpu.scenes import Model
 from kvcanon.lab.bench.gpu.transfers import KernelSpeed, MeasuredTransfer
 from kvcanon.optimized.calibration import Race
@@ -76,6 +77,14 @@ def capture_sheet(found: CaptureFound) -> Sheet:
         ("graphs", "copies"),
         ((str(found.graphs), str(found.transfers)),),
     )
+
+
+def sanitizer_sheet(watched: Sequence[Watched]) -> Sheet:
+    """What compute-sanitizer said of the kernels."""
+    rows = tuple((each.tool, each.said, f"{each.seconds:.0f}") for each in watched)
+    not_run = (("none", "not run: compute-sanitizer is not installed", "0"),)
+    headings = ("tool", "said", "seconds")
+    return Sheet("Our kernels under compute-sanitizer.", headings, rows or not_run)
 
 
 def small_sheet(model: Model, races: dict[Direction, tuple[Race, ...]]) -> Sheet:

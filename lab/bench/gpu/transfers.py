@@ -34,7 +34,7 @@ from kvcanon.spec.types import FULL
 
 BACKUP, LOAD_BACK = Direction.BACKUP, Direction.LOAD_BACK
 
-REPEATS = 7
+REPEATS = 15
 
 PROGRAMS = (8, 16, 32, 64, 128, 256)
 

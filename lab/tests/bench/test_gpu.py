@@ -20,7 +20,9 @@ from gpu.late import LateDevice, LateDriver, LateKernel
 from kvcanon.conformance.cli import main
 from kvcanon.lab.bench.gpu import bench as bench_module
 from kvcanon.lab.bench.gpu import capture, interference, link, order, scenes, transfers
-from kvcanon.lab.bench.gpu.bench import Bench, Sizes, is_wrong
+from kvcanon.lab.bench.gpu.bench import Bench, Sizes
+from kvcanon.lab.bench.gpu.kernel_pass import pass_over
+from kvcanon.lab.bench.gpu.sanitizer import TOOLS, watch_kernels
 from kvcanon.lab.bench.gpu.scenes import Model, WrongBytes, make_scene, require_same
 from kvcanon.lab.bench.gpu.sheets import Sheet
 from kvcanon.lab.bench.gpu.timing import timing_of
@@ -48,6 +50,8 @@ SIZES = Sizes(
     matrix_side=32,
     products_seconds=0.01,
     models=(MODEL, Model("mla", 1, 1)),
+    shapes=(MODEL, Model("mla fp8", 1, 1)),
+    shape_bytes=16 * KIB,
     usual_model=MODEL,
     small_models=(MODEL,),
 )
@@ -74,11 +78,14 @@ def gpu(driver: CudaDriver, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
     """Each section returns a value for JSON, and together they make the tables."""
-    bench = Bench(gpu, SIZES, LIMITS)
+    bench = Bench(gpu, SIZES, LIMITS, sanitizer=lambda: None)
     found = {name: section() for name, section in bench.sections().items()}
     assert json.loads(json.dumps(found)) == found
     assert len([name for name in found if name.startswith("transfer ")]) == 4
-    assert len(bench.sheets()) == 8
+    assert len(bench.sheets()) == 9
+    assert found["bytes"] == {"transfers": 16}
+    assert found["second device"] == {"not run": "there is one device"}
+    assert found["sanitizer"] == {"not run": "compute-sanitizer is not installed"}
     for sheet in bench.sheets():
         assert sheet.rows
         assert {len(row) for row in sheet.rows} == {len(sheet.headings)}
@@ -182,6 +189,50 @@ def test_the_host_takes_few_programs(
     assert max(grids) == programs
 
 
+def test_the_pass_finds_a_wrong_byte(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass that runs under a sanitizer compares what its kernels move, too."""
+
+    class Idle:
+        def __getitem__(self, grid: tuple[int]) -> pages.Launch:
+            return lambda *_, **__: None
+
+    monkeypatch.setattr(pages, "MOVE_PAGES", Idle())
+    with pytest.raises(WrongBytes, match="backup moved page 0"):
+        pass_over(gpu, (MODEL,), 16 * KIB)
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "words"),
+    [
+        (0, None, "ERROR SUMMARY: 0 errors"),
+        (77, WrongBytes, "memcheck: .*; ========= Invalid __global__ read"),
+        (3, RuntimeError, "memcheck ended with 3: "),
+    ],
+)
+def test_a_sanitizer_watches_our_kernels(
+    ends: int, error: type[Exception] | None, words: str, tmp_path: Path
+) -> None:
+    """Each tool watches the pass and our kernels alone; what it finds counts as wrong bytes."""
+    program, noted = tmp_path / "compute-sanitizer", tmp_path / "noted"
+    program.write_text(
+        f'#!/bin/sh\necho "$PYTORCH_NO_CUDA_MEMORY_CACHING $*" >> {noted}\n'
+        'echo "========= Invalid __global__ read of size 4"\n'
+        f'echo "========= ERROR SUMMARY: 0 errors"\nexit {ends}\n'
+    )
+    program.chmod(0o700)
+    if error is not None:
+        with pytest.raises(error, match=words):
+            watch_kernels(str(program))
+        return
+    assert [words in each.said for each in watch_kernels(str(program))] == [True] * len(TOOLS)
+    calls = noted.read_text(encoding="utf-8").splitlines()
+    assert [call.split()[2] for call in calls] == [*TOOLS]
+    for call in calls:
+        assert call.startswith("1 ")
+        assert "--kernel-name kernel_substring=move_pages" in call
+        assert call.endswith("-m kvcanon.lab.bench.gpu.kernel_pass")
+
+
 def test_a_transfer_that_failed_is_not_timed() -> None:
     """A transfer that failed, or is missing, raises."""
     with pytest.raises(WrongBytes, match="of 1 transfers these completed"):
@@ -274,7 +325,6 @@ def test_what_was_measured_is_kept(
     assert "52.1" in printed.out
     assert (error is None) or str(error) in printed.out
     assert printed.err == said
-    assert error is None or is_wrong(error) == (code == 1)
 
 
 def test_json_is_written_as_it_goes(command: Command) -> None:
