@@ -19,6 +19,7 @@ import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, print_json
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import find_law
+from kvcanon.conformance.laws.history import history_of
 from kvcanon.conformance.laws.law_search import Found, search_laws
 from kvcanon.conformance.laws.laws_json import law_json, laws_json, members_in_words, witnesses_of
 from kvcanon.conformance.laws.store_laws import (
@@ -192,6 +193,7 @@ def _print_page(law: Law) -> None:
     table.add_row("Needs", Text(", ".join(sorted(need.value for need in law.needs))))
     table.add_row("Class", Text(f"{_class_of(law)}: {members_in_words(LawClass)[law.law_class]}"))
     table.add_row("Kind", Text(f"{law.kind.value}, {law.level.value}"))
+    table.add_row("Since", Text(history_of(law.law_id).words))
     table.add_row("Page", Text(law.address))
     out.print(Padding(table, (0, 0, 0, 2)))
 

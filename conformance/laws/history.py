@@ -13,6 +13,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvcanon import __version__
+
 FILE = Path(__file__).with_name("history.toml")
 
 
@@ -39,3 +41,8 @@ def read_history() -> Mapping[str, LawHistory]:
         law_id: LawHistory(each["added"], tuple(each["changed"]), each["digest"])
         for law_id, each in tomllib.loads(FILE.read_text("utf-8")).items()
     }
+
+
+def history_of(law_id: str) -> LawHistory:
+    """The history of a law; one that no file notes yet is new in this version."""
+    return read_history().get(law_id, LawHistory(__version__, (), ""))

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon import __version__
+from kvcanon.conformance.laws.history import history_of
 from kvcanon.conformance.laws.store_laws import store_law_json, store_laws_named
 from kvcanon.conformance.vectors import Vector, read_vectors
 from kvcanon.spec.law import LAWS, Law
 
-FORMAT = "kvcanon-laws/2"
+FORMAT = "kvcanon-laws/3"
 SCHEMA = Path(__file__).with_name("laws.schema.json")
 """The JSON Schema of `laws_json`."""
 
@@ -35,6 +36,7 @@ def laws_json() -> dict[str, object]:
 def law_json(law: Law) -> dict[str, object]:
     """One law."""
     file, line = source_of(law)
+    history = history_of(law.law_id)
     return {
         "id": law.law_id,
         "area": law.area,
@@ -43,6 +45,8 @@ def law_json(law: Law) -> dict[str, object]:
         "level": law.level.value,
         "class": law.law_class.value,
         "chosen_by": law.chosen_by,
+        "added": history.added,
+        "changed": list(history.changed),
         "needs": sorted(need.value for need in law.needs),
         "premise": law.premise.words,
         "statement": law.statement,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kvcanon.conformance.laws.history import read_history
+from kvcanon.conformance.laws.history import history_of
 from kvcanon.conformance.laws.laws_json import links_of, members_in_words, source_of
 from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
 from kvcanon.lab.mutants.planted.entry import Mutant
@@ -117,7 +117,7 @@ def _seen_broken(law: Law) -> str:
 
 def _needs(law: Law) -> str:
     words, classes = members_in_words(Need), members_in_words(LawClass)
-    since = read_history()[law.law_id].words
+    since = history_of(law.law_id).words
     lines = [
         (
             f"It is the law of {kinds_in_words()[law.kind]}. It is a {law.level.value.upper()}. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcanon.conformance.laws.history import read_history
+from kvcanon.conformance.laws.history import history_of, read_history
 from kvcanon.conformance.laws.laws_json import members_in_words
 from kvcanon.lab.site.chapters.prose import UP, in_line, sentence
 from kvcanon.lab.site.chapters.sections import Document, module_sections
@@ -33,7 +33,6 @@ def laws_chapter(document: Document) -> Iterator[str]:
 
 
 def _table(laws: list[Law], document: Document) -> str:
-    history = read_history()
     rows = ["| law | what holds | it checks | since |", "|---|---|---|---|"]
     for law in laws:
         said = sentence(law.statement, document.names, law.check.__module__)
@@ -41,7 +40,7 @@ def _table(laws: list[Law], document: Document) -> str:
         link = f"[{law.law_id}]({UP}/laws/{law.law_id}/index.md)"
         should = "" if law.level.value == "must" else " (SHOULD)"
         rows.append(
-            f"| {anchor}{link}{should} | {said} | a {law.kind} | {history[law.law_id].words} |"
+            f"| {anchor}{link}{should} | {said} | a {law.kind} | {history_of(law.law_id).words} |"
         )
     return "\n".join(rows)
 

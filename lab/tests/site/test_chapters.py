@@ -17,6 +17,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.check.plan import CheckStage
+from kvcanon.conformance.corpus import read_corpus
 from kvcanon.conformance.laws.history import LawHistory, read_history
 from kvcanon.conformance.vectors import read_vectors
 from kvcanon.lab.mutants.kill_matrix import NO_LAWS
@@ -24,7 +25,13 @@ from kvcanon.lab.reach.count import CACHE, numbered_cases
 from kvcanon.lab.site.chapters.chapters import ANCHORS, anchors_of, anchors_text, chapters
 from kvcanon.lab.site.chapters.code_types import names_in
 from kvcanon.lab.site.chapters.formulas import FORMULAS, policy_table
-from kvcanon.lab.site.chapters.page_states import MOVES, PageState, draw_page_states, state_of
+from kvcanon.lab.site.chapters.page_states import (
+    MOVES,
+    SETTLES,
+    PageState,
+    draw_page_states,
+    state_of,
+)
 from kvcanon.lab.site.chapters.places import CHAPTERS, SpecNames, anchor_of, spec_names
 from kvcanon.lab.site.chapters.print_edition import print_edition
 from kvcanon.lab.site.glossary_links import linked, terms, with_anchors
@@ -293,6 +300,8 @@ def observed() -> frozenset[Moved]:
     trial = evolve(cases.base, adapter=watched, judges=NO_LAWS)
     for vector in read_vectors():
         trial.play(vector.case)
+    for kept in read_corpus():
+        trial.play(kept.case)
     for number in range(24):
         trial.play(cases.case(number))
     return frozenset(moves)
@@ -317,20 +326,20 @@ def test_picture_has_every_move_of_the_plain_cache_and_no_other() -> None:
     ]
     assert wrong == []
     of_requests = {PageState.FREE, PageState.HELD}
+    # All three settle: `poll` is `settle` of what has arrived, and `flush` waits before it.
+    moves = moves | {(start, end, "settle") for start, end, call in moves if call in SETTLES}
+    drawn = {(each.start, each.end, call) for each in MOVES for call in each.calls}
+    several = [each for each in moves if each not in drawn]
     for move in MOVES:
         if {move.start, move.end} <= of_requests:
             continue  # `allocate` and `free` are about slots, of which no tree tells a page.
-        seen = {
-            call
-            for call in move.calls
-            if (move.start, move.end, call) in moves
-            or any(
-                start is move.start and end in reached(move.end, call)
-                for start, end, called in moves
-                if called == call
-            )
-        }
-        assert seen, move
+        for call in {"settle" if each in SETTLES else each for each in move.calls}:
+            assert (move.start, move.end, call) in moves or any(
+                called == call
+                and (start is move.start or move.start in reached(start, call))
+                and (end is move.end or end in reached(move.end, call))
+                for start, end, called in several
+            ), f"{move.start} to {move.end} by {call} was never seen"
 
 
 def test_picture_names_every_state_and_move() -> None:

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from command_line import KVCANON, read, read_json, usage_error
+from kvcanon.conformance.laws.history import history_of
 from kvcanon.conformance.laws.laws_json import SCHEMA
 from kvcanon.spec.law import LAWS, SITE
 from kvcanon.spec.laws.emission import EMISSIONS, cells, table
@@ -91,6 +92,7 @@ def test_laws_id_prints_the_law_whole(capsys: pytest.CaptureFixture[str], law_id
         law.address,
     ):
         assert " ".join(part.split()) in printed
+    assert f"Since {history_of(law.law_id).words} " in printed
     assert all(need.value in printed for need in law.needs)
 
 
