@@ -134,7 +134,7 @@ def test_edition_for_print_is_one_document(open_page: OpenPage, site: Path) -> N
     """On paper each chapter begins on a page of its own, and no line runs out of it."""
     page = open_page(site / "spec/print.html", "desktop")
     page.emulate_media(media="print")
-    assert page.locator("section > h1").count() == 6
+    assert page.locator("section > h1").count() == 7
     breaks = "each => getComputedStyle(each).breakBefore"
     assert page.locator("section > h1").nth(1).evaluate(breaks) == "page"
     assert not scrolls_sideways(page)

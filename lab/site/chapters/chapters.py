@@ -14,6 +14,7 @@ from kvcanon.lab.site.chapters.places import FOLDER, SpecNames
 from kvcanon.lab.site.chapters.prose import UP
 from kvcanon.lab.site.chapters.sections import Document
 from kvcanon.lab.site.chapters.state import state_chapter
+from kvcanon.lab.site.chapters.stores import stores_chapter
 from kvcanon.lab.site.chapters.wire import wire_chapter
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.spec.law import LAWS
@@ -29,6 +30,7 @@ ABOUT: Mapping[str, tuple[str, str]] = {
     ),
     "laws": ("The laws by class", "each law in a sentence: sound, serving, policy"),
     "wire": ("Events and the wire", "what routers hear, from which call, in which frames"),
+    "stores": ("The stores", "what must hold of a store below the host: protocol, laws"),
     "history": ("Versions", "which version added a law, and which changed it"),
 }
 """The title of each chapter, and what it has."""
@@ -48,6 +50,7 @@ def chapters(checkout: Path, names: SpecNames, pictures: Pictures) -> dict[str, 
         "definitions": definitions_chapter,
         "laws": laws_chapter,
         "wire": wire_chapter,
+        "stores": stores_chapter,
         "history": history_chapter,
     }
     pages = {"index": _joined(_opening())}

@@ -30,12 +30,13 @@ CHAPTERS: Mapping[str, tuple[str, ...]] = {
     ),
     "laws": ("law",),
     "wire": ("events", "wire"),
+    "stores": ("stores",),
 }  # fmt: skip
 """The modules of spec/ that each chapter explains; a package stands for all its modules. The laws
 themselves have a page each."""
 
 
-QUALIFIED = ("replay", "refusals")
+QUALIFIED = ("replay", "refusals", "stores")
 """Packages whose names are not unique in spec/."""
 
 
