@@ -15,6 +15,18 @@ HEADS = ("kvcanon", "word")
 """The first heads of the tables that explain words."""
 SINGLE = {"tombstone", "namespace", "receipt", "cushion", "refill", "demote"}
 """Single words that mean the same in the guides, too."""
+EVERYDAY = {
+    "machine",
+    "action",
+    "case",
+    "scope",
+    "held",
+    "broken",
+    "guard",
+    "agreement",
+    "threshold",
+}
+"""Words of the glossary that mean what they mean everywhere, but for a few sentences."""
 STRICT = ("spec/", "laws/")
 """Where pages are about the laws alone."""
 LEFT_OUT = ("source/", "findings/", "changelog", "glossary", "index.md")
@@ -71,7 +83,8 @@ def linked(html: str, page: str, words: Mapping[str, str]) -> str:
     """
     if page.startswith(LEFT_OUT) or page == GLOSSARY:
         return html
-    mine = {word: at for word, at in words.items() if page.startswith(STRICT) or _is_plain(word)}
+    strict = page.startswith(STRICT)
+    mine = {w: at for w, at in words.items() if _is_plain(w) or (strict and w not in EVERYDAY)}
     there = posixpath.relpath("glossary.html", posixpath.dirname(page) or ".")
     parts, depth = [], 0
     for part in _TAG.split(html):

@@ -119,15 +119,18 @@ def test_name_in_a_law_leads_to_its_definition(open_page: OpenPage, site: Path) 
     page.wait_for_url("**/spec/state.html#CacheConfig.page_size")
 
 
-def test_states_of_a_page_can_be_read(open_page: OpenPage, site: Path) -> None:
-    """At 1440 px the picture is drawn whole, with letters of 11 px."""
-    page = open_page(site / "spec/state.html", "wide")
+@pytest.mark.parametrize("size", ["wide", "tall phone"])
+def test_states_of_a_page_can_be_read(open_page: OpenPage, site: Path, size: str) -> None:
+    """The picture has letters of 11 px on any screen: at 1440 px it fits, on a phone it scrolls."""
+    page = open_page(site / "spec/state.html", size)
     picture = page.locator("svg.kv", has_text="storage").first
     box, column = picture.bounding_box(), page.locator("article").bounding_box()
     assert box is not None
     assert column is not None
-    assert box["width"] <= column["width"]
-    assert float(picture.evaluate("svg => parseFloat(getComputedStyle(svg).fontSize)")) >= 11
+    assert (box["width"] <= column["width"]) is (size == "wide")
+    letters = "svg => parseFloat(getComputedStyle(svg).fontSize) / svg.viewBox.baseVal.width"
+    assert picture.evaluate(letters) * box["width"] >= 10.9
+    assert not scrolls_sideways(page)
 
 
 def test_edition_for_print_is_one_document(open_page: OpenPage, site: Path) -> None:

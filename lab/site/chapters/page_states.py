@@ -14,8 +14,8 @@ from attrs import frozen
 from kvcanon.conformance.report.markup import Markup, tag
 from kvcanon.spec.snapshot import ComponentState
 
-WIDTH, HEIGHT = 716, 428
-BOX_WIDTH, BOX_HEIGHT = 150, 48
+WIDTH, HEIGHT = 652, 428
+BOX_WIDTH, BOX_HEIGHT = 140, 48
 TITLE = "The states of a page, and the calls that move it"
 
 
@@ -64,9 +64,9 @@ class DrawnMove:
 
 
 PLACES: Mapping[PageState, tuple[int, int]] = {
-    PageState.FREE: (10, 42), PageState.HELD: (236, 42), PageState.TREE: (462, 42),
-    PageState.LOADING: (236, 194), PageState.BACKING: (462, 194),
-    PageState.STORAGE: (10, 346), PageState.HOST: (236, 346), PageState.BOTH: (462, 346),
+    PageState.FREE: (10, 42), PageState.HELD: (216, 42), PageState.TREE: (422, 42),
+    PageState.LOADING: (216, 194), PageState.BACKING: (422, 194),
+    PageState.STORAGE: (10, 346), PageState.HOST: (216, 346), PageState.BOTH: (422, 346),
 }  # fmt: skip
 """The corner of each box."""
 
@@ -76,73 +76,73 @@ EVICTS = ("evict", "load_back")
 
 MOVES: tuple[DrawnMove, ...] = (
     DrawnMove(
-        PageState.FREE, PageState.HELD, ("allocate",), "", "M160 56H236", (172, 51), "allocate"
+        PageState.FREE, PageState.HELD, ("allocate",), "", "M150 56H216", (160, 51), "allocate"
     ),
     DrawnMove(
         PageState.HELD, PageState.FREE, ("free", "insert"),
         "`insert` frees the slot of a page that the tree has on the device already",
-        "M236 76H160", (186, 90), "free",
+        "M216 76H150", (173, 90), "free",
     ),
-    DrawnMove(PageState.HELD, PageState.TREE, ("insert",), "", "M386 66H462", (406, 61), "insert"),
+    DrawnMove(PageState.HELD, PageState.TREE, ("insert",), "", "M356 66H422", (373, 61), "insert"),
     DrawnMove(
         PageState.HELD, PageState.BOTH, ("insert",),
         "the tree has the page on the host alone, and takes the request's slot",
-        "M364 90C424 190 400 290 462 352", (274, 140), "insert, was on host",
+        "M335 90C389 190 368 290 422 352", (244, 140), "insert, was on host",
     ),
     DrawnMove(
         PageState.TREE, PageState.FREE, EVICTS, "the page has no host copy and gets none",
-        "M518 42C490 8 120 8 85 42", (250, 12), "evict: it leaves the cache",
+        "M474 42C448 8 112 8 80 42", (229, 12), "evict: it leaves the cache",
     ),
     DrawnMove(
         PageState.TREE, PageState.BACKING, ("insert", "evict", "load_back"),
         "`insert` under write-through, when the page has enough hits; an eviction under "
         "`write_back`, which then waits for the copy",
-        "M524 90V194", (530, 128), "copy begins",
+        "M480 90V194", (485, 128), "copy begins",
     ),
     DrawnMove(
         PageState.BACKING, PageState.TREE, SETTLES,
-        "the copy failed or was cancelled", "M494 194V90", (458, 160), "failed",
+        "the copy failed or was cancelled", "M452 194V90", (419, 160), "failed",
     ),
     DrawnMove(
         PageState.BACKING, PageState.BOTH, (*SETTLES, "evict", "load_back"),
-        "the copy is done: `store(CPU)` is emitted", "M537 242V346", (543, 298), "settled",
+        "the copy is done: `store(CPU)` is emitted", "M492 242V346", (498, 298), "settled",
     ),
     DrawnMove(
-        PageState.BOTH, PageState.HOST, EVICTS, "`remove(GPU)` is emitted", "M462 384H386",
-        (408, 398), "evict",
+        PageState.BOTH, PageState.HOST, EVICTS, "`remove(GPU)` is emitted", "M422 384H356",
+        (375, 398), "evict",
     ),
     DrawnMove(
         PageState.BOTH, PageState.TREE, ("evict_host", "evict", "load_back", "insert_host"),
         "under `write_back` the host copy of a page that is on the device too may leave: "
         "`evict_host`, or a call that needs host slots",
-        "M612 384C716 320 716 120 612 76", (652, 150), "evict_host",
+        "M562 384C652 320 652 120 562 76", (592, 150), "evict_host",
     ),
     DrawnMove(
-        PageState.HOST, PageState.LOADING, ("load_back",), "", "M288 346V242", (228, 298),
+        PageState.HOST, PageState.LOADING, ("load_back",), "", "M265 346V242", (203, 298),
         "load_back",
     ),
     DrawnMove(
         PageState.LOADING, PageState.HOST, SETTLES, "the copy failed or was cancelled",
-        "M322 242V346", (328, 284), "failed",
+        "M296 242V346", (302, 284), "failed",
     ),
     DrawnMove(
         PageState.LOADING, PageState.BOTH, SETTLES,
         "the copy is done: `store(GPU)` is emitted. By profile, the host copy is then given up",
-        "M372 242C392 300 420 340 462 364", (378, 330), "settled",
+        "M343 242C361 300 386 340 422 364", (349, 330), "settled",
     ),
     DrawnMove(
         PageState.HOST, PageState.FREE, ("evict_host", "insert", "insert_host", *EVICTS),
         "`evict_host`, or a call that needs host slots, when nothing is below the page",
-        "M236 356C170 330 85 220 85 90", (80, 230), "evict_host",
+        "M216 356C159 330 80 220 80 90", (75, 230), "evict_host",
     ),
     DrawnMove(
         PageState.STORAGE, PageState.HOST, ("insert_host",), "the page is not in the tree yet",
-        "M160 376H236", (166, 392), "insert_host",
+        "M150 376H216", (150, 392), "insert_host",
     ),
     DrawnMove(
         PageState.TREE, PageState.BOTH, ("insert_host",),
         "a page on the device alone is refilled: it gets a host copy from the fetched bytes",
-        "M612 60C646 130 646 290 612 356", (606, 278), "insert_host",
+        "M562 60C591 130 591 290 562 356", (556, 278), "insert_host",
     ),
 )  # fmt: skip
 
