@@ -27,6 +27,7 @@ from kvcanon.conformance.report.text import (
     holds,
     judged_as,
     laws_counted,
+    laws_in_short,
     said,
     seen,
     too_little_exercised,
@@ -102,7 +103,7 @@ def _headline(report: CheckReport) -> Markup:
     others = [each for each in broken_names(report) if each != law.law_id]
     return joined(
         tag("h1", _standing(report.verdict.value, f"{broken}."), f" {sentence(law)}"),
-        *([tag("p", f"Also broken: {', '.join(others)}.")] if others else []),
+        *([tag("p", f"Also broken: {laws_in_short(others)}.")] if others else []),
     )
 
 

@@ -120,7 +120,7 @@ def _facts(cache: CacheReport) -> Table:
     return table
 
 
-def laws_in_short(law_ids: Sequence[str], reason: str) -> str:
+def laws_in_short(law_ids: Sequence[str], reason: str = "") -> str:
     """Some laws by their ids, the first few where there are many; `--json` has all of them."""
     if reason == LEFT_OUT:
         # A list of all laws that --only leaves out would be of no use.

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from attrs import evolve
+
 from kvcanon.conformance.judge import sentence
 from kvcanon.conformance.report.html_page import check_html
-from kvcanon.conformance.report.report import CheckReport
+from kvcanon.conformance.report.report import CheckReport, report_of
 from kvcanon.spec.law import LAWS
+from reported import SERVE, check_of, failure_in, result_of
 from sample_reports import page, sound
 
 EXTERNAL = re.compile(r"""\ssrc=|<(?!a )[^>]*href=|@import|url\(""")
@@ -108,3 +111,14 @@ def contrast(one: str, other: str) -> float:
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_headline_stays_short_however_much_is_broken() -> None:
+    """Of many broken laws the first is the headline, a few are named, and the rest is counted."""
+    failure = failure_in("reported:Forgetful", SERVE)
+    others = [law_id for law_id in LAWS if law_id != failure.name][:40]
+    folded = tuple(evolve(failure, name=each, broken=(each,)) for each in others)
+    html = check_html(report_of(check_of(result_of("reported:Forgetful", *[failure, *folded]))))
+    said = re.findall(r"<p>(Also broken: [^<]+)</p>", html.partition("<main>")[0])
+    assert len(said) == 1
+    assert said[0].endswith(" and 34 more.")
