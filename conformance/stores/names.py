@@ -14,6 +14,7 @@ STORES = {
     "sglang-file": "kvcanon.conformance.engines.sglang.file_store:FILE",
     "lmdb": "kvcanon.conformance.engines.key_value.lmdb_store:LMDB",
     "redis": "kvcanon.conformance.engines.key_value.redis_store:REDIS",
+    "mooncake": "kvcanon.conformance.engines.mooncake.object_store:MOONCAKE",
 }
 """Short names; each is imported on use only, since not everyone has its libraries."""
 

@@ -1,0 +1,1 @@
+"""An adapter for Mooncake Store: a master, a process that provides memory, and clients."""
