@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
+from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround, StoreOffer
 from kvcanon.conformance.stores.case import (
     AskPages,
     AskRun,
@@ -36,7 +36,14 @@ from kvcanon.conformance.stores.damage import damage_file
 from kvcanon.conformance.stores.host import NO_INTERRUPT, Interrupt, StoreHost
 from kvcanon.conformance.stores.hosts import LATE_SECONDS, Answer, Host, LocalHost, ProcessHost
 from kvcanon.conformance.stores.knowledge import evicted_by, known_after
-from kvcanon.conformance.stores.prompts import PAGES, content_of, identity_of, keys_of, size_of
+from kvcanon.conformance.stores.prompts import (
+    FORKS,
+    PAGES,
+    content_of,
+    identity_of,
+    keys_of,
+    size_of,
+)
 from kvcanon.spec.stores.calls import (
     Ability,
     Answered,
@@ -112,9 +119,25 @@ class Played:
     steps: list[PlayedStep] = field(factory=list)
 
 
+def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
+    """The case without what a store does not offer: a second pool, namespaces, an identity."""
+    actions = case.actions
+    if Ability.NAMESPACES not in offer.abilities:
+        actions = tuple(
+            evolve(each, prompt=each.prompt % len(FORKS)) if hasattr(each, "prompt") else each
+            for each in actions
+        )
+    return evolve(
+        case,
+        actions=actions,
+        pools=case.pools if Ability.POOLS in offer.abilities else 1,
+        other=case.other if case.other in offer.identity_fields else "",
+    )
+
+
 def play_case(adapter: StoreAdapter, ground: StoreGround, case: StoreCase) -> Played:
     """Play a case on an empty store."""
-    player = _Player(adapter, ground, case)
+    player = _Player(adapter, ground, fitted(case, adapter.offer))
     ground.empty()
     try:
         player.begin()

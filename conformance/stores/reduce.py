@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, fields
 
-from kvcanon.conformance.stores.case import StoreAction, StoreCase
+from kvcanon.conformance.stores.case import (
+    KillInPut,
+    PutAtOnce,
+    PutOnFullDisk,
+    PutPages,
+    StoreAction,
+    StoreCase,
+)
 from kvcanon.spec.shortest import shortest
 
 PLAYS = 80
@@ -74,7 +81,9 @@ class _CaseReducer:
 
 
 def _smaller(action: StoreAction) -> Iterator[StoreAction]:
-    """The same action with one pick smaller: its least value, half of it, one less."""
+    """A plain put for one that is interrupted; then the same action with one pick smaller."""
+    if isinstance(action, KillInPut | PutOnFullDisk | PutAtOnce):
+        yield PutPages(action.writer, action.prompt, action.first, action.count)
     plain = type(action)()
     for each in fields(type(action)):
         value, least = getattr(action, each.name), getattr(plain, each.name)

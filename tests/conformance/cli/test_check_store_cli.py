@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_faulty_store_ends_with_1_and_the_shortest_calls(
     options = ("their_store:ADAPTER", "--only", "STORE-10", "--json", str(file))
     printed = read(capsys, "check-store", *options, code=1)
     assert "Failure 1: STORE-10 acknowledged_page_is_found (serving)" in printed
-    assert "put(A0 A0/index) -> yes yes" in printed
+    assert re.search(r"put\(A0.*\) -> yes", printed)
     report = json.loads(file.read_text("utf-8"))
     (finding,) = report["findings"]
     assert finding["law"] == "STORE-10"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.conformance.stores.adapter import StoreAdapter
+from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer
+from kvcanon.conformance.stores.case import PutPages, StopServer, StoreCase
 from kvcanon.conformance.stores.check import (
     StoreStanding,
     StoreVerdict,
@@ -13,7 +14,7 @@ from kvcanon.conformance.stores.check import (
     ground_of,
 )
 from kvcanon.conformance.stores.plain_stores import FILES, MEMORY
-from kvcanon.conformance.stores.play import play_case
+from kvcanon.conformance.stores.play import fitted, play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.spec.stores import STORE_LAWS
 
@@ -53,3 +54,11 @@ def test_quick_check_holds_and_exercises_all_that_is_offered(adapter: StoreAdapt
     report = check_store(adapter)
     assert report.verdict is StoreVerdict.HOLDS
     assert StoreStanding.NOT_EXERCISED not in report.standings.values()
+
+
+def test_case_is_fitted_to_what_a_store_offers() -> None:
+    """A witness with two pools, a tenant and a page size is played without those."""
+    offer = StoreOffer(identity_fields=("weights",))
+    case = StoreCase((PutPages(prompt=5), StopServer()), 2, pools=2, other="page_size")
+    assert fitted(case, offer) == StoreCase((PutPages(prompt=1), StopServer()), 2)
+    assert fitted(case, FILES.offer) == case
