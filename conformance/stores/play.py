@@ -9,8 +9,9 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -121,15 +122,16 @@ class Played:
 
 def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
     """The case without what a store does not offer: a second pool, namespaces, an identity."""
-    actions = case.actions
+    actions: Iterable[Any] = case.actions
     if Ability.NAMESPACES not in offer.abilities:
-        actions = tuple(
-            evolve(each, prompt=each.prompt % len(FORKS)) if hasattr(each, "prompt") else each
-            for each in actions
-        )
+        named = [(each, getattr(each, "prompt", None)) for each in actions]
+        actions = [
+            each if prompt is None else evolve(each, prompt=prompt % len(FORKS))
+            for each, prompt in named
+        ]
     return evolve(
         case,
-        actions=actions,
+        actions=tuple(actions),
         pools=case.pools if Ability.POOLS in offer.abilities else 1,
         other=case.other if case.other in offer.identity_fields else "",
     )
