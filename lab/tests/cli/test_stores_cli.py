@@ -9,6 +9,7 @@ import pytest
 
 from command_line import read, usage_error
 from kvcanon.conformance.stores.case import case_from_json
+from kvcanon.conformance.stores.check import STORE_EFFORTS
 from kvcanon.conformance.stores.plain_stores import MEMORY
 from kvcanon.lab.cli import stores
 from kvcanon.lab.stores.fault import StoreFault
@@ -46,7 +47,7 @@ def test_a_fault_that_is_not_found_ends_with_1(
     """A store without a fault, under the name of one."""
     none = StoreFault("None", "STORE-12", "Nothing is wrong.", MEMORY)
     monkeypatch.setattr(stores, "store_faults", lambda: {"None": none})
-    monkeypatch.setitem(stores.STORE_EFFORTS, "quick", 4)
+    monkeypatch.setitem(STORE_EFFORTS, "quick", 4)
     assert "not found" in read(capsys, "lab", "stores", code=1)
 
 
