@@ -328,7 +328,7 @@ class _Player:
         self.known = known_after(step)
         if situation.stalled and not isinstance(call, LookCall):
             self.timeouts[writer] = (*situation.timeouts, seconds)
-        if isinstance(answer, Failed):
+        if isinstance(answer, Failed) and not isinstance(call, OpenCall):
             self.recover(writer, answer)
         return answer
 

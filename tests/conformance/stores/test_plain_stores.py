@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer
@@ -13,9 +15,10 @@ from kvcanon.conformance.stores.check import (
     check_store,
     ground_of,
 )
-from kvcanon.conformance.stores.plain_stores import FILES, MEMORY
+from kvcanon.conformance.stores.plain_stores import FILES, MEMORY, file_adapter
 from kvcanon.conformance.stores.play import fitted, play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
+from kvcanon.reference.stores import FileStore
 from kvcanon.spec.stores import STORE_LAWS
 
 each_store = pytest.mark.parametrize("adapter", [FILES, MEMORY], ids=["files", "memory"])
@@ -62,3 +65,17 @@ def test_case_is_fitted_to_what_a_store_offers() -> None:
     case = StoreCase((PutPages(prompt=5), StopServer()), 2, pools=2, other="page_size")
     assert fitted(case, offer) == StoreCase((PutPages(prompt=1), StopServer()), 2)
     assert fitted(case, FILES.offer) == case
+
+
+def test_a_store_that_ends_its_process_in_an_open_ends_the_case() -> None:
+    """It is reported once, and not opened again and again."""
+
+    class Deadly(FileStore):
+        def __attrs_post_init__(self) -> None:
+            os._exit(3)
+
+    adapter = file_adapter("deadly", Deadly)
+    with ground_of(adapter) as ground:
+        played = play_case(adapter, ground, StoreCase((PutPages(),)))
+    assert [each.law.law_id for each in played.broken] == ["STORE-27"]
+    assert len(played.steps) == 1
