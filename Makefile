@@ -72,7 +72,7 @@ FUZZ := build/fuzz
 CPP := $(wildcard optimized/native/*.[ch]pp live/native/*.[ch]pp)
 CPP_TESTS := $(wildcard optimized/native/fuzz/*.[ch]pp optimized/native/faults/*.[ch]pp live/native/fuzz/*.cpp)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-PYTEST := $(BIN)/python -m pytest -n auto
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
