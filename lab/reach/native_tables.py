@@ -29,6 +29,8 @@ class Reason:
     functions: frozenset[str]
     """Empty for all that is in the files."""
     why: str
+    uncalled: bool = False
+    """Whether no line of them is ever visited."""
 
     def covers(self, line: NativeLine) -> bool:
         """Whether a line is one of them."""
@@ -55,14 +57,20 @@ class NativeReach:
         """Whether few enough are not visited, each for a reason."""
         missed = self.unvisited()
         few = len(missed) <= MOST_UNVISITED * len(self.reachable())
-        return few and all(reason_of(line, "unvisited") for line in missed)
+        called = any(_is_in_uncalled(line) for line in self.lines if line.visited)
+        return few and not called and all(reason_of(line, "unvisited") for line in missed)
 
 
 @cache
 def reasons(kind: str) -> tuple[Reason, ...]:
     """The reasons of a kind: `apart` or `unvisited`."""
     return tuple(
-        Reason(frozenset(each["files"]), frozenset(each.get("functions", ())), each["why"])
+        Reason(
+            frozenset(each["files"]),
+            frozenset(each.get("functions", ())),
+            each["why"],
+            each.get("uncalled", False),
+        )
         for each in tomllib.loads(REASONS.read_text("utf-8"))[kind]
     )
 
@@ -70,6 +78,18 @@ def reasons(kind: str) -> tuple[Reason, ...]:
 def reason_of(line: NativeLine, kind: str) -> Reason | None:
     """The first reason of a kind that covers a line."""
     return next((each for each in reasons(kind) if each.covers(line)), None)
+
+
+def is_uncalled(file: str, function: str) -> bool:
+    """Whether a check never calls a function of the core, named without its class."""
+    return any(
+        each.uncalled and file in each.files and (not each.functions or function in each.functions)
+        for each in reasons("apart")
+    )
+
+
+def _is_in_uncalled(line: NativeLine) -> bool:
+    return is_uncalled(line.path.removeprefix(SOURCES), line.function)
 
 
 def native_tables(found: NativeReach) -> Iterator[str]:

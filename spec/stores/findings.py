@@ -262,14 +262,31 @@ def room_left(step: StoreStep) -> int | None:
 
 
 def has_room(step: StoreStep) -> bool:
-    """Whether the pages of a put certainly fit, beside others or in their place."""
+    """Whether the pages of a put certainly fit, beside all others or beside those they follow."""
     left = room_left(step)
     if left is None or left >= 0:
         return True
     if Ability.EVICTS not in step.terms.abilities or not isinstance(step.call, PutCall):
         return False
     coming = sum(len(content) + OVERHEAD_BYTES for _, content in step.call.pages)
-    return coming <= (step.terms.capacity_bytes or 0) - step.terms.slack_bytes
+    room = (step.terms.capacity_bytes or 0) - step.terms.slack_bytes
+    return coming + _bytes_above(step, step.call) <= room
+
+
+def _bytes_above(step: StoreStep, put: PutCall) -> int:
+    """What the pages take that those of a put follow: to evict them would part a prompt."""
+    page_size = step.handle.identity.page_size
+    above = {
+        (key.tokens[:end], key.namespace)
+        for key, _ in put.pages
+        for end in range(page_size, len(key.tokens), page_size)
+    }
+    new = {key for key, _ in put.pages}
+    return sum(
+        max(map(len, known.contents)) + OVERHEAD_BYTES
+        for key, known in step.before.put_under(step.handle.identity)
+        if known.contents and key not in new and (key.tokens, key.namespace) in above
+    )
 
 
 # Words.

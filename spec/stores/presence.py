@@ -306,7 +306,7 @@ def acknowledged_page_survives(step: StoreStep) -> Iterator[str]:
     lambda step: isinstance(step.call, PutCall) and serves(step),
 )
 def put_is_served(step: StoreStep) -> Iterator[str]:
-    """A put is acknowledged if nothing stands against it: there is room, or pages to evict.
+    """A put is acknowledged if there is room, or pages to evict that no page of the put follows.
 
     Why: a store that refuses for no reason keeps all other laws, and is of no use.
 

@@ -12,6 +12,7 @@ from kvcanon.lab.mutants.native.changes import CppChange, changes_in
 from kvcanon.lab.mutants.native.functions import functions_of
 from kvcanon.lab.mutants.native.tokens import CppSource
 from kvcanon.lab.mutants.place import MutantPlace
+from kvcanon.lab.reach.native_tables import is_uncalled
 
 FOLDER = Path("optimized/native")
 """Relative to the checkout."""
@@ -37,9 +38,15 @@ def sources_in(checkout: Path) -> list[CppSource]:
 
 
 def all_spots(checkout: Path) -> Mapping[str, Spot]:
-    """Every place of the native core, by id."""
+    """Every place of the native core that a check of the fast cache can reach, by id."""
     spots = (spot for source in sources_in(checkout) for spot in spots_in(source))
-    return {spot.place.place_id: spot for spot in spots}
+    return {spot.place.place_id: spot for spot in spots if not _is_apart(spot.place)}
+
+
+def _is_apart(place: MutantPlace) -> bool:
+    """Whether a place serves another interface than `Cache`, with tests of its own."""
+    function = place.place_id.partition(":")[0].rpartition(".")[2]
+    return is_uncalled(f"{place.module}.cpp", function)
 
 
 def spots_in(source: CppSource) -> Iterator[Spot]:

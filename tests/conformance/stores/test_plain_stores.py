@@ -79,3 +79,11 @@ def test_a_store_that_ends_its_process_in_an_open_ends_the_case() -> None:
         played = play_case(adapter, ground, StoreCase((PutPages(),)))
     assert [each.law.law_id for each in played.broken] == ["STORE-27"]
     assert len(played.steps) == 1
+
+
+def test_a_store_that_one_prompt_fills_may_refuse_its_next_page() -> None:
+    """Only pages that the new one follows could be evicted, which would part the prompt."""
+    actions = (PutPages(count=6), PutPages(first=6, count=2))
+    with ground_of(MEMORY) as ground:
+        played = play_case(MEMORY, ground, StoreCase(actions, page_bytes=12288, capacity_pages=3))
+    assert not played.broken
