@@ -18,6 +18,7 @@ from kvcanon.live.ledger_types import BookCounts
 from kvcanon.live.stream_faults import StreamFinding
 from kvcanon.live.stream_recording import StreamRecorder
 from kvcanon.live.subscriber import Subscriber
+from kvcanon.printable import printable
 
 SHOWN_FINDINGS = 8
 RATE_OVER_S = 5.0
@@ -105,8 +106,8 @@ def hit_potential(counts: BookCounts) -> tuple[int, float]:
 
 
 def finding_line(finding: StreamFinding) -> str:
-    """A finding in one line."""
-    return f"{finding.law_id} {place_of(finding)}: {finding.what}"
+    """A finding in one line, whatever text its publisher sent."""
+    return printable(f"{finding.law_id} {place_of(finding)}: {finding.what}")
 
 
 def place_of(finding: StreamFinding) -> str:
@@ -128,12 +129,12 @@ def _streams(watch: StreamWatch) -> Table:
     )
     for number, source in enumerate(watch.subscriber.sources):
         if number >= len(watch.streams.followers):
-            table.add_row(Text(f"{number} {source.endpoint}"), "waiting", *[""] * 6)
+            table.add_row(Text(printable(f"{number} {source.endpoint}")), "waiting", *[""] * 6)
             continue
         counts = watch.streams.followers[number].counts
         events, pages = watch.rates(number)
         table.add_row(
-            Text(f"{number} {source.endpoint}"),
+            Text(printable(f"{number} {source.endpoint}")),
             str(counts.last_sequence),
             amount(events),
             amount(pages),
@@ -168,7 +169,7 @@ def _rows(follower: Follower, book: BookView) -> Iterator[tuple[str, ...]]:
         last = (f"{amount(tokens)} tokens", f"{share:.1%}", "all" if book.complete else "in part")
         yield (
             f"{follower.source}/{book.rank}{group}" if number == 0 else "",
-            medium,
+            printable(medium),
             amount(blocks),
             amount(blocks * book.counts["block_size"]),
             *(last if number == 0 else ("", "", "")),

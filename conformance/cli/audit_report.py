@@ -13,7 +13,13 @@ from attrs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    figures_table,
+    print_json,
+    print_lines,
+    print_title,
+)
 from kvcanon.live.against import Comparison
 from kvcanon.live.audit import AuditResult, Excerpt
 from kvcanon.live.decode import SentEvent, key_of
@@ -21,6 +27,7 @@ from kvcanon.live.served import LAW, ServedAudit
 from kvcanon.live.stream_faults import StreamFinding, shown_key
 from kvcanon.live.stream_recording import Recording
 from kvcanon.live.watch import amount, place_of
+from kvcanon.printable import printable
 from kvcanon.spec.law import LAWS
 
 FORMAT = 1
@@ -38,8 +45,7 @@ def print_audit(
         return
     out = ReportConsole()
     _print_result(out, recording, result)
-    for line in () if served is None else _served_lines(served):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_lines(out, () if served is None else _served_lines(served))
 
 
 def print_comparison(result: Comparison, first: Path, second: Path, *, as_json: bool) -> None:
@@ -48,8 +54,7 @@ def print_comparison(result: Comparison, first: Path, second: Path, *, as_json: 
         print_json(_comparison_json(result))
         return
     out = ReportConsole()
-    for line in _comparison_lines(result, first, second):
-        out.print(line, markup=False, soft_wrap=True)
+    print_lines(out, _comparison_lines(result, first, second))
 
 
 def _print_result(out: Console, recording: Recording, result: AuditResult) -> None:
@@ -66,13 +71,13 @@ def _print_result(out: Console, recording: Recording, result: AuditResult) -> No
     for stream in streams.followers:
         held = {book.rank: book.blocks() for book in stream.books()}
         table.add_row(
-            Text(recording.sources[stream.source].endpoint),
+            Text(printable(recording.sources[stream.source].endpoint)),
             str(stream.counts.batches),
             str(stream.counts.lost),
             str(stream.counts.malformed),
             ", ".join(str(rank) for rank in held),
             "; ".join(
-                ", ".join(f"{number} {medium}" for medium, number in blocks.items())
+                ", ".join(f"{number} {printable(medium)}" for medium, number in blocks.items())
                 for blocks in held.values()
             ),
             str(sum(stream.counts.by_law.values())),
@@ -82,8 +87,7 @@ def _print_result(out: Console, recording: Recording, result: AuditResult) -> No
     if unverified:
         out.print(f"{unverified} hashes could not be computed from their tokens.")
     for excerpt in result.excerpts:
-        for line in _excerpt_lines(excerpt):
-            out.print(line, markup=False, soft_wrap=True)
+        print_lines(out, _excerpt_lines(excerpt))
     laws = ", ".join(f"{law} {number} times" for law, number in sorted(streams.by_law().items()))
     sound = "No law is broken." if streams.events else "There are no events, so no law was checked."
     out.print(f"BROKEN: {laws}" if laws else sound)

@@ -25,6 +25,7 @@ from typer.main import get_command
 
 from kvcanon.commit import version_line
 from kvcanon.conformance.errors import UsageError
+from kvcanon.printable import printable
 
 BROKEN = 1
 """A law is broken, or too little was exercised to say that the cache holds."""
@@ -228,7 +229,7 @@ def _options(
 def usage_error(problem: str) -> int:
     """Print the problem in one line; none if Typer printed the help, as without a command."""
     if problem:
-        typer.echo(f"kvcanon: {' '.join(problem.split())}", err=True)
+        typer.echo(f"kvcanon: {printable(' '.join(problem.split()))}", err=True)
     return USAGE_ERROR
 
 

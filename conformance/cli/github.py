@@ -13,6 +13,7 @@ from kvcanon.conformance.cli.terminal import ReportConsole, print_parts
 from kvcanon.conformance.report.github import error_line, error_lines, step_summary
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.report.text import text_report
+from kvcanon.printable import printable
 
 SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of the summary; it is set in each step of a workflow."""
@@ -29,7 +30,7 @@ def write_for_github(report: CheckReport, scripts: Mapping[str, str]) -> None:
 
 def annotate_error(error: Exception) -> None:
     """Annotate the error of a call that is wrong, and write it into the summary."""
-    line = " ".join(str(error).split())
+    line = printable(" ".join(str(error).split()))
     _append_summary(f"## kvcanon: nothing was judged\n\n    {line}\n")
     typer.echo(error_line("kvcanon", line))
 

@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from kvcanon.printable import printable
+
 Item = TypeVar("Item")
 
 SILENT_SECONDS = 25.0
@@ -116,8 +118,9 @@ class ReportConsole(Console):
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON."""
-    typer.echo(json.dumps(value, indent=2))
+    """Print a value as JSON, whose strings command no terminal and no workflow."""
+    # All of it but this is in ASCII letters. It can stand in strings alone, which mean the same.
+    typer.echo(json.dumps(value, indent=2).replace("##[", r"\u0023#["))
 
 
 def print_title(out: Console, command: str, about: str) -> None:
@@ -133,6 +136,12 @@ def print_parts(out: Console, parts: Iterable[RenderableType]) -> None:
     for part in parts:
         unwrapped = isinstance(part, str) or (isinstance(part, Text) and bool(part.no_wrap))
         out.print(part, soft_wrap=unwrapped, markup=False)
+
+
+def print_lines(out: Console, lines: Iterable[str]) -> None:
+    """Print lines that have text from outside: each stays one, and moves no cursor."""
+    for line in lines:
+        out.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def columns() -> Table:

@@ -8,6 +8,7 @@ from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
 from kvcanon.conformance.probe.transport import EngineAddress
+from kvcanon.printable import printable
 
 _WIDTH = 96
 
@@ -36,7 +37,7 @@ def script_of(
         check = "order" if len(finding.bounds) == 2 else "most"
     requests = [_plain(each.request) for each in shown.requests]
     law = finding.law_id or "no law of its own"
-    words = finding.words.replace("\\", "/").replace('"""', "'''")
+    words = printable(finding.words).replace("\\", "/").replace('"""', "'''")
     head = f'"""{law}, {finding.fault.words}.\n\n{words}.\n'
     constants = {
         "API": facts.api,

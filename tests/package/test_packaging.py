@@ -24,6 +24,7 @@ OWN_FILES = {
     "__init__.py",
     "__main__.py",
     "commit.py",
+    "printable.py",
     "py.typed",
     "sglang_plugin.py",
     "sglang_release.py",
