@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from attrs import asdict, evolve
 
-from kvcanon.conformance.cli.command_line import BROKEN
+from kvcanon.conformance.cli.command_line import BROKEN, INCOMPLETE
 from kvcanon.conformance.cli.live_options import IgnoreOption, ignored_laws, require_live
 from kvcanon.conformance.cli.options import require_files, write_file
-from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_title, signs_of_life
+from kvcanon.conformance.cli.terminal import (
+    ReportConsole,
+    print_json,
+    print_lines,
+    print_title,
+    signs_of_life,
+)
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.coverage import ProbeVerdict
 from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.player import ProbePlayer, logged_request
 from kvcanon.conformance.probe.report_text import report_json, report_lines
@@ -35,6 +42,14 @@ _NO_EXTRA_KEYS = (
     "extra_key: it is not sent beside the stream, since SGLang leaves it out of hashes and events, "
     "and blocks of two keys are one to a router; it is without --events"
 )
+
+USUAL_RATE = 20.0
+"""Requests a second. A probe without it sends 10 to 25 a second to a server on one core."""
+EXIT_CODES = {
+    ProbeVerdict.HELD: 0,
+    ProbeVerdict.BROKEN: BROKEN,
+    ProbeVerdict.INCOMPLETE: INCOMPLETE,
+}
 
 Url: TypeAlias = Annotated[str, typer.Argument(help="The server, as http://127.0.0.1:30000.")]
 Api: TypeAlias = Annotated[
@@ -58,6 +73,25 @@ Seconds: TypeAlias = Annotated[
     float, typer.Option(min=1, help="No request begins after so many seconds.")
 ]
 Requests: TypeAlias = Annotated[int, typer.Option(min=1, help="The most requests.")]
+Tokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="The most tokens that the server computes: half of its pool if none are given, or "
+        "50,000 if it does not say how large that is; any number with --fill.",
+    ),
+]
+Rate: TypeAlias = Annotated[float, typer.Option(min=0.01, help="Requests that begin in a second.")]
+AtOnce: TypeAlias = Annotated[
+    int, typer.Option(min=1, help="Requests that run at one time; no round has more than 3.")
+]
+Fill: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--fill",
+        help="Play the rounds that fill the pool, too: they evict what others have cached.",
+    ),
+]
 Only: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME,...", help="Play these rounds only, and repeats.")
 ]
@@ -121,6 +155,10 @@ def probe_command(
     seed: Seed = 0,
     seconds: Seconds = 55.0,
     requests: Requests = 1000,
+    tokens: Tokens = None,
+    rate: Rate = USUAL_RATE,
+    at_once: AtOnce = 3,
+    fill: Fill = False,
     only: Only = "",
     flush: Flush = False,
     window: Window = None,
@@ -137,9 +175,9 @@ def probe_command(
 ) -> int:
     """Judge a running engine: its tokens, its cached tokens, its namespaces and its KV events.
 
-    Prompts go out under fresh salts, so that what others have cached is never used. A pool that is
-    quick to fill is filled, which evicts it; --only can leave that out. Ends with 0 if nothing is
-    wrong, with 1 if a law is broken or the server ends, and with 2 if it cannot be probed.
+    Prompts go out under fresh salts, so what others have cached is never used. --fill fills the
+    pool, which evicts it. Ends with 0 if nothing is wrong, with 1 if a law is broken or the server
+    ends, with 2 if it cannot be probed, and with 3 if too little was played.
     """
     require_files({"--script": script, "--record": record, "--log": log})
     for name, value in (("--replay", replay), ("--record", record), ("--ignore", ignore)):
@@ -148,8 +186,10 @@ def probe_command(
     if events is not None:
         require_live()
     ignored = ignored_laws(ignore)
-    rounds = _named_rounds(only)
-    limits = ProbeLimits(seed, seconds, requests, margin, vocabulary, rounds)
+    named = _named_rounds(only, fill=fill)
+    limits = ProbeLimits(
+        seed, seconds, requests, tokens, rate, at_once, fill, margin, vocabulary, named
+    )
     address = address_of(url, api_key, timeout)
     player = _player(address, api, model, limits)
     player.may_flush = flush
@@ -169,20 +209,24 @@ def probe_command(
     else:
         out = ReportConsole()
         print_title(out, "kvcanon probe", f"{address.url}  seed {seed}")
-        for line in report_lines(result, sums):
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
-    # A disk may be full, which must not take the report with it.
-    if script is not None:
+        print_lines(out, report_lines(result, sums))
+    if script is not None:  # A full disk must not take the report with it.
         _write_script(script, address, result, margin)
-    return BROKEN if result.shown else 0
+    return EXIT_CODES[result.verdict]
 
 
-def _named_rounds(given: str) -> frozenset[str]:
+def _named_rounds(given: str, *, fill: bool) -> frozenset[str]:
     """The names of rounds between commas. Raises: UsageError."""
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
     known = [each.name for each in ROUNDS]
     for name in sorted(names - set(known)):
         raise UsageError(f"--only {name}: there is no such round; choose of {', '.join(known)}")
+    for each in ROUNDS:
+        if each.name in names and each.fills and not fill:
+            raise UsageError(
+                f"--only {each.name}: this round fills the pool, and evicts what others have "
+                "cached; add --fill to play it"
+            )
     return names
 
 

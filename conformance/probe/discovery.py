@@ -7,7 +7,7 @@ from enum import StrEnum
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.openai_api import OpenaiApi
 from kvcanon.conformance.probe.sglang_api import SglangApi, server_info
-from kvcanon.conformance.probe.talk import EngineApi
+from kvcanon.conformance.probe.talk import EngineApi, name_in
 from kvcanon.conformance.probe.transport import EngineAddress, ServerProblem, ask_json
 
 _SGLANG_SETTINGS = frozenset({"max_total_num_tokens", "disable_radix_cache", "internal_states"})
@@ -43,7 +43,7 @@ def _is_sglang(address: EngineAddress) -> bool:
 def _first_model(address: EngineAddress) -> str:
     try:
         cards = ask_json(address, "GET", "/v1/models").get("data") or ()
-        return next(str(card["id"]) for card in cards if not card.get("parent"))
+        return next(name_in(card["id"]) for card in cards if not card.get("parent"))
     except ServerProblem as problem:
         if problem.status != 404:
             raise
@@ -51,5 +51,5 @@ def _first_model(address: EngineAddress) -> str:
             f"{address.url} has neither SGLang's /server_info nor /v1/models; give the address of "
             "an engine, or its dialect by --api"
         ) from problem
-    except (StopIteration, KeyError, TypeError, AttributeError) as error:
+    except (StopIteration, LookupError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{address.url}/v1/models lists no model") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -16,6 +17,9 @@ from kvcanon.conformance.probe.talk import (
     ProbeReply,
     ProbeRequest,
     TokenScore,
+    logprob_in,
+    name_in,
+    number_in,
 )
 from kvcanon.conformance.probe.transport import (
     EngineAddress,
@@ -27,12 +31,15 @@ from kvcanon.conformance.probe.transport import (
     metrics_of,
     object_at,
     request_fields,
+    shown_text,
+    shown_value,
     stream,
     understood,
 )
 
 PATH = "/v1/completions"
 LIKELIEST = 4
+_NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _NAMED_ID = "token_id:"
 _NO_METRICS = "the sizes of page and pool: /metrics does not have vllm:cache_config_info"
 
@@ -55,11 +62,11 @@ class OpenaiApi:
         bases = [card for card in cards if not card.get("parent")]
         if not bases:
             raise ServerProblem(f"{self.address.url}/v1/models lists no model", status=200)
-        listed = [str(card["id"]) for card in cards]
+        listed = [name_in(card["id"]) for card in cards]
         if self.model not in listed:
             raise ServerProblem(
                 f"{self.address.url}/v1/models lists no model {self.model!r}; it lists "
-                f"{', '.join(listed)}: choose by --model",
+                f"{shown_text(', '.join(listed))}: choose by --model",
                 status=200,
             )
         base = next((card for card in bases if card["id"] == self.model), bases[0])
@@ -68,11 +75,11 @@ class OpenaiApi:
         fields = request_fields(self.address, "CompletionRequest")
         return EngineFacts(
             api="openai",
-            version=str(object_at(self.address, "/version").get("version", "")),
-            model=str(base["id"]),
-            loras=tuple(str(card["id"]) for card in cards if card.get("parent") == base["id"]),
+            version=shown_value(object_at(self.address, "/version").get("version", "")),
+            model=name_in(base["id"]),
+            loras=tuple(name_in(card["id"]) for card in cards if card.get("parent") == base["id"]),
             page_size=page,
-            context_tokens=base.get("max_model_len"),
+            context_tokens=number_in(base.get("max_model_len") or 0) or None,
             pool_tokens=page * blocks if page and blocks else None,
             policy="lru" if config else None,
             cache_off=config.get("enable_prefix_caching") == "False",
@@ -147,7 +154,7 @@ class OpenaiApi:
 def _reply(answer: JsonObject) -> ProbeReply:
     choices = answer.get("choices")
     if not isinstance(choices, Sequence) or not choices:
-        raise ServerProblem(f"{PATH} answered no reply: {str(answer)[:160]}", status=200)
+        raise ServerProblem(f"{PATH} answered no reply: {shown_value(answer)}", status=200)
     return _said(answer)
 
 
@@ -157,7 +164,7 @@ def _said(part: JsonObject) -> ProbeReply:
     details = (part.get("usage") or {}).get("prompt_tokens_details")
     return ProbeReply(
         tuple(token for choice in choices for token in _tokens(choice)),
-        details.get("cached_tokens") if isinstance(details, Mapping) else None,
+        _cached(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
         scores=tuple(score for choice in choices for score in _scores(choice)),
     )
 
@@ -173,7 +180,11 @@ def _tokens(choice: JsonObject) -> list[int]:
                 "does, as vLLM since 0.10.2",
                 status=200,
             )
-    return [int(each) for each in given]
+    return [number_in(_id(each) if isinstance(each, str) else each) for each in given]
+
+
+def _cached(said: object) -> int | None:
+    return None if said is None else number_in(said)
 
 
 def _scores(choice: JsonObject) -> list[TokenScore]:
@@ -185,15 +196,19 @@ def _scores(choice: JsonObject) -> list[TokenScore]:
         strict=False,
     )
     return [
-        TokenScore(_id(token), float(logprob), {_id(t): float(p) for t, p in (tops or {}).items()})
+        TokenScore(
+            _id(token),
+            logprob_in(logprob),
+            {_id(t): logprob_in(p) for t, p in (tops or {}).items()},
+        )
         for token, logprob, tops in rows
         if logprob is not None and token.startswith(_NAMED_ID)
     ]
 
 
 def _id(token: str) -> int:
-    return int(token.removeprefix(_NAMED_ID))
+    return number_in(int(token.removeprefix(_NAMED_ID)))
 
 
 def _number(value: str | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() else None
+    return int(value) if value is not None and _NUMBER.match(value) else None

@@ -5,6 +5,7 @@ Requests of a run go out one after the other; some go on while the next are sent
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -29,11 +30,14 @@ if TYPE_CHECKING:  # It needs the extra `live`.
 WAKE_SECONDS = 300.0
 """How long the first prompt may take. vLLM for CPUs compiles for 20 s to minutes before it."""
 
+SECONDS, REQUESTS, TOKENS = "seconds", "requests", "tokens"
+"""What a probe has so much of and no more: the names of its options."""
+
 _NO_REPLY = ProbeReply((), None, aborted=True)
 
 
 class OutOfBudget(Exception):
-    """No request or no second is left."""
+    """No request, no second or no token is left; the text is the name of what is not."""
 
 
 @define(eq=False)
@@ -106,6 +110,10 @@ class ProbePlayer:
     """A word that no other run has; it is put before salts."""
     deadline: float
     requests_left: int
+    tokens_left: float = math.inf
+    """Tokens that the server may still be made to compute."""
+    rate: float = math.inf
+    """Requests that may begin in a second."""
     beside: StreamBeside | None = None
     """What is looked at beside the answers: the stream of events."""
     log: Callable[[ProbeRequest, SentRequest], None] | None = None
@@ -115,6 +123,8 @@ class ProbePlayer:
     """Tokens that the server computed so far."""
     busy_seconds: float = 0.0
     _runs: int = field(default=0)
+    _next_turn: float = field(default=0.0)
+    """When the next request may begin."""
 
     def fresh_run(self) -> str:
         """A prefix for salts that no request has had yet."""
@@ -123,14 +133,14 @@ class ProbePlayer:
 
     def send(self, request: ProbeRequest, round_name: str, run: str) -> SentRequest:
         """Send one request in the namespaces of a run. Raises: OutOfBudget, ServerProblem."""
-        self._count_one()
+        self._take_turn(request)
         real = self._real(request, run)
         promised = None if self.beside is None else self.beside.promise(real)
         began, clock = time.time(), time.monotonic()
         reply = self.api.generate(real, self._leaves(real))
         self.busy_seconds += time.monotonic() - clock
         sent = SentRequest(request, reply, round_name, began)
-        self.computed += max(0, sent.computed)
+        self._count(sent)
         in_time = self.beside is None or self.beside.compare(promised, real, sent, self.facts)
         if self.log is not None and in_time:
             self.log(real, sent)
@@ -142,7 +152,7 @@ class ProbePlayer:
         Its client leaves after half of the time that is left, so that a slow reply does not take
         the time of all later rounds.
         """
-        self._count_one()
+        self._take_turn(request)
         if self.beside is not None:
             self.beside.settle(round_name)
         deadline = time.monotonic() + self.seconds_left / 2
@@ -156,7 +166,7 @@ class ProbePlayer:
         """Wait for the reply of a request that was begun. Raises: ServerProblem."""
         reply = running.wait()
         sent = SentRequest(running.request, reply, round_name, running.began, running.lasted)
-        self.computed += max(0, sent.computed)
+        self._count(sent)
         if self.beside is not None:
             self.beside.settle(round_name)
         return sent
@@ -207,11 +217,27 @@ class ProbePlayer:
         """About how long the server takes to compute so many tokens."""
         return tokens * self.busy_seconds / self.computed if self.computed else 0.0
 
-    def _count_one(self) -> None:
-        """Take a request off those that are left. Raises: OutOfBudget."""
-        if self.requests_left <= 0 or self.seconds_left <= 0:
-            raise OutOfBudget
+    def _take_turn(self, request: ProbeRequest) -> None:
+        """Wait until a request may begin, and take it off what is left. Raises: OutOfBudget."""
+        most = _most_tokens(request)
+        if self.tokens_left < most:
+            raise OutOfBudget(TOKENS)
+        if self.requests_left <= 0:
+            raise OutOfBudget(REQUESTS)
+        wait = self._next_turn - time.monotonic()
+        if wait > 0:
+            time.sleep(min(wait, max(0.0, self.seconds_left)))
+        if self.seconds_left <= 0:
+            raise OutOfBudget(SECONDS)
+        self._next_turn = max(self._next_turn, time.monotonic()) + 1 / self.rate
         self.requests_left -= 1
+        self.tokens_left -= most
+
+    def _count(self, sent: SentRequest) -> None:
+        """Count what a request made the server compute, which is less where a part was cached."""
+        computed = max(0, sent.computed)
+        self.computed += computed
+        self.tokens_left += _most_tokens(sent.request) - computed
 
     def _leaves(self, request: ProbeRequest) -> Leaves | None:
         """When its client leaves; None if it waits for the whole reply."""
@@ -226,6 +252,11 @@ class ProbePlayer:
         if not (self.facts.salts and space.salt):
             return request
         return evolve(request, space=evolve(space, salt=f"{run} {space.salt}"))
+
+
+def _most_tokens(request: ProbeRequest) -> int:
+    """What a request takes where nothing of it is cached."""
+    return len(request.tokens) + request.count
 
 
 @define

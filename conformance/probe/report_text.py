@@ -8,6 +8,7 @@ from typing import Any
 from attrs import asdict
 from attrs.filters import exclude
 
+from kvcanon.conformance.probe.coverage import missing_words
 from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.session import ProbeSession
 from kvcanon.conformance.probe.talk import EngineFacts, PageRange
@@ -33,7 +34,7 @@ def engine_line(facts: EngineFacts, page: PageRange) -> str:
 def report_lines(result: ProbeSession, sums: Mapping[str, Any] | None) -> Iterator[str]:
     """The report, after the line that names server and seed."""
     yield engine_line(result.player.facts, result.page)
-    for each in result.rounds:
+    for each in result.coverage.played:
         cut = ", cut short" if each.cut_short else ""
         hits = f"{each.with_hits} with cached tokens"
         yield f"  {each.name}: {each.purpose}: {each.requests} requests, {hits}{cut}"
@@ -77,11 +78,22 @@ def finding_lines(number: int, shown: ShownFinding) -> Iterator[str]:
 
 
 def verdict(result: ProbeSession) -> str:
-    """The last line."""
-    played = f"{result.requests} requests in {result.seconds:.0f} s, {result.hits} with hits"
+    """The last line: the verdict, what was played of what was to be, and what is missing."""
+    coverage, limits = result.coverage, result.limits
+    rounds = f"{coverage.whole} of {coverage.due} rounds"
+    took = f"{result.seconds:.0f} s, {result.hits} with hits"
     if result.laws:
-        return f"BROKEN: {', '.join(result.laws)} ({played})"
-    return f"HELD: nothing wrong was found ({played})"
+        found = ", ".join(result.laws)
+        return f"BROKEN: {found} ({rounds} whole, {result.requests} requests in {took})"
+    if not (mends := coverage.mends):
+        return f"HELD: nothing wrong was found ({rounds}, {result.requests} requests in {took})"
+    missing = missing_words(coverage.missing)
+    return (
+        f"INCOMPLETE: nothing wrong was found in what was played: {rounds} whole, "
+        f"{result.requests} of at most {limits.requests} requests in {took}; "
+        + (f"missing: {missing}; " if missing else "")
+        + "; ".join(mends)
+    )
 
 
 def report_json(result: ProbeSession, seed: int, sums: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -100,7 +112,7 @@ def report_json(result: ProbeSession, seed: int, sums: Mapping[str, Any] | None)
             "window": facts.window,
             "host_tier": facts.has_host,
         },
-        "rounds": [asdict(each, filter=exclude("purpose")) for each in result.rounds],
+        "rounds": [asdict(each, filter=exclude("purpose")) for each in result.coverage.played],
         "findings": [
             {
                 "law": each.finding.law_id or None,
@@ -132,6 +144,10 @@ def report_json(result: ProbeSession, seed: int, sums: Mapping[str, Any] | None)
         "not_shown": list(result.not_shown),
         "requests": result.requests,
         "seconds": result.seconds,
+        "verdict": result.verdict,
+        "rounds_due": result.coverage.due,
+        "missing": [asdict(each) for each in result.coverage.missing],
+        "to_complete": result.coverage.mends,
         "broken": result.laws,
     }
 

@@ -65,6 +65,16 @@ class PromptSender:
 
 
 @frozen
+class Unfit:
+    """Why a round cannot be played to an engine."""
+
+    words: str = ""
+    """Empty where the round does not apply, or where it was said before."""
+    mend: str = ""
+    """What the user can do; empty for nothing."""
+
+
+@frozen
 class ProbeRound:
     """A round: its name, what it is for, and how it is played."""
 
@@ -73,8 +83,15 @@ class ProbeRound:
     play: Callable[[PromptSender], None]
     pools: float = 0
     """About how many tokens it computes, in pools; 0 for few."""
-    unfit: Callable[[EngineFacts], str] = lambda _facts: ""
-    """Why it cannot be played to an engine; empty if it can."""
+    at_once: int = 1
+    """The most requests that it has running at one time."""
+    unfit: Callable[[EngineFacts], Unfit | None] = lambda _facts: None
+    """Why it cannot be played to an engine; None if it can."""
+
+    @property
+    def fills(self) -> bool:
+        """Whether it fills the pool, and so evicts what others have cached."""
+        return self.pools > 0
 
 
 def play_repeats(play: PromptSender) -> None:
@@ -316,29 +333,36 @@ def _reply_to_abort(play: PromptSender) -> int:
     return max(REPLY_TOKENS, min(96, context // 4, (play.facts.pool_tokens or 1 << 12) // 4))
 
 
-def no_pool(facts: EngineFacts) -> str:
+def no_salts(facts: EngineFacts) -> Unfit | None:
+    """Why namespaces cannot be told apart."""
+    return None if facts.salts else Unfit("the server takes no cache_salt")
+
+
+def no_pool(facts: EngineFacts) -> Unfit | None:
     """Why a pool cannot be filled."""
-    return "" if facts.pool_tokens else "the size of the pool is not known; give --pool-tokens"
+    if facts.pool_tokens:
+        return None
+    return Unfit("the size of the pool is not known", "give --pool-tokens")
 
 
-def no_order(facts: EngineFacts) -> str:
+def no_order(facts: EngineFacts) -> Unfit | None:
     """Why the order of prompts cannot be judged; it was said before where the policy is another."""
     if facts.window != 0 or facts.policy != "lru" or facts.has_host is None:
-        return "-"
+        return Unfit()
     return no_pool(facts)
 
 
-def no_window(facts: EngineFacts) -> str:
+def no_window(facts: EngineFacts) -> Unfit | None:
     """Why the order of windows cannot be judged."""
     if facts.window == 0:
-        return "-"
+        return Unfit()
     if not facts.window:
-        return "the size of the window is not known; give --window, 0 if no layer has one"
+        return Unfit("the size of the window is not known", "give --window, 0 if no layer has one")
     if not facts.pool_tokens or not facts.window_pool_tokens:
-        return "the sizes of the pools are not known"
+        return Unfit("the sizes of the pools are not known")
     if 6 * facts.window > facts.pool_tokens or 2 * facts.window_pool_tokens > 3 * facts.pool_tokens:
-        return "the pools are too small, or windows fill no pool of their own"
-    return ""
+        return Unfit("the pools are too small, or windows fill no pool of their own")
+    return None
 
 
 ROUNDS = (
@@ -347,13 +371,19 @@ ROUNDS = (
     ProbeRound("forks", "prompts that leave others at pages and within pages", play_forks),
     ProbeRound("mixed", "pages of two prompts behind other pages", play_mixed),
     ProbeRound("outgrow", "prompts longer than a window or a chunk", play_outgrow),
-    ProbeRound("namespaces", "one prompt under several salts, keys and adapters", play_spaces),
+    ProbeRound(
+        "namespaces",
+        "one prompt under several salts, keys and adapters",
+        play_spaces,
+        unfit=no_salts,
+    ),
     ProbeRound("aborts", "clients that leave", play_aborts),
     ProbeRound(
         "together",
         "long replies, while others press what they share out of the pool",
         play_together,
         pools=1.3,
+        at_once=3,
         unfit=no_pool,
     ),
     ProbeRound(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,16 @@ from typing import Self
 from attrs import define, evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.coverage import Coverage, MissingPart, PlayedRound, ProbeVerdict
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
+from kvcanon.conformance.probe.player import (
+    REQUESTS,
+    SECONDS,
+    TOKENS,
+    OutOfBudget,
+    ProbePlayer,
+    RequestSequence,
+)
 from kvcanon.conformance.probe.reduction import LEAKS, NEEDS_REPLAY, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import (
     USUAL_MARGIN,
@@ -29,8 +38,11 @@ from kvcanon.conformance.probe.rounds import (
     ROUNDS,
     ProbeRound,
     PromptSender,
+    Unfit,
 )
 from kvcanon.conformance.probe.talk import (
+    LEAST_CONTEXT_TOKENS,
+    MOST_PAGE_TOKENS,
     EngineFacts,
     PageRange,
     ProbeReply,
@@ -45,6 +57,15 @@ REDUCE_SECONDS = 10.0
 """How long the requests of one finding are sent again."""
 KEPT_FOR_REDUCTION = 3.0
 """Seconds after the deadline in which a finding of the last round can still be confirmed."""
+
+CANARY_SHARE = 0.5
+"""The part of the pool that may be computed where it may not be filled."""
+CANARY_TOKENS = 50_000
+"""Tokens that may be computed where the size of the pool is not known."""
+KEPT_SHARE = 0.25
+"""The part of the tokens that is kept for the requests which show a finding again."""
+
+FILLS = "it fills the pool, and evicts what others have cached; --fill plays it"
 
 POOL_LOOKS = 5
 """Times that a pool is looked at; blocks that another client holds may come free between."""
@@ -65,21 +86,26 @@ class ProbeLimits:
     seed: int = 0
     seconds: float = 55.0
     requests: int = 1000
+    tokens: int | None = None
+    """The most that the server computes; None for the usual number."""
+    rate: float = math.inf
+    """Requests that begin in a second."""
+    at_once: int = 3
+    """Requests that run at one time."""
+    fill: bool = False
+    """Whether the pool may be filled, which evicts what others have cached."""
     margin: float = USUAL_MARGIN
     vocabulary: int = 256
     only: frozenset[str] = frozenset()
     """Names of the rounds that are played; empty for all. The first is always played."""
 
-
-@frozen
-class PlayedRound:
-    """A round that was played, and how many requests it took."""
-
-    name: str
-    purpose: str
-    requests: int
-    with_hits: int
-    cut_short: bool = False
+    def most_tokens(self, pool_tokens: int | None) -> float:
+        """How many tokens the server may be made to compute."""
+        if self.tokens is not None:
+            return self.tokens
+        if self.fill:
+            return math.inf
+        return pool_tokens * CANARY_SHARE if pool_tokens else CANARY_TOKENS
 
 
 @define
@@ -90,7 +116,7 @@ class ProbeSession:
     limits: ProbeLimits
     say: Callable[[str], None] = lambda _line: None
     page: PageRange = field(init=False)
-    rounds: list[PlayedRound] = field(factory=list)
+    coverage: Coverage = field(factory=Coverage)
     shown: list[ShownFinding] = field(factory=list)
     not_shown: list[str] = field(factory=list)
     near_ties: list[str] = field(factory=list)
@@ -100,6 +126,10 @@ class ProbeSession:
     truths: dict[PromptKey, ProbeReply] = field(factory=dict)
     round_seconds: float = 0.0
     """How long the last round took."""
+    short_of: str = ""
+    """What ran out, by the name of its option; empty while nothing did."""
+    kept_tokens: float = math.inf
+    """Tokens with which findings can still be shown again."""
     unanswered: tuple[SentRequest, ...] = ()
     """The requests of a round during which the server ended; the last had no answer."""
 
@@ -114,6 +144,11 @@ class ProbeSession:
         found = [each.finding for each in self.shown]
         return list(dict.fromkeys(each.law_id or each.fault.words for each in found))
 
+    @property
+    def verdict(self) -> ProbeVerdict:
+        """What the probe comes to."""
+        return self.coverage.verdict(broken=bool(self.shown))
+
     def note(self, words: str) -> None:
         """Say what cannot be judged, once."""
         if words not in self.not_shown:
@@ -126,10 +161,12 @@ class ProbeSession:
         self.page = PageRange(said, said) if said else PageRange()
         if player.facts.cache_off:
             raise UsageError(CACHE_OFF.format(""))
+        _require_sizes(player.facts)
         self.not_shown += [*player.facts.not_said, *_not_judged(player.facts)]
         if self.limits.only:
             self.not_shown.append("what the rounds show that --only leaves out")
         left = player.requests_left
+        self._divide_tokens()
         rng = random.Random(f"kvcanon probe {self.limits.seed}")
         playing = "the first prompt"
         try:
@@ -152,6 +189,15 @@ class ProbeSession:
         self.seconds = time.monotonic() - began
         return self
 
+    def _divide_tokens(self) -> None:
+        """Give the rounds most of the tokens, and keep the rest for what they find."""
+        player, limits = self.player, self.limits
+        player.rate = limits.rate
+        tokens = limits.most_tokens(player.facts.pool_tokens)
+        if math.isfinite(tokens):
+            self.kept_tokens = tokens * KEPT_SHARE
+            player.tokens_left = tokens - self.kept_tokens
+
     def _wake(self) -> None:
         """Send a prompt that is not judged, so that no round waits for what is compiled once."""
         if self.player.requests_left <= 0 or self.player.seconds_left <= 0:
@@ -159,13 +205,17 @@ class ProbeSession:
         space = PromptSpace("the first prompt" if self.player.facts.salts else "")
         tokens = tuple(FIRST_TOKEN + at % (self.limits.vocabulary - FIRST_TOKEN) for at in range(8))
         self.say("the first prompt")
-        self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
+        try:
+            self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
+        except OutOfBudget as error:
+            self.short_of = str(error)
 
     def _play(self, each: ProbeRound, rng: random.Random) -> None:
-        reason = self._why_not(each, self.player.facts)
-        if reason:
-            if reason != "-":
-                self.not_shown.append(f"{each.name} ({each.purpose}): {reason}")
+        if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
+            return
+        unfit = each.unfit(self.player.facts) or self._limited(each)
+        if unfit is not None:
+            self._leave_out(each, unfit)
             return
         self.say(each.name)
         sent, ending = list[SentRequest](), None
@@ -176,6 +226,8 @@ class ProbeSession:
             if isinstance(error, ServerProblem) and not error.is_end:
                 raise
             ending = error
+        if isinstance(ending, OutOfBudget):
+            self.short_of = str(ending)
         self.round_seconds = time.monotonic() - began
         self._count(each, sent, cut_short=isinstance(ending, OutOfBudget))
         self._judge(sent)
@@ -210,24 +262,54 @@ class ProbeSession:
             self.note(NO_COUNTS)
         hits = sum(1 for one in sent if one.reply.cached)
         self.hits += hits
-        self.rounds.append(PlayedRound(each.name, each.purpose, len(sent), hits, cut_short))
+        self.coverage.played.append(
+            PlayedRound(each.name, each.purpose, len(sent), hits, cut_short)
+        )
         if cut_short:
-            why = "requests" if self.player.requests_left <= 0 else "seconds"
-            self.not_shown.append(f"the end of {each.name}: no {why} are left; raise --{why}")
+            end = f"the end of {each.name}"
+            self._miss(MissingPart(each.name, self._none_left, f"raise --{self.short_of}"), end)
 
-    def _why_not(self, each: ProbeRound, facts: EngineFacts) -> str:
-        player = self.player
-        if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
-            return "-"
-        if player.seconds_left <= 0 or player.requests_left <= 0:
-            return "no seconds or requests are left; raise --seconds or --requests"
-        if each.name == "namespaces" and not facts.salts:
-            return "the server takes no cache_salt"
-        tokens = int(each.pools * (facts.pool_tokens or 0))
+    @property
+    def _none_left(self) -> str:
+        return f"no {self.short_of} are left"
+
+    def _miss(self, part: MissingPart, named: str) -> None:
+        """Note what was to be played and was not."""
+        self.coverage.missing.append(part)
+        self.not_shown.append(evolve(part, what=named).words)
+
+    def _leave_out(self, each: ProbeRound, unfit: Unfit) -> None:
+        """Note why a round is not played, and whether a verdict needs it."""
+        named = f"{each.name} ({each.purpose})"
+        if each.fills and not self.limits.fill:
+            if unfit.words:
+                self.not_shown.append(f"{named}: {FILLS}")
+        elif unfit.mend:
+            self._miss(MissingPart(each.name, unfit.words, unfit.mend), named)
+        elif unfit.words:
+            self.not_shown.append(f"{named}: {unfit.words}")
+
+    def _limited(self, each: ProbeRound) -> Unfit | None:
+        """Why a round cannot be played within the limits."""
+        player, limits = self.player, self.limits
+        if each.fills and not limits.fill:
+            return Unfit(FILLS)
+        if each.at_once > limits.at_once:
+            why = f"it has {each.at_once} requests running at once"
+            return Unfit(why, f"raise --at-once to {each.at_once}")
+        if player.seconds_left <= 0:
+            self.short_of = SECONDS
+        elif player.requests_left <= 0:
+            self.short_of = REQUESTS
+        if self.short_of:
+            return Unfit(self._none_left, f"raise --{self.short_of}")
+        tokens = int(each.pools * (player.facts.pool_tokens or 0))
+        if tokens > player.tokens_left:
+            return Unfit(f"it computes {tokens} tokens", f"raise --{TOKENS}")
         if tokens and player.seconds_for(tokens) > player.seconds_left / 2:
             needed = 2 * player.seconds_for(tokens)
-            return f"{tokens} tokens take too long; try --seconds {needed + 60:.0f}"
-        return each.unfit(facts)
+            return Unfit(f"{tokens} tokens take too long", f"try --seconds {needed + 60:.0f}")
+        return None
 
     def _learn(self, sent: Sequence[SentRequest]) -> None:
         """Learn the page size from prompts that were sent twice."""
@@ -337,8 +419,10 @@ class ProbeSession:
         """
         player = self.player
         deadline, requests, beside = player.deadline, player.requests_left, player.beside
+        tokens = player.tokens_left
         player.deadline = time.monotonic() + seconds
         player.requests_left, player.beside = 1, None
+        player.tokens_left = self.kept_tokens
         try:
             yield
         except ServerProblem as problem:
@@ -346,6 +430,7 @@ class ProbeSession:
                 raise
         finally:
             player.deadline, player.requests_left, player.beside = deadline, requests, beside
+            self.kept_tokens, player.tokens_left = player.tokens_left, tokens
             if beside is not None:
                 beside.settle("replays")
                 self._found_beside()
@@ -389,6 +474,21 @@ class ProbeSession:
                     else "the server gives no log-probabilities"
                 )
                 self.note(f"tokens that differ: {why}")
+
+
+def _require_sizes(facts: EngineFacts) -> None:
+    """Refuse sizes for which no prompts can be drawn. Raises: UsageError."""
+    page, context = facts.page_size or 1, facts.context_tokens or LEAST_CONTEXT_TOKENS
+    if page > MOST_PAGE_TOKENS:
+        raise UsageError(
+            f"pages of {page} tokens are larger than those of any engine; is the size right? "
+            "--page says another"
+        )
+    if context < LEAST_CONTEXT_TOKENS:
+        raise UsageError(
+            f"a context of {context} tokens is too short for a probe, which needs "
+            f"{LEAST_CONTEXT_TOKENS}; is this the address of the model?"
+        )
 
 
 def _not_judged(facts: EngineFacts) -> list[str]:

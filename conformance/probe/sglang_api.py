@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -19,6 +21,9 @@ from kvcanon.conformance.probe.talk import (
     ProbeReply,
     ProbeRequest,
     TokenScore,
+    logprob_in,
+    name_in,
+    number_in,
 )
 from kvcanon.conformance.probe.transport import (
     EngineAddress,
@@ -26,10 +31,12 @@ from kvcanon.conformance.probe.transport import (
     ServerProblem,
     ask,
     ask_json,
+    hangs,
     metric_value,
     metrics_of,
     object_at,
     request_fields,
+    shown_value,
     stream,
     understood,
 )
@@ -62,11 +69,12 @@ class SglangApi:
         capacity = _capacities(info)
         fields = request_fields(self.address, "GenerateReqInput")
         model, loras = _models(self.address)
+        path = info.get("served_model_name") or info.get("model_path") or ""
         disabled = bool(info.get("disable_radix_cache"))
         return EngineFacts(
             api="sglang",
-            version=str(info.get("version", "")),
-            model=model or str(info.get("served_model_name") or info.get("model_path") or ""),
+            version=shown_value(info.get("version", "")),
+            model=model or shown_value(path),
             loras=loras,
             page_size=_number(info.get("page_size")),
             context_tokens=_number(info.get("max_req_input_len"))
@@ -75,7 +83,7 @@ class SglangApi:
             window_pool_tokens=_number(capacity.get("token_capacity_swa")),
             window=self._window(capacity),
             has_host=bool(info.get("enable_hierarchical_cache")),
-            policy=str(info.get("radix_eviction_policy") or "lru"),
+            policy=shown_value(info.get("radix_eviction_policy") or "lru"),
             ranks=_number(info.get("dp_size")) or 1,
             speculative=bool(info.get("speculative_algorithm")),
             cache_off=disabled,
@@ -90,12 +98,14 @@ class SglangApi:
             answer = ask_json(self.address, "POST", "/generate", body)
             return understood("/generate", partial(_reply, answer))
         whole: JsonObject = {}
-        aborted = False
+        aborted, ends = False, math.inf
         for part in stream(self.address, "/generate", body | {"stream": True}):
             whole = understood("/generate", partial(_with_part, whole, part))
             if not aborted and leaves(len(whole.get("output_ids") or ())):
                 ask(self.address, "POST", "/abort_request", {"rid": body["rid"]})
-                aborted = True
+                aborted, ends = True, time.monotonic() + self.address.timeout
+            if time.monotonic() > ends:
+                raise hangs(self.address, "/abort_request")
         return understood("/generate", partial(_reply, whole))
 
     def patient(self, seconds: float) -> EngineApi:
@@ -162,8 +172,8 @@ def _capacities(info: JsonObject) -> JsonObject:
 def _models(address: EngineAddress) -> tuple[str, tuple[str, ...]]:
     """The name of the model, and those of the LoRA adapters that are loaded."""
     cards = object_at(address, "/v1/models").get("data") or ()
-    base = next((str(card["id"]) for card in cards if not card.get("parent")), "")
-    return base, tuple(str(card["id"]) for card in cards if card.get("parent"))
+    base = next((name_in(card["id"]) for card in cards if not card.get("parent")), "")
+    return base, tuple(name_in(card["id"]) for card in cards if card.get("parent"))
 
 
 def _with_part(whole: JsonObject, part: JsonObject) -> JsonObject:
@@ -195,13 +205,13 @@ def _reply(answer: JsonObject) -> ProbeReply:
     ending = facts.get("finish_reason") if isinstance(facts, Mapping) else None
     kind = ending.get("type") if isinstance(ending, Mapping) else None
     if not isinstance(facts, Mapping) or kind not in {"length", "stop", "abort"}:
-        raise ServerProblem(f"/generate answered no reply: {str(answer)[:160]}", status=200)
+        raise ServerProblem(f"/generate answered no reply: {shown_value(answer)}", status=200)
     if kind == "abort" and not answer.get("output_ids"):
         why = ending.get("message") if isinstance(ending, Mapping) else ""
-        raise ServerProblem(f"/generate refused a request: {why}", status=400)
-    cached = int(facts.get("cached_tokens") or 0)
+        raise ServerProblem(f"/generate refused a request: {shown_value(why)}", status=400)
+    cached = number_in(facts.get("cached_tokens") or 0)
     return ProbeReply(
-        tuple(answer.get("output_ids") or ()),
+        tuple(number_in(each) for each in answer.get("output_ids") or ()),
         cached,
         _tiers(facts.get("cached_tokens_details"), cached),
         tuple(_scores(facts)),
@@ -213,19 +223,27 @@ def _reply(answer: JsonObject) -> ProbeReply:
 def _tiers(details: object, cached: int) -> Mapping[str, int] | None:
     if not isinstance(details, Mapping):
         return {DEVICE: 0, HOST: 0, STORAGE: 0} if not cached else None
-    host, stored = int(details.get("host") or 0), int(details.get("storage") or 0)
-    return {DEVICE: int(details.get("device", cached - host)), HOST: host, STORAGE: stored}
+    host, stored = (number_in(details.get(name) or 0) for name in ("host", "storage"))
+    device = number_in(details.get("device", max(0, cached - host)))
+    return {DEVICE: device, HOST: host, STORAGE: stored}
 
 
 def _scores(facts: JsonObject) -> list[TokenScore]:
     chosen = facts.get("output_token_logprobs") or ()
     tops = facts.get("output_top_logprobs") or [None] * len(chosen)
     return [
-        TokenScore(int(each[1]), float(each[0]), {int(t[1]): float(t[0]) for t in likeliest or ()})
+        TokenScore(
+            number_in(each[1]),
+            logprob_in(each[0]),
+            {number_in(t[1]): logprob_in(t[0]) for t in likeliest or ()},
+        )
         for each, likeliest in zip(chosen, tops, strict=False)
         if each[0] is not None
     ]
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    try:
+        return number_in(value) or None
+    except ValueError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,14 @@ PromptKey = tuple[Tokens, str]
 """A prompt and its LoRA adapter."""
 Leaves = Callable[[int], bool]
 """Is given how many tokens came so far, and says whether the client leaves now."""
+
+MOST_NUMBER = 1 << 53
+"""No count, size or token id of an engine is larger."""
+MOST_NAME_LETTERS = 1000
+MOST_PAGE_TOKENS = 1 << 16
+LARGEST_LOGPROB = 9999.0
+LEAST_CONTEXT_TOKENS = 64
+"""Shorter contexts have no room for the prompts of the first round."""
 
 DEVICE, HOST, STORAGE = "device", "host", "storage"
 
@@ -112,6 +121,28 @@ class SentRequest:
     def computed(self) -> int:
         """Tokens that took new slots."""
         return len(self.kept) - (self.reply.cached or 0)
+
+
+def number_in(value: object) -> int:
+    """A count or a token id in an answer. Raises: ValueError, if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_NUMBER:
+        raise ValueError(f"a {type(value).__name__} where a number of tokens should be")
+    return value
+
+
+def name_in(value: object) -> str:
+    """The name of a model or of an adapter in an answer. Raises: ValueError, if it is none."""
+    if not isinstance(value, str) or not value or len(value) > MOST_NAME_LETTERS:
+        raise ValueError(f"a {type(value).__name__} where a name should be, or no usual one")
+    return value
+
+
+def logprob_in(value: object) -> float:
+    """A log-probability in an answer. Raises: ValueError, if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError(f"a {type(value).__name__} where a log-probability should be")
+    # The least likely tokens of some engines have minus infinity, of which no difference is known.
+    return max(-LARGEST_LOGPROB, min(LARGEST_LOGPROB, float(value)))
 
 
 def shared_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -7,11 +7,12 @@ of requests.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from ssl import SSLCertVerificationError, SSLError
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.bounded_http import BUFFER_BYTES, AnswerBounds, TooLarge, connect
 
 JsonObject = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -28,8 +30,17 @@ _ENDPOINTS = ("/generate", "/completions", "/chat", "/models", "/server_info", "
 _PATH = re.compile(r"[!-~]*\Z")
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_SHOWN_BYTES = 160
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+_SHOWN = 160
+"""Characters of a server's own text in an error."""
+_SECONDS = re.compile(r"[0-9]{1,9}\Z")
+NOT_JSON = (ValueError, RecursionError)
+"""What reading JSON raises: lists that are too deep are none."""
+MOST_ANSWER_BYTES = 32 << 20
+"""Of one answer, a stream in all. A reply of 256 tokens with its log-probabilities, all of them
+again with each token, takes some 10 MiB."""
+MOST_LINE_BYTES = 4 << 20
+"""Of one line of a stream."""
 BUSY = frozenset({429, 503})
 """Statuses of a server that may answer later."""
 BUSY_TRIES = 4
@@ -109,12 +120,11 @@ def ask(address: EngineAddress, method: str, path: str, body: object = None) -> 
 
     An answer that trickles for longer than an answer may take is one that hangs.
     """
-    with _answered(address, method, path, body) as response:
-        ends, parts = time.monotonic() + address.timeout, list[bytes]()
-        while part := response.read1(1 << 20):
+    with _answered(address, method, path, body) as (response, _):
+        parts = list[bytes]()
+        # What a server says of the length is no reason to make room for it.
+        while part := response.read1(BUFFER_BYTES):
             parts.append(part)
-            if time.monotonic() > ends:
-                raise _hangs(address, path)
         if response.length:
             raise IncompleteRead(b"".join(parts), response.length)
         return b"".join(parts)
@@ -125,7 +135,7 @@ def ask_json(address: EngineAddress, method: str, path: str, body: object = None
     answer = ask(address, method, path, body)
     try:
         value = json.loads(answer)
-    except ValueError as error:
+    except NOT_JSON as error:
         raise ServerProblem(
             f"{address.url}{path} answered what is no JSON: {_shown(answer)}; is this the address "
             "of the engine itself?",
@@ -141,23 +151,24 @@ def ask_json(address: EngineAddress, method: str, path: str, body: object = None
 def stream(address: EngineAddress, path: str, body: object) -> Generator[JsonObject, None, None]:
     """Send one request, and give the parts of its answer; closing it ends the connection.
 
+    Each part may take as long as an answer may; whoever reads them bounds their number.
+
     Raises: ServerProblem.
     """
-    with _answered(address, "POST", path, body) as response:
-        came = time.monotonic()
-        while line := response.readline():
+    with _answered(address, "POST", path, body) as (response, bounds):
+        while line := response.readline(MOST_LINE_BYTES + 1):
+            if len(line) > MOST_LINE_BYTES:
+                raise TooLarge
             data = line.removeprefix(_STREAM_LINE).strip()
             if not line.startswith(_STREAM_LINE):
                 # A comment keeps a connection open, and says nothing about the engine behind it.
-                if time.monotonic() - came > address.timeout:
-                    raise _hangs(address, path)
                 continue
-            came = time.monotonic()
+            bounds.ends = time.monotonic() + address.timeout
             if data == _STREAM_END:
                 return
             try:
                 part = json.loads(data)
-            except ValueError as error:
+            except NOT_JSON as error:
                 raise ServerProblem(
                     f"{address.url}{path} streamed what is no JSON: {_shown(data)}", status=200
                 ) from error
@@ -171,18 +182,20 @@ def _streamed_error(address: EngineAddress, path: str, part: object) -> ServerPr
     """What a server says in the middle of an answer, whose status was sent before."""
     error = part.get("error") if isinstance(part, Mapping) else part
     code = error.get("code") if isinstance(error, Mapping) else None
-    words = f"{address.url}{path} streamed an error: {_shown(str(error).encode())}"
-    return ServerProblem(words, status=code if isinstance(code, int) else 500)
+    words = f"{address.url}{path} streamed an error: {shown_value(error)}"
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return ServerProblem(words, status=status)
 
 
 def understood(path: str, read: Callable[[], Answer]) -> Answer:
     """What is read of an answer. Raises: ServerProblem, if it has another form."""
     try:
         return read()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ArithmeticError, AttributeError, *NOT_JSON) as error:
+        why = shown_text(f"{type(error).__name__}: {error}")
         raise ServerProblem(
-            f"{path} answered in a form that is not known ({type(error).__name__}: {error}); is "
-            "the dialect right? --api names another",
+            f"{path} answered in a form that is not known ({why}); is the dialect right? --api "
+            "names another",
             status=200,
         ) from error
 
@@ -190,55 +203,89 @@ def understood(path: str, read: Callable[[], Answer]) -> Answer:
 @contextmanager
 def _answered(
     address: EngineAddress, method: str, path: str, body: object
-) -> Iterator[HTTPResponse]:
-    """The response to one request, with status 200."""
-    kind = HTTPSConnection if address.secure else HTTPConnection
-    connection = kind(address.host, address.port, timeout=address.timeout)
+) -> Iterator[tuple[HTTPResponse, AnswerBounds]]:
+    """The response to one request, with status 200, and its bounds. Raises: ServerProblem."""
+    opened: list[HTTPConnection | HTTPResponse] = []
+    try:
+        response, bounds = _asked(address, method, path, body, opened)
+        if response.status != 200:
+            raise _refusal(address, path, response)
+        yield response, bounds
+    except ServerProblem:
+        raise
+    except (OSError, HTTPException) as error:
+        raise _problem(address, path, error) from error
+    finally:
+        _close(opened)
+
+
+def _asked(
+    address: EngineAddress,
+    method: str,
+    path: str,
+    body: object,
+    opened: list[HTTPConnection | HTTPResponse],
+) -> tuple[HTTPResponse, AnswerBounds]:
+    """Ask, and ask again while the server is busy. Raises: OSError, HTTPException."""
     headers = {"Content-Type": "application/json"}
     if address.api_key:
         headers["Authorization"] = f"Bearer {address.api_key}"
     text = None if body is None else json.dumps(body)
-    try:
-        for tries in range(1, BUSY_TRIES + 1):
-            connection.request(method, f"{address.path}{path}", text, headers)
-            response = connection.getresponse()
-            if response.status not in BUSY or tries == BUSY_TRIES:
-                break
-            time.sleep(_pause(response, tries))
-            connection.close()
-        if response.status != 200:
-            raise _refusal(address, path, response)
-        yield response
-    except ServerProblem:
-        raise
-    except TimeoutError as error:
-        raise _hangs(address, path) from error
-    except SSLCertVerificationError as error:
-        raise ServerProblem(
+    tries = 0
+    while True:
+        tries += 1
+        bounds = AnswerBounds(time.monotonic() + address.timeout, MOST_ANSWER_BYTES)
+        connection = connect(address.host, address.port, bounds, secure=address.secure)
+        opened.append(connection)
+        connection.request(method, f"{address.path}{path}", text, headers)
+        response = connection.getresponse()
+        opened.append(response)
+        if response.status not in BUSY or tries == BUSY_TRIES:
+            return response, bounds
+        _close(opened)
+        time.sleep(_pause(response, tries))
+
+
+def _problem(address: EngineAddress, path: str, error: Exception) -> ServerProblem:
+    """What went wrong with a connection, as a user can act on it."""
+    if isinstance(error, TooLarge):
+        return ServerProblem(
+            f"{address.url} answered {path} by more than any engine answers: over "
+            f"{MOST_ANSWER_BYTES >> 20} MiB, or {MOST_LINE_BYTES >> 20} MiB in one line",
+            status=200,
+        )
+    if isinstance(error, TimeoutError):
+        return hangs(address, path)
+    if isinstance(error, SSLCertVerificationError):
+        return ServerProblem(
             f"the certificate of {address.url} is not trusted: {error.verify_message}; name the "
             "file of its authority in the variable SSL_CERT_FILE"
-        ) from error
-    except SSLError as error:
-        raise ServerProblem(
+        )
+    if isinstance(error, SSLError):
+        return ServerProblem(
             f"{address.url} speaks no https: {error.reason or error}; is it http://?"
-        ) from error
-    except (OSError, HTTPException) as error:
-        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise ServerProblem(
-            f"{address.url} does not answer {path}: {words}; is the server running there?"
-        ) from error
-    finally:
-        connection.close()
+        )
+    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return ServerProblem(
+        f"{address.url} does not answer {path}: {shown_text(words)}; is the server running there?"
+    )
+
+
+def _close(opened: list[HTTPConnection | HTTPResponse]) -> None:
+    """Close connections and their answers, however much of these was read."""
+    while opened:
+        opened.pop().close()
 
 
 def _pause(response: HTTPResponse, tries: int) -> float:
     """How long to wait for a busy server."""
     wanted = response.getheader("Retry-After") or ""
     usual = BUSY_SECONDS * 2 ** (tries - 1)
-    return min(MOST_BUSY_SECONDS, float(wanted) if wanted.isdigit() else usual)
+    return min(MOST_BUSY_SECONDS, float(wanted) if _SECONDS.match(wanted) else usual)
 
 
-def _hangs(address: EngineAddress, path: str) -> ServerProblem:
+def hangs(address: EngineAddress, path: str) -> ServerProblem:
+    """The problem of an answer that does not come, or does not end."""
     return ServerProblem(
         f"{address.url} did not answer {path} within {address.timeout:g} s; it hangs, or give it "
         "longer by --timeout"
@@ -252,20 +299,34 @@ def _refusal(address: EngineAddress, path: str, response: HTTPResponse) -> Serve
         words = f"{where} answered {status}: the server {needs}; give it by --api-key, "
         words += "or in the variable KVCANON_API_KEY"
     elif status in BUSY:
-        said = _shown(response.read(_SHOWN_BYTES + 1))
+        said = _shown(response.read(4 * _SHOWN + 1))
         words = f"{where} answered {status} {BUSY_TRIES} times: {said}; the server is too busy, or "
         words += "starts: probe it later"
     elif 300 <= status < 400:
-        target = response.getheader("Location") or "another address"
+        target = shown_text(response.getheader("Location") or "another address")
         words = f"{where} redirects to {target}; give the address that it leads to"
     else:
-        words = f"{where} answered {status}: {_shown(response.read(_SHOWN_BYTES + 1))}"
+        words = f"{where} answered {status}: {_shown(response.read(4 * _SHOWN + 1))}"
     return ServerProblem(words, status=status)
 
 
+def shown_text(text: str) -> str:
+    """Text of a server for one line: not all of it where it is long."""
+    line = " ".join(text[: 4 * _SHOWN].split())
+    return line[:_SHOWN] + ("..." if len(line) > _SHOWN or len(text) > 4 * _SHOWN else "")
+
+
+def shown_value(value: object) -> str:
+    """A value of a server's JSON for one line."""
+    # A number of thousands of digits has no text, and a deep list none that is short.
+    try:
+        return shown_text(value if isinstance(value, str) else repr(value))
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__}"
+
+
 def _shown(data: bytes) -> str:
-    text = " ".join(data[:_SHOWN_BYTES].decode(errors="replace").split())
-    return (text or "nothing") + ("..." if len(data) > _SHOWN_BYTES else "")
+    return shown_text(data[: 4 * _SHOWN + 1].decode(errors="replace")) or "nothing"
 
 
 def said(ask_for: Callable[[], Answer], otherwise: Answer) -> Answer:
@@ -302,12 +363,13 @@ def metrics_of(address: EngineAddress) -> str:
 
 
 def metric_value(text: str, name: str) -> float | None:
-    """The sum of a metric over its labels; None if it is not there."""
+    """The sum of a metric over its labels; None if it is not there, or is no number."""
     found = [line.rpartition(" ")[2] for line in _lines(text, name)]
     try:
-        return sum(float(value) for value in found) if found else None
+        value = sum(float(each) for each in found) if found else None
     except ValueError:
         return None
+    return value if value is not None and math.isfinite(value) else None
 
 
 def metric_labels(text: str, name: str) -> dict[str, str]:

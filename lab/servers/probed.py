@@ -142,7 +142,7 @@ def run_probes(
         servers: tuple[ProbedServer, ...] = (vllm_server(folder, seeds.start),)
     else:
         servers = sglang_servers(core, folder, seeds.start)
-    usual = ProbeLimits(seeds.start, SECONDS, margin=MARGIN, vocabulary=VOCABULARY)
+    usual = ProbeLimits(seeds.start, SECONDS, fill=True, margin=MARGIN, vocabulary=VOCABULARY)
     wrong: list[str] = []
     for server in servers:
         if only in server.name:
@@ -170,7 +170,7 @@ def _probe_sound(
             say(f"{name}: {_words(result)}{beside}")
             if result.shown:
                 yield name
-            if any(each.cut_short for each in result.rounds):
+            if any(each.cut_short for each in result.coverage.played):
                 yield f"{name} was cut short"
 
 

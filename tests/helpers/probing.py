@@ -24,6 +24,8 @@ from kvcanon.conformance.probe.talk import (
     TokenScore,
 )
 
+WHOLE = ("--fill", "--rate", "1000")
+"""Options for all rounds, fast: nobody else uses the server of a test."""
 ANY = "tcp://127.0.0.1:*"
 
 
@@ -93,7 +95,7 @@ def probe_json(
 ) -> tuple[int, dict[str, Any]]:
     """Probe a server: the exit code, and the report."""
     capsys.readouterr()
-    code = main(["probe", url, "--json", *options])
+    code = main(["probe", url, "--json", *WHOLE, *options])
     return code, json.loads(capsys.readouterr().out)
 
 

@@ -16,7 +16,7 @@ from fakes.model import FakeEngine, FakeRun, Scored, config_of
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.probe import beside
 from kvcanon.live import Publisher
-from probing import ANY, fault_at, kinds, probe_json, sound_at
+from probing import ANY, WHOLE, fault_at, kinds, probe_json, sound_at
 
 
 class OddServer(BaseHTTPRequestHandler):
@@ -128,7 +128,7 @@ def test_api_key_is_sent(
     """From the option or from the variable."""
     with sound_at("vllm", ServedAs("vllm", key="secret")) as url:
         assert "API key" in usage_error(capsys, "probe", url)
-        quick = ["probe", url, "--only", "repeats"]
+        quick = ["probe", url, *WHOLE, "--only", "repeats"]
         assert "HELD" in read(capsys, *quick, "--api-key", "secret")
         monkeypatch.setenv("KVCANON_API_KEY", "secret")
         assert "HELD" in read(capsys, *quick)
@@ -139,14 +139,14 @@ def test_stream_from_which_nothing_comes_gives_one_line(
 ) -> None:
     """A wrong address is no fault of the engine."""
     with Publisher(ANY, binds_endpoint=True) as silent, sound_at("sglang") as url:
-        words = usage_error(capsys, "probe", url, "--events", silent.endpoint)
+        words = usage_error(capsys, "probe", url, *WHOLE, "--events", silent.endpoint)
     assert f"nothing came from {silent.endpoint}: check the address" in words
 
 
 def test_server_that_ends_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     """What was found before is kept, and the report says where the server ended."""
     with sound_at("sglang", ServedAs("sglang", dies_after=30)) as url:
-        printed = read(capsys, "probe", url, code=1)
+        printed = read(capsys, "probe", url, *WHOLE, code=1)
     assert "the server ended\n  during" in printed
     assert "BROKEN: the server ended" in printed
 
@@ -156,7 +156,7 @@ def test_what_a_server_does_not_say_is_not_shown(capsys: pytest.CaptureFixture[s
     hidden = ServedAs("vllm", hides=frozenset({"metrics", "counts"}))
     with sound_at("vllm", hidden) as url:
         code, report = probe_json(capsys, url)
-    assert (code, report["server"]["page_size"]) == (0, None)
+    assert (code, report["server"]["page_size"]) == (3, None)
     said = "\n".join(report["not_shown"])
     for words in (
         "start vLLM with --enable-prompt-tokens-details",
@@ -170,7 +170,7 @@ def test_page_size_is_learned_from_answers(capsys: pytest.CaptureFixture[str]) -
     """Where the server does not say it, hits and rests of repeated prompts do."""
     with sound_at("vllm", ServedAs("vllm", hides=frozenset({"metrics"})), page_size=8) as url:
         options = ("--only", "forks", "--window", "0", "--pool-tokens", "768")
-        printed = read(capsys, "probe", url, *options)
+        printed = read(capsys, "probe", url, *WHOLE, *options)
     assert "pages of 8, by its answers" in printed
     assert "HELD" in printed
 
@@ -214,7 +214,7 @@ def test_limits_end_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
     """After so many requests what is left is not shown, and what was played is judged."""
     with sound_at("sglang") as url:
         code, report = probe_json(capsys, url, "--requests", "40")
-    assert (code, report["requests"]) == (0, 40)
+    assert (code, report["requests"], report["verdict"]) == (3, 40, "INCOMPLETE")
     assert any("raise --requests" in words for words in report["not_shown"])
 
 
@@ -316,9 +316,9 @@ def test_log_and_recording_give_the_same_comparison(
 def test_full_disk_takes_no_report_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     """A log that cannot be written ends the probe at once; a script is written after the report."""
     with fault_at(FAULTS["hit one page short"], "sglang") as (url, options):
-        words = usage_error(capsys, "probe", url, "--log", "/dev/full")
+        words = usage_error(capsys, "probe", url, *WHOLE, "--log", "/dev/full")
         assert words.endswith("No space left on device: '/dev/full'")
-        assert main(["probe", url, *options, "--script", "/dev/full"]) == 2
+        assert main(["probe", url, *WHOLE, *options, "--script", "/dev/full"]) == 2
     printed = capsys.readouterr()
     assert "BROKEN: MATCH-1" in printed.out
     assert "/dev/full cannot be written: No space left on device" in printed.err

@@ -23,7 +23,7 @@ from fakes.model import FakeEngine, FakeRun, config_of
 from kvcanon.conformance.probe import beside, session, transport
 from kvcanon.live import Publisher
 from kvcanon.spec.types import Namespace
-from probing import ANY, kinds, probe_json, sound_at
+from probing import ANY, WHOLE, kinds, probe_json, sound_at
 
 CERTIFICATE = Path(__file__).parents[2] / "helpers" / "loopback.pem"
 """Of 127.0.0.1, with its key, until 2126."""
@@ -87,7 +87,7 @@ def played(script: Path, url: str) -> str:
 @pytest.mark.parametrize("status", [429, 503])
 def test_busy_server_is_asked_again(status: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A few refusals change nothing; many are one line, and no finding."""
-    quick = ("--only", "repeats")
+    quick = (*WHOLE, "--only", "repeats")
     with sound_at("vllm", ServedAs("vllm", refuses=(status, 5, 3))) as url:
         assert "HELD" in read(capsys, "probe", url, *quick)
     with sound_at("vllm", ServedAs("vllm", refuses=(status, 5, 1000))) as url:
@@ -173,7 +173,7 @@ def test_server_may_stand_behind_a_prefix(
 ) -> None:
     """The address may end with /v1 or name an endpoint; what is before it stays."""
     with sound_at("vllm", ServedAs("vllm", prefix=prefix)) as url:
-        quick = ("--only", "repeats", "--requests", "8")
+        quick = (*WHOLE, "--only", "repeats")
         assert "HELD" in read(capsys, "probe", f"{url}{given}", *quick)
 
 
@@ -187,7 +187,7 @@ def test_https_needs_a_certificate_that_is_trusted(
         words = usage_error(capsys, "probe", url)
         assert "is not trusted: self-signed certificate; name the file of its authority" in words
         monkeypatch.setitem(os.environ, "SSL_CERT_FILE", str(CERTIFICATE))
-        assert "HELD" in read(capsys, "probe", url, "--only", "repeats")
+        assert "HELD" in read(capsys, "probe", url, *WHOLE, "--only", "repeats")
     with sound_at("sglang") as url:
         words = usage_error(capsys, "probe", url.replace("http://", "https://"))
     assert "speaks no https" in words
@@ -200,7 +200,7 @@ def test_stream_of_another_server_is_one_line(capsys: pytest.CaptureFixture[str]
         _used_by_another(FakeEngine(config_of(), None, theirs), 0.05),
         sound_at("sglang") as url,
     ):
-        words = usage_error(capsys, "probe", url, "--events", theirs.endpoint)
+        words = usage_error(capsys, "probe", url, *WHOLE, "--events", theirs.endpoint)
     assert "tells of none of the prompts that were served from the cache" in words
 
 
