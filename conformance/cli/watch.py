@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +26,7 @@ from kvcanon.conformance.cli.live_options import (
 from kvcanon.conformance.cli.options import require_files, require_no_file
 from kvcanon.conformance.cli.terminal import ReportConsole
 from kvcanon.conformance.errors import UsageError
+from kvcanon.printable import printable
 
 if TYPE_CHECKING:
     from kvcanon.live.follower import FollowerConfig
@@ -71,7 +74,8 @@ def watch_command(
 ) -> int:
     """Follow the KV events of engines, and check the laws that they show by themselves.
 
-    Shows a dashboard on a terminal, and otherwise a line for each violation. Ends by Ctrl-C.
+    Shows a dashboard on a terminal, and otherwise a line for each violation. Ends by Ctrl-C
+    or SIGTERM, with a summary.
     """
     require_live()
     if replay and len(replay) != len(endpoints):
@@ -90,13 +94,29 @@ def watch_command(
         live = None
         if out.is_terminal:
             live = stack.enter_context(Live(console=out, screen=True, auto_refresh=False))
-        # Ctrl-C is the usual end of a watch.
-        with suppress(KeyboardInterrupt):
+        # Ctrl-C is the usual end of a watch, and SIGTERM that of one in a container.
+        with suppress(KeyboardInterrupt), _ended_by_sigterm():
             _follow(watch, live, seconds, fail_on_violation=fail_on_violation)
         watch.read_rates()
     _print_summary(out, watch)
     heard = len(watch.silent()) < len(sources)
     return BROKEN if not heard or (fail_on_violation and watch.streams.total) else 0
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end what is inside as Ctrl-C does; the first process of a container, too.
+
+    To that one the system sends no signal which it does not handle.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # The extra may be missing, and the command line works without it: its modules are imported where
@@ -187,10 +207,10 @@ def _print_summary(out: Console, watch: StreamWatch) -> None:
 
     out.print(dashboard(watch))
     for finding in list(watch.latest)[:1]:
-        out.print(f"{finding.law_id}: {finding.belief}", markup=False)
+        out.print(printable(f"{finding.law_id}: {finding.belief}"), markup=False)
     for source in watch.silent():
         typer.echo(
-            f"nothing came from {source.endpoint}: check the address, the topic, and that the "
-            "engine publishes KV events",
+            f"nothing came from {printable(source.endpoint)}: check the address, the topic, and "
+            "that the engine publishes KV events",
             err=True,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from command_line import read, read_json, usage_error
+from command_line import KVCANON, read, read_json, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.live import Publisher, Subscriber
 from kvcanon.live.follower import Streams
@@ -90,6 +92,29 @@ def test_watch_ends_at_a_violation_where_it_is_asked_to(
         assert "EVENT-2 source 0 batch 1 event 0" in capsys.readouterr().out
         ignoring = watched(sender, "--seconds", "1", "--fail-on-violation", "--ignore", "EVENT-2")
         assert main(ignoring) == 0
+
+
+AS_PID_1 = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+
+
+@pytest.mark.parametrize("within", [(), AS_PID_1], ids=["a process", "the first process"])
+def test_sigterm_ends_a_watch_with_its_summary(within: tuple[str, ...]) -> None:
+    """Also where it is the first process of a container, which the system protects from it."""
+    if within and subprocess.run([*within, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this system lets nobody make a namespace of processes")
+    with publishing([AllBlocksCleared()], stores(10, 20), stores(10, 20)) as sender:
+        command = [*within, *KVCANON, *watched(sender, "--seconds", "20")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            # The first line is a violation, so the watch has begun.
+            assert running.stdout.readline().startswith("EVENT-")
+            children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+            began = time.monotonic()
+            os.kill(int(children.split()[0]) if within else running.pid, signal.SIGTERM)
+            printed = running.stdout.read()
+            assert running.wait(10) == 0
+    assert time.monotonic() - began < 5
+    assert "violations: EVENT-" in printed
 
 
 def test_a_watch_without_a_frame_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
