@@ -38,12 +38,13 @@ class PlayedRound:
 
 @frozen
 class MissingPart:
-    """What was to be played and was not: a round, its end, or requests that show anything."""
+    """What was to be played and was not: a round, its end, or a finding's requests once more."""
 
     what: str
     why: str
     mend: str
     """How to get it, as an instruction."""
+    is_round: bool = True
 
     @property
     def words(self) -> str:
@@ -66,8 +67,8 @@ class Coverage:
     @property
     def due(self) -> int:
         """How many rounds were to be played."""
-        names = {each.what for each in self.missing} | {each.name for each in self.played}
-        return len(names)
+        missing = {each.what for each in self.missing if each.is_round}
+        return len(missing | {each.name for each in self.played})
 
     @property
     def requests(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from attrs import define, evolve, field, frozen
 
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
-from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer, RequestSequence
+from kvcanon.conformance.probe.player import SECONDS, OutOfBudget, ProbePlayer, RequestSequence
 from kvcanon.conformance.probe.request_judge import JudgedAgainst, judge_sent
 from kvcanon.conformance.probe.talk import PageRange, ProbeRequest, PromptSpace, SentRequest
 from kvcanon.spec.shortest import shortest
@@ -107,6 +107,15 @@ class Reducer:
     by: JudgedAgainst
     _left: int = 0
     """Requests that may still be sent again for the finding."""
+    _ran_out: str = ""
+    """What was not left for the finding to be shown again; empty for nothing."""
+    _refuted: bool = False
+    """Whether it did not come again."""
+
+    @property
+    def starved(self) -> str:
+        """What ran out before it was known whether the finding comes again; else empty."""
+        return "" if self._refuted else self._ran_out
 
     def reduce(self, sent: Sequence[SentRequest], finding: ProbeFinding) -> ShownFinding:
         """The fewest requests found that show a finding. Raises: ServerProblem."""
@@ -144,6 +153,7 @@ class Reducer:
         was found while a request went on during others: with fewer of them it can be luck.
         """
         doubted = smaller[0].finding.fault in BY_OTHERS
+        self._ran_out, self._refuted = "", False
         for each in reversed(smaller):
             requests = [sent.request for sent in each.requests]
             times = range(CONFIRMATIONS if doubted or by_luck else 1)
@@ -159,9 +169,10 @@ class Reducer:
         If `alone`, it does not count where another client used the server, or can have.
         """
         self._left -= len(shown)
-        if self._left < 0 or self.player.seconds_left <= 0:
-            return None
-        if not self.player.begin_empty():
+        if self.player.seconds_left <= 0:
+            self._ran_out = SECONDS
+        in_time = self._left >= 0 and self.player.seconds_left > 0
+        if not (in_time and self.player.begin_empty()):
             return None
         run = self.player.fresh_run()
         others = OtherClients(self.player, finding, self.by.page) if alone else None
@@ -173,13 +184,16 @@ class Reducer:
                     sequence.send(request, finding.round)
                 sequence.finish()
             if others is not None and others.interfered(sequence.sent):
+                self._refuted = True
                 return None
-        except OutOfBudget:
+        except OutOfBudget as error:
+            self._ran_out = str(error)
             return None
         sent, last = sequence.sent, len(sequence.sent) - 1
         for each in judge_sent(sent, self.by):
             if each.fault is finding.fault and each.last == last:
                 return ShownFinding(each, tuple(sent), repeated=True)
+        self._refuted = True
         return None
 
 

@@ -286,8 +286,9 @@ class ProbeSession:
                 self.not_shown.append(f"{named}: {FILLS}")
         elif unfit.mend:
             self._miss(MissingPart(each.name, unfit.words, unfit.mend), named)
-        elif unfit.words:
-            self.not_shown.append(f"{named}: {unfit.words}")
+        elif unfit.words or each.name in self.limits.only:
+            why = unfit.words or "it does not apply to this server, or to what is known of it"
+            self.not_shown.append(f"{named}: {why}")
 
     def _limited(self, each: ProbeRound) -> Unfit | None:
         """Why a round cannot be played within the limits."""
@@ -390,9 +391,11 @@ class ProbeSession:
             if fault is ProbeFault.TOKENS and not self._repeats_itself(sent[finding.at], by):
                 self.note("tokens: the server does not repeat itself without a cache")
                 continue
-            shown = self._reduced(sent, finding, by)
+            shown, ran_out = self._reduced(sent, finding, by)
             if shown.repeated or fault not in NEEDS_REPLAY:
                 self.shown.append(shown)
+            elif ran_out:
+                self._miss_replay(finding, ran_out)
             else:
                 self.not_shown.append(
                     f"not each time, so that another client may be the cause: {finding.words}"
@@ -400,16 +403,26 @@ class ProbeSession:
 
     def _reduced(
         self, sent: Sequence[SentRequest], finding: ProbeFinding, by: JudgedAgainst
-    ) -> ShownFinding:
+    ) -> tuple[ShownFinding, str]:
+        """What shows a finding, and what ran out before it was known whether it comes again."""
         whole = ShownFinding(finding, tuple(sent[: finding.last + 1]), repeated=False)
         if finding.fault in LEAKS:
-            return whole
+            return whole, ""
         # What a whole round shows takes as long to show again.
         least = max(KEPT_FOR_REDUCTION, self.round_seconds)
         seconds = max(least, min(REDUCE_SECONDS, self.player.seconds_left / 2))
         with self._extra_time(seconds):
-            return Reducer(self.player, by).reduce(sent, finding)
-        return whole
+            reducer = Reducer(self.player, by)
+            return reducer.reduce(sent, finding), reducer.starved
+        return whole, ""
+
+    def _miss_replay(self, finding: ProbeFinding, ran_out: str) -> None:
+        """Note a finding of which it is not known whether it comes again."""
+        again = f"--only {finding.round} and a higher --rate"
+        mend = f"raise --{TOKENS}" if ran_out == TOKENS else f"play it again with {again}"
+        what = f"{finding.fault.words} in {finding.round}, once more"
+        part = MissingPart(what, f"no {ran_out} are left", mend, is_round=False)
+        self._miss(part, f"whether this comes again: {finding.words}")
 
     @contextmanager
     def _extra_time(self, seconds: float) -> Iterator[None]:

@@ -11,6 +11,7 @@ from command_line import read, usage_error
 from fakes.engine_faults import FAULTS, faulty_engine
 from fakes.engine_server import ServedAs, engine_at
 from fakes.model import FakeEngine, FakeRun, config_of
+from kvcanon.conformance.probe import session
 from kvcanon.conformance.probe.coverage import Coverage, MissingPart, PlayedRound, ProbeVerdict
 from kvcanon.conformance.probe.player import OutOfBudget, ProbePlayer
 from kvcanon.conformance.probe.rounds import ROUNDS
@@ -101,6 +102,33 @@ def test_round_that_fills_is_asked_for(name: str, capsys: pytest.CaptureFixture[
     """Its name alone does not allow it to evict what others have cached."""
     words = usage_error(capsys, "probe", "http://127.0.0.1:1", "--only", name)
     assert words.endswith("add --fill to play it")
+
+
+def test_finding_that_cannot_be_played_again_is_no_pass(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another client may have caused needs replays; without tokens for them it is open."""
+    monkeypatch.setattr(session, "KEPT_SHARE", 0.0)
+    engine = faulty_engine(FAULTS["hit one page short"])
+    with engine_at(engine) as url:
+        code, report = probe_json(capsys, url, "--only", "repeats", "--tokens", "2000")
+    assert (code, report["verdict"], report["findings"]) == (3, "INCOMPLETE", [])
+    assert report["to_complete"] == ["raise --tokens"]
+    assert any("whether this comes again: " in words for words in report["not_shown"])
+
+
+@pytest.mark.parametrize("only", ["window order", "order"])
+def test_named_round_that_does_not_apply_is_said(
+    only: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is left out in silence that was asked for."""
+    known = {"window order": "0", "order": "8"}
+    with sound_at("vllm") as url:
+        options = ("--only", only, "--window", known[only], "--no-host-tier")
+        _, report = probe_json(capsys, url, *options)
+    said = [words for words in report["not_shown"] if words.startswith(f"{only} (")]
+    assert len(said) == 1
+    assert "does not apply to this server" in said[0]
 
 
 def test_tokens_bound_a_probe(capsys: pytest.CaptureFixture[str]) -> None:
