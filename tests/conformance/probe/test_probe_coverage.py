@@ -69,11 +69,14 @@ class CountingEngine(FakeEngine):
         return super().room(pages)
 
 
-def test_by_default_the_pool_is_not_filled(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--tokens", "10000000")])
+def test_by_default_the_pool_is_not_filled(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     """No page of another client leaves; the rounds that fill are listed with the option."""
     engine = CountingEngine(config_of(pool_pages=LARGE_PAGES))
     with engine_at(engine) as url:
-        printed = read(capsys, "probe", url)
+        printed = read(capsys, "probe", url, "--rate", "1000", *options)
     assert 0 < engine.took < LARGE_PAGES / 2
     last = printed.splitlines()[-1]
     assert last.startswith("HELD: nothing wrong was found (7 of 7 rounds, ")

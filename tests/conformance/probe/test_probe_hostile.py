@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 from fakes.engine_server import served_by
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.probe import transport
+from kvcanon.conformance.probe import openai_api, sglang_api, transport
+from kvcanon.conformance.probe.sglang_api import SglangApi
+from kvcanon.conformance.probe.talk import ProbeRequest
 from kvcanon.conformance.probe.transport import ServerProblem, address_of
 
 SECONDS = "1"
@@ -309,26 +312,44 @@ def test_stream_that_is_hostile_is_a_problem_in_time(name: str) -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("dialect", ["sglang", "openai"])
-def test_stream_that_never_ends_is_left(
-    dialect: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that goes on after its client left, token after token, is one that hangs."""
-    part = json.dumps(sglang_reply() if dialect == "sglang" else openai_reply()).encode()
+@pytest.mark.parametrize("then", [b" ", b": x\n", b"data: {}\n\n", b"data: " + b"x" * 4096])
+def test_answer_that_is_poured_ends_by_its_bytes(then: bytes) -> None:
+    """Long before its time is over: a fast server would fill the memory in a minute."""
+    began = time.monotonic()
+    with raw_server(lambda send: pour(send, HEAD + b"\r\n", then)) as url:
+        address = address_of(url, timeout=60)
+        for read in (
+            lambda: transport.ask(address, "GET", "/x"),
+            lambda: sum(1 for _ in transport.stream(address, "/x", {})),
+        ):
+            with pytest.raises(ServerProblem, match="more than any engine answers"):
+                read()
+    assert time.monotonic() - began < 20
+
+
+class GoesOn(HostileEngine):
+    """Takes an abort, and goes on with the reply all the same."""
+
+    def do_POST(self) -> None:
+        """Answer an abort at once, and a prompt without end."""
+        if self.path == "/abort_request":
+            self.send_response(200)
+            self.end_headers()
+        else:
+            super().do_POST()
+
+
+def test_reply_that_goes_on_after_an_abort_is_one_that_hangs() -> None:
+    """Each of its parts comes in time, and there is no last one."""
+    part = json.dumps(sglang_reply()).encode()
 
     def answer(send: Send) -> None:
         drip(send, HEAD + b"\r\n", b"data: " + part + b"\n\n")
 
-    from kvcanon.conformance.probe.openai_api import OpenaiApi  # noqa: PLC0415
-    from kvcanon.conformance.probe.sglang_api import SglangApi  # noqa: PLC0415
-    from kvcanon.conformance.probe.talk import ProbeRequest  # noqa: PLC0415
-
-    del capsys, monkeypatch
     began = time.monotonic()
-    with served_by(hostile(dialect, answer)) as url:
-        address = address_of(url, timeout=0.5)
-        api = SglangApi(address, "run") if dialect == "sglang" else OpenaiApi(address, "fake")
-        with suppress(ServerProblem):
+    with served_by(type("Going", (GoesOn,), {"answer": staticmethod(answer)})) as url:
+        api = SglangApi(address_of(url, timeout=0.5), "run")
+        with pytest.raises(ServerProblem, match="did not answer /abort_request"):
             api.generate(ProbeRequest("a", (5, 6), 4), lambda _count: True)
     assert time.monotonic() - began < 5
 
@@ -356,10 +377,6 @@ replies = st.dictionaries(st.sampled_from(FIELDS), values, max_size=5) | st.buil
 @given(reply=replies)
 def test_any_reply_is_read_or_refused(reply: dict[str, object]) -> None:
     """No value of JSON at any place of a reply is anything but a reply or a server's problem."""
-    from functools import partial  # noqa: PLC0415
-
-    from kvcanon.conformance.probe import openai_api, sglang_api  # noqa: PLC0415
-
     for read in (openai_api._reply, openai_api._said, sglang_api._reply):
         with suppress(ServerProblem):
             transport.understood("/x", partial(read, reply))
