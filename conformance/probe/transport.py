@@ -36,9 +36,9 @@ _SHOWN = 160
 _SECONDS = re.compile(r"[0-9]{1,9}\Z")
 NOT_JSON = (ValueError, RecursionError)
 """What reading JSON raises: lists that are too deep are none."""
-MOST_ANSWER_BYTES = 32 << 20
+MOST_ANSWER_BYTES = 16 << 20
 """Of one answer, a stream in all. A reply of 256 tokens with its log-probabilities, all of them
-again with each token, takes some 10 MiB."""
+again with each token, takes some 6 MiB."""
 MOST_LINE_BYTES = 4 << 20
 """Of one line of a stream."""
 BUSY = frozenset({429, 503})
