@@ -173,8 +173,11 @@ def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     """A deep check with a store continues with the next blocks."""
     short = evolve(DEEP, seconds=1.2)
     plan = evolve(plan_of("reference", only=["walker"], effort=short), store=str(tmp_path))
-    first, second = (check_here(plan).caches[0].tally.cases for _ in range(2))
-    assert second > first > 0
+    counts = [check_here(plan).caches[0].tally.cases for _ in range(2)]
+    while counts[-1] == counts[0] and len(counts) < 8:  # A busy machine may play none in the time.
+        counts.append(check_here(plan).caches[0].tally.cases)
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0] > 0
 
 
 def test_a_deep_check_that_used_its_time_is_not_cut_short() -> None:
