@@ -86,6 +86,7 @@ def _check_copied(state: ObservedState, victims: list[PageRecord]) -> None:
 
 def after_broken_eviction(state: ObservedState) -> None:
     """Note what left before the engine raised; no answer says how much."""
+    state.broken_off = True
     for column in state.columns:
         if column in state.slots.unseen:
             state.doubt_unlocked(column)

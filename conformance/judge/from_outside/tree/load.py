@@ -155,6 +155,7 @@ def after_settling(
     for column in state.columns if came_free.total() else ():
         state.reconcile(column, came_free[column])
     if isinstance(operation, Flush):
+        state.broken_off = False
         state.check(
             "ASYNC-6",
             not state.transfers,

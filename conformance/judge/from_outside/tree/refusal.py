@@ -110,7 +110,8 @@ def _not_loading(state: ObservedState, operation: Operation) -> str | None:
 
 
 def _idle(state: ObservedState, operation: Operation) -> str | None:
-    known = not state.profile.acts_unasked  # It may have begun copies.
+    # It may have begun copies, or the engine may still perform one.
+    known = not state.profile.acts_unasked and not state.broken_off
     if isinstance(operation, Reset) and known and not state.receipts and not state.transfers:
         return "no receipt is open, and no copy is in flight"
     return None

@@ -112,6 +112,11 @@ class ObservedState:
     """Free host slots before an eviction; None if the cache does not show them."""
     copies_failed: bool = False
     """Whether a copy failed that this operation waited for."""
+    broken_off: bool = False
+    """Whether the engine raised while an eviction waited for a copy.
+
+    No answer names the copy, and until a flush it may be in flight.
+    """
     host_leaves: list[PageRecord] = Factory(list)
     """The pages that an eviction from the host may choose from, recorded before it."""
     stored_on_host: int = 0

@@ -471,3 +471,24 @@ def test_numbers_that_are_served_wrongly_stop_no_judge(pages: int, number: int) 
     judged.flush()
     judged.load_back(key, quota_pages=number)
     assert judged.match(key).device_pages == pages
+
+
+def test_a_reset_may_be_refused_after_a_wait_that_broke_off() -> None:
+    """No answer names the copy of an eviction's victims; it is in flight until a flush."""
+    config = CacheConfig(
+        device_slots=Counts(full=2), host_slots=Counts(full=2), write_policy="write_back"
+    )
+    broken_off = (
+        Action("allocate_exactly", 1),
+        Action("allocate_exactly", 1),
+        Action("finish"),
+        Action("insert_host_exactly", 1, 1),
+        Action("break_off_wait"),
+        Action("load_back_exactly", 1, 1),
+        Action("reset"),
+        Action("flush"),
+        Action("reset"),
+    )
+    (found, tallies) = play(Case(config, broken_off), [REFERENCE], OUTSIDE)
+    assert found == []
+    assert tallies["reference"].laws["REFUSE-2"] > 0
