@@ -23,7 +23,7 @@ PLANTED = [
 ]
 IN_EVENTS = [name for name, fault in FAULTS.items() if fault.needs_events]
 
-TRIES = 3
+TRIES = 8
 """How often a script is run until it shows its fault."""
 
 
