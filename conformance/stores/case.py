@@ -185,6 +185,8 @@ class StoreCase:
     pools: int = 1
     capacity_pages: int = 0
     """The capacity in pages; 0 for none."""
+    stretch: int = 1
+    """How many pages of a prompt each page of an action stands for."""
     other: str = ""
     """The field of the identity in which the last writer's differs; empty if it does not."""
 

@@ -35,7 +35,8 @@ from kvcanon.spec.stores.calls import Ability
 ACTIONS_OF_A_CASE = (12, 36)
 MOST_CALLS = 60
 """The latest call at which a put is interrupted."""
-CALM = ("put", "get", "exists", "run")
+STRETCH = 16
+"""How many times as long the prompts of a long case are: 128 pages, which SGLang moves at once."""
 
 
 @frozen
@@ -49,11 +50,13 @@ class Theme:
     """Whether the last writer has another identity."""
     namespaces: bool = False
     capacity: bool = False
+    long: bool = False
+    """Whether prompts are long in one case of four."""
 
 
 _PLAIN = {"put": 6, "get": 6, "exists": 3, "run": 3}
 THEMES: Mapping[str, Theme] = {
-    "plain": Theme(weights=_PLAIN | {"remove": 1, "restart": 1, "look": 1}),
+    "plain": Theme(weights=_PLAIN | {"remove": 1, "restart": 1, "look": 1}, long=True),
     "identity": Theme(weights=_PLAIN | {"restart": 1}, writers=(2, 3), other=True),
     "names": Theme(
         frozenset({Ability.NAMESPACES}), _PLAIN | {"restart": 1}, (1, 2), namespaces=True
@@ -99,14 +102,16 @@ def draw_case(offer: StoreOffer, seed: int, number: int) -> StoreCase:
         actions += [ContinueServer()]
     actions += [LookAtMemory(), Restart()]
     fields = offer.identity_fields
+    turn = number // len(names)
     return StoreCase(
         tuple(actions),
         writers=writers,
         page_bytes=max(offer.page_bytes) if theme.capacity else random.choice(offer.page_bytes),
         pools=random.choice((1, 2)) if Ability.POOLS in offer.abilities else 1,
         capacity_pages=random.randint(3, 12) if theme.capacity else 0,
+        stretch=STRETCH if theme.long and turn % 4 == 1 else 1,
         # In turn, so that a quick check has each field.
-        other=fields[number // len(names) % len(fields)] if theme.other and fields else "",
+        other=fields[turn % len(fields)] if theme.other and fields else "",
     )
 
 

@@ -203,6 +203,12 @@ class _Player:
     def abilities(self) -> frozenset[Ability]:
         return self.adapter.offer.abilities
 
+    def keys(
+        self, identity: StoreIdentity, prompt: int, first: int, count: int, *, pools: int = 0
+    ) -> tuple[PageKey, ...]:
+        """Consecutive pages of a prompt in all pools, or in one."""
+        return keys_of(identity, prompt, first, count, pools=pools, stretch=self.case.stretch)
+
     @property
     def capacity_bytes(self) -> int | None:
         pages = self.case.capacity_pages
@@ -227,7 +233,7 @@ class _Player:
     ) -> tuple[tuple[PageKey, bytes], ...]:
         identity = self.handles[writer].identity
         pools = action.pools if isinstance(action, PutPages) else 0
-        keys = keys_of(identity, action.prompt, action.first, action.count, pools=pools)
+        keys = self.keys(identity, action.prompt, action.first, action.count, pools=pools)
         return tuple(
             (key, content_of(identity, key, size_of(self.case, identity, key.pool), version))
             for key in keys
@@ -360,7 +366,7 @@ class _Player:
     def get(self, action: GetPages) -> None:
         writer = self.writer_of(action.writer)
         identity = self.handles[writer].identity
-        keys = keys_of(identity, action.prompt, action.first, action.count)
+        keys = self.keys(identity, action.prompt, action.first, action.count)
         sizes = [size_of(self.case, identity, key.pool) for key in keys]
         if action.buffers % 3:
             sizes[0] = sizes[0] // 2 if action.buffers % 3 == 1 else sizes[0] * 2
@@ -369,19 +375,21 @@ class _Player:
     def exists(self, action: AskPages) -> None:
         writer = self.writer_of(action.writer)
         identity = self.handles[writer].identity
-        self.call(writer, ExistsCall(keys_of(identity, action.prompt, action.first, action.count)))
+        self.call(
+            writer, ExistsCall(self.keys(identity, action.prompt, action.first, action.count))
+        )
 
     def run(self, action: AskRun) -> None:
         if Ability.RUNS in self.abilities:
             writer = self.writer_of(action.writer)
             identity = self.handles[writer].identity
-            self.call(writer, RunCall(keys_of(identity, action.prompt, 0, action.count, pools=1)))
+            self.call(writer, RunCall(self.keys(identity, action.prompt, 0, action.count, pools=1)))
 
     def remove(self, action: RemovePages) -> None:
         if Ability.REMOVES in self.abilities:
             writer = self.writer_of(action.writer)
             identity = self.handles[writer].identity
-            keys = keys_of(identity, action.prompt, action.first, action.count)
+            keys = self.keys(identity, action.prompt, action.first, action.count)
             self.call(writer, RemoveCall(keys))
 
     def restart(self, action: Restart) -> None:

@@ -18,7 +18,7 @@ from kvcanon.spec.stores.pages import PageKey, StoreIdentity, identity_digest, p
 from kvcanon.spec.types import Namespace
 
 PAGES = 8
-"""Pages of a prompt."""
+"""Pages of a prompt, or more in a case that stretches them."""
 POOLS = ("kv", "index")
 FORKS = ((0, 0), (0, 3), (0, 6), (1, 5))
 """For each prompt the prompt that it shares its first pages with, and how many."""
@@ -56,11 +56,11 @@ def identity_of(case: StoreCase, writer: int) -> StoreIdentity:
 
 
 def page_key(prompt: int, page: int, page_size: int, pool: str = "kv") -> PageKey:
-    """A page of a prompt, by its number."""
+    """A page of a prompt, by its number, from 0 on."""
     number = prompt % PROMPTS
     space = Namespace() if number < len(FORKS) else NAMESPACES[number - len(FORKS) + 1]
     chosen = number if number < len(FORKS) else 0
-    return PageKey(_tokens(chosen, (page % PAGES + 1) * page_size), space, pool)
+    return PageKey(_tokens(chosen, (page + 1) * page_size), space, pool)
 
 
 @cache
@@ -72,15 +72,15 @@ def _tokens(prompt: int, count: int) -> tuple[int, ...]:
 
 
 def keys_of(
-    identity: StoreIdentity, prompt: int, first: int, count: int, *, pools: int = 0
+    identity: StoreIdentity, prompt: int, first: int, count: int, *, pools: int = 0, stretch: int
 ) -> tuple[PageKey, ...]:
-    """Consecutive pages of a prompt in all pools, or in one."""
+    """Consecutive pages of a prompt in all pools, or in one; each pick stands for `stretch`."""
     chosen = identity.pools if not pools else (identity.pools[(pools - 1) % len(identity.pools)],)
     begin = first % PAGES
     end = min(PAGES, begin + 1 + (count - 1) % PAGES)
     return tuple(
         page_key(prompt, page, identity.page_size, pool)
-        for page in range(begin, end)
+        for page in range(begin * stretch, end * stretch)
         for pool in chosen
     )
 

@@ -56,13 +56,16 @@ class _CaseReducer:
         return True
 
     def plainer_terms(self) -> None:
-        """Fewer writers and pools, no capacity, no other identity, small pages."""
+        """Fewer writers and pools, no capacity, no other identity, small pages, short prompts."""
         plain = StoreCase(())
         for each in fields(StoreCase):
             if each.name != "actions":
                 self.tries(evolve(self.best, **{each.name: getattr(plain, each.name)}))
         if self.best.writers > 2:
             self.tries(evolve(self.best, writers=2))
+        while self.best.stretch > 1:
+            if not self.tries(evolve(self.best, stretch=self.best.stretch // 2)):
+                break
 
     def fewer_actions(self) -> None:
         """Leave out as many actions as possible."""

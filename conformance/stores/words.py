@@ -1,12 +1,13 @@
 """The calls of a case in words, as a report and a page of a law show them.
 
-A call is written as the user would make it; pages are `p0` to `p7` of a prompt, and a prompt is a
-letter.
+A call is written as the user would make it. A page is the letter of its prompt and its number, as
+`A3`, and `A3/index` in the second pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from kvcanon.conformance.stores.case import StoreCase
 from kvcanon.conformance.stores.play import PlayedStep
@@ -28,6 +29,8 @@ from kvcanon.spec.stores.findings import different_fields
 from kvcanon.spec.stores.pages import PageKey
 
 PROMPT_NAMES = "ABCDEFGHIJKLMNOP"
+MOST_SHOWN = 16
+"""Pages of a call that are written out; of more, the first ones and the last."""
 
 
 def steps_in_words(case: StoreCase, steps: Sequence[PlayedStep]) -> Iterator[str]:
@@ -62,7 +65,7 @@ class _PageNames:
         self.names: dict[PageKey, str] = {}
         sizes = {identity_of(case, writer).page_size for writer in range(case.writers)}
         for prompt in range(PROMPTS):
-            for page in range(PAGES):
+            for page in range(PAGES * case.stretch):
                 for size in sizes:
                     for pool in ("kv", "index"):
                         key = page_key(prompt, page, size, pool)
@@ -78,7 +81,10 @@ class _PageNames:
 
     def several(self, keys: Sequence[PageKey]) -> str:
         """The names of pages."""
-        return " ".join(map(self.of, keys))
+        names = [*map(self.of, keys)]
+        if len(names) > MOST_SHOWN:
+            return f"{names[0]} {names[1]} ... {names[-1]}: {len(names)} pages"
+        return " ".join(names)
 
     def call(self, step: PlayedStep) -> str:
         """A call."""
@@ -119,8 +125,16 @@ def _answer(step: PlayedStep) -> str:
         used = "" if value.used_bytes is None else f"{value.used_bytes} bytes"
         return "; ".join([*value.late_writes, *([used] if used else [])]) or "nothing"
     if isinstance(value, tuple):
-        return " ".join(map(_one, value)) or "nothing"
+        return _all_of([*map(_one, value)]) or "nothing"
     return "done" if value is None else repr(value)
+
+
+def _all_of(words: list[str]) -> str:
+    """The answers for each page; of many, those that are alike one after the other are counted."""
+    if len(words) <= MOST_SHOWN:
+        return " ".join(words)
+    runs = [(word, len([*alike])) for word, alike in groupby(words)]
+    return ", ".join(f"{count} times {word}" for word, count in runs)
 
 
 def _one(value: object) -> str:

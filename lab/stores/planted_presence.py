@@ -120,6 +120,22 @@ class SmallBatches(FileStore):
 
 
 @breaks("STORE-11")
+class ShortPrompts(MemoryStore):
+    """A page is refused if more than 64 pages are before it."""
+
+    def put_one(self, key: PageKey, content: bytes) -> bool:
+        return len(key.tokens) <= 65 * self.identity.page_size and super().put_one(key, content)
+
+
+@breaks("STORE-10")
+class LargeBatchesLoseTheirEnd(MemoryStore):
+    """Of a batch only the first 64 pages are stored, and all are acknowledged."""
+
+    def put(self, pages: Sequence[tuple[PageKey, bytes]]) -> list[bool]:
+        return super().put(pages[:64]) + [True] * len(pages[64:])
+
+
+@breaks("STORE-11")
 class NoAgain(MemoryStore):
     """A put of a page that is there is answered with no."""
 
