@@ -1,7 +1,7 @@
 """A short pass over the kernels, as a program of its own for a tool that watches a GPU's memory.
 
 It backs up and loads a few pages of each shape, through the staging ring and without it, and
-compares every byte. Exit code 1 says that a byte was wrong.
+compares every byte. The exit code `WRONG` says that a byte was wrong.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ SHAPES = (
     Model("mla fp8", 3, 16),
 )
 SIZE_BYTES = 512 * KIB
+WRONG = 76
+"""An exit code that neither Python nor a tool has for anything else."""
 THROUGH_THE_RING, BY_KERNELS_ALONE = 0, 1 << 40
 """Sizes up to which a transfer goes without the ring."""
 
@@ -50,4 +52,4 @@ if __name__ == "__main__":
         print(pass_over(gpu_at(torch.device("cuda"))), "transfers")  # noqa: T201
     except WrongBytes as wrong:
         print(wrong, file=sys.stderr)  # noqa: T201
-        sys.exit(1)
+        sys.exit(WRONG)

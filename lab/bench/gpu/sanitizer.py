@@ -15,6 +15,7 @@ from time import perf_counter
 
 from attrs import frozen
 
+from kvcanon.lab.bench.gpu.kernel_pass import WRONG
 from kvcanon.lab.bench.gpu.scenes import WrongBytes
 from kvcanon.lab.tied_program import run_tied
 
@@ -64,6 +65,8 @@ def _watched(sanitizer: str, tool: str) -> Watched:
     done = run_tied(command_of(sanitizer, tool), timeout=LIMIT_SECONDS, env={**os.environ, **alone})
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     said = lines[-1] if lines else "nothing"
+    if done.returncode == WRONG:
+        raise WrongBytes(f"under {tool}: {said}")
     if done.returncode == FOUND:
         raise WrongBytes(f"{tool}: {said}; {_first_error(lines)}")
     if done.returncode != 0:

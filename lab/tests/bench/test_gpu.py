@@ -7,6 +7,8 @@ measured then means nothing; that every section runs to its end does.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +20,8 @@ from attrs import define, evolve, field, frozen
 from gpu.fake import FakeRuntime, InterpretedKernel, build_driver
 from gpu.late import LateDevice, LateDriver, LateKernel
 from kvcanon.conformance.cli import main
+from kvcanon.conformance.errors import describe_exception
+from kvcanon.lab.bench.gpu import __main__ as gpu_program
 from kvcanon.lab.bench.gpu import bench as bench_module
 from kvcanon.lab.bench.gpu import capture, interference, link, order, scenes, transfers
 from kvcanon.lab.bench.gpu.bench import Bench, Sizes
@@ -206,6 +210,7 @@ def test_the_pass_finds_a_wrong_byte(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) 
     [
         (0, None, "ERROR SUMMARY: 0 errors"),
         (77, WrongBytes, "memcheck: .*; ========= Invalid __global__ read"),
+        (76, WrongBytes, "under memcheck: "),
         (3, RuntimeError, "memcheck ended with 3: "),
     ],
 )
@@ -359,6 +364,60 @@ def test_without_a_gpu_it_says_so_in_one_line(
     assert printed.out == ""
     assert printed.err.startswith(f"kvcanon: bench gpu needs a GPU: {said}")
     assert printed.err.count("\n") == 1
+
+
+ALONE = """
+import sys
+
+allowed = {*sys.stdlib_module_names, "kvcanon", "attr", "attrs", "numpy", "torch", "triton"}
+import torch, triton  # What these import is theirs.
+
+
+class Others:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in allowed | {*sys.modules}:
+            raise ModuleNotFoundError(f"{name} is not on this machine")
+
+
+sys.meta_path.insert(0, Others())
+sys.argv = ["gpu", "found.json"]
+import runpy
+runpy.run_module("kvcanon.lab.bench.gpu", run_name="__main__")
+"""
+
+
+def test_make_gpu_needs_torch_triton_numpy_and_attrs_alone(tmp_path: Path) -> None:
+    """It comes as far as looking for the GPU, which it says in one line."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.startswith("make gpu needs a GPU: ")
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == 2
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(None, 0), (ValueError("no such thing"), 2), (WrongBytes("page 1"), 1)]
+)
+def test_make_gpu_writes_what_it_found(
+    error: Exception | None,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A line a section, the tables, the file, and an exit code for wrong bytes and for errors."""
+    second = (lambda: 2) if error is None else fails(error)
+    told = Told({"first": lambda: 1, "second": second})
+    monkeypatch.setattr(gpu_program, "bench_on_gpu", told.on_gpu)
+    assert gpu_program.main(tmp_path / "gpu.json") == code
+    found = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    assert found["sections"]["first"] == 1
+    printed = capsys.readouterr()
+    assert "1 of 2: first\n2 of 2: second\na device\n" in printed.out
+    assert "here  52.1" in printed.out
+    assert printed.err == ("" if error is None else f"second: {describe_exception(error)}\n")
 
 
 @frozen(eq=False)
