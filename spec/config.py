@@ -271,6 +271,15 @@ class Profile:
     )
     """When data is loaded back. Canon: when `load_back` asks. A cache that prefetches begins a load
     in the match that finds data on the host alone; its answer does not name that load yet."""
+    loads_whole_keys: bool = choice(
+        True,
+        canon="a load-back loads all of its key or nothing",
+        otherwise="where the device has no room for all of its key, a load-back loads as many "
+        "leading pages as fit, and says how many",
+        variations={"leading_pages_loaded": False},
+    )
+    """A load-back loads all of its key or nothing. Canon: yes, a prompt then finds what its match
+    said. Otherwise it may load the leading pages that fit, if they are worth a copy."""
     whole_nodes_on_host: bool = choice(
         True,
         canon="windows and states are on the host only with full data",

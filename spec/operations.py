@@ -293,6 +293,8 @@ class LoadedBack:
     """Slots being loaded."""
     evicted: Counts = Counts()
     """Device slots that were freed for the load."""
+    pages: int | None = None
+    """Leading pages of the key that are loaded, where a cache loads what fits; None: all."""
 
 
 @frozen

@@ -90,7 +90,8 @@ def _(answer: Inserted) -> str:
 def _(answer: LoadedBack) -> str:
     evicted = f"; evicted {_counts(answer.evicted)}" if answer.evicted else ""
     if answer.decision is LoadDecision.ENQUEUED:
-        return f"transfer {answer.transfer_id} loads {_counts(answer.loading)}{evicted}"
+        of = "" if answer.pages is None else f" of the first {_pages(answer.pages)}"
+        return f"transfer {answer.transfer_id} loads {_counts(answer.loading)}{of}{evicted}"
     return f"{answer.decision.value.replace('_', ' ')}{evicted}"
 
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import evolve
+
 from kvcanon.lab.variants.registry import variation
 from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.reference import backup, cache, evict, host, insert, load
+from kvcanon.reference.lock import held_window_start, hold, release_hold
+from kvcanon.reference.slots import free_slot_counts
 from kvcanon.reference.state import State
+from kvcanon.reference.tree import node_ending_at, require
 from kvcanon.spec.errors import SlotNotHeld
-from kvcanon.spec.operations import Inserted
-from kvcanon.spec.types import CPU, GPU, Component, Counts, Key, Slots
+from kvcanon.spec.operations import Inserted, LoadDecision, LoadedBack
+from kvcanon.spec.types import CPU, GPU, Component, Counts, Key, Slots, shortage
 
 Evict = Callable[[State, Counts], Counts]
 MakeRoom = Callable[[State, Counts], bool]
+LoadBack = Callable[[State, Key, int | None], LoadedBack]
 
 
 @variation
@@ -27,6 +33,34 @@ def impossible_loads_declined_first(usual: Evict, state: State, short: Counts) -
     components = state.config.components
     helps = all(short[each] <= _unlocked_slots(state, each) for each in components)
     return usual(state, short) if helps else Counts()
+
+
+@variation
+@around(load.load_back, cache)
+def leading_pages_loaded(usual: LoadBack, state: State, key: Key, quota: int | None) -> LoadedBack:
+    """A load for whose key there is no room loads the leading pages that fit."""
+    needed = load._needed(state, require(state, key), len(key))
+    if load._decide(state, needed, quota) or _there_can_be_room(state, key):
+        return usual(state, key, quota)
+    for pages in range(len(key) - 1, 0, -1):
+        if _there_can_be_room(state, key.prefix(pages)):
+            part = usual(state, key.prefix(pages), quota)
+            if part.decision is LoadDecision.ENQUEUED:
+                return evolve(part, pages=pages)
+            break  # Fewer pages are worth less.
+    return LoadedBack(LoadDecision.NO_ROOM)
+
+
+def _there_can_be_room(state: State, key: Key) -> bool:
+    """Whether a load of a key fits once everything that it does not need itself is evicted."""
+    walked = require(state, key)
+    needed = load._needed(state, walked, len(key))
+    end = node_ending_at(state, walked, len(key))
+    held = hold(state, end, key, held_window_start(state, end))
+    short = shortage(needed, free_slot_counts(state, GPU))
+    fits = all(short[each] <= _unlocked_slots(state, each) for each in state.config.components)
+    release_hold(state, held)
+    return fits
 
 
 @variation

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
+from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, premises, situations, visibility
 from kvcanon.spec.laws.comparison import (
@@ -34,10 +35,18 @@ from kvcanon.spec.laws.evict import others_untouched
 from kvcanon.spec.operations import Flush, LoadDecision, LoadedBack, Poll, Settle
 from kvcanon.spec.oracle.eviction import serves_shortage
 from kvcanon.spec.replay.board import board_of, could_be_free
-from kvcanon.spec.replay.load import Load, free_on_device, hold_path, load_of, window_begin
+from kvcanon.spec.replay.load import (
+    Load,
+    Missing,
+    free_on_device,
+    hold_path,
+    load_of,
+    missing_of,
+    window_begin,
+)
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.transfer import Direction
-from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Slot, shortage
+from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, Key, Slot, shortage
 from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 
 
@@ -252,6 +261,7 @@ def host_copy_stays(step: Step) -> Iterator[str]:
         lambda step: situations.decision_of(step) is not None,
     ),
     enabled_if=bounds.has_host_tier,
+    from_outside=(visibility.LOADS,),
 )
 def decisions(step: Step) -> Iterator[str]:
     """A load-back gives the one right reason where it is not enqueued.
@@ -260,7 +270,8 @@ def decisions(step: Step) -> Iterator[str]:
     fewer full pages than are worth a copy, and no other data. `over_quota`: more full pages than
     the quota. `no_room`: some pool would have too few free slots even if everything that may be
     evicted were evicted, except the prefix itself; whether the cache evicts for a load-back that
-    cannot fit is free.
+    cannot fit is free. By profile, the leading pages that fit are loaded then, if they reach the
+    threshold, and the outcome says how many; `no_room` says that none do.
 
     Why: the reason decides what the engine does next: wait, compute, or try again.
 
@@ -270,13 +281,13 @@ def decisions(step: Step) -> Iterator[str]:
     if load is None:
         return
     config, reported = step.before.config, load.outcome.decision
-    needed, quota = load.missing.counts(), load.operation.quota_pages
-    small = needed.full < config.load_back_threshold_pages and not needed.swa and not needed.mamba
+    asked, quota = load.operation.key, load.operation.quota_pages
+    needed = missing_of(step.before, asked).counts()
     reasons = [
         reason
         for reason, applies in (
             (LoadDecision.NOTHING_TO_LOAD, not needed),
-            (LoadDecision.BELOW_THRESHOLD, bool(needed) and small),
+            (LoadDecision.BELOW_THRESHOLD, bool(needed) and not _is_worth_a_copy(config, needed)),
             (LoadDecision.OVER_QUOTA, quota is not None and needed.full > quota),
         )
         if applies
@@ -288,12 +299,13 @@ def decisions(step: Step) -> Iterator[str]:
             f"{want}; the threshold is {config.load_back_threshold_pages}, the quota "
             f"{in_words(quota)}; the decision was {reported}, expected {right}"
         )
-    elif reported is LoadDecision.NO_ROOM and _could_fit(step.after, load):
+    elif reported is LoadDecision.NO_ROOM and _could_fit(step.after, load.missing, asked):
         free = free_on_device(step.after)
         yield (
             f"{want}, and there is room or could be made: {free.full} full, {free.swa} swa and "
             f"{free.mamba} mamba slots are free, and the decision was {reported}"
         )
+    yield from _leading_pages(step, load)
 
 
 @law(
@@ -345,11 +357,52 @@ class _Gain:
     target: Slot
 
 
-def _could_fit(state: Snapshot, load: Load) -> bool:
+def _is_worth_a_copy(config: CacheConfig, needed: Counts) -> bool:
+    """Whether so much data reaches the threshold of a load-back."""
+    return bool(needed.swa or needed.mamba or needed.full >= config.load_back_threshold_pages)
+
+
+def _could_fit(state: Snapshot, missing: Missing, key: Key) -> bool:
     """Whether a load-back would fit if everything left that its path does not need."""
     board = board_of(state)
-    hold_path(board, state, load)
-    return could_be_free(board, load.missing.counts(), GPU)
+    hold_path(board, state, key)
+    return could_be_free(board, missing.counts(), GPU)
+
+
+def _that_fits(state: Snapshot, key: Key, loaded_pages: int) -> int | None:
+    """The first number of leading pages, more than are loaded, that would fit, and be worth it."""
+    for pages in range(loaded_pages + 1, len(key) + 1):
+        leading = key.prefix(pages)
+        missing = missing_of(state, leading)
+        needed = missing.counts()
+        # What is loaded already has reached the threshold.
+        worth = bool(loaded_pages) or _is_worth_a_copy(state.config, needed)
+        if needed and worth and _could_fit(state, missing, leading):
+            return pages
+    return None
+
+
+def _leading_pages(step: Step, load: Load) -> Iterator[str]:
+    """What is wrong with the leading pages that a load-back says it loads, or with loading none."""
+    asked, pages, decision = load.operation.key, load.outcome.pages, load.outcome.decision
+    enqueued, declared = decision is LoadDecision.ENQUEUED, not step.before.profile.loads_whole_keys
+    if pages is not None and not (enqueued and declared and 0 < pages < len(asked)):
+        yield (
+            f"the answer to a load of {len(asked)} pages, {decision}, is for {pages} leading pages"
+        )
+    elif enqueued and pages is not None:
+        if not _is_worth_a_copy(step.before.config, load.missing.counts()):
+            yield f"{pages} leading pages are loaded, with less data than is worth a copy"
+        longer = _that_fits(step.after, asked, pages)
+        if longer is not None:
+            yield (
+                f"{pages} of {len(asked)} pages are loaded, and there is room, or could be made, "
+                f"for the first {longer}"
+            )
+    elif declared and decision is LoadDecision.NO_ROOM:
+        some = _that_fits(step.after, asked, 0)
+        if some is not None:
+            yield f"nothing is loaded, and there is room, or could be made, for the first {some}"
 
 
 def _transfer_of(step: Step, outcome: LoadedBack, gained: list[_Gain]) -> Iterator[str]:

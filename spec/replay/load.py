@@ -40,12 +40,9 @@ class Load:
 
     operation: LoadBack
     outcome: LoadedBack
+    key: Key
+    """What is loaded: the key of the call, or as many leading pages of it as the answer says."""
     missing: Missing
-
-    @property
-    def key(self) -> Key:
-        """The key to load."""
-        return self.operation.key
 
     @property
     def may_evict(self) -> bool:
@@ -58,7 +55,9 @@ def load_of(step: Step) -> Load | None:
     operation, outcome = step.operation, step.outcome
     if not isinstance(operation, LoadBack) or not isinstance(outcome, LoadedBack):
         return None
-    return Load(operation, outcome, missing_of(step.before, operation.key))
+    asked, pages = operation.key, outcome.pages
+    key = asked if pages is None else asked.prefix(max(0, min(pages, len(asked))))
+    return Load(operation, outcome, key, missing_of(step.before, key))
 
 
 def missing_of(state: Snapshot, key: Key) -> Missing:
@@ -99,14 +98,14 @@ def free_on_device(state: Snapshot) -> Counts:
     return Counts(*[len(state.pools.get((c, GPU), NO_POOL).free) for c in (FULL, SWA, MAMBA)])
 
 
-def hold_path(board: Board, state: Snapshot, load: Load) -> list[Piece]:
-    """Hold the key of a load, as a lock does; returns the pieces of the key."""
-    path = [stop.node for stop in path_of(state, load.key)]
-    prefix_pieces(board, path, load.key)
-    window = window_begin(state, load.key)
+def hold_path(board: Board, state: Snapshot, key: Key) -> list[Piece]:
+    """Hold a key, as a lock does; returns its pieces."""
+    path = [stop.node for stop in path_of(state, key)]
+    prefix_pieces(board, path, key)
+    window = window_begin(state, key)
     if state.profile.window_lock_exact:
         cut_at(board, path, window)
-    pieces = prefix_pieces(board, path, load.key)
+    pieces = prefix_pieces(board, path, key)
     for piece in pieces:
         piece.locked |= {FULL}
         if SWA in state.config.components and piece.end > window:
@@ -121,7 +120,7 @@ def replay_load(
 ) -> Board:
     """The board after a load-back that was enqueued, or found too few free slots."""
     board = board_of(state)
-    pieces = hold_path(board, state, load)
+    pieces = hold_path(board, state, load.key)
     if evicts:
         short = shortage(load.missing.counts(), board.free_slot_counts(GPU))
         evict_device(board, short, stays, choices)

@@ -49,13 +49,13 @@ BELOW = node(2, 1, [3], full=on(None, [2]), swa=on(None, [2]), mamba=on(None, [1
 def load(state: Snapshot, decision: LoadDecision = LoadDecision.ENQUEUED) -> Load:
     """A load of `KEY`."""
     asked = LoadBack(KEY)
-    return Load(asked, LoadedBack(decision), missing_of(state, KEY))
+    return Load(asked, LoadedBack(decision), KEY, missing_of(state, KEY))
 
 
 def test_a_load_holds_its_path_while_room_is_made() -> None:
     """A load keeps its path and its window; other data may be evicted for it."""
     state = state_of(CONFIG, TOP, BELOW, OTHER)
-    pieces = hold_path(board_of(state), state, load(state))
+    pieces = hold_path(board_of(state), state, KEY)
     assert [(piece.begin, piece.end) for piece in pieces] == [(0, 1), (1, 2), (2, 3)]
     assert [sorted(piece.locked) for piece in pieces] == [
         [FULL],
@@ -63,7 +63,7 @@ def test_a_load_holds_its_path_while_room_is_made() -> None:
         [FULL, MAMBA, SWA],
     ]
     whole = evolve(state, profile=Profile(window_lock_exact=False))
-    assert [p.end for p in hold_path(board_of(whole), whole, load(whole))] == [2, 3]
+    assert [p.end for p in hold_path(board_of(whole), whole, KEY)] == [2, 3]
 
 
 def loaded(state: Snapshot, decision: LoadDecision = LoadDecision.ENQUEUED) -> Board:

@@ -37,11 +37,19 @@ SHOWN_IN = {
 """The case in which a variation that few cases show makes a difference; it is tried first."""
 
 
+OFFERED = {"one_state_a_path": Offer(states_within=True)}
+"""What a cache must offer, so that cases are drawn that show its variation."""
+
+
 def findings(
-    seed: int, adapter: Adapter, judges: JudgeConfig = ALL_JUDGES, against: Adapter | None = None
+    seed: int,
+    adapter: Adapter,
+    judges: JudgeConfig = ALL_JUDGES,
+    against: Adapter | None = None,
+    offer: Offer = Offer(),  # noqa: B008  # It is frozen.
 ) -> list[str]:
     """Return the findings in the case of a seed."""
-    found, _ = play(draw_case(seed, Offer()), [adapter], judges, against)
+    found, _ = play(draw_case(seed, offer), [adapter], judges, against)
     return [_in_words(each) for each in found]
 
 
@@ -81,7 +89,8 @@ def test_variation_makes_a_difference(name: str) -> None:
     one_law = JudgeConfig(laws=("TREE-1",))
     alone = varied(name, [name])
     seeds = (SHOWN_IN.get(name, 0), *range(CASES_AT_MOST))
-    assert any(findings(seed, alone, one_law, REFERENCE) for seed in seeds)
+    offer = OFFERED.get(name, Offer())
+    assert any(findings(seed, alone, one_law, REFERENCE, offer) for seed in seeds)
 
 
 @pytest.mark.parametrize("name", NAMES)

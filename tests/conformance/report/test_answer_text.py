@@ -11,7 +11,7 @@ from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import code_lines, shortened
 from kvcanon.conformance.report.failure_replay import judges_of, replay_finding
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import Evicted, Settled
+from kvcanon.spec.operations import Evicted, LoadDecision, LoadedBack, Settled
 from kvcanon.spec.types import Counts, Slots
 from reported import failure_of
 
@@ -36,6 +36,9 @@ def test_answers_in_words() -> None:
     assert answer_in_words(Evicted(Counts(full=2, mamba=1))) == "freed 2 full, 1 mamba"
     assert answer_in_words(Evicted(Counts())) == "freed nothing"
     assert answer_in_words(None) == "done"
+    part = LoadedBack(LoadDecision.ENQUEUED, 4, Counts(2, 1), Counts(1), pages=3)
+    told = "transfer 4 loads 2 full, 1 swa of the first 3 pages; evicted 1 full"
+    assert answer_in_words(part) == told
     assert answer_in_words(Slots(full=(3, 4, 5, 6, 9, 8))) == "full 3 4 5 6 9 8"
     assert answer_in_words(Slots(full=(2, *range(7, 90)), mamba=(1,))) == "full 2 7-89, mamba 1"
 

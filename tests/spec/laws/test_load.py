@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from attrs import evolve
 
 from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
@@ -266,6 +268,80 @@ DECISIONS: Table = {
     ),
 }
 
+IN_PART = Profile(loads_whole_keys=False)
+TOP = node(1, ROOT, [1, 2], full=on([0, 1], [0, 1]))
+TAIL = node(2, 1, [3, 4], full=on(None, [2, 3]))
+FIRST = node(2, 1, [3], full=on([2], [2], lock_refs=1, loading=7))
+REST = node(3, 2, [4], full=on(None, [3]))
+
+
+def narrow(
+    *nodes: NodeState, slots: int = 3, threshold: int = 0, profile: Profile = IN_PART
+) -> Snapshot:
+    """A state with full data alone, by default with room for one page of `TAIL`."""
+    pools = CacheConfig(
+        device_slots=Counts(slots),
+        host_slots=Counts(8),
+        write_policy="write_through",
+        load_back_threshold_pages=threshold,
+    )
+    loads = any(each[FULL].loading for each in nodes)
+    return state_of(
+        pools,
+        *nodes,
+        transfers=(copy(7, Direction.LOAD_BACK, (2,), (2,), 2),) if loads else (),
+        holds=(HoldState(90, 2, 3, state_held=False, transfer_id=7),) if loads else (),
+        profile=profile,
+    )
+
+
+def in_part(
+    pages: int | None, *, slots: int = 3, threshold: int = 0, profile: Profile = IN_PART
+) -> Step:
+    """A load-back of `KEY` that loads its third page, and says so many leading pages."""
+    there = partial(narrow, slots=slots, threshold=threshold, profile=profile)
+    held = having(TOP, full=on([0, 1], [0, 1], lock_refs=1))
+    told = LoadedBack(ENQUEUED, 7, Counts(1), pages=pages)
+    return loaded(there(TOP, TAIL), there(held, FIRST, REST), told)
+
+
+def told_pages(pages: int, decision: LoadDecision = ENQUEUED) -> str:
+    """What LOAD-6 says of an answer whose number of pages cannot be."""
+    return f"LOAD-6: the answer to a load of 4 pages, {decision}, is for {pages} leading pages"
+
+
+LEADING_PAGES: Table = {
+    "LOAD-2, LOAD-3, LOAD-4, LOAD-5, LOAD-6, LOAD-7, ALLOC-3": [
+        in_part(3),
+        # None of the pages fits, or too few to be worth a copy.
+        decided(narrow(TOP, TAIL, slots=2), NO_ROOM),
+        decided(narrow(TOP, TAIL, threshold=2), NO_ROOM),
+    ],
+    # An answer says fewer pages only by profile, and then less than all and more than none.
+    told_pages(3): in_part(3, profile=CANON),
+    (told_pages(0), ...): in_part(0),
+    (told_pages(4), ...): in_part(4),
+    (told_pages(9), ...): in_part(9),
+    (told_pages(-1), ...): in_part(-1),
+    told_pages(3, NO_ROOM): still(
+        narrow(TOP, TAIL, slots=2), LoadBack(KEY), LoadedBack(NO_ROOM, pages=3)
+    ),
+    # As many come as fit, and as are worth a copy.
+    (
+        "LOAD-6: 3 of 4 pages are loaded, and there is room, or could be made, for the first 4"
+    ): in_part(3, slots=4),
+    "LOAD-6: 3 leading pages are loaded, with less data than is worth a copy": in_part(
+        3, threshold=2
+    ),
+    ("LOAD-6: nothing is loaded, and there is room, or could be made, for the first 3"): decided(
+        narrow(TOP, TAIL), NO_ROOM
+    ),
+    # The threshold and the quota are those of the whole key.
+    had_to_load(ENQUEUED, "over_quota"): evolve(in_part(3), operation=LoadBack(KEY, 1)),
+    # What the answer says is there, comes.
+    ("LOAD-4: page 3 in node 3 (tokens 3..4) has no full slot on GPU", ...): in_part(None),
+}
+
 UNMARKED = coming(
     tip=evolve(COMING, data={c: evolve(each, loading=None) for c, each in COMING.data.items()})
 )
@@ -388,4 +464,4 @@ SOURCES: Table = {
     ),
 }
 
-test_load = table(LAWFUL, VICTIMS, OWN_PATH, DECISIONS, DATA, SOURCES)
+test_load = table(LAWFUL, VICTIMS, OWN_PATH, DECISIONS, LEADING_PAGES, DATA, SOURCES)

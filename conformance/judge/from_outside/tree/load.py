@@ -28,9 +28,19 @@ from kvcanon.spec.types import TransferId
 
 def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBack) -> None:
     """Check that a load evicted only for lack of free slots, and note the slots that it took."""
-    path = state.pages.path(operation.key)
+    asked_pages, pages = len(operation.key), outcome.pages
+    path = state.pages.path(operation.key)[:pages]
     loading, evicted = outcome.loading, outcome.evicted
-    if outcome.decision is LoadDecision.ENQUEUED:
+    enqueued = outcome.decision is LoadDecision.ENQUEUED
+    in_part = enqueued and not state.profile.loads_whole_keys
+    state.check(
+        "LOAD-6",
+        pages is None or (in_part and 0 < pages < asked_pages),
+        f"the answer to a load of {asked_pages} pages, {outcome.decision}, is for {pages} "
+        "leading pages",
+        met=enqueued,
+    )
+    if enqueued:
         short = [
             column in state.slots.unseen or loading[component] > state.slots.free_count(column)
             for column, component in enumerate(COMPONENTS)
@@ -62,7 +72,7 @@ def after_load_back(state: ObservedState, operation: LoadBack, outcome: LoadedBa
         state.check("LOAD-2", page not in path, f"{name} was evicted by its own load")
     check_closed(state, victims)
     after_making_room(state)
-    if state.has_failed() or outcome.decision is not LoadDecision.ENQUEUED:
+    if state.has_failed() or not enqueued:
         return
     loads = [
         (page, column)

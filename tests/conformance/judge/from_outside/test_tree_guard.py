@@ -63,6 +63,7 @@ def findings(adapter: Adapter, seeds: range) -> list[tuple[int, Finding]]:
         "unreachable_windows_dropped",
         "matches_count_hits",
         "exclusive_host",
+        "leading_pages_loaded",
         "removes_front_to_back",
         "independent_copies_settle_early",
     ],
@@ -434,6 +435,30 @@ def test_writes_are_judged_from_outside(kind: type[ReferenceCache], law_id: str)
     """A write that is wrongly served or wrongly refused is reported."""
     found = findings(Adapter("writing", kind), range(20))
     assert law_id in {each.name for _, each in found}
+
+
+class SaysHowManyPagesItLoads(ReferenceCache):
+    """Says of each load-back that it is for a number of leading pages, and shows no states."""
+
+    pages = 1
+    snapshot = None  # type: ignore[assignment]
+
+    def load_back(self, key: Key, quota_pages: int | None = None) -> LoadedBack:
+        return evolve(super().load_back(key, quota_pages), pages=self.pages)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole keys", "leading pages"])
+@pytest.mark.parametrize("pages", [-1, 0, 1, 2, 9])
+def test_a_load_of_leading_pages_is_declared_and_right(pages: int, whole: bool) -> None:
+    """An answer that says how many leading pages it loads says so by profile, and less than all."""
+    kind = type("SaysSo", (SaysHowManyPagesItLoads,), {"pages": pages})
+    adapter = Adapter("it", kind, profile=Profile(loads_whole_keys=whole))
+    config = CacheConfig(device_slots=Counts(8), host_slots=Counts(8), write_policy="write_through")
+    calls = Action("insert_host_exactly", 2), Action("load_back_exactly", 2)
+    found, _ = play(Case(config, calls), [adapter], OUTSIDE)
+    # It loads two pages, whatever it says; of an answer that can be, the events show that.
+    can_be = pages == 1 and not whole
+    assert [each.name for each in found] == ["EVENT-4" if can_be else "LOAD-6"]
 
 
 class ServesAnyNumber(ReferenceCache):
