@@ -12,12 +12,14 @@ from itertools import zip_longest
 
 from attrs import evolve, frozen
 
-from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
 from kvcanon.live.stream_recording import Recording
 
-_RECORD = 34
+_DIGEST = 32
+_RECORD, _HELD = 2 + _DIGEST, _DIGEST + 2
+"""Bytes of a record of the trace, and of a block that is held, as the ledger writes them."""
+_TIER_AT = 1 + _DIGEST
 _KINDS = ("stored on", "removed from", "cleared")
 
 
@@ -84,38 +86,42 @@ def compare(
 
 
 def _records(recording: Recording, follower: Follower) -> Iterator[bytes]:
+    """What happened: a byte for the kind, the digest of the block, and the name of the tier."""
     for arrived in recording.frames():
         if isinstance(arrived, Frame) and arrived.source == follower.source:
             follower.take(arrived)
             trace = follower.ledger.take_trace()
+            tiers = [each.encode() for each in follower.tiers()]
             for at in range(0, len(trace), _RECORD):
-                yield trace[at : at + _RECORD]
+                kind, tier, digest = trace[at], trace[at + 1], trace[at + 2 : at + _RECORD]
+                yield bytes([kind]) + digest + tiers[tier]
 
 
 def _in_words(record: bytes | None) -> str | None:
     """One block that was stored or removed, or a clear."""
     if record is None:
         return None
-    kind, medium, block = _KINDS[record[0]], MEDIA[record[1]], record[2:10].hex()
-    return "all blocks cleared" if kind == "cleared" else f"block {block} {kind} {medium}"
+    kind, block, tier = _KINDS[record[0]], record[1:9].hex(), record[_TIER_AT:].decode()
+    return "all blocks cleared" if kind == "cleared" else f"block {block} {kind} {tier}"
 
 
 def _by_kind(records: Counter[bytes]) -> Counter[str]:
     found: Counter[str] = Counter()
     for record, number in records.items():
         kind = _KINDS[record[0]]
-        found[kind if kind == "cleared" else f"{kind} {MEDIA[record[1]]}"] += number
+        tier = record[_TIER_AT:].decode()
+        found[kind if kind == "cleared" else f"{kind} {tier}"] += number
     return found
 
 
 def _contents(follower: Follower) -> set[bytes]:
-    """What is resident: a digest with a medium, for each."""
+    """What is resident: a digest with the name of a tier, for each."""
     found: set[bytes] = set()
+    tiers = [each.encode() for each in follower.tiers()]
     for book in follower.books():
         held = follower.ledger.contents(book.rank, book.group)
-        for at in range(0, len(held), 33):
-            media = held[at + 32]
-            for medium in range(len(MEDIA)):
-                if media >> medium & 1:
-                    found.add(held[at : at + 32] + bytes([medium]))
+        for at in range(0, len(held), _HELD):
+            digest, bits = held[at : at + _DIGEST], held[at + _DIGEST : at + _HELD]
+            there = int.from_bytes(bits, "little")
+            found.update(digest + name for number, name in enumerate(tiers) if there >> number & 1)
     return found

@@ -63,8 +63,12 @@ class SentEvent:
     @property
     def group(self) -> int:
         """The group of layers; 0 where none is named by a number."""
-        group = self.fields.get("group_idx")
-        return group if isinstance(group, int) else 0
+        return int(self.fields["group_idx"]) if self.names_group else 0
+
+    @property
+    def names_group(self) -> bool:
+        """Whether it says which group of layers it is about."""
+        return isinstance(self.fields.get("group_idx"), int)
 
     def as_map(self) -> dict[str, Any]:
         """The event as a map, as publishers send it now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from kvcanon.spec.types import Medium
 
@@ -24,6 +24,26 @@ DIALECTS = tuple(Dialect)
 
 MEDIA = ("GPU", "CPU_PINNED", "DISK", "EXTERNAL", "other")
 """Media by their numbers in the native ledger."""
+
+
+def tier_name(medium: int, *, is_remote: bool, owner: bytes) -> str:
+    """The name of a tier: its medium, and what tells it from others on the same medium."""
+    words = [MEDIA[medium], "REMOTE" if is_remote else "", owner.decode(errors="replace")]
+    return " ".join(filter(None, words))
+
+
+class GroupKind(IntEnum):
+    """What the layers of a group keep, by the numbers of the native ledger."""
+
+    UNSAID = 0
+    """The stream does not say; judged as full attention."""
+    FULL = 1
+    WINDOW = 2
+    """A sliding window, or chunks of local attention: a block leaves before those that follow."""
+    STATES = 3
+    """Recurrent states: only some positions are kept."""
+    OTHER = 4
+    """A kind that kvcanon does not know; blocks need no blocks before them."""
 
 
 def media_name(medium: Medium, dialect: Dialect) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from zlib import crc32
 
 from attrs import define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
-from kvcanon.live.dialects import MEDIA
-from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTracker
+from kvcanon.live.dialects import MEDIA, GroupKind, tier_name
+from kvcanon.live.frames import Arrived, BatchPlace, Frame, Placed, SequenceTracker, Source
 from kvcanon.live.hash_seeds import seeds_of
-from kvcanon.live.ledger_types import BookCounts
+from kvcanon.live.ledger_types import BookCounts, BreachTuple
 from kvcanon.live.stream_faults import Fault, StreamFinding
 
 KEPT = 1000
@@ -31,13 +31,29 @@ class HashRule(IntEnum):
     """Hashes are names; whether they follow from anything is not judged."""
 
 
+class RepeatRule(IntEnum):
+    """What a store means of a block that is there; the numbers are those of the native ledger."""
+
+    AUTO = 0
+    """`COUNTED` where events name kinds of groups or tiers, as vLLM's, and `REPORTED` once a block
+    has more copies than can be; otherwise `ONCE`."""
+    ONCE = 1
+    """It is a breach."""
+    COUNTED = 2
+    """It is one more copy, and needs a remove of its own."""
+    REPORTED = 3
+    """It is a report of what is there; one remove takes the block off."""
+
+
 @frozen
 class FollowerConfig:
     """What is judged."""
 
     hashes: HashRule = HashRule.AUTO
-    host_is_closed: bool = False
-    """Whether on the host, too, a block needs the block before it: not so under write_back."""
+    repeats: RepeatRule = RepeatRule.AUTO
+    closed: frozenset[str] = frozenset()
+    """Media of `kvcanon.live.dialects.MEDIA`, beside the device, on which a block needs the block
+    before it: not so on the host under write_back."""
     ignored: frozenset[str] = frozenset()
     """Ids of laws whose breaches are not reported."""
     tracing: bool = False
@@ -62,6 +78,8 @@ class FollowerCounts:
     restarts: int = 0
     last_sequence: int = -1
     last_timestamp: float = 0.0
+    last_received: float = 0.0
+    """Seconds since 1970 at which the last frame came; 0 before the first."""
     by_law: Counter[str] = field(factory=Counter)
 
 
@@ -74,32 +92,65 @@ class BookView:
     complete: bool
     """Whether everything since the last AllBlocksCleared was seen."""
     counts: BookCounts
+    tiers: tuple[str, ...] = MEDIA
+    """The names of its tiers, by their numbers."""
+
+    @property
+    def kind(self) -> GroupKind:
+        """What its layers keep."""
+        return GroupKind(self.counts["kind"])
+
+    @property
+    def group_words(self) -> str:
+        """The group and its kind, as "group 1 window 64"; nothing where the stream names none."""
+        if not self.group and self.kind is GroupKind.UNSAID:
+            return ""
+        kind = "" if self.kind is GroupKind.UNSAID else f" {self.kind.name.lower()}"
+        window = f" {self.counts['window']}" if self.counts["window"] else ""
+        return f"group {self.group}{kind}{window}"
 
     def blocks(self) -> dict[str, int]:
-        """Blocks by medium, of media that ever had any."""
-        numbers = zip(MEDIA, self.counts["blocks"], self.counts["stored"], strict=True)
+        """Blocks by tier, of tiers that ever had any."""
+        numbers = zip(self.tiers, self.counts["blocks"], self.counts["stored"], strict=False)
         return {name: blocks for name, blocks, stored in numbers if stored or name == "GPU"}
 
 
 class Follower:
     """Folds the batches of one publisher, in the order in which they are given."""
 
-    def __init__(self, source: int = 0, config: FollowerConfig | None = None) -> None:
+    def __init__(
+        self, source: int = 0, config: FollowerConfig | None = None, rank: int | None = None
+    ) -> None:
         self.source = source
+        self.rank = rank
+        """The rank that its batches must name, if its address says one."""
         self.config = config if config is not None else FollowerConfig()
         self.counts = FollowerCounts()
         self._tracker = SequenceTracker()
+        self._mixed = False
+        """Whether two publishers were found, and reported, in the last batches."""
+        self._other_ranks: set[int] = set()
+        """Wrong ranks that were reported."""
         self.ledger = Ledger(
             seeds_of,
             int(self.config.hashes),
-            self.config.host_is_closed,
+            int(self.config.repeats),
+            sum(1 << MEDIA.index(medium) for medium in self.config.closed),
             self.config.tracing,
             self.config.finding_prompts,
         )
 
     def books(self) -> list[BookView]:
         """What each rank and group of layers holds."""
-        return [BookView(*book) for book in self.ledger.books()]
+        tiers = self.tiers()
+        return [BookView(*book, tiers) for book in self.ledger.books()]
+
+    def tiers(self) -> tuple[str, ...]:
+        """The names of tiers, by their numbers."""
+        return tuple(
+            tier_name(medium, is_remote=is_remote, owner=owner)
+            for medium, is_remote, owner in self.ledger.tiers()
+        )
 
     @property
     def saw_all(self) -> bool:
@@ -109,6 +160,7 @@ class Follower:
 
     def take(self, frame: Arrived) -> list[StreamFinding]:
         """Fold what arrived, and return what is wrong with it. A malformed batch is skipped."""
+        self.counts.last_received = frame.received
         if not isinstance(frame, Frame):
             self.counts.malformed += 1
             due = self.counts.last_sequence + 1
@@ -149,6 +201,12 @@ class Follower:
             yield StreamFinding(Fault.REPEATED, self.source, sequence)
         elif placed.place is BatchPlace.LATE:
             yield StreamFinding(Fault.OUT_OF_ORDER, self.source, sequence)
+        elif placed.place is BatchPlace.OF_ANOTHER:
+            # Of two caches in one book nothing follows from what was stored before.
+            self.ledger.lose()
+            if not self._mixed:
+                self._mixed = True
+                yield StreamFinding(Fault.TWO_PUBLISHERS, self.source, sequence)
 
     def _fold(self, sequence: int, payload: bytes, *, begins: bool) -> Iterator[StreamFinding]:
         counts = self.counts
@@ -167,9 +225,32 @@ class Follower:
         counts.events += events
         counts.pages += pages
         counts.unknown_events += unknown
-        for fault, event, page, medium, key, other, depth in broken:
-            place = self.source, sequence, rank, event, page
-            yield StreamFinding(Fault(fault), *place, MEDIA[medium], key, other, depth)
+        if self.rank is not None and rank != self.rank and rank not in self._other_ranks:
+            self._other_ranks.add(rank)
+            yield StreamFinding(Fault.OTHER_RANK, self.source, sequence, rank, last=self.rank)
+        if broken:
+            yield from self._broken(sequence, rank, broken)
+
+    def _broken(
+        self, sequence: int, rank: int, broken: list[BreachTuple]
+    ) -> Iterator[StreamFinding]:
+        """What a batch breaks, with the group of layers where the stream names any."""
+        names_groups = any(book.group_words for book in self.books())
+        tiers = self.tiers()
+        for fault, event, page, group, tier, key, other, depth in broken:
+            yield StreamFinding(
+                Fault(fault),
+                self.source,
+                sequence,
+                rank,
+                event,
+                page,
+                group if names_groups else None,
+                tiers[tier],
+                key,
+                other,
+                depth,
+            )
 
     def _reported(self, found: list[StreamFinding]) -> list[StreamFinding]:
         kept = [finding for finding in found if finding.law_id not in self.config.ignored]
@@ -183,6 +264,8 @@ class Streams:
     """The publishers of a recording, or of a subscriber, each with its follower."""
 
     config: FollowerConfig = FollowerConfig()
+    sources: Sequence[Source] = ()
+    """The publishers, as far as they are known; their ranks are compared with their batches."""
     followers: list[Follower] = field(factory=list)
     findings: list[StreamFinding] = field(factory=list)
     """The first of them."""
@@ -197,8 +280,9 @@ class Streams:
 
     def of(self, source: int) -> Follower:
         """The follower of a publisher."""
-        while len(self.followers) <= source:
-            self.followers.append(Follower(len(self.followers), self.config))
+        while (number := len(self.followers)) <= source:
+            rank = self.sources[number].rank if number < len(self.sources) else None
+            self.followers.append(Follower(number, self.config, rank))
         return self.followers[source]
 
     @property

@@ -15,6 +15,8 @@ from attrs import frozen
 SEQUENCE_BYTES = 8
 END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
 """The number of the frame that ends a replay."""
+NEAR = 64
+"""Numbers by which a publisher may have gone on while frames of it were lost, to be known again."""
 REMEMBERED = 4096
 """Batches whose checksums are kept, to tell a repeated batch from a publisher that began anew."""
 
@@ -30,6 +32,8 @@ class BatchPlace(Enum):
     REPEATED = auto()
     LATE = auto()
     """It was missing when later ones arrived."""
+    OF_ANOTHER = auto()
+    """It goes on where another publisher was before this one began: both send here."""
 
 
 @frozen
@@ -48,6 +52,8 @@ class Source:
 
     endpoint: str
     replay_endpoint: str | None = None
+    rank: int | None = None
+    """The rank that its batches must name; None where its address says nothing of a rank."""
 
 
 @frozen
@@ -85,6 +91,8 @@ class SequenceTracker:
 
     def __init__(self) -> None:
         self.expected: int | None = None
+        self._other: int | None = None
+        """Where the publisher was whose place another took; it may go on there."""
         self._seen: OrderedDict[int, int] = OrderedDict()
         self._missing: list[range] = []
 
@@ -94,8 +102,14 @@ class SequenceTracker:
             return _beginning(sequence, restarted=False)
         if sequence == self.expected:
             return Placed(BatchPlace.NEXT)
+        if self._is_of_another(sequence, checksum):
+            return Placed(BatchPlace.OF_ANOTHER)
         if sequence > self.expected:
             return Placed(BatchPlace.AFTER_GAP, range(self.expected, sequence))
+        return self._look_back(sequence, checksum)
+
+    def _look_back(self, sequence: int, checksum: int) -> Placed:
+        """The place of a batch whose number has been passed."""
         if self._seen.get(sequence) == checksum:
             return Placed(BatchPlace.REPEATED)
         if sequence and any(sequence in missing for missing in self._missing):
@@ -107,8 +121,13 @@ class SequenceTracker:
         placed = self.look(sequence, checksum)
         if placed.place in {BatchPlace.REPEATED, BatchPlace.LATE}:
             return placed
+        if placed.place is BatchPlace.OF_ANOTHER:
+            self._other, self.expected = self.expected, sequence + 1
+            return placed
         if placed.restarted:
+            before = self.expected
             self.forget()
+            self._other = before
         if placed.missing:
             self._missing = [*self._missing, placed.missing][-REMEMBERED:]
         self.expected = sequence + 1
@@ -122,9 +141,17 @@ class SequenceTracker:
         known = self._seen.get(sequence)
         return known is None or known == crc32(payload)
 
+    def _is_of_another(self, sequence: int, checksum: int) -> bool:
+        """Whether a batch goes on where the publisher was whose place another took."""
+        if self._other is None or self.expected is None or self._seen.get(sequence) == checksum:
+            return False
+        if sequence < self.expected:
+            return sequence == self._other
+        return self._other <= sequence < self._other + NEAR
+
     def forget(self) -> None:
         """A new publisher took the place of the one before."""
-        self.expected = None
+        self.expected = self._other = None
         self._seen.clear()
         self._missing = []
 

@@ -10,7 +10,7 @@ FindSeeds: TypeAlias = Callable[[bytes | None, bytes | None, bytes | None, bytes
 
 
 class BookCounts(TypedDict):
-    """What a book counts; lists are by medium."""
+    """What a book counts; lists are by tier."""
 
     blocks: list[int]
     stored: list[int]
@@ -20,11 +20,17 @@ class BookCounts(TypedDict):
     block_size: int
     fresh: int
     came_back: int
+    repeated: int
+    """Stores of blocks that were there, where that is no breach."""
+    kind: int
+    """Of the group of layers, a number of `kvcanon.live.dialects.GroupKind`."""
+    window: int
+    """Tokens of a sliding window; 0 where the stream names none."""
     verified: int
     unverified: int
     unjudged: int
     bytes: int
 
 
-BreachTuple: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""Fault, event, page, medium, key, other, depth."""
+BreachTuple: TypeAlias = tuple[int, int, int, int, int, int, int, int]
+"""Fault, event, page, group, tier, key, other, depth."""

@@ -58,14 +58,15 @@ def overlap(
     size = book.counts["block_size"]
     seeds = seeds_of(salt.encode() or None, lora.encode() or None, None, b"")
     seed = seeds[0] if seeds else b""
-    media = follower.ledger.media_of(book.rank, book.group, seed, tokens[:-1])
-    on_device = next((at for at, bits in enumerate(media) if not bits & _DEVICE_BIT), len(media))
-    pages = Counter(MEDIA[(bits & -bits).bit_length() - 1] for bits in media)
+    tiers = follower.ledger.tiers_of(book.rank, book.group, seed, tokens[:-1])
+    on_device = next((at for at, bits in enumerate(tiers) if not bits & _DEVICE_BIT), len(tiers))
+    media = [MEDIA[medium] for medium, _, _ in follower.ledger.tiers()]
     # The nearest medium of a page has the lowest bit.
+    pages = Counter(media[(bits & -bits).bit_length() - 1] for bits in tiers)
     by_tier = Counter[str]()
     for medium, count in pages.items():
         by_tier[_TIERS.get(medium, _STORAGE)] += count * size
-    return Overlap(on_device * size, len(media) * size, by_tier)
+    return Overlap(on_device * size, len(tiers) * size, by_tier)
 
 
 @frozen

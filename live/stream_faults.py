@@ -27,10 +27,13 @@ class Fault(IntEnum):
     CHILD_STAYS = 10
     NOT_CLEARED_FIRST = 11
     UNKNOWN_MEDIUM = 12
+    GROUP_UNSAID = 13
     LOST = 100
     REPEATED = 101
     OUT_OF_ORDER = 102
     MALFORMED = 103
+    TWO_PUBLISHERS = 104
+    OTHER_RANK = 105
 
 
 @frozen
@@ -76,7 +79,7 @@ FAULTS = {
     ),
     Fault.OTHER_CONTENT: FaultWords(
         "EVENT-7",
-        "block {block} was stored with other tokens or another parent than before",
+        "block {block} was stored with other tokens, extra keys or another parent than before",
         "A router attaches {block} to two prefixes, and promises it to prompts that it does not "
         "serve.",
     ),
@@ -116,6 +119,12 @@ FAULTS = {
         "an event names a medium that is not known",
         "A router ignores the event, or takes the blocks to be on the device.",
     ),
+    Fault.GROUP_UNSAID: FaultWords(
+        "WIRE-4",
+        "a remove of block {block} from {medium} names no group of layers, and {number} groups "
+        "hold it",
+        "A router takes the block off one group, or off all: in the others it stays, or is missed.",
+    ),
     Fault.LOST: FaultWords(
         "WIRE-1",
         "batches {first} to {last} never arrived, and no replay has them",
@@ -138,9 +147,30 @@ FAULTS = {
         "A router skips the whole batch: what it stored is never requested, what it removed is "
         "requested in vain.",
     ),
+    Fault.TWO_PUBLISHERS: FaultWords(
+        "WIRE-5",
+        "two publishers send here: batch {first} goes on where the one before was",
+        "A router takes them for one engine that restarts again and again: it drops what one holds "
+        "when the other begins, and promises the cache of each for the other.",
+    ),
+    Fault.OTHER_RANK: FaultWords(
+        "WIRE-5",
+        "batches name rank {rank}, and the address is that of rank {last}",
+        "A router credits the blocks to another rank: it sends requests to one that does not hold "
+        "them.",
+    ),
 }
 
-SEQUENCE_FAULTS = frozenset({Fault.LOST, Fault.REPEATED, Fault.OUT_OF_ORDER, Fault.MALFORMED})
+SEQUENCE_FAULTS = frozenset(
+    {
+        Fault.LOST,
+        Fault.REPEATED,
+        Fault.OUT_OF_ORDER,
+        Fault.MALFORMED,
+        Fault.TWO_PUBLISHERS,
+        Fault.OTHER_RANK,
+    }
+)
 """Faults of frames; the others are of events in a frame."""
 
 
@@ -155,13 +185,16 @@ class StreamFinding:
     rank: int = 0
     event: int = 0
     page: int = 0
+    group: int | None = None
+    """Of layers; None where the stream names no groups."""
     medium: str = ""
+    """With it, where several tiers share a medium, which of them it is."""
     key: int = 0
     other: int = 0
     depth: int = 0
     """Pages of the prompt up to the block; 0 where they are not known."""
     last: int = 0
-    """Of batches that were lost, the last."""
+    """Of batches that were lost, the last; of a wrong rank, the right one."""
     problem: str = ""
 
     @property
@@ -191,6 +224,7 @@ class StreamFinding:
             first=self.sequence,
             last=self.last,
             problem=self.problem,
+            rank=self.rank,
         )
 
 

@@ -111,9 +111,10 @@ def finding_line(finding: StreamFinding) -> str:
 
 
 def place_of(finding: StreamFinding) -> str:
-    """Where a finding is, as "source 0 rank 0 batch 7 event 1"."""
+    """Where a finding is, as "source 0 rank 1 group 0 batch 7 event 1"."""
     rank = f" rank {finding.rank}" if finding.rank else ""
-    return f"source {finding.source}{rank} batch {finding.sequence} event {finding.event}"
+    group = "" if finding.group is None else f" group {finding.group}"
+    return f"source {finding.source}{rank}{group} batch {finding.sequence} event {finding.event}"
 
 
 def _table(title: str, *headings: str) -> Table:

@@ -39,6 +39,17 @@ WIRE_LAWS = {
             "A router that does not know the medium ignores the page, or takes it to be on the "
             "device.",
         ),
+        WireLaw(
+            "WIRE-4",
+            "An event names its group of layers where its publisher has several.",
+            "One hash names a block of each group, so a router cannot know which of them left.",
+        ),
+        WireLaw(
+            "WIRE-5",
+            "An address has one publisher, and its batches name the rank that the address is for.",
+            "A router keeps what it is told by address and rank: of two publishers it makes one "
+            "cache that neither has.",
+        ),
     )
 }
 """The laws of frames, by id."""

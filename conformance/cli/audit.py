@@ -9,10 +9,12 @@ import typer
 
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.live_options import (
-    ClosedHostOption,
+    ClosedOption,
     HashChoice,
     HashesOption,
     IgnoreOption,
+    RepeatChoice,
+    RepeatsOption,
     follower_config,
     require_live,
 )
@@ -52,7 +54,8 @@ def audit_command(
         ),
     ] = False,
     hashes: HashesOption = HashChoice.AUTO,
-    closed_host: ClosedHostOption = False,
+    repeats: RepeatsOption = RepeatChoice.AUTO,
+    closed: ClosedOption = None,
     ignore: IgnoreOption = None,
     excerpts: Annotated[
         int, typer.Option(min=0, help="Kinds of violations that are shown by an excerpt.")
@@ -74,7 +77,7 @@ def audit_command(
     from kvcanon.live.served import audit_served  # noqa: PLC0415
     from kvcanon.live.stream_recording import BadRecording, open_recording  # noqa: PLC0415
 
-    config = follower_config(hashes, closed_host=closed_host, ignore=ignore)
+    config = follower_config(hashes, repeats, closed, ignore)
     try:
         recorded = open_recording(recording)
         if against is not None:

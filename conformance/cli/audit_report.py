@@ -67,22 +67,28 @@ def _print_result(out: Console, recording: Recording, result: AuditResult) -> No
     )
     if recording.cut_off:
         out.print(f"The recording was cut off: {recording.cut_off} bytes at its end are no block.")
-    table = figures_table("stream", "batches", "lost", "malformed", "rank", "held", "violations")
+    table = figures_table("stream", "batches", "lost", "malformed", "violations")
     for stream in streams.followers:
-        held = {book.rank: book.blocks() for book in stream.books()}
         table.add_row(
             Text(printable(recording.sources[stream.source].endpoint)),
             str(stream.counts.batches),
             str(stream.counts.lost),
             str(stream.counts.malformed),
-            ", ".join(str(rank) for rank in held),
-            "; ".join(
-                ", ".join(f"{number} {printable(medium)}" for medium, number in blocks.items())
-                for blocks in held.values()
-            ),
             str(sum(stream.counts.by_law.values())),
         )
     out.print(table)
+    held = figures_table("in the end", "rank", "blocks", "repeated", "not judged")
+    for stream in streams.followers:
+        for book in stream.books():
+            blocks = ", ".join(f"{number} {tier}" for tier, number in book.blocks().items())
+            held.add_row(
+                Text(" ".join(filter(None, (f"stream {stream.source}", book.group_words)))),
+                str(book.rank),
+                printable(blocks),
+                str(book.counts["repeated"]),
+                str(book.counts["unjudged"]),
+            )
+    out.print(held)
     unverified = sum(b.counts["unverified"] for s in streams.followers for b in s.books())
     if unverified:
         out.print(f"{unverified} hashes could not be computed from their tokens.")
@@ -121,7 +127,8 @@ def _event_text(event: SentEvent) -> str:
     tokens = list(fields.get("token_ids") or ())
     shown = ", ".join(str(token) for token in tokens[:_SHOWN_TOKENS])
     dots = ", ..." if len(tokens) > _SHOWN_TOKENS else ""
-    names = [f"{name} {fields[name]!r}" for name in ("cache_salt", "lora_name") if fields.get(name)]
+    shown_fields = ("cache_salt", "lora_name", "extra_keys", "ownership", "locality")
+    names = [f"{name} {fields[name]!r}" for name in shown_fields if fields.get(name)]
     return f"stored {blocks}{more} on {medium}, {after}, tokens [{shown}{dots}] {' '.join(names)}"
 
 
@@ -141,7 +148,14 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
                 "endpoint": recording.sources[stream.source].endpoint,
                 "counts": asdict(stream.counts),
                 "books": [
-                    {"rank": b.rank, "group": b.group, "complete": b.complete, **b.counts}
+                    {
+                        "rank": b.rank,
+                        "group": b.group,
+                        "complete": b.complete,
+                        **b.counts,
+                        "kind": b.kind.name.lower(),
+                        "tiers": b.tiers,
+                    }
                     for b in stream.books()
                 ],
             }
@@ -169,6 +183,8 @@ def _finding_json(finding: StreamFinding) -> dict[str, object]:
         "fault": finding.fault.name.lower(),
         "source": finding.source,
         "rank": finding.rank,
+        "group": finding.group,
+        "medium": finding.medium or None,
         "batch": finding.sequence,
         "event": finding.event,
         "block": shown_key(finding.key),

@@ -32,11 +32,44 @@ HashesOption: TypeAlias = Annotated[
         "opaque: not judged."
     ),
 ]
-ClosedHostOption: TypeAlias = Annotated[
-    bool,
+
+
+class RepeatChoice(StrEnum):
+    """What a store means of a block that is there, as `kvcanon.live.follower.RepeatRule`."""
+
+    AUTO = "auto"
+    ONCE = "once"
+    COUNTED = "counted"
+    REPORTED = "reported"
+
+
+class ClosedChoice(StrEnum):
+    """Media that can be demanded to hold whole prefixes."""
+
+    HOST = "host"
+    DISK = "disk"
+    EXTERNAL = "external"
+
+
+CLOSED_MEDIA = {
+    ClosedChoice.HOST: "CPU_PINNED",
+    ClosedChoice.DISK: "DISK",
+    ClosedChoice.EXTERNAL: "EXTERNAL",
+}
+"""By their names in `kvcanon.live.dialects.MEDIA`."""
+
+RepeatsOption: TypeAlias = Annotated[
+    RepeatChoice,
     typer.Option(
-        "--closed-host",
-        help="Demand on the host, too, that the block before is there. Not for write_back.",
+        help="A store of a block that is there: once: EVENT-2; counted: one more copy; reported: "
+        "a report, as of vLLM's kv_cache_report_mode; auto: by what the stream says."
+    ),
+]
+ClosedOption: TypeAlias = Annotated[
+    list[ClosedChoice] | None,
+    typer.Option(
+        help="Demand on this medium, too, that the block before is there; disk is DISK and "
+        "STORAGE. Not the host under write_back. Repeat for more."
     ),
 ]
 IgnoreOption: TypeAlias = Annotated[
@@ -69,9 +102,14 @@ def ignored_laws(given: Sequence[str] | None) -> frozenset[str]:
 
 
 def follower_config(
-    hashes: HashChoice, *, closed_host: bool, ignore: Sequence[str] | None
+    hashes: HashChoice,
+    repeats: RepeatChoice,
+    closed: Sequence[ClosedChoice] | None,
+    ignore: Sequence[str] | None,
 ) -> FollowerConfig:
     """What is judged, by the options. Raises: UsageError."""
-    from kvcanon.live.follower import FollowerConfig, HashRule  # noqa: PLC0415
+    from kvcanon.live.follower import FollowerConfig, HashRule, RepeatRule  # noqa: PLC0415
 
-    return FollowerConfig(HashRule[hashes.name], closed_host, ignored_laws(ignore))
+    media = frozenset(CLOSED_MEDIA[each] for each in closed or ())
+    rules = HashRule[hashes.name], RepeatRule[repeats.name]
+    return FollowerConfig(*rules, media, ignored_laws(ignore))

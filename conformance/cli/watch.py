@@ -16,10 +16,12 @@ from rich.live import Live
 
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.live_options import (
-    ClosedHostOption,
+    ClosedOption,
     HashChoice,
     HashesOption,
     IgnoreOption,
+    RepeatChoice,
+    RepeatsOption,
     follower_config,
     require_live,
 )
@@ -53,7 +55,8 @@ def watch_command(
     ] = 1,
     topic: Annotated[str, typer.Option(help="Follow topics that begin so.")] = "",
     hashes: HashesOption = HashChoice.AUTO,
-    closed_host: ClosedHostOption = False,
+    repeats: RepeatsOption = RepeatChoice.AUTO,
+    closed: ClosedOption = None,
     ignore: IgnoreOption = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all frames, for `kvcanon audit`.")
@@ -84,7 +87,7 @@ def watch_command(
         )
     require_files({"--record": record})
     require_no_file(record)
-    config = follower_config(hashes, closed_host=closed_host, ignore=ignore)
+    config = follower_config(hashes, repeats, closed, ignore)
     sources = _sources(endpoints, replay or (None,) * len(endpoints), ranks)
     out = ReportConsole()
     with ExitStack() as stack:

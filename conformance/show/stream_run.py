@@ -51,6 +51,7 @@ BEFORE = 3 / 4
 MEDIA: Mapping[object, Medium] = {
     None: GPU,  # The oldest forms have no medium, and know of the device alone.
     "CPU": CPU,
+    "STORAGE": Medium.DISK,
     **{medium.value: medium for medium in Medium},
 }
 
@@ -303,13 +304,20 @@ class StreamBooks:
         """The books of a publisher."""
         return [name for place, name in self._known.items() if place[0] == source]
 
+    def _of_rank(self, source: int, rank: int) -> list[str]:
+        """The books of a rank."""
+        return [name for place, name in self._known.items() if place[:2] == (source, rank)]
+
     def _events(self, source: int, batch: SentBatch) -> Iterator[tuple[str, Event]]:
         for sent in batch.events:
             if sent.kind == "AllBlocksCleared":
                 yield from self._cleared(source, batch.rank)
             else:
-                book = self._book(source, batch.rank, sent.group)
-                yield from ((book, each) for each in pages_sent(sent))
+                books = [self._book(source, batch.rank, sent.group)]
+                if sent.kind == "BlockRemoved" and not sent.names_group:
+                    # It is about the group that holds the block; from the others nothing leaves.
+                    books = self._of_rank(source, batch.rank)
+                yield from ((book, each) for each in pages_sent(sent) for book in books)
 
     def _cleared(self, source: int, rank: int | None) -> list[tuple[str, Event]]:
         """A clear of all books of a publisher, or of one of its ranks."""

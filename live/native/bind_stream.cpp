@@ -40,8 +40,8 @@ FindSeeds seeds_by(nb::callable find) {
 }
 
 nb::tuple as_tuple(const Breach& breach) {
-    return nb::make_tuple(static_cast<int>(breach.fault), breach.event, breach.page, breach.medium,
-                          breach.key, breach.other, breach.depth);
+    return nb::make_tuple(static_cast<int>(breach.fault), breach.event, breach.page, breach.group,
+                          breach.tier, breach.key, breach.other, breach.depth);
 }
 
 nb::tuple fold(Ledger& self, const nb::bytes& payload, bool begins) {
@@ -65,6 +65,9 @@ nb::dict counts_of(const Book& book) {
     counts["block_size"] = book.block_size;
     counts["fresh"] = from.fresh;
     counts["came_back"] = from.came_back;
+    counts["repeated"] = from.repeated;
+    counts["kind"] = static_cast<int>(book.kind);
+    counts["window"] = book.window;
     counts["verified"] = from.verified;
     counts["unverified"] = from.unverified;
     counts["unjudged"] = from.unjudged;
@@ -82,25 +85,37 @@ nb::list books(Ledger& self) {
     return listed;
 }
 
-// What is held, as 33 bytes a block: the digest, and a bit for each medium.
+// The tiers by their numbers: the number of the medium, whether it is remote, and who keeps it.
+nb::list tiers(const Ledger& self) {
+    nb::list listed;
+    for (int number = 0; number < self.tiers().size(); ++number) {
+        const Tier& tier = self.tiers().at(number);
+        listed.append(nb::make_tuple(tier.medium, tier.is_remote,
+                                     nb::bytes(tier.owner.data(), tier.owner.size())));
+    }
+    return listed;
+}
+
+// What is held, as 34 bytes a block: the digest, and a bit for each tier, little endian.
 nb::bytes contents(Ledger& self, int64_t rank_number, int64_t group) {
     std::string bytes;
     const auto rank = self.ranks().find(rank_number);
     if (rank != self.ranks().end()) {
         const auto book = rank->second.books.find(group);
         if (book != rank->second.books.end()) {
-            bytes.reserve(book->second.table.size() * (HASH_BYTES + 1));
+            bytes.reserve(book->second.table.size() * (HASH_BYTES + 2));
             book->second.table.each([&](const Block& block) {
                 bytes.append(reinterpret_cast<const char*>(block.digest), HASH_BYTES);
-                bytes.push_back(static_cast<char>(block.media));
+                bytes.push_back(static_cast<char>(block.tiers & 0xff));
+                bytes.push_back(static_cast<char>(block.tiers >> 8));
             });
         }
     }
     return nb::bytes(bytes.data(), bytes.size());
 }
 
-// The media of a prompt's leading pages, as bits. A token that is no 32-bit number is in no page.
-nb::list media_of(Ledger& self, int64_t rank_number, int64_t group, const nb::bytes& seed,
+// The tiers of a prompt's leading pages, as bits. A token that is no 32-bit number is in no page.
+nb::list tiers_of(Ledger& self, int64_t rank_number, int64_t group, const nb::bytes& seed,
                   const std::vector<int64_t>& tokens) {
     nb::list listed;
     const auto rank = self.ranks().find(rank_number);
@@ -114,7 +129,7 @@ nb::list media_of(Ledger& self, int64_t rank_number, int64_t group, const nb::by
     const auto is_token = [](int64_t token) { return token >= 0 && token <= UINT32_MAX; };
     const std::vector<uint32_t> words(tokens.begin(),
                                       std::find_if_not(tokens.begin(), tokens.end(), is_token));
-    for (const uint8_t media : book->second.media_of(origin, words)) listed.append(media);
+    for (const uint16_t tiers : book->second.tiers_of(origin, words)) listed.append(tiers);
     return listed;
 }
 
@@ -126,16 +141,16 @@ void bind_stream(nb::module_& m) {
     nb::class_<Ledger>(m, "Ledger", "What a stream says is cached, by rank and group of layers.")
         .def(
             "__init__",
-            [](Ledger* self, nb::callable find_seeds, int hashes, bool host_is_closed, bool tracing,
-               bool finding_prompts) {
-                new (self)
-                    Ledger({static_cast<Hashes>(hashes), host_is_closed, tracing, finding_prompts},
-                           seeds_by(std::move(find_seeds)));
+            [](Ledger* self, nb::callable find_seeds, int hashes, int repeats, uint32_t closed,
+               bool tracing, bool finding_prompts) {
+                new (self) Ledger({static_cast<Hashes>(hashes), static_cast<Repeats>(repeats),
+                                   closed, tracing, finding_prompts},
+                                  seeds_by(std::move(find_seeds)));
             },
-            nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("host_is_closed") = false,
-            nb::arg("tracing") = false, nb::arg("finding_prompts") = false,
+            nb::arg("find_seeds"), nb::arg("hashes") = 0, nb::arg("repeats") = 0,
+            nb::arg("closed") = 0, nb::arg("tracing") = false, nb::arg("finding_prompts") = false,
             nb::sig("def __init__(self, find_seeds: FindSeeds, hashes: int = 0, "
-                    "host_is_closed: bool = False, tracing: bool = False, "
+                    "repeats: int = 0, closed: int = 0, tracing: bool = False, "
                     "finding_prompts: bool = False) -> None"))
         .def("fold", &fold, nb::arg("payload"), nb::arg("begins") = false,
              nb::sig("def fold(self, payload: bytes, begins: bool = False) -> "
@@ -152,19 +167,21 @@ void bind_stream(nb::module_& m) {
                 const std::string trace = self.take_trace();
                 return nb::bytes(trace.data(), trace.size());
             },
-            "What happened since the last call, 34 bytes each: kind, medium, digest.")
+            "What happened since the last call, 34 bytes each: kind, tier, digest.")
         .def("books", &books, nb::sig("def books(self) -> list[tuple[int, int, bool, BookCounts]]"),
              "Each book: its rank, group, whether all was seen, and its counts.")
+        .def("tiers", &tiers, nb::sig("def tiers(self) -> list[tuple[int, bool, bytes]]"),
+             "Each tier: the number of its medium, whether it is remote, and who keeps it.")
         .def_prop_ro(
             "namespaces", [](Ledger& self) { return self.spaces().used(); },
             "Namespaces that have blocks.")
         .def("contents", &contents, nb::arg("rank"), nb::arg("group"),
-             "What a book holds, 33 bytes a block: the digest, and a bit for each medium.")
-        .def("media_of", &media_of, nb::arg("rank"), nb::arg("group"), nb::arg("seed"),
+             "What a book holds, 34 bytes a block: the digest, and a bit for each tier.")
+        .def("tiers_of", &tiers_of, nb::arg("rank"), nb::arg("group"), nb::arg("seed"),
              nb::arg("tokens"),
-             nb::sig("def media_of(self, rank: int, group: int, seed: bytes, "
+             nb::sig("def tiers_of(self, rank: int, group: int, seed: bytes, "
                      "tokens: Sequence[int]) -> list[int]"),
-             "The media of a prompt's leading pages, as bits, up to the first that is nowhere.");
+             "The tiers of a prompt's leading pages, as bits, up to the first that is nowhere.");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sha256.hpp"
+#include "tiers.hpp"
 
 namespace kvcanon {
 
@@ -24,26 +25,29 @@ struct Block {
     // Pages of the prompt up to its end, as far as the stream tells.
     uint32_t depth;
     uint32_t space;
-    // Blocks that follow it on the media on which children leave first.
-    uint32_t children[2];
+    // Blocks that follow it, by the media on which children leave first.
+    uint32_t children[CLOSABLE_MEDIA];
     // When it was last seen stored, counted in gaps.
-    uint16_t epoch;
-    // A bit for each medium.
-    uint8_t media;
-    uint8_t flags;
+    uint32_t epoch;
+    // A bit for each tier.
+    uint16_t tiers;
+    uint16_t flags;
 };
 
-static_assert(sizeof(Block) == 72);
+static_assert(sizeof(Block) == 80);
 
-enum BlockFlag : uint8_t {
+enum BlockFlag : uint16_t {
     HAS_PARENT = 1,
     // Its tokens are known.
     HAS_CONTENT = 2,
-    // Its digest continues a chain from the first page.
+    // Its hash was seen to follow from its tokens, and so were those of all blocks before it.
     CHAINED = 4,
-    // Its parent counts it among its children, on each of two media.
-    COUNTED = 8,
-    COUNTED_TOO = 16,
+    // Its digest says all tokens before it; without this, its tokens and the key of its parent.
+    ROOTED = 8,
+    // Its namespace is not known: it says none, and the block before it was not there to say it.
+    NAMELESS = 16,
+    // Its parent counts it among its children: a bit for each medium, from this one on.
+    COUNTED = 32,
 };
 
 class BlockTable {

@@ -13,9 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "announced_pages.hpp"
 #include "block_table.hpp"
+#include "book.hpp"
 #include "spaces.hpp"
+#include "tiers.hpp"
 #include "wire_batch.hpp"
 
 namespace kvcanon {
@@ -35,6 +36,7 @@ enum class Fault : int {
     CHILD_STAYS,
     NOT_CLEARED_FIRST,
     UNKNOWN_MEDIUM,
+    GROUP_UNSAID,
 };
 
 // One way in which a batch breaks a law.
@@ -42,7 +44,9 @@ struct Breach {
     Fault fault;
     // The event in its batch, and the block in the event.
     uint32_t event, page;
-    int medium;
+    // The group of layers, and the tier.
+    int64_t group;
+    int tier;
     uint64_t key;
     // Another block or number that the breach is about, by the fault.
     uint64_t other;
@@ -60,63 +64,44 @@ enum class Hashes : int {
     OPAQUE,
 };
 
+// What the store of a block means that is already where it is stored.
+enum class Repeats : int {
+    // Copies are counted where events name kinds of groups or tiers, as vLLM's do, whose contract
+    // it
+    // is; once one block has more copies than can be, they are reports. Otherwise a breach.
+    AUTO,
+    // A breach.
+    ONCE,
+    // One more copy, which needs a remove of its own.
+    COUNTED,
+    // The block is reported again, as to a router that joined late; one remove takes it off.
+    REPORTED,
+};
+
 struct LedgerOptions {
     Hashes hashes = Hashes::AUTO;
-    // Whether on the host, too, a block needs the block before it.
-    bool host_is_closed = false;
+    Repeats repeats = Repeats::AUTO;
+    // Media, by their bits, on which a block needs the block before it, beside the device.
+    uint32_t closed = 0;
     // Whether to keep a trace of what happened to which page, for comparisons.
     bool tracing = false;
     // Whether to remember the pages that were announced, so that prompts can be looked up.
     bool finding_prompts = false;
 };
 
-// GPU, host, disk, external, and media whose names are not known.
-constexpr size_t WIRE_MEDIA = 5;
-constexpr int GPU_MEDIUM = 0, HOST_MEDIUM = 1, DISK_MEDIUM = 2, EXTERNAL_MEDIUM = 3,
-              OTHER_MEDIUM = 4;
-
 // What a trace says of a page.
 enum class Trace : char { STORED, REMOVED, CLEARED };
-
-struct BookCounts {
-    std::array<uint64_t, WIRE_MEDIA> blocks{}, stored{}, removed{};
-    uint64_t cleared = 0;
-    // Stores of blocks that were nowhere, and those among them that had left not long before.
-    uint64_t fresh = 0, came_back = 0;
-    uint64_t verified = 0, unverified = 0;
-    // What could have been a breach, had the whole stream been seen.
-    uint64_t unjudged = 0;
-};
-
-class Book {
-  public:
-    BlockTable table;
-    BookCounts counts;
-    AnnouncedPages announced;
-    // Units of a block; 0 before the first store.
-    int64_t block_size = 0;
-
-    // The media of a prompt's leading pages, a bit for each, up to the first that is nowhere.
-    // `seed` is that of its namespace.
-    std::vector<uint8_t> media_of(Origin seed, const std::vector<uint32_t>& tokens);
-
-    // The block left: if it is stored again soon, it came back.
-    void note_departure(uint64_t key);
-    bool departed(uint64_t key) const;
-    size_t bytes() const { return table.bytes() + departed_.capacity() * sizeof(uint32_t); }
-
-  private:
-    // Marks of blocks that left, each in a place that its key gives.
-    static constexpr size_t DEPARTED = size_t{1} << 20;
-    std::vector<uint32_t> departed_;
-};
 
 struct Rank {
     std::map<int64_t, Book> books;
     // Whether all events since the last clear were seen.
     bool complete = false;
     bool has_gap = false;
-    uint16_t epoch = 0;
+    uint32_t epoch = 0;
+    // Whether events name kinds of groups or tiers, as vLLM's do.
+    bool says_kinds = false;
+    // Whether blocks are reported again, so that their copies cannot be counted.
+    bool reports = false;
 };
 
 class Ledger {
@@ -134,7 +119,8 @@ class Ledger {
     void drop();
 
     const WireBatch& batch() const { return batch_; }
-    // What happened since the last call: 34 bytes each, a `Trace`, the medium and the digest.
+    const Tiers& tiers() const { return tiers_; }
+    // What happened since the last call: 34 bytes each, a `Trace`, the tier and the digest.
     std::string take_trace() { return std::exchange(trace_, std::string()); }
     std::map<int64_t, Rank>& ranks() { return ranks_; }
     Spaces& spaces() { return spaces_; }
@@ -144,45 +130,70 @@ class Ledger {
     struct Chain {
         // Whether the block before is in a chain from the first page.
         bool chained = false;
+        // Whether all tokens before are known.
+        bool rooted = false;
+        // Whether digests are computed page by page: their extra keys, or the keys of unknown
+        // blocks, are part of what follows.
+        bool paged = false;
         // Whether a hash that differs is a breach.
         bool judged = false;
         // Whether the chain begins as if there were no namespace.
         bool unseeded = false;
+        // Whether the namespace is not known.
+        bool nameless = false;
         uint32_t space = 0;
+        Seed seed{};
+        size_t seed_bytes = 0;
     };
 
-    void store(Rank& rank, Book& book, const WireEvent& event);
-    void remove(Rank& rank, Book& book, const WireEvent& event);
+    // A store or a remove that is folded: where it belongs.
+    struct Place {
+        Rank& rank;
+        Book& book;
+        const WireEvent& event;
+        int tier;
+    };
+
+    void require_few_books() const;
+    void learn(Rank& rank, Book& book, const WireEvent& event);
+    void store(const Place& place);
+    void remove(Rank& rank, const WireEvent& event);
     void clear(Rank& rank);
-    bool is_aligned(Book& book, const WireEvent& event, int medium);
-    size_t find_root(const WireEvent& event, Chain& chain, Seed& seed);
+    bool is_aligned(const Place& place);
+    bool is_part(const Place& place) const;
+    size_t find_root(const WireEvent& event, Chain& chain);
     Chain begin_chain(const WireEvent& event, const Block* before, uint32_t space);
-    bool check_hash(Book& book, const WireEvent& event, Chain& chain, uint32_t page);
-    void check_parent(Rank& rank, Book& book, const WireEvent& event, const Block* before,
-                      int medium);
-    Block& put(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
-               const Block& wanted);
-    uint32_t space_of(const WireEvent& event, const Block* before, uint32_t stated, int medium);
-    void describe(Book& book, const WireEvent& event, uint32_t page, const Block* before,
-                  Chain& chain, Block& wanted);
-    bool take_off(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium);
-    void check_children(Rank& rank, Book& book, const WireEvent& event, uint32_t page, int medium,
-                        const Block& block);
-    void count_child(Block& block, Block* before, int medium);
+    void hash_page(const WireEvent& event, const Chain& chain, uint32_t page);
+    void mix_extra(const WireEvent& event, uint32_t page);
+    bool check_hash(const Place& place, Chain& chain, uint32_t page);
+    void check_parent(const Place& place, const Block* before);
+    Block& put(const Place& place, uint32_t page, const Block& wanted);
+    void compare(const Place& place, uint32_t page, Block& block, const Block& wanted);
+    void repeat(const Place& place, uint32_t page, const Block& block);
+    uint32_t space_of(const Place& place, const Block* before, uint32_t stated);
+    void describe(const Place& place, uint32_t page, const Block* before, Chain& chain,
+                  Block& wanted);
+    Book& book_of(Rank& rank, WireEvent& event, uint32_t page, int tier);
+    int tier_of(const WireEvent& event, const Block* block, int tier) const;
+    bool take_off(const Place& place, uint32_t page);
+    void check_children(const Place& place, uint32_t page, const Block& block);
+    void count_child(const Place& place, Block& block, Block* before);
     void note_announced(Book& book, const WireEvent& event, const Space& space);
-    void note(Trace what, int medium, const uint8_t* digest);
-    int closed_index(int medium) const;
-    int medium_of(const WireEvent& event);
-    void breach(Fault fault, const WireEvent& event, uint32_t page, int medium, uint64_t key,
+    void note(Trace what, int tier, const uint8_t* digest);
+    Repeats repeats_of(const Rank& rank) const;
+    bool is_closed(const Place& place) const;
+    int child_slot(const Place& place) const;
+    int named_tier(const WireEvent& event);
+    void breach(Fault fault, const WireEvent& event, uint32_t page, int tier, uint64_t key,
                 uint64_t other, uint32_t depth);
 
     LedgerOptions options_;
     Spaces spaces_;
+    Tiers tiers_;
     std::map<int64_t, Rank> ranks_;
     WireBatch batch_;
     std::vector<Breach> breaches_;
     std::vector<uint8_t> digests_;
-    std::vector<uint32_t> gone_;
     std::string trace_;
     bool saw_all_ = false;
 };

@@ -20,8 +20,7 @@ Text keep(std::string& place, const Text& text) {
 
 Spaces::Spaces(FindSeeds find_seeds) : find_seeds_(std::move(find_seeds)), spaces_(1) {}
 
-uint32_t Spaces::number_of(const WireEvent& event) {
-    const std::string_view extra = event.has_parent ? std::string_view() : event.extra;
+uint32_t Spaces::number_of(const WireEvent& event, std::string_view extra) {
     if (!event.salt.is_there && !event.lora.is_there && !event.extra_key.is_there &&
         extra.empty()) {
         return 0;

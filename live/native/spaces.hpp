@@ -42,8 +42,9 @@ class Spaces {
   public:
     explicit Spaces(FindSeeds find_seeds);
 
-    // The number of the namespace that an event names; 0 is the default one.
-    uint32_t number_of(const WireEvent& event);
+    // The number of the namespace that an event names, with the names among the extra keys of a
+    // first block; 0 is the default one.
+    uint32_t number_of(const WireEvent& event, std::string_view extra);
     Space& at(uint32_t number) { return spaces_[number]; }
     // The seeds of a namespace to those who know prompts by their salt and LoRA alone, where empty
     // texts are none.

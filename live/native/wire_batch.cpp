@@ -10,7 +10,9 @@ namespace {
 
 constexpr uint64_t MOST_TOKEN = 0xffffffff;
 constexpr size_t MOST_HASH_BYTES = 64;
-constexpr uint64_t MOST_BOOKS = 65535;
+constexpr uint64_t MOST_RANK = 65535;
+// Engines have a handful; each has a book of its own.
+constexpr uint64_t MOST_GROUP = 255;
 
 enum class Field {
     TYPE,
@@ -25,6 +27,10 @@ enum class Field {
     GROUP,
     SALT,
     EXTRA_KEY,
+    SPEC_KIND,
+    SPEC_WINDOW,
+    LOCALITY,
+    OWNERSHIP,
     UNKNOWN,
 };
 
@@ -41,6 +47,10 @@ Field field_named(std::string_view name) {
     if (name == "group_idx") return Field::GROUP;
     if (name == "cache_salt") return Field::SALT;
     if (name == "extra_key") return Field::EXTRA_KEY;
+    if (name == "kv_cache_spec_kind") return Field::SPEC_KIND;
+    if (name == "kv_cache_spec_sliding_window") return Field::SPEC_WINDOW;
+    if (name == "locality") return Field::LOCALITY;
+    if (name == "ownership") return Field::OWNERSHIP;
     return Field::UNKNOWN;
 }
 
@@ -55,6 +65,18 @@ bool kind_named(std::string_view name, WireKind& kind) {
     if (name == "BlockRemoved") return kind = WireKind::REMOVED, true;
     if (name == "AllBlocksCleared") return kind = WireKind::CLEARED, true;
     return false;
+}
+
+// By the names of vLLM's `KVCacheSpecKind`.
+GroupKind group_kind_named(std::string_view name) {
+    if (name == "full_attention" || name == "mla_attention" || name == "sink_full_attention") {
+        return GroupKind::FULL;
+    }
+    if (name == "sliding_window" || name == "sliding_window_mla" ||
+        name == "chunked_local_attention") {
+        return GroupKind::WINDOW;
+    }
+    return name == "mamba" ? GroupKind::STATES : GroupKind::OTHER;
 }
 
 // Reads the events of one payload into a batch.
@@ -72,7 +94,7 @@ class Decoder {
             if (i != 2 || reader_.type() != Reader::Type::WHOLE) {
                 reader_.skip();
             } else {
-                batch_.rank = small("the rank");
+                batch_.rank = small("the rank", MOST_RANK);
             }
         }
         if (!reader_.at_end()) reader_.fail("bytes follow the batch");
@@ -80,9 +102,9 @@ class Decoder {
 
   private:
     // A number of which there are few: each rank and group has a book of its own.
-    int64_t small(const char* what) {
+    int64_t small(const char* what, uint64_t most) {
         const Whole value = reader_.whole(what);
-        if (value.negative || value.bits > MOST_BOOKS) {
+        if (value.negative || value.bits > most) {
             reader_.fail(std::string(what) + " is out of range");
         }
         return static_cast<int64_t>(value.bits);
@@ -93,12 +115,14 @@ class Decoder {
         event.index = index;
         event.first_id = static_cast<uint32_t>(batch_.ids.size());
         event.first_word = batch_.words.size();
+        event.first_extra = batch_.extras.size();
         has_hashes_ = false;
         const bool known =
             reader_.type() == Reader::Type::MAP ? read_map(event) : read_array(event);
         if (!known) {
             batch_.ids.resize(event.first_id);
             batch_.words.resize(event.first_word);
+            batch_.extras.resize(event.first_extra);
             ++batch_.unknown;
             return;
         }
@@ -161,12 +185,17 @@ class Decoder {
             case Field::EXTRA_KEY: event.extra_key = read_text(); break;
             case Field::GROUP:
                 if (reader_.type() == Reader::Type::WHOLE) {
-                    event.group = small("group_idx");
+                    event.group = small("group_idx", MOST_GROUP);
+                    event.has_group = true;
                 } else {
                     reader_.skip();
                 }
                 break;
             case Field::EXTRA_KEYS: read_extra_keys(event); break;
+            case Field::SPEC_KIND: event.group_kind = read_group_kind(); break;
+            case Field::SPEC_WINDOW: read_window(event); break;
+            case Field::LOCALITY: event.locality = read_text(); break;
+            case Field::OWNERSHIP: event.ownership = read_text(); break;
             case Field::LORA_ID:
             case Field::TYPE:
             case Field::UNKNOWN: reader_.skip(); break;
@@ -226,7 +255,22 @@ class Decoder {
         }
     }
 
+    GroupKind read_group_kind() {
+        const Text name = read_text();
+        return name.is_there ? group_kind_named(name.value) : GroupKind::UNSAID;
+    }
+
+    void read_window(WireEvent& event) {
+        if (reader_.type() != Reader::Type::WHOLE) {
+            reader_.skip();
+            return;
+        }
+        const Whole tokens = reader_.whole("kv_cache_spec_sliding_window");
+        event.window = tokens.negative || tokens.bits > MOST_TOKEN ? 0 : int64_t(tokens.bits);
+    }
+
     void read_extra_keys(WireEvent& event) {
+        if (event.extras != 0) reader_.fail("an event has extra_keys twice");
         if (reader_.type() != Reader::Type::ARRAY) {
             reader_.skip();
             return;
@@ -234,12 +278,13 @@ class Decoder {
         const size_t count = reader_.array("extra_keys");
         for (size_t i = 0; i < count; ++i) {
             const uint8_t* begin = reader_.position();
+            const bool is_nil = reader_.type() == Reader::Type::NIL;
             reader_.skip();
-            if (i == 0 && *begin != 0xc0) {
-                event.extra = {reinterpret_cast<const char*>(begin),
-                               static_cast<size_t>(reader_.position() - begin)};
-            }
+            const auto bytes = static_cast<size_t>(reader_.position() - begin);
+            batch_.extras.emplace_back(reinterpret_cast<const char*>(begin), is_nil ? 0 : bytes);
+            if (!is_nil) event.extras = static_cast<uint32_t>(i + 1);
         }
+        batch_.extras.resize(event.first_extra + event.extras);
     }
 
     WireBatch& batch_;
@@ -249,6 +294,18 @@ class Decoder {
 
 }  // namespace
 
+size_t names_among(std::string_view extra) {
+    if (extra.empty()) return 0;
+    Reader reader(reinterpret_cast<const uint8_t*>(extra.data()), extra.size());
+    if (reader.type() != Reader::Type::ARRAY) return 0;
+    const size_t count = reader.array("extra keys");
+    for (size_t i = 0; i < count; ++i) {
+        if (reader.type() != Reader::Type::TEXT) return 0;
+        reader.skip();
+    }
+    return count;
+}
+
 void WireBatch::decode(const uint8_t* payload, size_t size) {
     timestamp = 0;
     rank = 0;
@@ -256,6 +313,7 @@ void WireBatch::decode(const uint8_t* payload, size_t size) {
     events.clear();
     ids.clear();
     words.clear();
+    extras.clear();
     Decoder(*this, Reader(payload, size)).read_batch();
 }
 

@@ -232,6 +232,9 @@ IN_SMALL: dict[Fault, dict[str, Plant]] = {
         "the hash of another namespace": changed(3, PROMPT | TENANT | {"medium": "DISK"}),
     },
     Fault.OTHER_BLOCK_SIZE: {"another block size": changed(4, store([70], size=8))},
+    Fault.GROUP_UNSAID: {
+        "a remove without a group": changed(2, PROMPT | {"group_idx": 1}, remove(reversed(HASHES))),
+    },
     Fault.CHILD_STAYS: {
         "a parent that leaves first": changed(5, *[remove([each]) for each in HASHES]),
         "a host parent that leaves first": changed(
@@ -250,7 +253,7 @@ IN_LARGE: dict[Fault, dict[str, Plant]] = {
         ),
     },
 }
-STRICT_HOST = FollowerConfig(host_is_closed=True)
+STRICT_HOST = FollowerConfig(closed=frozenset({"CPU_PINNED"}))
 OPAQUE = FollowerConfig(hashes=HashRule.OPAQUE)
 CONFIGS = {
     "a host store without its parent": STRICT_HOST,

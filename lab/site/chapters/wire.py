@@ -17,7 +17,7 @@ def wire_chapter(document: Document) -> Iterator[str]:
     yield "# Events and the wire"
     yield (
         "A cache emits events for the routers of requests. The laws EVENT-1 to EVENT-14 are about "
-        "the events themselves, the rules WIRE-1 to WIRE-3 about the frames in which they travel. "
+        "the events themselves, the rules WIRE-1 to WIRE-5 about the frames in which they travel. "
         f"[Events of each operation]({UP}/events.md) explains the table below; [events of running "
         f"engines]({UP}/live.md) reads them from a socket."
     )

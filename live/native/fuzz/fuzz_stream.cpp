@@ -17,26 +17,26 @@ namespace {
 
 using kvcanon::Block;
 using kvcanon::Ledger;
-using kvcanon::WIRE_MEDIA;
+using kvcanon::MOST_TIERS;
 
-// Blocks by rank, group and medium, counted anew.
+// Blocks by rank, group and tier, counted anew.
 std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> counted(Ledger& ledger) {
     std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> found;
     for (const auto& [rank_number, rank] : ledger.ranks()) {
         for (const auto& [group, book] : rank.books) {
             uint64_t distinct = 0;
-            std::array<uint64_t, WIRE_MEDIA> blocks{};
+            std::array<uint64_t, MOST_TIERS> blocks{};
             book.table.each([&](const Block& block) {
                 ++distinct;
                 // A block that is nowhere is forgotten.
-                if (block.media == 0) abort();
-                for (size_t medium = 0; medium < WIRE_MEDIA; ++medium) {
-                    blocks[medium] += block.media >> medium & 1U;
+                if (block.tiers == 0) abort();
+                for (size_t tier = 0; tier < MOST_TIERS; ++tier) {
+                    blocks[tier] += block.tiers >> tier & 1U;
                 }
             });
             if (distinct != book.table.size() || blocks != book.counts.blocks) abort();
-            for (size_t medium = 0; medium < WIRE_MEDIA; ++medium) {
-                if (blocks[medium] != 0) found[{rank_number, group, medium}] = blocks[medium];
+            for (size_t tier = 0; tier < MOST_TIERS; ++tier) {
+                if (blocks[tier] != 0) found[{rank_number, group, tier}] = blocks[tier];
             }
         }
     }
@@ -47,8 +47,8 @@ std::map<std::tuple<int64_t, int64_t, size_t>, uint64_t> counted(Ledger& ledger)
 void look_up(Ledger& ledger) {
     for (auto& [rank_number, rank] : ledger.ranks()) {
         for (auto& [group, book] : rank.books) {
-            const auto media = book.media_of({}, ledger.batch().words);
-            if (std::count(media.begin(), media.end(), 0) != 0) abort();
+            const auto tiers = book.tiers_of({}, ledger.batch().words);
+            if (std::count(tiers.begin(), tiers.end(), 0) != 0) abort();
         }
     }
 }
@@ -67,11 +67,13 @@ Frames frames;
 
 }  // namespace
 
-// The first byte says how hashes are judged; then come batches, each after two bytes of length.
+// The first byte says how hashes and repeated stores are judged; then come batches, each after two
+// bytes of length.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const kvcanon::LedgerOptions options{static_cast<kvcanon::Hashes>(data[0] % 3),
-                                         (data[0] & 4U) != 0, (data[0] & 8U) != 0,
+                                         static_cast<kvcanon::Repeats>(data[0] >> 5U & 3U),
+                                         (data[0] & 4U) != 0 ? 14U : 0U, (data[0] & 8U) != 0,
                                          (data[0] & 16U) != 0};
     Ledger ledger(options, [](const kvcanon::Space&) { return std::vector<kvcanon::Seed>(1); });
     bool begins = true;

@@ -36,7 +36,8 @@ def drawn_event(random: Random) -> dict[str, Any]:
             "type": "BlockRemoved",
             "block_hashes": gone,
             "medium": event["medium"],
-            "group_idx": event["group_idx"],
+            # Where several groups hold a block, a remove that names none is a violation.
+            "group_idx": event["group_idx"] or 0,
         }
     return event | ({"token_ids": []} if random.random() < 0.1 else {})
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def main() -> None:
-    """For each dialect, and each way to judge hashes: the batch twice."""
+    """For each dialect, and each way to judge: the batch twice."""
     folder = Path(sys.argv[1])
     for path in Path(__file__).parent.glob("*.hex"):
         batch = bytes.fromhex(path.read_text(encoding="utf-8"))
         framed = len(batch).to_bytes(2, "big") + batch
-        for options in range(32):
+        for options in range(128):
             (folder / f"{path.stem}-{options}").write_bytes(bytes([options]) + 2 * framed)
 
 
