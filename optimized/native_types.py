@@ -70,8 +70,11 @@ class Engine(Protocol):
     An engine with streams has `event_after(point)`, too, whose answer `submit` takes as `after`.
     """
 
-    def submit(self, transfer_id: int, direction: int, moves: Moves) -> None:
-        """Begin a transfer."""
+    def submit(self, transfer_id: int, direction: int, moves: Moves) -> bool:
+        """Begin a transfer; answers whether `poll` will tell of its end. If not, it has failed."""
+
+    def give_up(self, transfer_id: int) -> bool:
+        """Whether a transfer whose `submit` was interrupted never begins; else `poll` tells."""
 
     def poll(self) -> Sequence[tuple[int, bool]]:
         """The transfers that have ended since the last call, and whether each is done."""

@@ -32,12 +32,13 @@ logger = logging.getLogger(__name__)
 class TransferBridge:
     """An engine and the pools that it copies between, with the methods that the core calls.
 
-    If the engine raises in `submit`, it did not take the order. The error is logged, and the core
-    gets a failed completion: an insert has handed its slots over by then and cannot be refused any
-    more.
+    It alone decides whether the engine has an order, in `submit` or in `give_up`. An order that it
+    has given up never moves a byte, and is never completed, whatever the engine says of it later;
+    the core counts it as failed. For an insert has handed its slots over by then and cannot be
+    refused any more.
 
-    An interrupt may come between any two steps of `submit`, so that nobody knows whether the engine
-    took the order. The core then calls `give_up`.
+    If the engine raises in `submit`, the error is logged, and the order is given up at once. Where
+    an interrupt ended `submit`, the core asks `give_up` in its next call.
     """
 
     engine: TransferEngine
@@ -46,12 +47,12 @@ class TransferBridge:
     """Asks the other ranks how far their copies are; None if there are no others."""
     _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
     _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
-    """The latest orders that the engine refused, each with the last order before it that the engine
+    """The latest orders that were given up, each with the last order before it that the engine
     took."""
     _handed_over: dict[TransferId, TransferOrder] = field(factory=dict, init=False)
-    """Orders whose `submit` began and did not end."""
+    """Orders whose `submit` began, until it is decided whether the engine has them."""
     _completed: list[tuple[TransferId, bool]] = field(factory=list, init=False)
-    """Completions that the core has not taken yet."""
+    """Completions that the core has not read yet."""
 
     def submit(
         self,
@@ -59,8 +60,8 @@ class TransferBridge:
         direction: int,
         moves: list[tuple[int, SlotArray, SlotArray]],
         after: object = None,
-    ) -> None:
-        """Submit an order to the engine.
+    ) -> bool:
+        """Submit an order to the engine; answers whether the engine will complete it.
 
         Raises:
             SpecViolation: the engine does.
@@ -76,30 +77,35 @@ class TransferBridge:
             raise
         except Exception:
             logger.exception("the engine did not take %s %d", way, transfer_id)
-            if self.give_up(transfer_id):
-                self._completed.append((transfer_id, False))
-        else:
-            self._last_taken[way] = transfer_id
-            del self._handed_over[transfer_id]
+            return not self.give_up(transfer_id)
+        self._take(order)
+        return True
 
     def give_up(self, transfer_id: TransferId) -> bool:
-        """Decide about an order whose `submit` raised: True if it never moves a byte from now on.
+        """Give up an order, if no byte of it has moved; answers whether that is so.
 
-        If False, the engine performs it, and will complete it. Calling this again changes nothing.
+        If not, the engine performs it, and will complete it. Calling this again changes nothing.
         """
         if transfer_id in self._not_taken:
             return True
         order = self._handed_over.get(transfer_id)
         if order is None:
-            return True
+            # An interrupt came before the order was made, or after the engine took it.
+            return transfer_id not in self._last_taken.values()
         transfer = order.perform
         if not isinstance(transfer, PageTransfer) or not transfer.revoke():
+            self._take(order)
             return False
         self._not_taken[transfer_id] = self._last_taken.get(order.direction)
         if len(self._not_taken) > MOST_FAILED:
             del self._not_taken[next(iter(self._not_taken))]
         self._handed_over.pop(transfer_id, None)
         return True
+
+    def _take(self, order: TransferOrder) -> None:
+        """Note that the engine has an order."""
+        self._last_taken[order.direction] = order.transfer_id
+        self._handed_over.pop(order.transfer_id, None)
 
     def event_after(self, point: object) -> object:
         """Return what `submit` takes as `after`. Raises: BadArgument."""
@@ -110,7 +116,7 @@ class TransferBridge:
         return self.engine.event_after(point)
 
     def poll(self) -> list[tuple[TransferId, bool]]:
-        """Return completions since the last call, and failures of refused orders.
+        """Return completions since the last call, but of orders that were given up.
 
         The caller empties the list when it has read it: what an interrupt leaves in it comes again.
         """
@@ -118,6 +124,9 @@ class TransferBridge:
             self.engine.poll_into(self._completed)
         else:
             self._completed.extend((each.transfer_id, each.ok) for each in self.engine.poll())
+        if self._not_taken:
+            given_up = self._not_taken
+            self._completed[:] = [each for each in self._completed if each[0] not in given_up]
         return self._completed
 
     def restart(self) -> None:

@@ -5,8 +5,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <set>
+#include <string>
+#include <vector>
 
 #include "bind_arrays.hpp"
 #include "errors.hpp"
@@ -17,6 +17,11 @@ namespace kvcanon {
 // `restart()`. A move is a component's number with its source and target slots as arrays. If the
 // object has an `agree` that is not None, there are other ranks. An engine with streams has
 // `event_after(point)` besides, and `submit` takes what it returned as a fourth argument.
+//
+// `submit` answers whether the object will complete the order. Where an interrupt ended it, the
+// object decides that later, in `give_up(transfer_id)`, which the cache asks before anything else;
+// an order that it gave up it never completes. Here it is only noted what is not decided yet, and
+// which failures the cache has not read.
 //
 // A list that `poll` returns is emptied here once it was read, so that no completion is lost if an
 // interrupt ends Python code between the engine and the cache.
@@ -35,20 +40,19 @@ class PyEngine : public Engine {
                                               array_of(transfer.targets[component])));
         }
         const auto direction = static_cast<int>(transfer.direction);
-        // Until it is known that the engine took the order.
-        unsure_.push_back(transfer.transfer_id);
+        failed_.reserve(failed_.size() + 1);
+        undecided_.push_back(transfer.transfer_id);
+        nanobind::object taken;
         call([&] {
-            if (after_.is_none()) {
-                engine_.attr("submit")(transfer.transfer_id, direction, moves);
-            } else {
-                engine_.attr("submit")(transfer.transfer_id, direction, moves, after_);
-            }
+            taken = after_.is_none()
+                        ? engine_.attr("submit")(transfer.transfer_id, direction, moves)
+                        : engine_.attr("submit")(transfer.transfer_id, direction, moves, after_);
         });
-        unsure_.pop_back();
+        decide(yes_or_no(taken, "submit"));
     }
 
     Completions poll() override {
-        settle_unsure();
+        decide_all();
         Completions completions;
         nanobind::object answer;
         call([&] { answer = engine_.attr("poll")(); });
@@ -56,11 +60,6 @@ class PyEngine : public Engine {
             throw SpecViolation(
                 "the engine's poll must return pairs of a transfer id and whether it succeeded");
         }
-        // What was given up has failed, whatever the engine says of it later.
-        completions.erase(
-            std::remove_if(completions.begin(), completions.end(),
-                           [&](const auto& each) { return given_up_.erase(each.first) != 0; }),
-            completions.end());
         completions.insert(completions.end(), failed_.begin(), failed_.end());
         failed_.clear();
         if (PyList_Check(answer.ptr())) nanobind::borrow<nanobind::list>(answer).clear();
@@ -68,7 +67,7 @@ class PyEngine : public Engine {
     }
 
     void wait(uint64_t transfer_id) override {
-        settle_unsure();
+        decide_all();
         call([&] { engine_.attr("wait")(transfer_id); });
     }
 
@@ -76,9 +75,8 @@ class PyEngine : public Engine {
     void restart() {
         if (engine_.is_none()) return;
         call([&] { engine_.attr("restart")(); });
-        unsure_.clear();
+        undecided_.clear();
         failed_.clear();
-        given_up_.clear();
     }
 
     // A call of the cache begins.
@@ -117,20 +115,28 @@ class PyEngine : public Engine {
     };
 
   private:
-    // Decide about orders whose `submit` raised: those that the engine never performs have failed.
-    void settle_unsure() {
-        while (!unsure_.empty()) {
-            const uint64_t transfer_id = unsure_.back();
+    // Have it decided what becomes of the orders whose `submit` raised.
+    void decide_all() {
+        while (!undecided_.empty()) {
             failed_.reserve(failed_.size() + 1);
-            bool never = false;
-            call([&] { never = nanobind::cast<bool>(engine_.attr("give_up")(transfer_id)); });
-            if (never) {
-                given_up_.insert(transfer_id);
-                if (given_up_.size() > MOST_GIVEN_UP) given_up_.erase(given_up_.begin());
-                failed_.emplace_back(transfer_id, false);
-            }
-            unsure_.pop_back();
+            nanobind::object never;
+            call([&] { never = engine_.attr("give_up")(undecided_.back()); });
+            decide(!yes_or_no(never, "give_up"));
         }
+    }
+
+    // Note what becomes of the last order that was not decided; there is room for a failure.
+    void decide(bool taken) {
+        if (!taken) failed_.emplace_back(undecided_.back(), false);
+        undecided_.pop_back();
+    }
+
+    static bool yes_or_no(const nanobind::object& answer, const char* method) {
+        if (!PyBool_Check(answer.ptr())) {
+            throw SpecViolation(std::string("the engine's ") + method +
+                                " must return True or False");
+        }
+        return answer.is(nanobind::borrow(Py_True));
     }
 
     template <typename Call>
@@ -146,16 +152,12 @@ class PyEngine : public Engine {
         }
     }
 
-    // An engine that tells of what it never performed does so soon.
-    static constexpr size_t MOST_GIVEN_UP = 1024;
-
     nanobind::object engine_;
     bool has_ranks_;
     nanobind::object after_ = nanobind::none();
     bool raised_ = false;
-    std::vector<uint64_t> unsure_;
+    std::vector<uint64_t> undecided_;
     Completions failed_;
-    std::set<uint64_t> given_up_;
 };
 
 }  // namespace kvcanon

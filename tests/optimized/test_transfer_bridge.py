@@ -16,7 +16,10 @@ from attrs import evolve
 from fast.caches import CALLS, IN_THE_TREE, counted, insert, new_cache, tiered, unchanged
 from fast.nodes import bare_core
 from kvcanon.optimized import PrefixCache, _core
+from kvcanon.optimized.layout import PageLayout
+from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.threaded_engine import ThreadedEngine
+from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.reference.engine import ManualEngine
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
@@ -255,7 +258,10 @@ def test_engine_that_answers_with_something_else() -> None:
     """A wrong result of `poll` raises a SpecViolation that says what it must be."""
 
     class Odd:
-        def submit(self, *order: object) -> None: ...
+        def submit(self, *order: object) -> bool:
+            return True
+
+        def give_up(self, transfer_id: int) -> bool: ...  # type: ignore[empty-body]
         def wait(self, transfer_id: int) -> None: ...
         def event_after(self, point: object) -> object: ...
         def poll(self) -> list[tuple[int, bool]]:
@@ -266,6 +272,43 @@ def test_engine_that_answers_with_something_else() -> None:
     with pytest.raises(SpecViolation, match="the engine's poll must return pairs"):
         core._poll()
     _core.Tree(core).check()
+
+
+@pytest.mark.parametrize("method", ["submit", "give_up"])
+def test_engine_that_does_not_say_whether_it_has_an_order(method: str) -> None:
+    """An engine that answers neither True nor False raises a SpecViolation that says so."""
+
+    class Silent(ManualEngine):
+        interrupted = method == "give_up"
+
+        def submit(self, *_: object) -> None:
+            if self.interrupted:
+                self.interrupted = False
+                raise KeyboardInterrupt
+
+        def give_up(self, _: int) -> None: ...
+
+    core = bare_core(host_slots=(4, 0, 0), write_policy=1, engine=Silent())
+    if method == "give_up":
+        with pytest.raises(KeyboardInterrupt):
+            core.insert(FIRST, 0, *core.allocate(4))
+    with pytest.raises(SpecViolation, match=f"the engine's {method} must return True or False"):
+        core._poll() if method == "give_up" else core.insert(FIRST, 0, *core.allocate(4))
+
+
+def test_an_order_is_given_up_only_if_the_engine_does_not_have_it() -> None:
+    """Who gives up an order that was submitted, hears that the engine will complete it."""
+    engine = ManualEngine()
+    bridge = TransferBridge(engine, Pools(THROUGH, {FULL: PageLayout(1, (1,))}))
+    rows = np.arange(1, dtype=np.int32)
+    assert bridge.give_up(7)
+    assert bridge.submit(8, 0, [(0, rows, rows)])
+    assert not bridge.give_up(8)
+    assert bridge.submit(9, 0, [(0, rows, rows)])
+    assert not bridge.give_up(9)
+    engine.acknowledge(8)
+    engine.acknowledge(9)
+    assert bridge.poll() == [(8, True), (9, True)]
 
 
 # Calls in the middle of others.
