@@ -12,81 +12,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
-from attrs import Factory, define, evolve
+from attrs import evolve
 
 from kvcanon.conformance.cases.case import Case
-from kvcanon.conformance.check.call_recorder import CallRecorder
-from kvcanon.conformance.check.recorded_calls import Call, RecordedCall
 from kvcanon.conformance.check.result import Finding, Grounds, Standing, finding_from_json
 from kvcanon.conformance.check.trial import adapter_as, finding_of, short_limit
-from kvcanon.conformance.errors import UsageError, ViolationError
-from kvcanon.conformance.judge import JudgeConfig, with_names
-from kvcanon.conformance.protocol.adapter import (
-    Adapter,
-    CacheKind,
-    MakeCache,
-    RequestSubject,
-    Subject,
-    Unoffered,
-)
-from kvcanon.conformance.report.answer_text import answer_in_words, outcome_in_words
-from kvcanon.conformance.report.call_code import code_lines, named_keys
+from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.judge import JudgeConfig
+from kvcanon.conformance.protocol.adapter import Adapter, CacheKind, MakeCache, Unoffered
 from kvcanon.conformance.report.failure_replay import judges_of, play_recorded
 from kvcanon.conformance.report.markup import Markup, tag
 from kvcanon.conformance.report.report import CheckReport
 from kvcanon.conformance.show.page import embedded
-from kvcanon.conformance.show.rows import WaitingEvents
 from kvcanon.conformance.show.shown_run import (
     Breach,
     ShownRun,
     ShownStep,
     breach_of_law,
-    breaches_of,
     config_facts,
 )
+from kvcanon.conformance.show.state_recorder import Heard, StateRecorder, named_steps
 from kvcanon.conformance.show.step_packer import DrawnFrom, StepPacker
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.fork import Tell, in_fork
 from kvcanon.conformance.workers.workers import workers
-from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
 from kvcanon.spec.law import Need
-from kvcanon.spec.operations import TakeEvents
-from kvcanon.spec.snapshot import Snapshot
-
-Result = TypeVar("Result")
 
 ON_THE_PLAIN_CACHE = "kvcanon show with --cache reference shows the same calls on the plain cache."
 
 MOST_SHOWN = 40
 """Findings of a report that get a run."""
-
-ObservedCall: TypeAlias = tuple[RecordedCall, ShownStep]
-"""A call that ended, and what was seen then; its code is written once all calls are known."""
-Told: TypeAlias = Snapshot | RecordedCall | ObservedCall | None
-"""The state of the new cache, None if it does not show it; a call that begins; one that ended."""
-
-
-@define
-class _Heard:
-    """What the copy of this process told."""
-
-    start: Snapshot | None = None
-    calls: list[ObservedCall] = Factory(list)
-    last: RecordedCall | None = None
-    """A call that began and has not ended."""
-
-    def hear(self, told: Told) -> None:
-        """Take what was told."""
-        if isinstance(told, RecordedCall):
-            self.last = told
-        elif isinstance(told, tuple):
-            self.calls.append(told)
-            self.last = None
-        else:
-            self.start = told
 
 
 def record_case(
@@ -101,18 +59,10 @@ def record_case(
     `expected` is what the page must show. Raises: UsageError: the cache cannot be made, or does not
     offer the configuration.
     """
-    heard = _Heard()
+    heard = Heard()
     finding = _play(case, adapter, judges, heard)
-    calls = [call for call, _ in heard.calls]
-    keys = named_keys(calls)
-    steps = []
-    for line, (_, step) in zip(code_lines(calls), heard.calls, strict=True):
-        breaches = [evolve(each, text=with_names(each.text, keys)) for each in step.breaches]
-        steps.append(
-            evolve(step, code=line.code, definitions=line.before, breaches=tuple(breaches))
-        )
     notes: list[str] = []
-    steps = _with_finding(steps, finding, expected, notes)
+    steps = _with_finding(named_steps(heard.calls), finding, expected, notes)
     packer = StepPacker(heard.start)
     for step in steps:
         packer.add(step)
@@ -181,7 +131,7 @@ def numbered_findings(report: Mapping[str, Any]) -> dict[str, tuple[Finding, lis
     return found
 
 
-def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: _Heard) -> Finding | None:
+def _play(case: Case, adapter: Adapter, judges: JudgeConfig, heard: Heard) -> Finding | None:
     """Play in a copy of this process. Raises: UsageError."""
     is_tree = adapter.kind is CacheKind.TREE
     by_states = is_tree and not judges.black_box and Need.SNAPSHOT not in adapter.hides
@@ -240,88 +190,6 @@ def _breaches(finding: Finding) -> tuple[Breach, ...]:
     """What a finding says that breaks."""
     broken = tuple(breach_of_law(law_id, text) for law_id, text in finding.evidence.items())
     return broken or (Breach(finding.headline, finding.text),)
-
-
-class StateRecorder(CallRecorder):
-    """Records calls with the states after them, and tells each as it ends."""
-
-    def __init__(self, tell: Callable[[Told], None], *, by_states: bool) -> None:
-        """`by_states` says that events wait in snapshots until the client takes them."""
-        super().__init__()
-        self.heard: list[Event] = []
-        """Events that an event tap heard since the last call ended."""
-        self._tell = tell
-        self._by_states = by_states
-        self._look: Callable[[], Snapshot] | None = None
-        self._waiting = WaitingEvents(None)
-
-    def made(self, subject: Subject | RequestSubject) -> None:
-        """Tell the state of the new cache."""
-        if Need.SNAPSHOT in subject.shows:
-            self._look = subject.cache.snapshot
-        state = self._state()
-        self._waiting = WaitingEvents(state)
-        self._tell(state)
-
-    def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
-        """Make a call, and tell what was seen when it ended."""
-        ended = len(self.calls)
-        try:
-            return super().record(call, do, operation=operation)
-        finally:
-            if len(self.calls) > ended:  # Not a part of a call that is recorded as a whole.
-                self._ended(self.calls[-1])
-
-    def began(self, call: RecordedCall) -> None:
-        """Tell a call before it is made."""
-        self._tell(call)
-
-    def _ended(self, call: RecordedCall) -> None:
-        answer = call.answer
-        state = self._state()
-        breaches: tuple[Breach, ...] = ()
-        if isinstance(answer, ViolationError):
-            breaches = breaches_of(answer)
-            if answer.step is not None:
-                state = answer.step.after  # What the judge saw.
-        elif isinstance(answer, BaseException) and not isinstance(answer, CacheError):
-            breaches = (Breach(f"crash: {type(answer).__name__}", answer_in_words(answer)),)
-        kept = None if isinstance(answer, BaseException) else answer
-        step = ShownStep(
-            call.action,
-            call.number,
-            "",
-            _words_of(answer),
-            isinstance(answer, CacheError),
-            state,
-            self._events(call.call, state),
-            breaches,
-        )
-        self._tell((evolve(call, answer=kept), step))
-
-    def _state(self) -> Snapshot | None:
-        """The state now; None if the cache does not show one."""
-        if self._look is None:
-            return None
-        try:
-            state: object = self._look()
-        except Exception:  # noqa: BLE001  # A faulty cache may raise anything.
-            return None
-        return state if isinstance(state, Snapshot) else None
-
-    def _events(self, call: Call, state: Snapshot | None) -> tuple[Event, ...]:
-        """The events that a call emitted."""
-        heard, self.heard[:] = tuple(self.heard), ()
-        if not self._by_states:
-            return heard
-        return self._waiting.emitted(state, taken=isinstance(call, TakeEvents))
-
-
-def _words_of(answer: object) -> str:
-    """An answer in words; the page says beside it which laws it breaks."""
-    if isinstance(answer, ViolationError):
-        return outcome_in_words(answer) or "the answer is not kept"
-    return answer_in_words(answer)
 
 
 class TappedCache:

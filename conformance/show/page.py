@@ -10,13 +10,11 @@ import re
 from functools import cache
 from pathlib import Path
 
-from attrs import asdict
-
 from kvcanon import __version__
 from kvcanon.conformance.report.html_page import STYLE
 from kvcanon.conformance.report.markup import Markup, joined, tag
 from kvcanon.conformance.show.shown_run import ShownRun
-from kvcanon.conformance.show.step_packer import packed, shortened
+from kvcanon.conformance.show.step_packer import all_parts, shortened
 from kvcanon.spec.law import SITE
 
 WEB = Path(__file__).with_name("web")
@@ -71,26 +69,13 @@ def show_page(run: ShownRun) -> str:
 
 def run_element(run: ShownRun) -> Markup:
     """The element of a page in which the script shows a run."""
-    about = {
-        "title": run.title,
-        "components": [component.value for component in run.config.components],
-        "page_size": run.config.page_size,
-        "group_word": run.group_word,
-        "groups": list(run.groups),
-        "charts": [asdict(chart) for chart in run.charts],
-        "opens_at": run.opens_at,
-        "step_title": run.step_title,
-        "start": run.start_words,
-        "names_nodes": run.names_nodes,
-    }
-    parts = {"run": packed(about), **run.parts}
     return tag(
         "div",
         tag("p", WAIT, class_="show-wait"),
         tag("noscript", tag("p", NO_SCRIPT)),
         *(
             tag("script", Markup(text), type="text/plain", data_part=name)
-            for name, text in parts.items()
+            for name, text in all_parts(run).items()
         ),
         class_="show",
         data_show="",

@@ -14,9 +14,11 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from attrs import asdict
+
 from kvcanon.conformance.show.event_rows import EventRows, hash_text
 from kvcanon.conformance.show.rows import Delta, SnapshotRows, StateRows, pages_text
-from kvcanon.conformance.show.shown_run import Breach, Chart, ShownStep
+from kvcanon.conformance.show.shown_run import Breach, Chart, ShownRun, ShownStep
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.law import LAWS, SITE
 from kvcanon.spec.snapshot import Snapshot
@@ -63,6 +65,23 @@ def packed(value: object) -> str:
 
 def _deflated(text: str) -> str:
     return b64encode(zlib.compress(text.encode(), 6)).decode()
+
+
+def all_parts(run: ShownRun) -> Mapping[str, str]:
+    """The packed parts from which the script draws a run, by name."""
+    about = {
+        "title": run.title,
+        "components": [component.value for component in run.config.components],
+        "page_size": run.config.page_size,
+        "group_word": run.group_word,
+        "groups": list(run.groups),
+        "charts": [asdict(chart) for chart in run.charts],
+        "opens_at": run.opens_at,
+        "step_title": run.step_title,
+        "start": run.start_words,
+        "names_nodes": run.names_nodes,
+    }
+    return {"run": packed(about), **run.parts}
 
 
 class StepPacker:
