@@ -76,7 +76,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries gpu prove vectors reach mutants mutants-mechanical docs docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries gpu prove vectors reach mutants mutants-mechanical docs playground docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -276,6 +276,14 @@ mutants-mechanical: $(READY) ## Measure what the laws see of SAMPLE mutants that
 docs: $(READY) ## Build the site of the docs and the laws in build/site; open index.html there.
 	$(BIN)/python -m kvcanon.lab.site build/book
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean --quiet
+
+# Python for the browser, as `lab/site/playground/bundle.py` expects it.
+PYODIDE := build/pyodide/pyodide-0.29.0.tgz
+$(PYODIDE):
+	mkdir -p $(@D)
+	cd $(@D) && npm pack --silent pyodide@0.29.0
+
+playground: $(PYODIDE) docs ## Build the site with the page where a cache is played with; takes npm.
 
 docs-figures: $(READY) ## Write the pictures, generated tables and addresses of docs/ anew.
 	for part in figures findings freedoms methods rooms symptoms history anchors measured; do $(BIN)/python -m kvcanon.lab.site --$$part || exit; done

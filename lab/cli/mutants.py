@@ -27,7 +27,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.workers.workers import workers
 from kvcanon.lab.cli.mutants_mechanical import mechanical_mutants
 from kvcanon.lab.mutants.equivalents import Core
-from kvcanon.lab.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants, what_goes_wrong
+from kvcanon.lab.mutants.faulty import what_goes_wrong
+from kvcanon.lab.mutants.kill_matrix import FEW, HUNTS, Kill, find_mutants
 from kvcanon.lab.mutants.measurement import MeasurementSpec
 
 EFFORTS = ("quick", "standard")

@@ -21,7 +21,7 @@ from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Capability, Offer
 from kvcanon.conformance.protocol.tree import ESSENTIAL
-from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.faulty import mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache

@@ -6,7 +6,6 @@ what cost.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvcanon.conformance.cases.case import RANKS
 from kvcanon.conformance.cases.draw import draw_case, scale_of
 from kvcanon.conformance.check.machine import (
     CI,
@@ -32,16 +30,12 @@ from kvcanon.conformance.check.result import Finding, Tally
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
-from kvcanon.conformance.protocol.adapter import Adapter, Offer
+from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors
+from kvcanon.lab.mutants.faulty import judges_by_states, mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
-from kvcanon.lab.variants.override import overriding
-from kvcanon.spec.cache import Cache
-from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.law import LAWS, Need
-from kvcanon.spec.transfer import Agree, TransferEngine
 
 NO_LAWS = JudgeConfig(black_box=True, laws=())
 """The configuration that checks no law: it finds only crashes and differences."""
@@ -81,32 +75,10 @@ def find_mutants(start: Path) -> tuple[Mutant, ...]:
     return tuple(MUTANTS)
 
 
-def mutated(mutant: Mutant) -> Adapter:
-    """An adapter of faulty caches. The fault is planted anew in each, so they share no state."""
-
-    def make(
-        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
-    ) -> Cache:
-        return overriding(mutant.plant)(config, engine, agree)
-
-    return Adapter(mutant.name, make, Offer(states_within=True))
-
-
-def what_goes_wrong(mutant: Mutant) -> str:
-    """One sentence that says what a cache with the fault does."""
-    return " ".join((inspect.getdoc(mutant.plant) or mutant.name).split("\n\n")[0].split())
-
-
 # The ways of judging.
 
 Hunt = Callable[[Mutant, Effort, int], Kill | None]
 """Takes a mutant, an effort and a first seed."""
-
-
-def judges_by_states(mutant: Mutant) -> JudgeConfig:
-    """Every law, on states; or the laws of ranks, on several of them, if it breaks one of those."""
-    of_ranks = Need.RANKS in LAWS[mutant.law_id].needs
-    return JudgeConfig(ranks=RANKS) if of_ranks else JudgeConfig()
 
 
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:

@@ -28,7 +28,8 @@ from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import FOLDER, Vector, VectorLevel, read_vectors
 from kvcanon.conformance.workers.ending import end_with
-from kvcanon.lab.mutants.kill_matrix import find_mutants, mutated, what_goes_wrong
+from kvcanon.lab.mutants.faulty import mutated, what_goes_wrong
+from kvcanon.lab.mutants.kill_matrix import find_mutants
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.lab.mutants.vector_text import vector_text
 from kvcanon.lab.variants.marks import script_of

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from kvcanon.conformance.laws.laws_json import links_of
-from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
+from kvcanon.lab.mutants.faulty import what_goes_wrong
 from kvcanon.lab.site.evidence import all_operations, operations_of
 from kvcanon.lab.site.law_page import TRACKERS, Book, link_to_law, upstream_link
 from kvcanon.spec.law import LAWS, Law

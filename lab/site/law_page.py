@@ -13,7 +13,7 @@ from attrs import frozen
 
 from kvcanon.conformance.laws.history import history_of
 from kvcanon.conformance.laws.laws_json import links_of, members_in_words, source_of
-from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
+from kvcanon.lab.mutants.faulty import what_goes_wrong
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.lab.site.chapters.code_links import linked_code
 from kvcanon.lab.site.chapters.places import SpecNames

@@ -23,6 +23,7 @@ from kvcanon.lab.site.glossary_links import terms, with_anchors
 from kvcanon.lab.site.indexes import all_indexes, areas, sentence_of
 from kvcanon.lab.site.issue import with_script
 from kvcanon.lab.site.law_page import Book, law_page
+from kvcanon.lab.site.playground.bundle import write_playground
 from kvcanon.lab.site.source_pages import SourcePages
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.lab.site.witness import play_witness
@@ -71,6 +72,7 @@ def write_site(out: Path, start: Path) -> None:
         text = boost + _with_drawn_pictures(path, pictures)
         writer.write_page(page, with_anchors(text) if page == GLOSSARY else text)
     write_document(checkout, book, pictures, pages)
+    write_playground(checkout, pages / "play")
     for module in book.names.modules.values():
         writer.want(module.file)
     for law in LAWS.values():

@@ -23,6 +23,8 @@ LANGUAGES = {
     ".toml": "toml", ".yml": "yaml", ".mjs": "javascript", ".css": "css", ".cu": "cpp",
 }  # fmt: skip
 PICTURES = {".svg", ".png"}
+WHOLE_PAGES = {"play/"}
+"""Folders of the site whose page is HTML, and no Markdown."""
 TOP_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages at the top of the checkout, and what they are called on the site."""
 
@@ -145,6 +147,8 @@ def _own_page(address: str) -> str:
     """The page of the site at one of its own addresses, so that it is found without a network."""
     path = address.removeprefix(SITE)
     is_folder = path.endswith("/") or not path
+    if path in WHOLE_PAGES:
+        return f"{path}index.html"
     return f"{path}index.md" if is_folder else f"{path.removesuffix('.html')}.md"
 
 

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from kvcanon.conformance.check.result import CodeLine
 from kvcanon.conformance.report.answer_text import answer_in_words
 from kvcanon.conformance.report.call_code import code_lines, shortened
-from kvcanon.lab.mutants.kill_matrix import what_goes_wrong
+from kvcanon.lab.mutants.faulty import what_goes_wrong
 from kvcanon.lab.site.tree_picture import draw_state, nodes_named
 from kvcanon.lab.site.witness import CallScene, PlayedWitness
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, Event

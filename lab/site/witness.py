@@ -21,7 +21,7 @@ from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import Vector
-from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
+from kvcanon.lab.mutants.faulty import judges_by_states, mutated
 from kvcanon.lab.mutants.planted.entry import Mutant
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.law import LAWS, Need

@@ -10,7 +10,8 @@ class Viewer {
   constructor(element, whole) {
     this.element = element;
     this.whole = whole;
-    this.level = whole ? 2 : 4;
+    /** The level of its headings: below those of a report, or of the page that says one. */
+    this.level = Number(element.dataset.level) || (whole ? 2 : 4);
     this.name = `show-${++viewers}`;
     this.run = new Run((part) => {
       const found = element.querySelector(`[data-part="${part}"]`);

@@ -17,7 +17,7 @@ from kvcanon.conformance.check.play import play
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.conformance.report.declarations import declaring
 from kvcanon.conformance.vectors import read_vectors
-from kvcanon.lab.mutants.kill_matrix import judges_by_states, mutated
+from kvcanon.lab.mutants.faulty import judges_by_states, mutated
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.spec.config import CANON, Choosing, choices
 from kvcanon.spec.law import LAWS, LawClass

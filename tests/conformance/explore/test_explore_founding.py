@@ -13,7 +13,7 @@ from kvcanon.conformance.explore.exploration import ExplorationLimits, explore
 from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.explore.scopes.founding import FOUNDING
 from kvcanon.conformance.vectors import Vector, read_vectors
-from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.faulty import mutated
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.spec.law import LAWS
 

@@ -15,7 +15,7 @@ from kvcanon.conformance.judge.by_states.guard import guard_states
 from kvcanon.conformance.judge.by_states.relevance import Relevance
 from kvcanon.conformance.protocol.adapter import make_subject
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors
-from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.faulty import mutated
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.spec.config import CacheConfig

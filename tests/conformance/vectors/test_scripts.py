@@ -21,7 +21,7 @@ from kvcanon.conformance.vectors import (
     read_vectors,
     script_from_json,
 )
-from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.faulty import mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of
 from kvcanon.lab.variants.registry import VARIATIONS

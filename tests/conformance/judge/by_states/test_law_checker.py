@@ -19,7 +19,7 @@ from kvcanon.conformance.judge.by_states.guard import guard_states
 from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.vectors import read_vectors
-from kvcanon.lab.mutants.kill_matrix import mutated
+from kvcanon.lab.mutants.faulty import mutated
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.events import Residency
