@@ -34,8 +34,11 @@ class Reason:
 
     def covers(self, line: NativeLine) -> bool:
         """Whether a line is one of them."""
-        in_file = line.path.removeprefix(SOURCES) in self.files
-        return in_file and (not self.functions or line.function in self.functions)
+        return self.names(line.path.removeprefix(SOURCES), line.function)
+
+    def names(self, file: str, function: str) -> bool:
+        """Whether it is about a function of a file."""
+        return file in self.files and (not self.functions or function in self.functions)
 
 
 @frozen
@@ -63,7 +66,7 @@ class NativeReach:
 
 @cache
 def reasons(kind: str) -> tuple[Reason, ...]:
-    """The reasons of a kind: `apart` or `unvisited`."""
+    """The reasons of a kind: `apart`, `unvisited` or `unread`."""
     return tuple(
         Reason(
             frozenset(each["files"]),
@@ -82,10 +85,12 @@ def reason_of(line: NativeLine, kind: str) -> Reason | None:
 
 def is_uncalled(file: str, function: str) -> bool:
     """Whether a check never calls a function of the core, named without its class."""
-    return any(
-        each.uncalled and file in each.files and (not each.functions or function in each.functions)
-        for each in reasons("apart")
-    )
+    return any(each.uncalled and each.names(file, function) for each in reasons("apart"))
+
+
+def is_unread(file: str, function: str) -> bool:
+    """Whether nothing that a check sees depends on a function, named without its class."""
+    return any(each.names(file, function) for each in reasons("unread"))
 
 
 def _is_in_uncalled(line: NativeLine) -> bool:

@@ -12,7 +12,7 @@ from kvcanon.lab.mutants.native.changes import CppChange, changes_in
 from kvcanon.lab.mutants.native.functions import functions_of
 from kvcanon.lab.mutants.native.tokens import CppSource
 from kvcanon.lab.mutants.place import MutantPlace
-from kvcanon.lab.reach.native_tables import is_uncalled
+from kvcanon.lab.reach.native_tables import is_uncalled, is_unread
 
 FOLDER = Path("optimized/native")
 """Relative to the checkout."""
@@ -44,9 +44,10 @@ def all_spots(checkout: Path) -> Mapping[str, Spot]:
 
 
 def _is_apart(place: MutantPlace) -> bool:
-    """Whether a place serves another interface than `Cache`, with tests of its own."""
+    """Whether nothing that a check sees depends on a place, which has tests of its own."""
     function = place.place_id.partition(":")[0].rpartition(".")[2]
-    return is_uncalled(f"{place.module}.cpp", function)
+    file = f"{place.module}.cpp"
+    return is_uncalled(file, function) or is_unread(file, function)
 
 
 def spots_in(source: CppSource) -> Iterator[Spot]:
