@@ -71,7 +71,7 @@ def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
         why = "" if "*" in endpoint else f": {error.strerror}"
         raise BadEndpoint(
             f"{endpoint!r} is no address to connect to{why}; name the machine and the port of the "
-            "publisher, as tcp://127.0.0.1:5557"
+            "publisher, as tcp://127.0.0.1:5557, or bind it where publishers connect to it"
         ) from error
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from zlib import crc32
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from kvcanon.live._stream import Ledger, MalformedFrame
 from kvcanon.live.dialects import MEDIA, GroupKind, tier_name
@@ -81,6 +81,12 @@ class FollowerCounts:
     last_received: float = 0.0
     """Seconds since 1970 at which the last frame came; 0 before the first."""
     by_law: Counter[str] = field(factory=Counter)
+    by_group: Counter[tuple[str, int | None]] = field(factory=Counter)
+    """How often each law is broken, by the group of layers; None where the stream names none."""
+
+    def as_plain(self) -> dict[str, object]:
+        """The counts as plain values, as JSON has them."""
+        return asdict(self, filter=lambda counted, _: counted.name != "by_group")
 
 
 @frozen
@@ -256,6 +262,7 @@ class Follower:
         kept = [finding for finding in found if finding.law_id not in self.config.ignored]
         for finding in kept:
             self.counts.by_law[finding.law_id] += 1
+            self.counts.by_group[finding.law_id, finding.group] += 1
         return kept
 
 
@@ -284,6 +291,17 @@ class Streams:
             rank = self.sources[number].rank if number < len(self.sources) else None
             self.followers.append(Follower(number, self.config, rank))
         return self.followers[source]
+
+    def name_sources(self, sources: Sequence[Source]) -> None:
+        """Note who is followed; a number that went to another publisher begins anew."""
+        for follower in self.followers:
+            number = follower.source
+            if (
+                number < len(self.sources)
+                and self.sources[number].endpoint != sources[number].endpoint
+            ):
+                self.followers[number] = Follower(number, self.config, sources[number].rank)
+        self.sources = sources
 
     @property
     def events(self) -> int:

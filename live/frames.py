@@ -17,6 +17,8 @@ END = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
 """The number of the frame that ends a replay."""
 NEAR = 64
 """Numbers by which a publisher may have gone on while frames of it were lost, to be known again."""
+MOST_FRAME_BYTES = 1 << 26
+"""A connection that brings a larger part is cut."""
 REMEMBERED = 4096
 """Batches whose checksums are kept, to tell a repeated batch from a publisher that began anew."""
 
@@ -54,6 +56,15 @@ class Source:
     replay_endpoint: str | None = None
     rank: int | None = None
     """The rank that its batches must name; None where its address says nothing of a rank."""
+    topic: str | None = None
+    """What tells it from others at its address; None where it is the only one there."""
+    is_bound: bool = False
+    """Whether the address is bound here, and publishers connect to it."""
+
+    @property
+    def name(self) -> str:
+        """Its address, and its topic where others send there, too."""
+        return self.endpoint if self.topic is None else f"{self.endpoint} {self.topic}"
 
 
 @frozen

@@ -1,42 +1,52 @@
 """Recordings of streams: every frame as it arrived, in a compact file.
 
-The format, version 1, all numbers little endian:
+The format, version 2, all numbers little endian:
 
-    file    8 bytes "KVSTRM01", then a header, then blocks until the end
-    header  u32 length, then JSON: {"sources": [{"endpoint": ..., "replay_endpoint": ...}, ...]}
-    block   u32 length of what follows the checksum, u32 length when inflated, u32 CRC-32 of the
-            inflated bytes, then frames, deflated by zlib
-    frame   u8 source, u8 flags, u16 length of the topic, u32 length of the payload, u64 sequence
-            number, u64 microseconds since 1970, then the topic and the payload
+    file    8 bytes "KVSTRM02", then blocks until the end; the first block names publishers
+    block   u32 kind, u32 length of what follows the checksum, u32 length when inflated, u32 CRC-32
+            of the inflated bytes, then frames (kind 0) or publishers (kind 1), deflated by zlib
+    frame   u16 source, u8 flags, u8 nothing, u16 length of the topic, u32 length of the payload,
+            u64 sequence number, u64 microseconds since 1970, then the topic and the payload
     flags   1 given by a replay, 2 of another publisher than before, 4 no frame: the payload says
             what was wrong, as text
+    publishers  JSON: {"sources": [{"endpoint": ..., "replay_endpoint": ...}, ...],
+            "masked": false}, all that are known so far
 
-A recording that was cut off in the middle of a block is read up to there.
+A recording that was cut off in the middle of a block is read up to there. Version 1 is read, too:
+it has the JSON in a header, blocks without a kind, and frames with a u8 source.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
-from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
+from kvcanon.live.frames import MOST_FRAME_BYTES, Arrived, BrokenFrame, Frame, Source
+from kvcanon.live.masking import Masker
 
-MAGIC = b"KVSTRM01"
+MAGIC = b"KVSTRM02"
+MAGIC_1 = b"KVSTRM01"
 
 REPLAYED, ANEW, BROKEN = 1, 2, 4
+FRAMES, SOURCES = 0, 1
+"""Kinds of blocks."""
 
-_BLOCK = struct.Struct("<III")
-_FRAME = struct.Struct("<BBHIQQ")
+_BLOCK = struct.Struct("<IIII")
+_BLOCK_1 = struct.Struct("<III")
+_FRAME = struct.Struct("<HBxHIQQ")
+_FRAME_1 = struct.Struct("<BBHIQQ")
 _LENGTH = struct.Struct("<I")
 _BLOCK_BYTES = 1 << 20
-_MOST_BLOCK_BYTES = 1 << 30
+_MOST_BLOCK_BYTES = 2 * MOST_FRAME_BYTES
+"""A block is written once it has `_BLOCK_BYTES`, so it has at most one frame more."""
 _MICRO = 1_000_000
 _LEVEL = 1
 
@@ -46,19 +56,42 @@ class BadRecording(ValueError):
 
 
 class StreamRecorder:
-    """Writes frames to a file, block by block; `close` writes what waits. Raises: OSError."""
+    """Writes frames to a file, block by block; `close` writes what waits. Raises: OSError.
 
-    def __init__(self, path: Path, sources: Sequence[Source]) -> None:
-        self._file = path.open("wb")
-        encoded = json.dumps({"sources": [asdict(each) for each in sources]}).encode()
-        self._file.write(MAGIC + _LENGTH.pack(len(encoded)) + encoded)
+    Nobody but the user can read the file. With `masks` tokens and names of tenants are masked. With
+    `limit_bytes` the file is put aside, under its name and ".1", when it has half of that.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        sources: Sequence[Source],
+        *,
+        masks: bool = False,
+        limit_bytes: int | None = None,
+    ) -> None:
+        self._path = path
+        self._masker = Masker() if masks else None
+        self._limit_bytes = limit_bytes
+        self._sources = list(sources)
         self._waiting = bytearray()
+        self._file = self._opened()
+
+    def name_sources(self, sources: Sequence[Source]) -> None:
+        """Write down which publishers there are, before their frames. Raises: OSError."""
+        if list(sources) != self._sources:
+            self._sources = list(sources)
+            self.flush()
+            with self._named_errors():
+                self._write_sources(self._file)
 
     def write(self, arrived: Arrived) -> None:
         """Add a frame; it is on disk when its block is full, or flushed."""
         if isinstance(arrived, Frame):
             flags = REPLAYED * arrived.replayed | ANEW * arrived.anew
             topic, payload, sequence = arrived.topic, arrived.payload, arrived.sequence
+            if self._masker is not None:
+                payload = self._masker.mask(payload)
         else:
             flags, topic, payload, sequence = BROKEN, b"", arrived.problem.encode(), 0
         at = int(arrived.received * _MICRO)
@@ -73,10 +106,12 @@ class StreamRecorder:
         with self._named_errors():
             if self._waiting:
                 waiting, self._waiting = self._waiting, bytearray()
-                deflated = zlib.compress(waiting, _LEVEL)
-                block = _BLOCK.pack(len(deflated), len(waiting), zlib.crc32(waiting))
-                self._file.write(block + deflated)
+                _write_block(self._file, FRAMES, waiting)
             self._file.flush()
+            if self._limit_bytes is not None and 2 * self._file.tell() >= self._limit_bytes:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._file = self._opened()
 
     def close(self) -> None:
         """Write what waits, and close the file."""
@@ -84,19 +119,47 @@ class StreamRecorder:
             with self._named_errors(), closing(self._file):
                 self.flush()
 
+    def abandon(self) -> None:
+        """Close the file, whatever could not be written."""
+        with suppress(OSError):
+            self._waiting.clear()
+            self._file.close()
+
+    def _opened(self) -> BinaryIO:
+        """A new file, with the publishers."""
+        file = open(self._path, "wb", opener=_open_private)  # noqa: SIM115
+        file.write(MAGIC)
+        self._write_sources(file)
+        return file
+
+    def _write_sources(self, file: BinaryIO) -> None:
+        named = {"sources": [asdict(each) for each in self._sources]}
+        encoded = json.dumps(named | {"masked": self._masker is not None}).encode()
+        _write_block(file, SOURCES, encoded)
+
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
         """Let errors of writing say which file it is."""
         try:
             yield
         except OSError as error:
-            raise OSError(error.errno, error.strerror, self._file.name) from error
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that nobody else can read."""
+    return os.open(path, flags, 0o600)
+
+
+def _write_block(file: BinaryIO, kind: int, plain: bytes | bytearray) -> None:
+    deflated = zlib.compress(plain, _LEVEL)
+    file.write(_BLOCK.pack(kind, len(deflated), len(plain), zlib.crc32(plain)) + deflated)
 
 
 @frozen
@@ -116,8 +179,12 @@ class Recording:
     path: Path
     sources: tuple[Source, ...]
     blocks: tuple[RecordedBlock, ...]
+    """Those with frames."""
     cut_off: int
     """Bytes at the end that are no whole block."""
+    masked: bool = False
+    """Whether tokens and names of tenants are masked."""
+    version: int = 2
 
     def frames(self) -> Iterator[Arrived]:
         """All frames, in the order in which they arrived. Raises: BadRecording."""
@@ -133,9 +200,10 @@ class Recording:
 
     def _frames_of(self, block: bytes) -> Iterator[Arrived]:
         at = 0
+        frame = _FRAME_1 if self.version == 1 else _FRAME
         while at < len(block):
             try:
-                source, flags, topic_bytes, payload_bytes, sequence, micros = _FRAME.unpack_from(
+                source, flags, topic_bytes, payload_bytes, sequence, micros = frame.unpack_from(
                     block, at
                 )
             except struct.error as error:
@@ -144,7 +212,7 @@ class Recording:
                 raise BadRecording(
                     f"{self.path} has a frame of publisher {source}, which it does not name"
                 )
-            at += _FRAME.size
+            at += frame.size
             topic = block[at : at + topic_bytes]
             at += topic_bytes
             payload = block[at : at + payload_bytes]
@@ -174,31 +242,69 @@ def open_recording(path: Path) -> Recording:
 
 
 def _open(path: Path, file: BinaryIO, size: int) -> Recording:
-    if file.read(len(MAGIC)) != MAGIC:
+    magic = file.read(len(MAGIC))
+    if magic == MAGIC_1:
+        return _open_version_1(path, file, size)
+    if magic != MAGIC:
         raise BadRecording(f"{path} is no recording; `kvcanon watch --record` writes one")
-    length = file.read(_LENGTH.size)
-    header = file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
-    try:
-        sources = tuple(
-            Source(str(each["endpoint"]), each["replay_endpoint"])
-            for each in json.loads(header)["sources"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadRecording(f"{path} has a damaged header; record the stream again") from error
+    recording = Recording(path, (), (), 0)
     blocks, at = [], file.tell()
     while at + _BLOCK.size <= size:
-        block = RecordedBlock(at + _BLOCK.size, *_BLOCK.unpack(file.read(_BLOCK.size)))
+        kind, *lengths = _BLOCK.unpack(file.read(_BLOCK.size))
+        block = RecordedBlock(at + _BLOCK.size, *lengths)
+        if block.inflated > _MOST_BLOCK_BYTES or block.offset + block.deflated > size:
+            break
+        if kind == SOURCES:
+            recording = _named(recording, _inflate(path, file, block))
+        elif kind == FRAMES:
+            blocks.append(block)
+        at = file.seek(block.offset + block.deflated)
+    if not recording.sources and not blocks:
+        raise BadRecording(f"{path} has a damaged header; record the stream again")
+    return evolve(recording, blocks=tuple(blocks), cut_off=size - at)
+
+
+def _open_version_1(path: Path, file: BinaryIO, size: int) -> Recording:
+    length = file.read(_LENGTH.size)
+    header = file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
+    recording = _named(Recording(path, (), (), 0, version=1), header)
+    blocks, at = [], file.tell()
+    while at + _BLOCK_1.size <= size:
+        block = RecordedBlock(at + _BLOCK_1.size, *_BLOCK_1.unpack(file.read(_BLOCK_1.size)))
         if block.inflated > _MOST_BLOCK_BYTES or block.offset + block.deflated > size:
             break
         blocks.append(block)
         at = file.seek(block.offset + block.deflated)
-    return Recording(path, sources, tuple(blocks), size - at)
+    return evolve(recording, blocks=tuple(blocks), cut_off=size - at)
+
+
+def _named(recording: Recording, header: bytes) -> Recording:
+    """The recording with the publishers that JSON names. Raises: BadRecording."""
+    try:
+        named = json.loads(header)
+        sources = tuple(_source(each) for each in named["sources"])
+        return evolve(recording, sources=sources, masked=bool(named.get("masked", False)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadRecording(f"{recording.path} has a damaged header; record it again") from error
+
+
+def _source(named: dict[str, object]) -> Source:
+    replay, rank, topic = (named.get(each) for each in ("replay_endpoint", "rank", "topic"))
+    return Source(
+        str(named["endpoint"]),
+        None if replay is None else str(replay),
+        rank if isinstance(rank, int) else None,
+        None if topic is None else str(topic),
+        is_bound=bool(named.get("is_bound", False)),
+    )
 
 
 def _inflate(path: Path, file: BinaryIO, block: RecordedBlock) -> bytes:
     file.seek(block.offset)
     try:
-        inflated = zlib.decompress(file.read(block.deflated), bufsize=block.inflated)
+        # No more than it says, whatever is in it.
+        inflating = zlib.decompressobj()
+        inflated = inflating.decompress(file.read(block.deflated), block.inflated + 1)
     except zlib.error as error:
         raise BadRecording(f"{path} is damaged at byte {block.offset}: {error}") from error
     if len(inflated) != block.inflated or zlib.crc32(inflated) != block.checksum:

@@ -1,28 +1,40 @@
-"""Watches publishers: receives, folds, records, and shows what each rank holds on a dashboard."""
+"""Watches publishers: finds, receives, folds and records them, and knows how each of them is."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
 
 from attrs import define, field
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
-from kvcanon.live.follower import BookView, Follower, Streams
+from kvcanon.live.discovery import Discovery
+from kvcanon.live.endpoints import BadEndpoint
+from kvcanon.live.follower import Follower, Streams
 from kvcanon.live.frames import Source
-from kvcanon.live.ledger_types import BookCounts
 from kvcanon.live.stream_faults import StreamFinding
 from kvcanon.live.stream_recording import StreamRecorder
 from kvcanon.live.subscriber import Subscriber
-from kvcanon.printable import printable
 
-SHOWN_FINDINGS = 8
+KEPT_FINDINGS = 50
 RATE_OVER_S = 5.0
-_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+SILENT_AFTER_S = 60.0
+
+
+class PublisherState(StrEnum):
+    """How a publisher is, the worst first."""
+
+    CUT = "cut off"
+    """Frames came, and the connection is lost."""
+    WAITING = "waiting"
+    """Nothing came yet."""
+    SILENT = "silent"
+    """It is connected, and nothing came for a while: it is idle, or stuck."""
+    LIVE = "live"
+    GONE = "gone"
+    """It is no longer where publishers are found."""
 
 
 @define
@@ -32,35 +44,86 @@ class StreamWatch:
     subscriber: Subscriber
     streams: Streams
     recorder: StreamRecorder | None = None
-    latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=SHOWN_FINDINGS))
+    discovery: Discovery | None = None
+    silent_after_s: float = SILENT_AFTER_S
+    latest: deque[StreamFinding] = field(factory=lambda: deque(maxlen=KEPT_FINDINGS))
     lags: dict[int, float] = field(factory=dict)
     """Seconds from a batch's time to its arrival, by publisher."""
+    problem: str | None = None
+    """What goes wrong beside the streams: a recording that ended, a place that cannot be read."""
+    stepped: float = field(factory=time.monotonic)
+    """When the last step ended."""
+    _fixed: list[Source] = field(init=False)
+    """The publishers that were given; others are found."""
+    _generation: int = -1
     _readings: dict[int, deque[tuple[float, int, int]]] = field(factory=dict)
     """Time, events and pages so far, by publisher."""
 
+    def __attrs_post_init__(self) -> None:
+        self._fixed = self.subscriber.sources
+
     def step(self, timeout_s: float) -> list[StreamFinding]:
         """Receive and fold what is there, and return what is wrong with it."""
+        self._discover()
         found: list[StreamFinding] = []
         for arrived in self.subscriber.receive(timeout_s):
+            if self.subscriber.generation != self._generation:
+                self._note_sources()
             if self.recorder is not None:
-                self.recorder.write(arrived)
+                self._record(partial(self.recorder.write, arrived))
             found += self.streams.take(arrived)
             sent = self.streams.followers[arrived.source].counts.last_timestamp
             if sent:
                 self.lags[arrived.source] = max(0.0, arrived.received - sent)
         self.latest.extend(found)
+        self.stepped = time.monotonic()
         return found
+
+    def flush(self) -> None:
+        """Write what was received to the recording."""
+        if self.recorder is not None:
+            self._record(self.recorder.flush)
+
+    def end_recording(self) -> None:
+        """Write what waits, and close the recording."""
+        if self.recorder is not None:
+            self._record(self.recorder.close)
+            self.recorder = None
+
+    def state(self, number: int) -> PublisherState:
+        """How a publisher is."""
+        connected = self.subscriber.is_connected(number)
+        last = self.last_received(number)
+        if connected is None:
+            return PublisherState.GONE
+        if last is None:
+            return PublisherState.WAITING
+        if not connected:
+            return PublisherState.CUT
+        silent = time.time() - last > self.silent_after_s
+        return PublisherState.SILENT if silent else PublisherState.LIVE
+
+    def follower(self, number: int) -> Follower | None:
+        """The follower of a publisher; None before its first frame."""
+        followers = self.streams.followers
+        return followers[number] if number < len(followers) else None
+
+    def last_received(self, number: int) -> float | None:
+        """When the last frame of a publisher came, in seconds since 1970; None before the first."""
+        follower = self.follower(number)
+        return (follower.counts.last_received or None) if follower is not None else None
 
     def silent(self) -> list[Source]:
         """The publishers of which no frame came, good or malformed."""
-        heard = {
-            follower.source
-            for follower in self.streams.followers
-            if follower.counts.batches or follower.counts.malformed
-        }
         return [
-            source for number, source in enumerate(self.subscriber.sources) if number not in heard
+            source
+            for number, source in enumerate(self.subscriber.sources)
+            if self.last_received(number) is None
         ]
+
+    def name_of(self, finding: StreamFinding) -> str:
+        """The name of the publisher of a finding."""
+        return self.subscriber.sources[finding.source].name
 
     def read_rates(self) -> None:
         """Take a reading for the rates; call it about once a second."""
@@ -81,110 +144,36 @@ class StreamWatch:
         seconds = max(ended - began, 1e-9)
         return (last[0] - first[0]) / seconds, (last[1] - first[1]) / seconds
 
+    def _discover(self) -> None:
+        """Follow who is found now."""
+        if self.discovery is None:
+            return
+        found = self.discovery.look()
+        if self.discovery.problem is not None:
+            self.problem = self.discovery.problem
+        if found is None:
+            return
+        try:
+            self.subscriber.follow([*self._fixed, *found])
+            self.problem = None
+        except BadEndpoint as error:
+            self.problem = str(error)
 
-def dashboard(watch: StreamWatch) -> RenderableType:
-    """All that is shown at one time."""
-    return Group(_streams(watch), _caches(watch), _health(watch))
+    def _note_sources(self) -> None:
+        """Note who is followed now; a number may have gone to another publisher."""
+        self._generation = self.subscriber.generation
+        sources = self.subscriber.sources
+        self.streams.name_sources(sources)
+        if self.recorder is not None:
+            self._record(partial(self.recorder.name_sources, sources))
 
-
-def amount(number: float) -> str:
-    """A number in three figures or so."""
-    for size, unit in _UNITS:
-        if number >= size:
-            return f"{number / size:.3g}{unit}"
-    return f"{number:.0f}"
-
-
-def hit_potential(counts: BookCounts) -> tuple[int, float]:
-    """Tokens that prompts can hit, each once whatever its media, and the share that came back.
-
-    The share is of stored blocks that were nowhere: so many had left not long before, and would
-    have been hits in a larger cache.
-    """
-    share = counts["came_back"] / counts["fresh"] if counts["fresh"] else 0.0
-    return counts["distinct"] * counts["block_size"], share
-
-
-def finding_line(finding: StreamFinding) -> str:
-    """A finding in one line, whatever text its publisher sent."""
-    return printable(f"{finding.law_id} {place_of(finding)}: {finding.what}")
-
-
-def place_of(finding: StreamFinding) -> str:
-    """Where a finding is, as "source 0 rank 1 group 0 batch 7 event 1"."""
-    rank = f" rank {finding.rank}" if finding.rank else ""
-    group = "" if finding.group is None else f" group {finding.group}"
-    return f"source {finding.source}{rank}{group} batch {finding.sequence} event {finding.event}"
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), expand=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
-def _streams(watch: StreamWatch) -> Table:
-    table = _table(
-        "Streams", "source", "batch", "events/s", "blocks/s", "lag", "gaps", "replayed", "malformed"
-    )
-    for number, source in enumerate(watch.subscriber.sources):
-        if number >= len(watch.streams.followers):
-            table.add_row(Text(printable(f"{number} {source.endpoint}")), "waiting", *[""] * 6)
-            continue
-        counts = watch.streams.followers[number].counts
-        events, pages = watch.rates(number)
-        table.add_row(
-            Text(printable(f"{number} {source.endpoint}")),
-            str(counts.last_sequence),
-            amount(events),
-            amount(pages),
-            f"{watch.lags.get(number, 0.0) * 1000:.0f} ms",
-            _bad(counts.gaps, f"{counts.gaps} ({counts.lost} lost)"),
-            str(counts.replayed),
-            _bad(counts.malformed),
-        )
-    return table
-
-
-def _bad(number: int, words: str | None = None) -> Text:
-    text = words if words is not None and number else str(number)
-    return Text(text, style="bold red" if number else "")
-
-
-def _caches(watch: StreamWatch) -> Table:
-    table = _table(
-        "Caches", "source/rank", "medium", "blocks", "tokens", "can be hit", "came back", "seen"
-    )
-    for follower in watch.streams.followers:
-        for book in follower.books():
-            for row in _rows(follower, book):
-                table.add_row(*row)
-    return table
-
-
-def _rows(follower: Follower, book: BookView) -> Iterator[tuple[str, ...]]:
-    tokens, share = hit_potential(book.counts)
-    group = f" group {book.group}" if book.group else ""
-    for number, (medium, blocks) in enumerate(book.blocks().items()):
-        last = (f"{amount(tokens)} tokens", f"{share:.1%}", "all" if book.complete else "in part")
-        yield (
-            f"{follower.source}/{book.rank}{group}" if number == 0 else "",
-            printable(medium),
-            amount(blocks),
-            amount(blocks * book.counts["block_size"]),
-            *(last if number == 0 else ("", "", "")),
-        )
-
-
-def _health(watch: StreamWatch) -> Panel:
-    laws = watch.streams.by_law()
-    if len(watch.silent()) == len(watch.subscriber.sources):
-        waits = Text("Nothing came yet, so no law was checked.", style="yellow")
-        return Panel(waits, title="Laws", title_align="left")
-    if not watch.streams.total:
-        return Panel(Text("No law is broken.", style="green"), title="Laws", title_align="left")
-    counted = ", ".join(f"{law} {number}" for law, number in sorted(laws.items()))
-    lines = [Text(f"{watch.streams.total} violations: {counted}", style="bold red")]
-    lines += [Text(finding_line(each), overflow="fold") for each in watch.latest]
-    return Panel(Group(*lines), title="Laws", title_align="left", border_style="red")
+    def _record(self, write: Callable[[], None]) -> None:
+        """Go on with the recording; where that fails it ends, and the watch goes on."""
+        if self.recorder is None:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.problem = f"the recording ended: {error}"
+            self.recorder.abandon()
+            self.recorder = None

@@ -54,6 +54,7 @@ EXAMPLES = {
     "watch": (
         "kvcanon watch tcp://localhost:5557",
         "kvcanon watch tcp://localhost:5557 --record stream.kvstream",
+        "kvcanon watch --discover dns://vllm-headless:5557/5558 --metrics-port 9090",
     ),
     "audit": (
         "kvcanon audit stream.kvstream",

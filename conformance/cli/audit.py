@@ -17,6 +17,7 @@ from kvcanon.conformance.cli.live_options import (
     RepeatsOption,
     follower_config,
     require_live,
+    without_hashes,
 )
 from kvcanon.conformance.errors import UsageError
 
@@ -67,10 +68,7 @@ def audit_command(
     Ends with 0 if no law is broken, and with 1 if one is, or if the streams differ.
     """
     require_live()
-    if windowed and served is None:
-        raise UsageError("--windowed says how a log is compared; give the log by --served")
-    if served is not None and against is not None:
-        raise UsageError("--served and --against are two comparisons; give one of them")
+    _require_one_comparison(served, against, windowed=windowed)
     # The extra may be missing, and the command line works without it.
     from kvcanon.conformance.cli.audit_report import print_audit  # noqa: PLC0415
     from kvcanon.live.audit import audit  # noqa: PLC0415
@@ -80,9 +78,13 @@ def audit_command(
     config = follower_config(hashes, repeats, closed, ignore)
     try:
         recorded = open_recording(recording)
-        if against is not None:
+        compared = None if against is None else open_recording(against)
+        _require_tokens(recorded, compared, served, hashes)
+        if compared is not None:
             sources = source, source if against_source is None else against_source
-            return _compare((recorded, open_recording(against)), sources, config, as_json=as_json)
+            return _compare((recorded, compared), sources, config, as_json=as_json)
+        if recorded.masked:
+            config = without_hashes(config)
         result = audit(recorded, config, excerpts)
         beside = None
         if served is not None:
@@ -94,6 +96,14 @@ def audit_command(
     streams = result.streams
     wrong = streams.total or not streams.events or (beside is not None and not beside.holds)
     return BROKEN if wrong else 0
+
+
+def _require_one_comparison(served: Path | None, against: Path | None, *, windowed: bool) -> None:
+    """Refuse options that do not go together. Raises: UsageError."""
+    if windowed and served is None:
+        raise UsageError("--windowed says how a log is compared; give the log by --served")
+    if served is not None and against is not None:
+        raise UsageError("--served and --against are two comparisons; give one of them")
 
 
 def _compare(
@@ -112,6 +122,19 @@ def _compare(
     result = compare(*recordings, config, sources)
     print_comparison(result, recordings[0].path, recordings[1].path, as_json=as_json)
     return 0 if result.is_same_sum else BROKEN
+
+
+def _require_tokens(
+    recorded: Recording, compared: Recording | None, served: Path | None, hashes: HashChoice
+) -> None:
+    """Refuse what the tokens of a masked recording would be needed for. Raises: UsageError."""
+    needed = served is not None or hashes is HashChoice.TOKENS
+    for each in (recorded, compared):
+        if each is not None and each.masked and (needed or compared is not None):
+            raise UsageError(
+                f"the tokens of {each.path} are masked, so that they cannot be compared with "
+                "others; record with --keep-tokens"
+            )
 
 
 def _require_source(recording: Recording, source: int) -> None:

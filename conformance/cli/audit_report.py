@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-from attrs import asdict
 from rich.console import Console
 from rich.text import Text
 
@@ -22,11 +21,12 @@ from kvcanon.conformance.cli.terminal import (
 )
 from kvcanon.live.against import Comparison
 from kvcanon.live.audit import AuditResult, Excerpt
+from kvcanon.live.dashboard import amount
 from kvcanon.live.decode import SentEvent, key_of
+from kvcanon.live.findings import finding_fields, place_of
 from kvcanon.live.served import LAW, ServedAudit
-from kvcanon.live.stream_faults import StreamFinding, shown_key
+from kvcanon.live.stream_faults import shown_key
 from kvcanon.live.stream_recording import Recording
-from kvcanon.live.watch import amount, place_of
 from kvcanon.printable import printable
 from kvcanon.spec.law import LAWS
 
@@ -65,6 +65,8 @@ def _print_result(out: Console, recording: Recording, result: AuditResult) -> No
         f"{streams.events} events, {streams.pages} blocks stored or removed, folded in "
         f"{result.seconds:.2f} s ({amount(rate)} a second)"
     )
+    if recording.masked:
+        out.print("Its tokens are masked: whether hashes follow from them is not judged.")
     if recording.cut_off:
         out.print(f"The recording was cut off: {recording.cut_off} bytes at its end are no block.")
     table = figures_table("stream", "batches", "lost", "malformed", "violations")
@@ -138,6 +140,7 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
         "format": FORMAT,
         "recording": str(recording.path),
         "cut_off_bytes": recording.cut_off,
+        "masked": recording.masked,
         "seconds": result.seconds,
         "events": streams.events,
         "pages": streams.pages,
@@ -146,7 +149,7 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
         "streams": [
             {
                 "endpoint": recording.sources[stream.source].endpoint,
-                "counts": asdict(stream.counts),
+                "counts": stream.counts.as_plain(),
                 "books": [
                     {
                         "rank": b.rank,
@@ -161,10 +164,10 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
             }
             for stream in streams.followers
         ],
-        "findings": [_finding_json(each) for each in streams.findings],
+        "findings": [finding_fields(each) for each in streams.findings],
         "excerpts": [
             {
-                "finding": _finding_json(each.finding),
+                "finding": finding_fields(each.finding),
                 "shows": each.shows,
                 "events": [
                     {"batch": s.sequence, "event": msgspec.to_builtins(s.event.as_map())}
@@ -173,23 +176,6 @@ def _as_json(recording: Recording, result: AuditResult) -> dict[str, object]:
             }
             for each in result.excerpts
         ],
-    }
-
-
-def _finding_json(finding: StreamFinding) -> dict[str, object]:
-    return {
-        "law": finding.law_id,
-        "address": LAWS[finding.law_id].address if finding.law_id in LAWS else None,
-        "fault": finding.fault.name.lower(),
-        "source": finding.source,
-        "rank": finding.rank,
-        "group": finding.group,
-        "medium": finding.medium or None,
-        "batch": finding.sequence,
-        "event": finding.event,
-        "block": shown_key(finding.key),
-        "what": finding.what,
-        "belief": finding.belief,
     }
 
 

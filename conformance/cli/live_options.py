@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+from attrs import evolve
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.spec.law import LAWS
@@ -99,6 +100,13 @@ def ignored_laws(given: Sequence[str] | None) -> frozenset[str]:
         if law_id not in LAWS and law_id not in WIRE_LAWS:
             raise UsageError(f"--ignore {law_id}: there is no such law; see `kvcanon laws`")
     return frozenset(given or ())
+
+
+def without_hashes(config: FollowerConfig) -> FollowerConfig:
+    """The same, with hashes as names: for tokens that are masked."""
+    from kvcanon.live.follower import HashRule  # noqa: PLC0415
+
+    return evolve(config, hashes=HashRule.OPAQUE)
 
 
 def follower_config(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
+from attrs import frozen
 from rich.live import Live
 
 from kvcanon.conformance.cli.command_line import BROKEN
@@ -27,53 +29,59 @@ from kvcanon.conformance.cli.live_options import (
 )
 from kvcanon.conformance.cli.options import require_files, require_no_file
 from kvcanon.conformance.cli.terminal import ReportConsole
+from kvcanon.conformance.cli.watch_options import (
+    BindOption,
+    DiscoverOption,
+    EndpointsArgument,
+    EveryOption,
+    FailOnViolationOption,
+    JsonLinesOption,
+    KeepTokensOption,
+    MetricsAddressOption,
+    MetricsPortOption,
+    RanksOption,
+    RecordMegabytesOption,
+    RecordOption,
+    ReplayOption,
+    SecondsOption,
+    SilentAfterOption,
+    TopicOption,
+)
+from kvcanon.conformance.cli.watch_output import JsonLines, Screen, TextLines, WatchOutput
 from kvcanon.conformance.errors import UsageError
-from kvcanon.printable import printable
 
 if TYPE_CHECKING:
+    from kvcanon.live.discovery import Discovery
     from kvcanon.live.follower import FollowerConfig
     from kvcanon.live.frames import Source
     from kvcanon.live.watch import StreamWatch
 
-MOST_RANKS = 256
 REFRESH_S = 0.5
-LINES_A_SECOND = 20
-"""Violations that are printed in a second; the others are counted."""
+MOST_FILES = 1 << 16
 
 
 def watch_command(
-    endpoints: Annotated[
-        list[str], typer.Argument(help="Where publishers send, as tcp://127.0.0.1:5557.")
-    ],
+    endpoints: EndpointsArgument = None,
     *,
-    replay: Annotated[
-        list[str] | None,
-        typer.Option(help="The replay endpoint of each publisher, in the same order."),
-    ] = None,
-    ranks: Annotated[
-        int, typer.Option(min=1, max=MOST_RANKS, help="Data-parallel ranks of each endpoint.")
-    ] = 1,
-    topic: Annotated[str, typer.Option(help="Follow topics that begin so.")] = "",
+    replay: ReplayOption = None,
+    ranks: RanksOption = 1,
+    bind: BindOption = None,
+    discover: DiscoverOption = None,
+    every: EveryOption = 10.0,
+    topic: TopicOption = "",
     hashes: HashesOption = HashChoice.AUTO,
     repeats: RepeatsOption = RepeatChoice.AUTO,
     closed: ClosedOption = None,
     ignore: IgnoreOption = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all frames, for `kvcanon audit`.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 chooses a port."),
-    ] = None,
-    metrics_address: Annotated[
-        str, typer.Option(help="The address that metrics are served on.")
-    ] = "127.0.0.1",
-    fail_on_violation: Annotated[
-        bool, typer.Option("--fail-on-violation", help="End with 1 at the first broken law.")
-    ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.1, help="End after so many seconds.")
-    ] = None,
+    record: RecordOption = None,
+    record_megabytes: RecordMegabytesOption = 1024,
+    keep_tokens: KeepTokensOption = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_address: MetricsAddressOption = "127.0.0.1",
+    silent_after: SilentAfterOption = 60.0,
+    as_json: JsonLinesOption = False,
+    fail_on_violation: FailOnViolationOption = False,
+    seconds: SecondsOption = None,
 ) -> int:
     """Follow the KV events of engines, and check the laws that they show by themselves.
 
@@ -81,28 +89,37 @@ def watch_command(
     or SIGTERM, with a summary.
     """
     require_live()
-    if replay and len(replay) != len(endpoints):
+    if replay and len(replay) != len(endpoints or ()):
         raise UsageError(
-            f"{len(endpoints)} endpoints and {len(replay)} of --replay; give one for each, in order"
+            f"{len(endpoints or ())} endpoints and {len(replay)} of --replay; give one for each, "
+            "in order"
         )
     require_files({"--record": record})
     require_no_file(record)
     config = follower_config(hashes, repeats, closed, ignore)
-    sources = _sources(endpoints, replay or (None,) * len(endpoints), ranks)
+    sources = _sources(endpoints or (), replay or (None,) * len(endpoints or ()), ranks, bind or ())
+    if not sources and discover is None:
+        raise UsageError("nobody is named; give endpoints, --bind ENDPOINT or --discover PLACE")
     out = ReportConsole()
     with ExitStack() as stack:
-        watch = _opened(sources, topic, config, record, stack)
+        recording = None
+        if record is not None:
+            recording = RecordingChoice(record, record_megabytes << 20, keeps_tokens=keep_tokens)
+        watch = _opened(sources, topic, config, recording, stack)
+        watch.silent_after_s = silent_after
+        if discover is not None:
+            watch.discovery = _discovery(discover, every, stack)
         if metrics_port is not None:
             stack.callback(_serve_metrics(watch, metrics_port, metrics_address))
-        live = None
-        if out.is_terminal:
-            live = stack.enter_context(Live(console=out, screen=True, auto_refresh=False))
+        shown: WatchOutput = JsonLines() if as_json else TextLines()
+        if out.is_terminal and not as_json:
+            shown = Screen(stack.enter_context(Live(console=out, screen=True, auto_refresh=False)))
         # Ctrl-C is the usual end of a watch, and SIGTERM that of one in a container.
         with suppress(KeyboardInterrupt), _ended_by_sigterm():
-            _follow(watch, live, seconds, fail_on_violation=fail_on_violation)
+            _follow(watch, shown, seconds, fail_on_violation=fail_on_violation)
         watch.read_rates()
-    _print_summary(out, watch)
-    heard = len(watch.silent()) < len(sources)
+        heard = len(watch.silent()) < len(watch.subscriber.sources)
+    shown.end(watch, out)
     return BROKEN if not heard or (fail_on_violation and watch.streams.total) else 0
 
 
@@ -127,27 +144,43 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _sources(
-    endpoints: Sequence[str], replays: Sequence[str | None], ranks: int
+    endpoints: Sequence[str], replays: Sequence[str | None], ranks: int, bound: Sequence[str]
 ) -> tuple[Source, ...]:
-    """Every rank of every publisher. Raises: BadEndpoint."""
+    """Every rank of every publisher. Raises: BadEndpoint, UsageError."""
     from kvcanon.live.endpoints import endpoint_of_rank  # noqa: PLC0415
     from kvcanon.live.frames import Source  # noqa: PLC0415
 
-    return tuple(
+    sources = [
         Source(
             endpoint_of_rank(endpoint, rank),
             None if replay is None else endpoint_of_rank(replay, rank),
+            rank if ranks > 1 else None,
         )
         for endpoint, replay in zip(endpoints, replays, strict=True)
         for rank in range(ranks)
-    )
+    ]
+    sources += [Source(each, is_bound=True) for each in bound]
+    times = Counter(each.endpoint for each in sources)
+    for endpoint, count in times.items():
+        if count > 1:
+            raise UsageError(f"{endpoint} is named {count} times; name each publisher once")
+    return tuple(sources)
+
+
+@frozen
+class RecordingChoice:
+    """What is recorded, and where."""
+
+    path: Path
+    limit_bytes: int
+    keeps_tokens: bool
 
 
 def _opened(
     sources: Sequence[Source],
     topic: str,
     config: FollowerConfig,
-    record: Path | None,
+    recording: RecordingChoice | None,
     stack: ExitStack,
 ) -> StreamWatch:
     """A watch, and its recording. Raises: BadEndpoint."""
@@ -156,11 +189,40 @@ def _opened(
     from kvcanon.live.subscriber import Subscriber  # noqa: PLC0415
     from kvcanon.live.watch import StreamWatch  # noqa: PLC0415
 
+    _allow_many_files()
     subscriber = stack.enter_context(Subscriber(sources, topic=topic))
-    recorder = None
-    if record is not None:
-        recorder = stack.enter_context(StreamRecorder(record, sources))
-    return StreamWatch(subscriber, Streams(config), recorder)
+    watch = StreamWatch(subscriber, Streams(config, sources))
+    if recording is not None:
+        watch.recorder = StreamRecorder(
+            recording.path,
+            sources,
+            masks=not recording.keeps_tokens,
+            limit_bytes=recording.limit_bytes,
+        )
+    stack.callback(watch.end_recording)
+    return watch
+
+
+def _allow_many_files() -> None:
+    """Allow as many open files as the system lets this process have: sockets are files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _discovery(place: str, every_s: float, stack: ExitStack) -> Discovery:
+    """Where publishers are found; it is read once now, to refuse what can never be read.
+
+    Raises: BadEndpoint.
+    """
+    from kvcanon.live.discovery import Discovery, NotFound, find_sources  # noqa: PLC0415
+
+    with suppress(NotFound):
+        find_sources(place)
+    discovery = Discovery(place, every_s)
+    stack.callback(discovery.close)
+    return discovery
 
 
 def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], None]:
@@ -179,41 +241,19 @@ def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], 
 
 
 def _follow(
-    watch: StreamWatch, live: Live | None, seconds: float | None, *, fail_on_violation: bool
+    watch: StreamWatch, shown: WatchOutput, seconds: float | None, *, fail_on_violation: bool
 ) -> None:
     """Receive and show, until it ends."""
-    from kvcanon.live.watch import dashboard, finding_line  # noqa: PLC0415
-
     end = None if seconds is None else time.monotonic() + seconds
     refreshed = 0.0
-    printed = 0
     while end is None or time.monotonic() < end:
         found = watch.step(0.1)
         now = time.monotonic()
         if now - refreshed >= REFRESH_S:
-            refreshed, printed = now, 0
+            refreshed = now
             watch.read_rates()
-            if watch.recorder is not None:
-                watch.recorder.flush()
-            if live is not None:
-                live.update(dashboard(watch), refresh=True)
-        if live is None:
-            for finding in found[: max(0, LINES_A_SECOND - printed)]:
-                typer.echo(finding_line(finding))
-            printed += len(found)
+            watch.flush()
+            shown.refresh(watch)
+        shown.found(watch, found)
         if found and fail_on_violation:
             return
-
-
-def _print_summary(out: Console, watch: StreamWatch) -> None:
-    from kvcanon.live.watch import dashboard  # noqa: PLC0415
-
-    out.print(dashboard(watch))
-    for finding in list(watch.latest)[:1]:
-        out.print(printable(f"{finding.law_id}: {finding.belief}"), markup=False)
-    for source in watch.silent():
-        typer.echo(
-            f"nothing came from {printable(source.endpoint)}: check the address, the topic, and "
-            "that the engine publishes KV events",
-            err=True,
-        )

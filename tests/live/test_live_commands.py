@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,11 @@ from rich.console import Console
 from command_line import KVCANON, read, read_json, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.live import Publisher, Subscriber
+from kvcanon.live.dashboard import amount, dashboard
 from kvcanon.live.follower import Streams
 from kvcanon.live.metrics import start_metrics
 from kvcanon.live.stream_recording import open_recording
-from kvcanon.live.watch import StreamWatch, amount, dashboard
+from kvcanon.live.watch import StreamWatch
 from kvcanon.spec.events import AllBlocksCleared, Event
 from kvcanon.spec.law import LAWS
 from loopback import listening, publisher, until
@@ -89,7 +93,9 @@ def test_watch_ends_at_a_violation_where_it_is_asked_to(
         began = time.monotonic()
         assert main(watched(sender, "--seconds", "20", "--fail-on-violation")) == 1
         assert time.monotonic() - began < 15
-        assert "EVENT-2 source 0 batch 1 event 0" in capsys.readouterr().out
+        line = capsys.readouterr().out.splitlines()[0]
+        assert f" EVENT-2 {sender.endpoint} source 0 batch 1 event 0: " in line
+        datetime.fromisoformat(line.split()[0])
         ignoring = watched(sender, "--seconds", "1", "--fail-on-violation", "--ignore", "EVENT-2")
         assert main(ignoring) == 0
 
@@ -107,7 +113,7 @@ def test_sigterm_ends_a_watch_with_its_summary(within: tuple[str, ...]) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
             assert running.stdout is not None
             # The first line is a violation, so the watch has begun.
-            assert running.stdout.readline().startswith("EVENT-")
+            assert " EVENT-2 tcp://" in running.stdout.readline()
             children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
             began = time.monotonic()
             os.kill(int(children.split()[0]) if within else running.pid, signal.SIGTERM)
@@ -184,8 +190,11 @@ def test_wrong_commands_are_refused_in_one_line(
     usage_error(capsys, "watch", "tcp://a:1", "tcp://b:1", "--replay", "tcp://a:2")
     usage_error(capsys, "watch", "tcp://a:1", "--record", str(tmp_path / "no" / "a"))
     assert "no address to connect to; name" in usage_error(capsys, "watch", "tcp://*:5557")
-    many = ("watch", "tcp://a:1", "tcp://b:1", "--ranks", "129")
-    assert "258 publishers are too many" in usage_error(capsys, *many)
+    many = ("watch", *(f"tcp://h{number}:1" for number in range(5)), "--ranks", "256")
+    assert "1280 publishers are too many" in usage_error(capsys, *many)
+    assert "named 2 times" in usage_error(capsys, "watch", "tcp://a:1", "tcp://a:1")
+    assert "nobody is named" in usage_error(capsys, "watch")
+    assert "has no port" in usage_error(capsys, "watch", "--discover", "dns://a")
     usage_error(capsys, "audit", str(tmp_path / "none"))
     path = stream(tmp_path / "a", [CLEARED])
     usage_error(capsys, "audit", path, "--against", path, "--source", "3")
@@ -224,7 +233,8 @@ def test_metrics_and_dashboard_tell_what_is_held() -> None:
         finally:
             close()
         source = f'source="{sender.endpoint}"'
-        assert f'kvcanon_stream_violations_total{{law="EVENT-2",{source}}} 1.0' in text
+        assert f'kvcanon_stream_violations_total{{group="",law="EVENT-2",{source}}} 1.0' in text
+        assert f"kvcanon_stream_up{{{source}}} 1.0" in text
         assert f'kvcanon_cache_blocks{{group="0",medium="GPU",rank="0",{source}}}' in text
         assert "kvcanon_stream_gaps_total" in text
         shown = rendered(watch)
@@ -253,15 +263,88 @@ def test_addresses_are_shown_as_they_are(
         assert each in audited
 
 
-def test_a_full_disk_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """The line says which file cannot be written."""
-    with publishing([AllBlocksCleared()]) as sender:
-        assert main(watched(sender, "--seconds", "20", "--record", "/dev/full")) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "kvcanon: [Errno 28] No space left on device: '/dev/full'"
+def test_a_full_disk_ends_the_recording_and_not_the_watch(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The line says which file cannot be written, and the watch finds what comes later."""
+    with publishing([AllBlocksCleared()], stores(10), stores(10)) as sender:
+        assert main(watched(sender, "--seconds", "2", "--record", "/dev/full")) == 0
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    full = "the recording ended: [Errno 28] No space left on device: '/dev/full'"
+    assert line == f"kvcanon: {full}"
+    assert "EVENT-2" in printed.out
+    assert full in printed.out
 
 
 def test_amounts_are_short() -> None:
     """A large number has three figures and a unit."""
     amounts = {0: "0", 999: "999", 1500: "1.5k", 2_340_000: "2.34M", 5e9: "5G"}
     assert {number: amount(number) for number in amounts} == amounts
+
+
+def test_a_masked_recording_is_audited_without_its_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so; what would need the tokens is refused, and --keep-tokens keeps them."""
+    kept, masked = str(tmp_path / "kept"), str(tmp_path / "masked")
+    with publishing([AllBlocksCleared()], stores(10, 20)) as sender:
+        for path, option in ((masked, ()), (kept, ("--keep-tokens",))):
+            assert main(watched(sender, "--seconds", "1", "--record", path, *option)) == 0
+    capsys.readouterr()
+    assert "Its tokens are masked" in read(capsys, "audit", masked)
+    assert "Its tokens are masked" not in read(capsys, "audit", kept, "--hashes", "tokens")
+    for options in (("--hashes", "tokens"), ("--against", kept), ("--served", kept)):
+        assert "record with --keep-tokens" in usage_error(capsys, "audit", masked, *options)
+
+
+def test_lines_of_json_say_what_happens_and_to_whom(capsys: pytest.CaptureFixture[str]) -> None:
+    """A change of a publisher's state, a violation, and at the end what came of all."""
+    with publishing([AllBlocksCleared()], stores(10, 20), stores(10, 20)) as sender:
+        assert main(watched(sender, "--seconds", "2", "--json")) == 0
+    lines = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    assert {each["kind"] for each in lines} == {"state", "violation", "summary"}
+    assert {each.get("endpoint", sender.endpoint) for each in lines} == {sender.endpoint}
+    assert all(datetime.fromisoformat(each["time"]) for each in lines)
+    (found,) = {each["law"] for each in lines if each["kind"] == "violation"}
+    assert found == "EVENT-2"
+    summary = lines[-1]
+    assert summary["violations"] == 2
+    assert summary["publishers"][0]["state"] == "live"
+    assert summary["publishers"][0]["books"][0]["blocks"]["GPU"] > 2
+
+
+def test_whether_a_watch_is_well_is_served() -> None:
+    """It is while it steps, with its publishers by state; it is not once it is stuck."""
+    with publishing([AllBlocksCleared()]) as sender, listening(sender) as listener:
+        watch = StreamWatch(listener.subscriber, Streams())
+        until(lambda: bool(watch.streams.followers), lambda: watch.step(0.05))
+        port, close = start_metrics(watch, 0)
+        try:
+            url = f"http://127.0.0.1:{port}/healthz"
+            told = json.loads(urllib.request.urlopen(url, timeout=10).read())
+            assert (told["ok"], told["publishers"]) == (True, {"live": 1})
+            watch.stepped -= 60
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                urllib.request.urlopen(url, timeout=10)
+        finally:
+            close()
+
+
+def test_the_screen_shows_violations_whatever_its_height() -> None:
+    """Of 300 publishers those with violations come first, and all fits into the lines there are."""
+    with Subscriber([f"tcp://h{number}:1" for number in range(300)]) as subscriber:
+        watch = StreamWatch(subscriber, Streams())
+        for number in range(300):
+            watch.latest.extend(watch.streams.take(frame(0, CLEARED, source=number)))
+        broken = [frame(1, PROMPT, source=277), frame(2, PROMPT, source=277)]
+        for each in broken:
+            watch.latest.extend(watch.streams.take(each))
+        for lines in (24, 40, 80):
+            console = Console(width=120, record=True, file=StringIO())
+            console.print(dashboard(watch, lines))
+            shown = console.export_text().splitlines()
+            assert len(shown) <= lines
+            assert "3 violations: EVENT-2 3" in shown[1]
+            assert any(each.startswith("277 tcp://h277:1") for each in shown[:16])
+            assert any("more" in each for each in shown)

@@ -22,11 +22,13 @@ from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.report_text import report_json, report_lines
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeSession
 from kvcanon.conformance.probe.talk import ProbeReply, ProbeRequest, PromptSpace, SentRequest
+from kvcanon.live.dashboard import dashboard
+from kvcanon.live.findings import finding_line
 from kvcanon.live.follower import FollowerConfig, Streams
 from kvcanon.live.frames import Source
 from kvcanon.live.stream_faults import Fault, StreamFinding
 from kvcanon.live.subscriber import Subscriber
-from kvcanon.live.watch import StreamWatch, dashboard, finding_line
+from kvcanon.live.watch import StreamWatch
 from probing import FACTS, PAGE, QuietApi, player_of
 from sent_events import CLEARED, frame, frames_of, recorded, store
 
@@ -126,7 +128,9 @@ def test_watch_prints_text(text: str) -> None:
     """A line of each finding, and the dashboard."""
     for fault in (Fault.MALFORMED, Fault.STORED_TWICE):
         assert_text(finding_line(StreamFinding(fault, 0, 0, medium=text, problem=text)))
-    subscriber = cast("Subscriber", SimpleNamespace(sources=[Source(f"tcp://{text}:1")]))
+    sources = [Source(f"tcp://{text}:1", topic=text)]
+    known = SimpleNamespace(sources=sources, is_connected=lambda _: True)
+    subscriber = cast("Subscriber", known)
     watch = StreamWatch(subscriber, Streams(FollowerConfig()))
     watch.latest.append(StreamFinding(Fault.MALFORMED, 0, 0, medium=text, problem=text))
     encodable = text.encode(errors="replace").decode()
