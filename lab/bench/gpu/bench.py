@@ -5,6 +5,7 @@ A section that fails does not stop the others.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,6 +35,7 @@ from kvcanon.lab.bench.gpu.sheets import (
     transfer_sheet,
 )
 from kvcanon.lab.bench.gpu.transfers import (
+    REPEATS,
     MeasuredTransfer,
     measure_kernels,
     measure_small,
@@ -140,6 +142,8 @@ class Bench:
             "cuda": torch.version.cuda,
             "triton": triton.__version__,
             "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "repeats": REPEATS,
             "system": platform.platform(),
             "driver_has_batches": self.gpu.driver.has_batches,
             "driver_cuda_version": self.gpu.driver.version(),
@@ -198,7 +202,11 @@ class Bench:
         found = measure_transfer(self.gpu, model, size_bytes, self.limits, scattered=scattered)
         self.transfers.append(found)
         shares = None if self.link is None else found.shares(self.link)
-        return asdict(found) | {"shares": shares}
+        page_bytes = model.layout.page_bytes
+        # Where pages are scattered, each is a piece of its own.
+        through_ring = not scattered or page_bytes >= self.limits.least_piece_bytes
+        way = "ring" if through_ring else "kernel"
+        return asdict(found) | {"shares": shares, "page_bytes": page_bytes, "way": way}
 
     def _small(self, model: Model) -> Json:
         found = measure_small(self.gpu, model.layout, self.limits)

@@ -20,17 +20,20 @@ from attrs import define, evolve, field, frozen
 from gpu.fake import FakeRuntime, InterpretedKernel, build_driver
 from gpu.late import LateDevice, LateDriver, LateKernel
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.errors import describe_exception
+from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.lab.bench.gpu import __main__ as gpu_program
 from kvcanon.lab.bench.gpu import bench as bench_module
 from kvcanon.lab.bench.gpu import capture, interference, link, order, scenes, transfers
 from kvcanon.lab.bench.gpu.bench import Bench, Sizes
 from kvcanon.lab.bench.gpu.kernel_pass import pass_over
+from kvcanon.lab.bench.gpu.run import run_sections
 from kvcanon.lab.bench.gpu.sanitizer import TOOLS, watch_kernels
 from kvcanon.lab.bench.gpu.scenes import Model, WrongBytes, make_scene, require_same
 from kvcanon.lab.bench.gpu.sheets import Sheet
 from kvcanon.lab.bench.gpu.timing import timing_of
 from kvcanon.lab.bench.gpu.transfers import check, measure_kernels, require_all_well
+from kvcanon.lab.site.gpu_figures import TRANSFERS, keep_transfers
+from kvcanon.lab.site.measured import read_measured
 from kvcanon.optimized import calibration
 from kvcanon.optimized import gpu as gpu_module
 from kvcanon.optimized.copy_plan import KIB, MIB, Limits
@@ -97,6 +100,29 @@ def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
     assert isinstance(transfer, dict)
     assert transfer["size_bytes"] == 3 * MODEL.layout.page_bytes
     assert set(transfer["shares"]) == {"backup", "load", "both"}
+
+
+def test_what_was_found_is_kept_as_a_table(gpu: Gpu, tmp_path: Path) -> None:
+    """The file of `make gpu` makes the table of the docs; one that is cut short is refused."""
+    sections = Bench(gpu, SIZES, LIMITS).sections()
+    file, kept = tmp_path / "gpu.json", tmp_path / TRANSFERS
+    kept.parent.mkdir(parents=True)
+    names = [name for name in sections if name in {"environment", "link"} or "transfer " in name]
+    run_sections(sections, names, file)
+    keep_transfers(file, tmp_path)
+    figures = read_measured(tmp_path)["gpu_transfers"]
+    assert (figures.command, figures.old, len(figures.rows)) == ("make gpu", "", 2)
+    assert figures.rows[0][:2] == ("mha, 2 layers", "1")
+    found = json.loads(file.read_text("utf-8"))
+    share = found["sections"]["transfer mha x2, page 1, any order"]["shares"]["backup"]
+    assert figures.rows[0][6] == f"{share:.2f}"
+    before = kept.read_text("utf-8")
+    for missing in ("environment", "link", "transfer mha x2, page 1, in order"):
+        less = {name: each for name, each in found["sections"].items() if name != missing}
+        file.write_text(json.dumps({**found, "sections": less}), "utf-8")
+        with pytest.raises(UsageError, match="run `make gpu` again, to its end"):
+            keep_transfers(file, tmp_path)
+    assert kept.read_text("utf-8") == before
 
 
 def test_scenes_are_on_the_gpus_device(gpu: Gpu) -> None:
