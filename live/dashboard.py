@@ -19,6 +19,8 @@ from kvcanon.printable import printable
 
 SHOWN_FINDINGS = 8
 LINES_IN_A_PIPE = 80
+FOLDING_LINES = 30
+"""With so many lines a violation takes two, rather than to be cut off."""
 FEWEST_ROWS = 2
 _TABLE_LINES = 3
 """Of each table beside its rows: title, headings, and what is left out."""
@@ -29,9 +31,10 @@ _ORDER = list(PublisherState)
 
 def dashboard(watch: StreamWatch, lines: int = LINES_IN_A_PIPE) -> RenderableType:
     """All that is shown at one time, in no more than so many lines where that is possible."""
-    findings = min(SHOWN_FINDINGS, max(1, lines // 5))
-    health = _health(watch, findings)
-    left = lines - _health_lines(watch, findings) - 2 * _TABLE_LINES
+    folds = lines >= FOLDING_LINES
+    findings = min(SHOWN_FINDINGS, max(1, lines // (10 if folds else 5)))
+    health = _health(watch, findings, folds=folds)
+    left = lines - _health_lines(watch, findings, folds=folds) - 2 * _TABLE_LINES
     worst = worst_first(watch)
     streams = max(FEWEST_ROWS, min(len(worst), left // 2))
     books = max(FEWEST_ROWS, left - streams)
@@ -68,7 +71,7 @@ def hit_potential(counts: BookCounts) -> tuple[int, float]:
     return counts["distinct"] * counts["block_size"], share
 
 
-def _health(watch: StreamWatch, findings: int) -> Panel:
+def _health(watch: StreamWatch, findings: int, *, folds: bool) -> Panel:
     problem = [Text(printable(watch.problem), style="yellow")] if watch.problem else []
     if len(watch.silent()) == len(watch.subscriber.sources):
         waits = Text("Nothing came yet, so no law was checked.", style="yellow")
@@ -81,13 +84,13 @@ def _health(watch: StreamWatch, findings: int) -> Panel:
     rows = [Text(f"{watch.streams.total} violations: {counted}", style="bold red")]
     for finding in list(watch.latest)[-findings:]:
         line = finding_line(finding, watch.name_of(finding))
-        rows.append(Text(line, overflow="ellipsis", no_wrap=True))
+        rows.append(Text(line, overflow="fold" if folds else "ellipsis", no_wrap=not folds))
     return Panel(Group(*rows, *problem), title="Laws", title_align="left", border_style="red")
 
 
-def _health_lines(watch: StreamWatch, findings: int) -> int:
+def _health_lines(watch: StreamWatch, findings: int, *, folds: bool) -> int:
     shown = min(findings, len(watch.latest)) if watch.streams.total else 0
-    return 3 + shown + bool(watch.problem)
+    return 3 + (2 if folds else 1) * shown + bool(watch.problem)
 
 
 def _streams(watch: StreamWatch, worst: Sequence[int], rows: int) -> Table:

@@ -27,6 +27,8 @@ from kvcanon.live.watch import PublisherState, StreamWatch
 Close: TypeAlias = Callable[[], None]
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
+POLL_S = 0.05
+"""How soon the server sees that it is to end."""
 STUCK_AFTER_S = 10.0
 """A watch whose last step ended so long ago is not well."""
 _SOURCE, _BOOK = ["source"], ["source", "rank", "group"]
@@ -203,7 +205,7 @@ def start_metrics(watch: StreamWatch, port: int, address: str = "127.0.0.1") -> 
     """Serve `/metrics` and `/healthz`, and return the port and what ends it. Raises: OSError."""
     kind = _Server6 if ":" in address else _Server
     server = make_server(address, port, _application(watch), kind, handler_class=_Quiet)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(POLL_S,), daemon=True)
     thread.start()
 
     def close() -> None:

@@ -77,7 +77,7 @@ class BlockTable {
 
   private:
     static constexpr uint32_t NOBODY = 0xffffffff;
-    static constexpr size_t CHUNK = 4096;
+    static constexpr size_t CHUNK = 512;
     static constexpr size_t FEWEST = 1024;
 
     Block& at(uint32_t place) const { return chunks_[place / CHUNK][place % CHUNK]; }
