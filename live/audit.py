@@ -64,7 +64,7 @@ def audit(
     Raises: BadRecording.
     """
     config = config if config is not None else FollowerConfig()
-    streams = Streams(config)
+    streams = Streams(config, recording.sources)
     began = time.perf_counter()
     for arrived in recording.frames():
         streams.take(arrived)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -26,8 +26,25 @@ if TYPE_CHECKING:
     from kvcanon.live.stream_recording import Recording
 
 
+RecordingArgument: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        help="A file of `kvcanon watch --record`; or events of TensorRT-LLM or Dynamo, or raw "
+        "batches."
+    ),
+]
+ServedOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="LOG",
+        help="Compare with what the engine served: a log of prompts and cached tokens, as of "
+        "`kvcanon probe --log`.",
+    ),
+]
+
+
 def audit_command(
-    recording: Annotated[Path, typer.Argument(help="A file of `kvcanon watch --record`.")],
+    recording: RecordingArgument,
     *,
     against: Annotated[
         Path | None,
@@ -40,14 +57,7 @@ def audit_command(
         int | None,
         typer.Option(min=0, help="The publisher in the other file, if not the same number."),
     ] = None,
-    served: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOG",
-            help="Compare with what the engine served: a log of prompts and cached tokens, as of "
-            "`kvcanon probe --log`.",
-        ),
-    ] = None,
+    served: ServedOption = None,
     windowed: Annotated[
         bool,
         typer.Option(
@@ -72,13 +82,14 @@ def audit_command(
     # The extra may be missing, and the command line works without it.
     from kvcanon.conformance.cli.audit_report import print_audit  # noqa: PLC0415
     from kvcanon.live.audit import audit  # noqa: PLC0415
+    from kvcanon.live.other_planes import open_stream  # noqa: PLC0415
     from kvcanon.live.served import audit_served  # noqa: PLC0415
-    from kvcanon.live.stream_recording import BadRecording, open_recording  # noqa: PLC0415
+    from kvcanon.live.stream_recording import BadRecording  # noqa: PLC0415
 
     config = follower_config(hashes, repeats, closed, ignore)
     try:
-        recorded = open_recording(recording)
-        compared = None if against is None else open_recording(against)
+        recorded = open_stream(recording)
+        compared = None if against is None else open_stream(against)
         _require_tokens(recorded, compared, served, hashes)
         if compared is not None:
             sources = source, source if against_source is None else against_source

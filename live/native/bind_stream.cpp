@@ -133,11 +133,25 @@ nb::list tiers_of(Ledger& self, int64_t rank_number, int64_t group, const nb::by
     return listed;
 }
 
+// Where each value of a file of MessagePack ends. Throws Malformed.
+std::vector<size_t> value_ends(const nb::bytes& values) {
+    const auto* begin = static_cast<const uint8_t*>(values.data());
+    Reader reader(begin, values.size());
+    std::vector<size_t> ends;
+    while (!reader.at_end()) {
+        reader.skip();
+        ends.push_back(static_cast<size_t>(reader.position() - begin));
+    }
+    return ends;
+}
+
 void bind_stream(nb::module_& m) {
     m.doc() = "Folds a stream of KV events, and checks the laws that it can show by itself.";
     nb::exception<Malformed> malformed(m, "MalformedFrame", PyExc_ValueError);
     malformed.attr("__doc__") = "The bytes are no batch of events.";
     m.attr("BLOCK_BYTES") = sizeof(Block);
+    m.def("value_ends", &value_ends, nb::arg("values"),
+          "Where each value of a file of MessagePack ends. Raises: MalformedFrame.");
     nb::class_<Ledger>(m, "Ledger", "What a stream says is cached, by rank and group of layers.")
         .def(
             "__init__",
