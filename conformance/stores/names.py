@@ -11,6 +11,7 @@ from kvcanon.conformance.stores.adapter import StoreAdapter
 STORES = {
     "memory": "kvcanon.conformance.stores.plain_stores:MEMORY",
     "files": "kvcanon.conformance.stores.plain_stores:FILES",
+    "disk": "kvcanon.conformance.engines.disk.disk_store:DISK",
     "sglang-file": "kvcanon.conformance.engines.sglang.file_store:FILE",
     "lmdb": "kvcanon.conformance.engines.key_value.lmdb_store:LMDB",
     "redis": "kvcanon.conformance.engines.key_value.redis_store:REDIS",

@@ -262,9 +262,6 @@ class _Player:
     def turn_to(self, writer: int) -> None:
         """Let a writer have the store open."""
         if isinstance(self.hosts[writer], _Closed):
-            for other, host in enumerate(self.hosts):
-                host.end()
-                self.hosts[other] = _Closed()
             self.reopen(writer)
 
     def new_host(self) -> Host:
@@ -280,8 +277,11 @@ class _Player:
             raise _NotOpened
 
     def reopen(self, writer: int, after: str = "") -> None:
-        """End the store of a writer, and open it again."""
-        self.hosts[writer].end()
+        """End the store of a writer, and open it again; of all writers, where one has it alone."""
+        for other, host in enumerate(self.hosts):
+            if self.alone or other == writer:
+                host.end()
+                self.hosts[other] = _Closed()
         self.hosts[writer] = self.new_host()
         self.open(writer, after)
 

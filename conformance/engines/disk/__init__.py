@@ -1,0 +1,1 @@
+"""Adapters for kvcanon's own disk tier."""

@@ -1,0 +1,90 @@
+"""The ledger: gives records their generations, and writes them to the journal in groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from kvcanon.disk.journal import Journal
+from kvcanon.disk.parts import PageWrite, checksum_of
+from kvcanon.disk.records import NO_NAME, Kind, Record
+
+
+@define(eq=False)
+class Ledger:
+    """The records of an open store. The lock of the index protects all but the journal."""
+
+    fingerprint: bytes
+    segment_blocks: int
+    generation: int
+    journal: Journal
+    waiting: list[bytes] = field(factory=list)
+    """Records that are written before the next slot is used again."""
+    lock: threading.Lock = field(factory=threading.Lock)
+
+    def page(self, page: PageWrite, block: int, length: int) -> Record:
+        """The record of a page of `length` bytes in a slot."""
+        return Record(
+            Kind.PAGE,
+            self._next(),
+            self.fingerprint,
+            block,
+            length,
+            page.pool,
+            checksum_of(page.parts),
+            page.name,
+            NO_NAME if page.parent is None else page.parent,
+        )
+
+    def note_gone(self, record: Record) -> None:
+        """Note that a page is gone; it is written with the next group."""
+        gone = Record(Kind.GONE, self._next(), self.fingerprint, pool=record.pool, name=record.name)
+        self._wait(gone)
+
+    def note_segment(self, block: int, slot_blocks: int) -> Record:
+        """Note that a segment has slots of this size; returns the label that it begins with."""
+        label = self.segment(block, slot_blocks, self._next())
+        self._wait(label)
+        return label
+
+    def segment(self, block: int, slot_blocks: int, generation: int) -> Record:
+        """The label of a segment."""
+        size = self.segment_blocks.to_bytes(16, "little")
+        return Record(Kind.SEGMENT, generation, self.fingerprint, block, slot_blocks, checksum=size)
+
+    def header(self, records: int, *, closed: bool) -> Record:
+        """The first record of a journal that is written with so many."""
+        return Record(
+            Kind.HEADER,
+            self._next(),
+            self.fingerprint,
+            self.segment_blocks,
+            records,
+            pool=int(closed),
+        )
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write what waits, then these records, and force them to the disk. Raises: OSError."""
+        with self.lock:
+            waiting = list(self.waiting)
+        group = [*waiting, *(each.packed() for each in records)]
+        if group:
+            self.journal.append(group)
+        with self.lock:
+            del self.waiting[: len(waiting)]
+
+    def _wait(self, record: Record) -> None:
+        with self.lock:
+            self.waiting.append(record.packed())
+
+    def _next(self) -> int:
+        with self.lock:
+            self.generation += 1
+            return self.generation
+
+
+def segment_blocks_of(label: Record) -> int:
+    """How many blocks a segment has, by its label."""
+    return int.from_bytes(label.checksum, "little")
