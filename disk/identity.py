@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from attrs import field, frozen
+from attrs import frozen
 
 FINGERPRINT_BYTES = 16
 FORMAT = "1"
@@ -21,7 +21,7 @@ FORMAT = "1"
 class DiskIdentity:
     """Facts about the model and its pages, and the place among the ranks."""
 
-    facts: Mapping[str, str] = field(converter=dict)
+    facts: Mapping[str, str]
     place: str = "rank0of1"
 
     @property

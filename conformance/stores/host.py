@@ -209,6 +209,7 @@ def _at_call(number: int, do: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        left[0] = 0  # A thread that began inside may outlive it, and goes on counting.
         sys.setprofile(None)
         threading.setprofile(None)
 

@@ -14,6 +14,7 @@ import typer
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, DrawSeed, write_file
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, progress
+from kvcanon.conformance.engines.disk.disk_store import DISK
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.stores.case import StoreCase
 from kvcanon.conformance.stores.check import STORE_EFFORTS
@@ -54,7 +55,7 @@ def stores_command(
 
 
 def _holds(case: StoreCase) -> bool:
-    return holds_on(FILES, case) and holds_on(MEMORY, case)
+    return all(holds_on(adapter, case) for adapter in (FILES, MEMORY, DISK))
 
 
 def _by_law(found: Sequence[StoreHunt]) -> dict[str, list[StoreCase]]:

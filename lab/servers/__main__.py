@@ -28,6 +28,7 @@ from kvcanon.lab.servers.script_rounds import SMALL, WHOLE, ScriptSize
 from kvcanon.lab.servers.server_environment import make_server_environment, make_vllm_environment
 from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
 from kvcanon.lab.servers.soaked import run_soak
+from kvcanon.lab.servers.stored_pages import run_stored
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.lab.servers.tried_ways import run_tries
 from kvcanon.lab.servers.verdict import with_references
@@ -42,6 +43,7 @@ UNFINISHED = 3
 FOUND = "every planted fault was found"
 STARTED_AGAIN = "every server started again, and answered right"
 SERVED = "every way served"
+READ_RIGHT = "every reply was right, and no server read what was not its own"
 STAYED = "every reply was right, and memory stayed flat"
 MOST_SHOWN = 5
 """Findings of one server that are printed; transcripts have all."""
@@ -144,6 +146,12 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         "--tries", metavar="CORE", help="try ways to serve that the script does not play"
     )
     parser.add_argument(
+        "--stored",
+        action="store_true",
+        help="start servers over pages that another wrote to kvcanon's disk: the same model, other "
+        "weights, another dtype, damage",
+    )
+    parser.add_argument(
         "--soak",
         metavar="CORE",
         help="use a server of this core for --minutes; memory must be flat",
@@ -220,12 +228,13 @@ def run(given: argparse.Namespace, folder: Path) -> int:
 
 def _other_runs(
     given: argparse.Namespace, runs: EngineRuns
-) -> tuple[tuple[str | None, Callable[[], list[str]], str], ...]:
+) -> tuple[tuple[str | bool | None, Callable[[], list[str]], str], ...]:
     """What may be asked for beside the script: a core, what it plays, and what is right."""
     return (
         (given.faults, lambda: run_faults(runs, given.faults, given.only), FOUND),
         (given.kills, lambda: run_kills(runs, given.kills), STARTED_AGAIN),
         (given.tries, lambda: run_tries(runs, given.tries, given.only), SERVED),
+        (given.stored, lambda: run_stored(runs, given.only), READ_RIGHT),
         (given.soak, lambda: run_soak(runs, given.soak, given.minutes), STAYED),
     )
 

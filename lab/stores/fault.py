@@ -1,6 +1,6 @@
-"""A fault that is planted in a plain store, and the registry of all of them.
+"""A fault that is planted in a plain store or the disk tier, and the registry of all of them.
 
-A fault is a class that is derived from a plain store and overrides little of it. It is registered
+A fault is a class that is derived from a store and overrides little of it. It is registered
 with the law that it breaks; it may break others as well.
 """
 
@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from kvcanon.conformance.engines.disk.disk_store import disk_adapter
 from kvcanon.conformance.stores.adapter import StoreAdapter
 from kvcanon.conformance.stores.plain_stores import file_adapter, memory_adapter
+from kvcanon.disk import DiskStore
 from kvcanon.reference.stores.file_store import FileStore
 from kvcanon.reference.stores.memory_store import MemoryServer, MemoryStore
 
@@ -45,6 +47,8 @@ def breaks(law_id: str) -> Callable[[Faulty], Faulty]:
             adapter = memory_adapter(name, server_class=faulty)
         elif issubclass(faulty, MemoryStore):
             adapter = memory_adapter(name, faulty)
+        elif issubclass(faulty, DiskStore):
+            adapter = disk_adapter(name, faulty)
         else:
             raise TypeError(f"{name} is derived from no plain store")
         what = (faulty.__doc__ or "").strip().partition("\n")[0]

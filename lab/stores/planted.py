@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvcanon.lab.stores import planted_contents, planted_presence, planted_service
+from kvcanon.lab.stores import planted_contents, planted_disk, planted_presence, planted_service
 from kvcanon.lab.stores.fault import STORE_FAULTS, StoreFault
 
-MODULES = (planted_contents, planted_presence, planted_service)
+MODULES = (planted_contents, planted_disk, planted_presence, planted_service)
 """Importing them registers their faults."""
 
 

@@ -1,0 +1,301 @@
+"""Faults of the disk tier: what journal, slots, evictions and restarts can get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable, PageRead, PageWrite
+from kvcanon.disk.folders import JOURNAL
+from kvcanon.disk.index import PageIndex
+from kvcanon.disk.journal import Journal
+from kvcanon.disk.ledger import Ledger
+from kvcanon.disk.parts import copy_into
+from kvcanon.disk.records import RECORD_BYTES, Record, unpacked
+from kvcanon.disk.scratch import Scratch
+from kvcanon.disk.slab import BLOCK_BYTES, Slab
+from kvcanon.disk.transfers import Move, SlotJob, read_run, write_run
+from kvcanon.lab.stores.fault import breaks
+
+
+def _read_unproved(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:
+    """Read slots, and believe what is in them."""
+    for job in jobs:
+        with scratch.piece(job.blocks * BLOCK_BYTES) as memory:
+            try:
+                slab.read(job.block, [memory])
+            except OSError:
+                memory[:] = bytes(len(memory))
+            copy_into(job.parts, memory[: job.length])
+    return [True] * len(jobs)
+
+
+def _read_by_record(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:
+    """Read slots, and prove the record of each, but not the page."""
+    good = []
+    for job in jobs:
+        with scratch.piece(job.blocks * BLOCK_BYTES) as memory:
+            try:
+                slab.read(job.block, [memory])
+            except OSError:
+                good.append(False)
+            else:
+                copy_into(job.parts, memory[: job.length])
+                good.append(memory[-RECORD_BYTES:] == job.record)
+    return good
+
+
+class _Unproved(DiskStore):
+    """A disk that believes what is in a slot."""
+
+    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
+        return super()._moved(jobs, _read_unproved if move is read_run else move)
+
+
+@breaks("STORE-1")
+class PartOfAPage(DiskStore):
+    """A page that is larger than its buffer is given as far as it fits, and proved by its slot."""
+
+    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+        whole = super().get(pages)
+        for at, page in enumerate(pages):
+            packed = self.parts.index.find(page.name, page.pool)
+            record = unpacked(packed) if packed is not None else None
+            size = sum(map(len, page.parts))
+            if whole[at] is None and record is not None and record.length > size:
+                content = memoryview(bytearray(record.length))
+                if super().get([PageRead(page.name, (content,), page.pool)]) != [None]:
+                    copy_into(page.parts, content[:size])
+                    whole[at] = size
+        return whole
+
+
+@breaks("STORE-2")
+class SlotNotVerified(_Unproved):
+    """What is in a slot is not compared with the journal when it is read."""
+
+
+@breaks("STORE-2")
+class RecordOfSlotAlone(DiskStore):
+    """A slot is proved by its record, and the page in it is not."""
+
+    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
+        return super()._moved(jobs, _read_by_record if move is read_run else move)
+
+
+@breaks("STORE-3")
+class RemovedBeforeWritten(DiskStore):
+    """A put drops the page that is there before it writes the new one."""
+
+    def put(self, pages: Sequence[PageWrite]) -> list[bool]:
+        with self.lock:
+            for page in pages:
+                self._drop(page.name, page.pool)
+        return super().put(pages)
+
+
+@breaks("STORE-4")
+class DamageStays(DiskStore):
+    """A page that was found damaged stays in the index, and a put of it answers yes."""
+
+    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+        before = [self.parts.index.find(page.name, page.pool) for page in pages]
+        answers = super().get(pages)
+        with self.lock:
+            for page, packed in zip(pages, before, strict=True):
+                record = unpacked(packed) if packed is not None else None
+                if record is not None and not self.parts.index.has(page.name, page.pool):
+                    self.parts.index.add(record, record.packed(), proved=True)
+        return answers
+
+
+class _Blind(DiskStore):
+    """A disk whose identity leaves out a fact."""
+
+    blind_to: str
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        identity: DiskIdentity,
+        capacity_bytes: int | None = None,
+        *,
+        pools: int = 1,
+        threads: int = 4,
+        segment_bytes: int | None = None,
+    ) -> DiskStore:
+        facts = {name: value for name, value in identity.facts.items() if name != cls.blind_to}
+        place = "" if cls.blind_to == "place" else identity.place
+        seen = DiskIdentity(facts, place or "rank0of1")
+        return super().open(
+            root, seen, capacity_bytes, pools=pools, threads=threads, segment_bytes=segment_bytes
+        )
+
+
+@breaks("STORE-5")
+class FactLeftOut(_Blind):
+    """The fingerprint leaves out the weights."""
+
+    blind_to = "weights"
+
+
+@breaks("STORE-5")
+class PlaceLeftOut(_Blind):
+    """The fingerprint leaves out the rank."""
+
+    blind_to = "place"
+
+
+@breaks("STORE-7")
+class ClosedTooSoon(DiskStore):
+    """A close marks the journal as complete, and leaves out the page that was used last."""
+
+    def close(self) -> None:
+        index = self.parts.index
+        if not self.closed and index.entries:
+            last = max(index.entries, key=lambda name: index.used[index.entries[name]])
+            for pool in index.pools_of(last):
+                index.drop(last, pool)
+        super().close()
+
+
+@breaks("STORE-9")
+class RunIsASum(DiskStore):
+    """A leading run counts all pages that are there, with holes between them."""
+
+    def leading_run(self, names: Sequence[bytes]) -> int:
+        return sum(self.parts.index.has_all(name) for name in names)
+
+
+@breaks("STORE-14")
+class FirstPoolCounts(DiskStore):
+    """A leading run looks at the first pool of each page alone."""
+
+    def leading_run(self, names: Sequence[bytes]) -> int:
+        there = [self.parts.index.has(name, 0) for name in names]
+        return there.index(False) if False in there else len(there)
+
+
+@breaks("STORE-20")
+class GrowsOnAndOn(DiskStore):
+    """A store grows instead of evicting."""
+
+    def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
+        self.parts.room.capacity_bytes = None
+        return super()._slot(blocks, kept)
+
+
+class _AnyPage(PageIndex):
+    """An index that takes the page that was used least recently, whoever follows it."""
+
+    def victim(self, kept: AbstractSet[bytes]) -> bytes | None:
+        there = [name for name, entry in self.entries.items() if self.held[entry]]
+        free = [name for name in there if name not in kept]
+        return min(free, key=lambda name: self.used[self.entries[name]], default=None)
+
+
+@breaks("STORE-21")
+class EvictsInnerPages(DiskStore):
+    """The page that was used least recently is evicted, whether others follow it or not."""
+
+    def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
+        self.parts.index.__class__ = _AnyPage
+        return super()._slot(blocks, kept)
+
+
+@breaks("STORE-22")
+class RefusesDamage(DiskStore):
+    """A store does not open over a journal that is damaged."""
+
+    @classmethod
+    def open(
+        cls, root: Path, identity: DiskIdentity, *given: int | None, **more: object
+    ) -> DiskStore:
+        path = root / identity.folder / JOURNAL
+        data = path.read_bytes() if path.exists() else b""
+        records = [data[at : at + RECORD_BYTES] for at in range(0, len(data), RECORD_BYTES)]
+        if any(unpacked(each) is None for each in records):
+            raise DiskUnusable(f"{path} is damaged")
+        return super().open(root, identity, *given, **more)  # type: ignore[arg-type]
+
+
+@breaks("STORE-23")
+class JournalWrittenLater(DiskStore):
+    """A put is acknowledged before the journal has it: its records are written with the next."""
+
+    def _write(
+        self, pages: Sequence[PageWrite], names: AbstractSet[bytes]
+    ) -> set[tuple[bytes, int]]:
+        self.parts.ledger.__class__ = _LateLedger
+        return super()._write(pages, names)
+
+
+class _LateLedger(Ledger):
+    """A ledger that keeps the records of pages until there are others to write."""
+
+    def write(self, records: Sequence[Record]) -> None:
+        if not records:
+            super().write([])
+        with self.lock:
+            self.waiting += [each.packed() for each in records]
+
+
+@breaks("STORE-23")
+class StaleJournal(DiskStore):
+    """Every second group of records is written over the one before it."""
+
+    def _write(
+        self, pages: Sequence[PageWrite], names: AbstractSet[bytes]
+    ) -> set[tuple[bytes, int]]:
+        self.parts.ledger.journal.__class__ = _OverwritingJournal
+        return super()._write(pages, names)
+
+
+class _OverwritingJournal(Journal):
+    """A journal that goes back to where it was."""
+
+    def append(self, records: Sequence[bytes]) -> None:
+        size = self.size_bytes
+        super().append(records)
+        if len(records) == 1:
+            self.size_bytes = size
+
+
+@breaks("STORE-24")
+class JournalBeforeData(_Unproved):
+    """The journal has a page before its slot is written, and the slot is not verified."""
+
+    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
+        if move is write_run:
+            self.parts.ledger.write([record for job in jobs if (record := unpacked(job.record))])
+        return super()._moved(jobs, move)
+
+
+@breaks("STORE-26")
+class RemovalForgotten(DiskStore):
+    """A removal is not in the journal, and its slot keeps its record."""
+
+    def remove(self, pages: Sequence[tuple[bytes, int]]) -> None:
+        with self.writing, self.lock:
+            for name, pool in pages:
+                self.parts.index.drop(name, pool)
+
+    def close(self) -> None:
+        """The journal is left as it is."""
+        self.closed = True
+        self.executor.shutdown()
+        self.parts.folder.close()
+
+
+@breaks("STORE-27")
+class ThrowsOnDamage(DiskStore):
+    """A damaged page is an exception."""
+
+    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+        damaged = self.figures.damaged_pages
+        answers = super().get(pages)
+        if self.figures.damaged_pages > damaged:
+            raise OSError("a page is damaged")
+        return answers
