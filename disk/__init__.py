@@ -21,6 +21,6 @@ except ModuleNotFoundError as error:
 
 from kvcanon.disk.errors import DiskUnusable as DiskUnusable
 from kvcanon.disk.identity import DiskIdentity as DiskIdentity
-from kvcanon.disk.parts import PageRead as PageRead
-from kvcanon.disk.parts import PageWrite as PageWrite
+from kvcanon.disk.parts import PageGet as PageGet
+from kvcanon.disk.parts import PagePut as PagePut
 from kvcanon.disk.store import DiskStore as DiskStore

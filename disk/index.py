@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import numpy as np
 from attrs import define, field
 
-from kvcanon.disk.records import NO_NAME, RECORD_BYTES, Record, unpacked
+from kvcanon.disk.records import NO_NAME, RECORD_BYTES, DiskRecord, unpacked
 
 NONE = -1
 _LEAST_BYTES = 8
@@ -69,7 +69,7 @@ class PageIndex:
         entry = self.entries.get(name)
         return entry is not None and self.held[entry] == self.pools
 
-    def add(self, record: Record, packed: bytes, *, proved: bool) -> None:
+    def add(self, record: DiskRecord, packed: bytes, *, proved: bool) -> None:
         """Note a page, in place of what was known of it."""
         entry = self._entry(record.name)
         at = self._place(entry, record.pool)
@@ -86,7 +86,7 @@ class PageIndex:
         self.used[entry] = self.clock
         self._queue(entry)
 
-    def drop(self, name: bytes, pool: int) -> Record | None:
+    def drop(self, name: bytes, pool: int) -> DiskRecord | None:
         """Forget a page in one pool; returns the record that it had."""
         packed = self.find(name, pool)
         if packed is None:

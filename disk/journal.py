@@ -13,7 +13,14 @@ from pathlib import Path
 
 from attrs import define, frozen
 
-from kvcanon.disk.records import RECORD_BYTES, Kind, Record, Records, unpacked, whole_records
+from kvcanon.disk.records import (
+    RECORD_BYTES,
+    DiskRecord,
+    RecordKind,
+    Records,
+    unpacked,
+    whole_records,
+)
 
 UNFINISHED = ".new"
 """Ends the name of a journal that is being written."""
@@ -21,7 +28,7 @@ _CHUNK_BYTES = 8 << 20
 
 
 @define(eq=False)
-class Journal:
+class DiskJournal:
     """An open journal."""
 
     path: Path
@@ -46,7 +53,7 @@ class Journal:
             raise
         self.size_bytes += len(data)
 
-    def mark_open(self, header: Record) -> None:
+    def mark_open(self, header: DiskRecord) -> None:
         """Replace the header, to say that records may follow. Raises: OSError."""
         _write(self.file, header.packed(), 0)
         os.fdatasync(self.file)
@@ -69,7 +76,7 @@ def _cut(file: int, size_bytes: int) -> None:
         return
 
 
-def written_journal(path: Path, header: Record, records: bytes) -> Journal:
+def written_journal(path: Path, header: DiskRecord, records: bytes) -> DiskJournal:
     """Write a journal anew, and open it. Raises: OSError; the old one is then unchanged."""
     new = path.with_name(path.name + UNFINISHED)
     file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -84,14 +91,14 @@ def written_journal(path: Path, header: Record, records: bytes) -> Journal:
         os.close(file)
         new.unlink(missing_ok=True)
         raise
-    return Journal(path, file, len(whole))
+    return DiskJournal(path, file, len(whole))
 
 
 @frozen
 class JournalRead:
     """What a journal says."""
 
-    header: Record | None
+    header: DiskRecord | None
     """None if it is damaged, or there is none."""
     records: Records
     damaged: int = 0
@@ -117,16 +124,16 @@ def read_journal(path: Path, fingerprint: bytes) -> JournalRead:
     data = path.read_bytes() if path.exists() else b""
     header = unpacked(data[:RECORD_BYTES])
     records, damaged = whole_records(memoryview(data)[RECORD_BYTES:])
-    if header is None or header.kind is not Kind.HEADER or header.fingerprint != fingerprint:
+    if header is None or header.kind is not RecordKind.HEADER or header.fingerprint != fingerprint:
         return JournalRead(None, records, damaged)
     return JournalRead(header, records, damaged)
 
 
-def continued_journal(path: Path) -> Journal:
+def continued_journal(path: Path) -> DiskJournal:
     """Open a journal as it is, behind its last whole record. Raises: OSError."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     size = os.fstat(file).st_size
-    return Journal(path, file, max(RECORD_BYTES, size - size % RECORD_BYTES))
+    return DiskJournal(path, file, max(RECORD_BYTES, size - size % RECORD_BYTES))
 
 
 def force_folder(folder: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from kvcanon.disk.journal import Journal
-from kvcanon.disk.parts import PageWrite, checksum_of
-from kvcanon.disk.records import NO_NAME, Kind, Record
+from kvcanon.disk.journal import DiskJournal
+from kvcanon.disk.parts import PagePut, checksum_of
+from kvcanon.disk.records import NO_NAME, DiskRecord, RecordKind
 
 
 @define(eq=False)
@@ -19,15 +19,15 @@ class Ledger:
     fingerprint: bytes
     segment_blocks: int
     generation: int
-    journal: Journal
+    journal: DiskJournal
     waiting: list[bytes] = field(factory=list)
     """Records that are written before the next slot is used again."""
     lock: threading.Lock = field(factory=threading.Lock)
 
-    def page(self, page: PageWrite, block: int, length: int) -> Record:
+    def page(self, page: PagePut, block: int, length: int) -> DiskRecord:
         """The record of a page of `length` bytes in a slot."""
-        return Record(
-            Kind.PAGE,
+        return DiskRecord(
+            RecordKind.PAGE,
             self._next(),
             self.fingerprint,
             block,
@@ -38,26 +38,30 @@ class Ledger:
             NO_NAME if page.parent is None else page.parent,
         )
 
-    def note_gone(self, record: Record) -> None:
+    def note_gone(self, record: DiskRecord) -> None:
         """Note that a page is gone; it is written with the next group."""
-        gone = Record(Kind.GONE, self._next(), self.fingerprint, pool=record.pool, name=record.name)
+        gone = DiskRecord(
+            RecordKind.GONE, self._next(), self.fingerprint, pool=record.pool, name=record.name
+        )
         self._wait(gone)
 
-    def note_segment(self, block: int, slot_blocks: int) -> Record:
+    def note_segment(self, block: int, slot_blocks: int) -> DiskRecord:
         """Note that a segment has slots of this size; returns the label that it begins with."""
         label = self.segment(block, slot_blocks, self._next())
         self._wait(label)
         return label
 
-    def segment(self, block: int, slot_blocks: int, generation: int) -> Record:
+    def segment(self, block: int, slot_blocks: int, generation: int) -> DiskRecord:
         """The label of a segment."""
         size = self.segment_blocks.to_bytes(16, "little")
-        return Record(Kind.SEGMENT, generation, self.fingerprint, block, slot_blocks, checksum=size)
+        return DiskRecord(
+            RecordKind.SEGMENT, generation, self.fingerprint, block, slot_blocks, checksum=size
+        )
 
-    def header(self, records: int, *, closed: bool) -> Record:
+    def header(self, records: int, *, closed: bool) -> DiskRecord:
         """The first record of a journal that is written with so many."""
-        return Record(
-            Kind.HEADER,
+        return DiskRecord(
+            RecordKind.HEADER,
             self._next(),
             self.fingerprint,
             self.segment_blocks,
@@ -65,7 +69,7 @@ class Ledger:
             pool=int(closed),
         )
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[DiskRecord]) -> None:
         """Write what waits, then these records, and force them to the disk. Raises: OSError."""
         with self.lock:
             waiting = list(self.waiting)
@@ -75,7 +79,7 @@ class Ledger:
         with self.lock:
             del self.waiting[: len(waiting)]
 
-    def _wait(self, record: Record) -> None:
+    def _wait(self, record: DiskRecord) -> None:
         with self.lock:
             self.waiting.append(record.packed())
 
@@ -85,6 +89,6 @@ class Ledger:
             return self.generation
 
 
-def segment_blocks_of(label: Record) -> int:
+def segment_blocks_of(label: DiskRecord) -> int:
     """How many blocks a segment has, by its label."""
     return int.from_bytes(label.checksum, "little")

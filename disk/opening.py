@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -13,15 +14,15 @@ from kvcanon.disk.folders import JOURNAL, SLAB, OpenFolder, open_folder
 from kvcanon.disk.identity import DiskIdentity
 from kvcanon.disk.index import PageIndex
 from kvcanon.disk.journal import (
-    Journal,
+    DiskJournal,
     JournalRead,
     continued_journal,
     read_journal,
     written_journal,
 )
 from kvcanon.disk.ledger import Ledger, segment_blocks_of
-from kvcanon.disk.records import RECORD_BYTES, Kind, unpacked
-from kvcanon.disk.recovery import Found, StoreShape, recover
+from kvcanon.disk.records import RECORD_BYTES, RecordKind, unpacked
+from kvcanon.disk.recovery import FoundPages, StoreShape, recover
 from kvcanon.disk.room import Room
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.segments import Segments
@@ -29,6 +30,7 @@ from kvcanon.disk.slab import BLOCK_BYTES, Slab, opened_slab
 
 SEGMENT_BYTES = 64 << 20
 _LEAST_SEGMENT_BYTES = 64 << 10
+_LEAST_SEGMENT_BLOCKS = 4
 _SEGMENTS = 64
 """A small store has about so many segments."""
 _LOG = logging.getLogger(__name__)
@@ -86,11 +88,10 @@ def _opened(folder: OpenFolder, settings: StoreSettings, executor: Executor) -> 
     fingerprint = settings.identity.fingerprint
     slab = opened_slab(folder.path / SLAB)
     read = read_journal(path, fingerprint)
-    blocks = (
-        _segment_blocks(read, slab, fingerprint)
-        or max(_LEAST_SEGMENT_BYTES, settings.segment_bytes) // BLOCK_BYTES
+    blocks = _segment_blocks(read, slab, fingerprint) or max(
+        _LEAST_SEGMENT_BLOCKS, settings.segment_bytes // BLOCK_BYTES
     )
-    ledger = Ledger(fingerprint, blocks, 0, Journal(path, -1, 0))
+    ledger = Ledger(fingerprint, blocks, 0, DiskJournal(path, -1, 0))
     room = Room(
         settings.root, settings.identity, settings.capacity_bytes, slab, Segments(blocks), ledger
     )
@@ -100,6 +101,7 @@ def _opened(folder: OpenFolder, settings: StoreSettings, executor: Executor) -> 
             f"a capacity of {settings.capacity_bytes:,} bytes is too small; "
             f"give at least {room.needed_bytes(1, blocks):,}"
         )
+    _make_whole(slab, blocks)
     shape = StoreShape(fingerprint, blocks, settings.pools)
     found = recover(read, slab, shape, executor)
     room.segments = found.segments
@@ -112,6 +114,13 @@ def _opened(folder: OpenFolder, settings: StoreSettings, executor: Executor) -> 
     return OpenParts(folder, slab, found.index, room, ledger)
 
 
+def _make_whole(slab: Slab, segment_blocks: int) -> None:
+    """Let a slab that was cut end with a whole segment: what is left of the last can be read."""
+    if slab.blocks % segment_blocks:
+        with suppress(OSError):  # On a full disk that segment is lost.
+            slab.grow(-(-slab.blocks // segment_blocks) * segment_blocks)
+
+
 def _segment_blocks(read: JournalRead, slab: Slab, fingerprint: bytes) -> int | None:
     """How large the segments of a slab are, by its journal or by its first label."""
     if read.header is not None:
@@ -122,12 +131,12 @@ def _segment_blocks(read: JournalRead, slab: Slab, fingerprint: bytes) -> int | 
         except OSError:
             return None
         label = unpacked(memory[-RECORD_BYTES:])
-    if label is None or label.kind is not Kind.SEGMENT or label.fingerprint != fingerprint:
+    if label is None or label.kind is not RecordKind.SEGMENT or label.fingerprint != fingerprint:
         return None
     return segment_blocks_of(label) or None
 
 
-def _begun_journal(path: Path, read: JournalRead, ledger: Ledger, found: Found) -> Journal:
+def _begun_journal(path: Path, read: JournalRead, ledger: Ledger, found: FoundPages) -> DiskJournal:
     """The journal to go on with: as it is after a close, else written anew. Raises: OSError."""
     if read.is_complete and read.header is not None:
         journal = continued_journal(path)
@@ -141,7 +150,7 @@ def _begun_journal(path: Path, read: JournalRead, ledger: Ledger, found: Found) 
 
 def snapshot_journal(
     path: Path, ledger: Ledger, index: PageIndex, segments: Segments, *, closed: bool
-) -> Journal:
+) -> DiskJournal:
     """Write a journal with all that there is, and nothing else. Raises: OSError."""
     labels = [
         ledger.segment(segment * segments.segment_blocks, blocks, segments.since[segment]).packed()
@@ -152,7 +161,7 @@ def snapshot_journal(
     return written_journal(path, header, records)
 
 
-def _say(path: Path, read: JournalRead, found: Found) -> None:
+def _say(path: Path, read: JournalRead, found: FoundPages) -> None:
     """Say what was found, where something was wrong."""
     if read.damaged:
         _LOG.warning(

@@ -18,7 +18,7 @@ def _bytes_of(parts: Sequence[memoryview]) -> tuple[memoryview, ...]:
 
 
 @frozen(eq=False)
-class PageWrite:
+class PagePut:
     """A page to put."""
 
     name: bytes
@@ -31,7 +31,7 @@ class PageWrite:
 
 
 @frozen(eq=False)
-class PageRead:
+class PageGet:
     """A page to get."""
 
     name: bytes

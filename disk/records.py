@@ -38,10 +38,10 @@ _FIELDS = np.dtype(
 )
 
 Records = npt.NDArray[Any]
-"""Records as an array with the fields of `Record`, and their CRCs."""
+"""Records as an array with the fields of `DiskRecord`, and their CRCs."""
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record says."""
 
     PAGE = 1
@@ -56,10 +56,10 @@ class Kind(IntEnum):
 
 
 @frozen
-class Record:
+class DiskRecord:
     """One record."""
 
-    kind: Kind
+    kind: RecordKind
     generation: int
     """Counts up with each record of a store."""
     fingerprint: bytes
@@ -88,7 +88,7 @@ class Record:
         return crc32(body).to_bytes(_CRC_BYTES, "little") + body
 
 
-def unpacked(packed: bytes | memoryview) -> Record | None:
+def unpacked(packed: bytes | memoryview) -> DiskRecord | None:
     """The record in 128 bytes; None if its CRC is wrong, or it is none."""
     if len(packed) != RECORD_BYTES:
         return None
@@ -98,9 +98,11 @@ def unpacked(packed: bytes | memoryview) -> Record | None:
     magic, kind, pool, generation, block, length, fingerprint, checksum, name, parent = (
         _BODY.unpack(body)
     )
-    if magic != MAGIC or kind not in iter(Kind):
+    if magic != MAGIC or kind not in iter(RecordKind):
         return None
-    return Record(Kind(kind), generation, fingerprint, block, length, pool, checksum, name, parent)
+    return DiskRecord(
+        RecordKind(kind), generation, fingerprint, block, length, pool, checksum, name, parent
+    )
 
 
 def whole_records(data: bytes | memoryview) -> tuple[Records, int]:

@@ -18,7 +18,14 @@ from attrs import frozen
 from kvcanon.disk.index import PageIndex
 from kvcanon.disk.index_filling import filled_index
 from kvcanon.disk.journal import JournalRead
-from kvcanon.disk.records import RECORD_BYTES, Kind, Record, Records, unpacked, whole_records
+from kvcanon.disk.records import (
+    RECORD_BYTES,
+    DiskRecord,
+    RecordKind,
+    Records,
+    unpacked,
+    whole_records,
+)
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.segments import Segments
 from kvcanon.disk.slab import BLOCK_BYTES, Slab, slot_blocks
@@ -28,7 +35,7 @@ _SHARE = 1024
 
 
 @frozen
-class Found:
+class FoundPages:
     """What a folder was found to hold."""
 
     index: PageIndex
@@ -48,7 +55,7 @@ class StoreShape:
     pools: int
 
 
-def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Executor) -> Found:
+def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Executor) -> FoundPages:
     """Find all pages of a folder. Reads the journal's records, and the slab where it has to."""
     own = journal.records[journal.records["fingerprint"] == np.void(shape.fingerprint)]
     begun = journal.header.generation if journal.header else 0
@@ -56,7 +63,7 @@ def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Execu
     count = slab.blocks // shape.segment_blocks
     if journal.is_complete:
         live, segments = _resolved(own, shape, count)
-        return Found(filled_index(live, shape.pools), segments, highest, 0)
+        return FoundPages(filled_index(live, shape.pools), segments, highest, 0)
     known = np.concatenate([own, _labels(slab, shape, count)])
     live, segments = _resolved(known, shape, count)
     seen = _tails(slab, segments, shape.fingerprint, executor)
@@ -68,7 +75,7 @@ def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Execu
         live, segments = _resolved(known, shape, count)
     highest = max(highest, int(known["generation"].max(initial=0)))
     recovered = max(0, len(live) - before)
-    return Found(filled_index(live, shape.pools), segments, highest, recovered)
+    return FoundPages(filled_index(live, shape.pools), segments, highest, recovered)
 
 
 def _resolved(records: Records, shape: StoreShape, count: int) -> tuple[Records, Segments]:
@@ -79,18 +86,18 @@ def _resolved(records: Records, shape: StoreShape, count: int) -> tuple[Records,
     order = np.argsort(records["generation"], kind="stable")
     newest_last = records[order]
     segments = Segments(shape.segment_blocks)
-    for label in newest_last[newest_last["kind"] == Kind.SEGMENT]:
+    for label in newest_last[newest_last["kind"] == RecordKind.SEGMENT]:
         number, inside = divmod(int(label["block"]), shape.segment_blocks)
         size = int(label["length"])
         if not inside and number < count and 0 < size <= segments.most_blocks:
             segments.slots[number] = size
             segments.since[number] = int(label["generation"])
     segments.count = count
-    about_pages = (newest_last["kind"] <= Kind.GONE) & (newest_last["pool"] < shape.pools)
+    about_pages = (newest_last["kind"] <= RecordKind.GONE) & (newest_last["pool"] < shape.pools)
     rows, positions = newest_last[about_pages], order[about_pages]
     numbers = range(len(rows))
     last_of_page = dict(zip(_keys(rows, shape.pools), numbers, strict=True))
-    pages = np.flatnonzero(rows["kind"] == Kind.PAGE)
+    pages = np.flatnonzero(rows["kind"] == RecordKind.PAGE)
     last_of_slot = dict(zip(rows["block"][pages].tolist(), pages.tolist(), strict=True))
     is_last = np.zeros(len(rows), bool)
     is_last[list(last_of_page.values())] = True
@@ -156,7 +163,7 @@ def _tails(slab: Slab, segments: Segments, fingerprint: bytes, executor: Executo
                 _each_record(slab, [end for _, end in share]), share, strict=True
             )
             if record is not None
-            and record.kind is Kind.PAGE
+            and record.kind is RecordKind.PAGE
             and record.fingerprint == fingerprint
             and record.block == block
             and slot_blocks(record.length) == end - block + 1
@@ -173,14 +180,14 @@ def _labels(slab: Slab, shape: StoreShape, count: int) -> Records:
         record.packed()
         for record, block in zip(_each_record(slab, blocks), blocks, strict=True)
         if record is not None
-        and record.kind is Kind.SEGMENT
+        and record.kind is RecordKind.SEGMENT
         and record.fingerprint == shape.fingerprint
         and record.block == block
     ]
     return whole_records(b"".join(labels))[0]
 
 
-def _each_record(slab: Slab, blocks: range | list[int]) -> Iterator[Record | None]:
+def _each_record(slab: Slab, blocks: range | list[int]) -> Iterator[DiskRecord | None]:
     """The record at the end of each block; None where there is none."""
     with Scratch().piece(BLOCK_BYTES) as memory:
         for block in blocks:

@@ -19,9 +19,9 @@ from kvcanon.disk.segments import Segments
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 
 RECORDS_OF_A_SLOT = 2
-MORE_RECORDS = 256
+MORE_RECORDS = 64
 """A journal has at most so many records for each slot, and so many besides."""
-_FILES_BYTES = 16_384
+_FILES_BYTES = 8192
 """What the small files of a folder take."""
 
 

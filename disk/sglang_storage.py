@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kvcanon.disk.errors import DiskUnusable
 from kvcanon.disk.figures import DiskFigures
-from kvcanon.disk.parts import PageRead, PageWrite
+from kvcanon.disk.parts import PageGet, PagePut
 from kvcanon.disk.records import NAME_BYTES
 from kvcanon.disk.sglang_facts import SglangObject, sglang_identity
 from kvcanon.disk.sglang_weights_watch import watch_weights
@@ -117,7 +117,7 @@ class DiskStorage(HiCacheStorage):
             return [False] * len(keys)
         begin = time.perf_counter()
         pages = [
-            PageRead(name_of(key), parts)
+            PageGet(name_of(key), parts)
             for key, parts in zip(keys, self._parts(keys, host_indices), strict=True)
         ]
         good = [length == self.page_bytes for length in store.get(pages)]
@@ -136,7 +136,7 @@ class DiskStorage(HiCacheStorage):
         names = [name_of(key) for key in keys]
         parents = [name_of(before[-1]) if before else None, *names]
         pages = [
-            PageWrite(name, parts, parent)
+            PagePut(name, parts, parent)
             for name, parent, parts in zip(
                 names, parents, self._parts(keys, host_indices), strict=False
             )

@@ -27,8 +27,8 @@ from kvcanon.disk.opening import (
     segment_bytes_for,
     snapshot_journal,
 )
-from kvcanon.disk.parts import PageRead, PageWrite, first_bytes, total_bytes
-from kvcanon.disk.records import NAME_BYTES, Record, unpacked
+from kvcanon.disk.parts import PageGet, PagePut, first_bytes, total_bytes
+from kvcanon.disk.records import NAME_BYTES, DiskRecord, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, slot_blocks
 from kvcanon.disk.transfers import (
@@ -50,8 +50,8 @@ _LOG = logging.getLogger(__name__)
 class _Planned:
     """A page that is about to be written to a slot."""
 
-    page: PageWrite
-    record: Record
+    page: PagePut
+    record: DiskRecord
     job: SlotJob
 
 
@@ -98,7 +98,7 @@ class DiskStore:
 
     # Puts.
 
-    def put(self, pages: Sequence[PageWrite]) -> list[bool]:
+    def put(self, pages: Sequence[PagePut]) -> list[bool]:
         """Store pages; says for each whether it is on the disk, whole.
 
         A page that is there already, and proves to be whole, is kept.
@@ -108,7 +108,7 @@ class DiskStore:
                 return [False] * len(pages)
             done = {at for at, page in enumerate(pages) if self._is_whole(page.name, page.pool)}
             self.figures.kept_pages += len(done)
-            new: dict[tuple[bytes, int], PageWrite] = {}
+            new: dict[tuple[bytes, int], PagePut] = {}
             for at, page in enumerate(pages):
                 if at not in done:
                     new.setdefault((page.name, page.pool), page)
@@ -123,9 +123,7 @@ class DiskStore:
             self.figures.refused_pages += answers.count(False)
         return answers
 
-    def _write(
-        self, pages: Sequence[PageWrite], names: AbstractSet[bytes]
-    ) -> set[tuple[bytes, int]]:
+    def _write(self, pages: Sequence[PagePut], names: AbstractSet[bytes]) -> set[tuple[bytes, int]]:
         """Write new pages; returns the names and pools of those that are on the disk."""
         ledger = self.parts.ledger
         kept = names | {page.parent for page in pages if page.parent is not None}
@@ -154,7 +152,7 @@ class DiskStore:
                     self.parts.room.segments.give_back(each.record.block)
         return {(each.page.name, each.page.pool) for each in good}
 
-    def _planned(self, page: PageWrite, kept: AbstractSet[bytes]) -> _Planned | None:
+    def _planned(self, page: PagePut, kept: AbstractSet[bytes]) -> _Planned | None:
         """A page with a slot; None if there is no room for it."""
         length = total_bytes(page.parts)
         fits = slot_blocks(length) <= self.parts.room.segments.most_blocks
@@ -200,18 +198,18 @@ class DiskStore:
                 return packed is not None
         record = unpacked(packed)
         length = record.length if record is not None else 0
-        read = self.get([PageRead(name, (memoryview(bytearray(length)),), pool)])
+        read = self.get([PageGet(name, (memoryview(bytearray(length)),), pool)])
         return read[0] is not None
 
     # Gets.
 
-    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+    def get(self, pages: Sequence[PageGet]) -> list[int | None]:
         """Read pages into their parts; says for each how many bytes it has, or None for a miss.
 
         A page that is larger than its parts is a miss, as is one that is damaged, which is dropped.
         The parts of a page that is a miss may have been written to.
         """
-        asked: list[tuple[int, PageRead, SlotJob]] = []
+        asked: list[tuple[int, PageGet, SlotJob]] = []
         with self.lock:
             for at, page in enumerate(pages):
                 job = None if self.closed else self._job(page)
@@ -240,7 +238,7 @@ class DiskStore:
         self.figures.read_pages += len(answers) - missed
         return answers
 
-    def _job(self, page: PageRead) -> SlotJob | None:
+    def _job(self, page: PageGet) -> SlotJob | None:
         """The read of a page; None if it is not there, or does not fit."""
         packed = self.parts.index.find(page.name, page.pool)
         record = unpacked(packed) if packed is not None else None
@@ -303,7 +301,7 @@ class DiskStore:
             pages = [(name, pool) for name in index.entries for pool in index.pools_of(name)]
         self.remove(pages)
 
-    def _clear_ends(self, records: Sequence[Record]) -> None:
+    def _clear_ends(self, records: Sequence[DiskRecord]) -> None:
         """Write zeros over the records at the ends of slots, so that nothing finds the pages."""
         with self.scratch.piece(BLOCK_BYTES) as block:
             block[:] = bytes(BLOCK_BYTES)

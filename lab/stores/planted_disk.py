@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable, PageRead, PageWrite
+from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable, PageGet, PagePut
 from kvcanon.disk.folders import JOURNAL
 from kvcanon.disk.index import PageIndex
-from kvcanon.disk.journal import Journal
+from kvcanon.disk.journal import DiskJournal
 from kvcanon.disk.ledger import Ledger
 from kvcanon.disk.parts import copy_into
-from kvcanon.disk.records import RECORD_BYTES, Record, unpacked
+from kvcanon.disk.records import RECORD_BYTES, DiskRecord, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 from kvcanon.disk.transfers import Move, SlotJob, read_run, write_run
@@ -46,7 +46,7 @@ def _read_by_record(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> li
     return good
 
 
-class _Unproved(DiskStore):
+class _UnprovedDisk(DiskStore):
     """A disk that believes what is in a slot."""
 
     def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
@@ -57,7 +57,7 @@ class _Unproved(DiskStore):
 class PartOfAPage(DiskStore):
     """A page that is larger than its buffer is given as far as it fits, and proved by its slot."""
 
-    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+    def get(self, pages: Sequence[PageGet]) -> list[int | None]:
         whole = super().get(pages)
         for at, page in enumerate(pages):
             packed = self.parts.index.find(page.name, page.pool)
@@ -65,14 +65,14 @@ class PartOfAPage(DiskStore):
             size = sum(map(len, page.parts))
             if whole[at] is None and record is not None and record.length > size:
                 content = memoryview(bytearray(record.length))
-                if super().get([PageRead(page.name, (content,), page.pool)]) != [None]:
+                if super().get([PageGet(page.name, (content,), page.pool)]) != [None]:
                     copy_into(page.parts, content[:size])
                     whole[at] = size
         return whole
 
 
 @breaks("STORE-2")
-class SlotNotVerified(_Unproved):
+class SlotNotVerified(_UnprovedDisk):
     """What is in a slot is not compared with the journal when it is read."""
 
 
@@ -85,10 +85,10 @@ class RecordOfSlotAlone(DiskStore):
 
 
 @breaks("STORE-3")
-class RemovedBeforeWritten(DiskStore):
+class DroppedBeforeWritten(DiskStore):
     """A put drops the page that is there before it writes the new one."""
 
-    def put(self, pages: Sequence[PageWrite]) -> list[bool]:
+    def put(self, pages: Sequence[PagePut]) -> list[bool]:
         with self.lock:
             for page in pages:
                 self._drop(page.name, page.pool)
@@ -96,21 +96,14 @@ class RemovedBeforeWritten(DiskStore):
 
 
 @breaks("STORE-4")
-class DamageStays(DiskStore):
-    """A page that was found damaged stays in the index, and a put of it answers yes."""
+class IndexedIsThere(DiskStore):
+    """A put of a page that is in the index answers yes, and looks at no slot."""
 
-    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
-        before = [self.parts.index.find(page.name, page.pool) for page in pages]
-        answers = super().get(pages)
-        with self.lock:
-            for page, packed in zip(pages, before, strict=True):
-                record = unpacked(packed) if packed is not None else None
-                if record is not None and not self.parts.index.has(page.name, page.pool):
-                    self.parts.index.add(record, record.packed(), proved=True)
-        return answers
+    def _is_whole(self, name: bytes, pool: int) -> bool:
+        return self.parts.index.has(name, pool)
 
 
-class _Blind(DiskStore):
+class _BlindDisk(DiskStore):
     """A disk whose identity leaves out a fact."""
 
     blind_to: str
@@ -135,14 +128,14 @@ class _Blind(DiskStore):
 
 
 @breaks("STORE-5")
-class FactLeftOut(_Blind):
+class FactLeftOut(_BlindDisk):
     """The fingerprint leaves out the weights."""
 
     blind_to = "weights"
 
 
 @breaks("STORE-5")
-class PlaceLeftOut(_Blind):
+class PlaceLeftOut(_BlindDisk):
     """The fingerprint leaves out the rank."""
 
     blind_to = "place"
@@ -190,6 +183,8 @@ class GrowsOnAndOn(DiskStore):
 class _AnyPage(PageIndex):
     """An index that takes the page that was used least recently, whoever follows it."""
 
+    __slots__ = ()
+
     def victim(self, kept: AbstractSet[bytes]) -> bytes | None:
         there = [name for name, entry in self.entries.items() if self.held[entry]]
         free = [name for name in there if name not in kept]
@@ -206,7 +201,7 @@ class EvictsInnerPages(DiskStore):
 
 
 @breaks("STORE-22")
-class RefusesDamage(DiskStore):
+class RefusesDamagedJournal(DiskStore):
     """A store does not open over a journal that is damaged."""
 
     @classmethod
@@ -223,48 +218,45 @@ class RefusesDamage(DiskStore):
 
 @breaks("STORE-23")
 class JournalWrittenLater(DiskStore):
-    """A put is acknowledged before the journal has it: its records are written with the next."""
+    """A put is acknowledged before the journal has it: records are written by a close alone."""
 
-    def _write(
-        self, pages: Sequence[PageWrite], names: AbstractSet[bytes]
-    ) -> set[tuple[bytes, int]]:
+    def _write(self, pages: Sequence[PagePut], names: AbstractSet[bytes]) -> set[tuple[bytes, int]]:
         self.parts.ledger.__class__ = _LateLedger
         return super()._write(pages, names)
 
 
 class _LateLedger(Ledger):
-    """A ledger that keeps the records of pages until there are others to write."""
+    """A ledger that keeps all records until the journal is written anew."""
 
-    def write(self, records: Sequence[Record]) -> None:
-        if not records:
-            super().write([])
+    __slots__ = ()
+
+    def write(self, records: Sequence[DiskRecord]) -> None:
         with self.lock:
             self.waiting += [each.packed() for each in records]
 
 
 @breaks("STORE-23")
 class StaleJournal(DiskStore):
-    """Every second group of records is written over the one before it."""
+    """Every group of records is written over the one before it."""
 
-    def _write(
-        self, pages: Sequence[PageWrite], names: AbstractSet[bytes]
-    ) -> set[tuple[bytes, int]]:
+    def _write(self, pages: Sequence[PagePut], names: AbstractSet[bytes]) -> set[tuple[bytes, int]]:
         self.parts.ledger.journal.__class__ = _OverwritingJournal
         return super()._write(pages, names)
 
 
-class _OverwritingJournal(Journal):
+class _OverwritingJournal(DiskJournal):
     """A journal that goes back to where it was."""
+
+    __slots__ = ()
 
     def append(self, records: Sequence[bytes]) -> None:
         size = self.size_bytes
         super().append(records)
-        if len(records) == 1:
-            self.size_bytes = size
+        self.size_bytes = size
 
 
 @breaks("STORE-24")
-class JournalBeforeData(_Unproved):
+class JournalBeforeData(_UnprovedDisk):
     """The journal has a page before its slot is written, and the slot is not verified."""
 
     def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
@@ -293,7 +285,7 @@ class RemovalForgotten(DiskStore):
 class ThrowsOnDamage(DiskStore):
     """A damaged page is an exception."""
 
-    def get(self, pages: Sequence[PageRead]) -> list[int | None]:
+    def get(self, pages: Sequence[PageGet]) -> list[int | None]:
         damaged = self.figures.damaged_pages
         answers = super().get(pages)
         if self.figures.damaged_pages > damaged:

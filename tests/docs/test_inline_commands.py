@@ -20,7 +20,7 @@ from kvcanon.conformance import cli
 from kvcanon.lab import cli as lab_cli
 from paths import ROOT
 
-ROOMS = ("spec", "reference", "optimized", "live", "conformance", "lab", "tests")
+ROOMS = ("spec", "reference", "disk", "optimized", "live", "conformance", "lab", "tests")
 INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = frozenset(re.findall(r"^([a-z][\w-]*):", MAKEFILE, re.MULTILINE))

@@ -12,16 +12,17 @@ from pathlib import Path
 from attrs import asdict, define, evolve
 
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer, folder_ground
-from kvcanon.disk import DiskIdentity, DiskStore, PageRead, PageWrite
+from kvcanon.disk import DiskIdentity, DiskStore, PageGet, PagePut
+from kvcanon.disk.folders import FACTS, LOCK
 from kvcanon.spec.stores.calls import Ability
 from kvcanon.spec.stores.page_store import PageStore
 from kvcanon.spec.stores.pages import PageKey, StoreIdentity, page_digest, parent_of
 
 logging.getLogger("kvcanon.disk").setLevel(logging.CRITICAL)  # It says what damage it finds.
 
-SEGMENT_BYTES = 17 * 4096
-"""A label and 16 blocks: four slots of a page of 12 KiB."""
-SLACK_BYTES = 320 << 10
+SEGMENT_BYTES = 9 * 4096
+"""A label and eight blocks: two slots of a page of 12 KiB."""
+SLACK_BYTES = 160 << 10
 """The journal twice, and a segment for each size of slots that is not full."""
 
 OFFER = StoreOffer(
@@ -51,7 +52,7 @@ class DiskPages:
         """Put pages, each with the name of its parent."""
         return self.store.put(
             [
-                PageWrite(
+                PagePut(
                     self.name_of(key),
                     (memoryview(content),),
                     self.parent_of(key),
@@ -64,7 +65,7 @@ class DiskPages:
     def get(self, pages: Sequence[tuple[PageKey, memoryview]]) -> list[int | None]:
         """Get pages into their buffers."""
         return self.store.get(
-            [PageRead(self.name_of(key), (buffer,), self.pool_of(key)) for key, buffer in pages]
+            [PageGet(self.name_of(key), (buffer,), self.pool_of(key)) for key, buffer in pages]
         )
 
     def exists(self, keys: Sequence[PageKey]) -> list[bool]:
@@ -117,7 +118,7 @@ def disk_adapter(name: str, store_class: type[DiskStore] = DiskStore) -> StoreAd
         )
         return DiskPages(store, identity)
 
-    return StoreAdapter(name, folder_ground(opened), OFFER)
+    return StoreAdapter(name, folder_ground(opened, kept=(LOCK, FACTS)), OFFER)
 
 
 DISK = disk_adapter("disk")

@@ -1,0 +1,225 @@
+"""What is found in a folder after a crash, after damage, and where something else was."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from disk_pages import IDENTITY, SEGMENT_BYTES, crash, file_of, found, name_of, opened, put
+from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable
+from kvcanon.disk.records import RECORD_BYTES
+
+EVERY = list(range(24))
+
+
+def filled(root: Path, *, closed: bool) -> None:
+    """Write pages in several groups, and end."""
+    store = opened(root)
+    for first in range(0, len(EVERY), 6):
+        assert put(store, EVERY[first : first + 6])
+    if closed:
+        store.close()
+    else:
+        crash(store)
+
+
+def after(root: Path, harm: Callable[[Path], None] | None = None) -> list[int]:
+    """The pages that are found, after something was done to the folder."""
+    if harm is not None:
+        (folder,) = root.iterdir()
+        harm(folder)
+    store = opened(root)
+    good = found(store, EVERY)
+    assert put(store, EVERY)
+    assert found(store, EVERY) == EVERY
+    store.close()
+    return good
+
+
+def change(name: str, how: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    """Change the bytes of a file."""
+
+    def harm(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(how(path.read_bytes()))
+
+    return harm
+
+
+HARMLESS = {
+    "nothing": lambda _: None,
+    "no journal": lambda folder: (folder / "journal").unlink(),
+    "empty journal": change("journal", lambda _: b""),
+    "cut journal": change("journal", lambda data: data[: len(data) // 2]),
+    "journal cut between records": change("journal", lambda data: data[: 5 * RECORD_BYTES]),
+    "header flipped": change("journal", lambda data: bytes([data[0] ^ 1]) + data[1:]),
+    "record flipped": change(
+        "journal", lambda data: data[:900] + bytes([data[900] ^ 8]) + data[901:]
+    ),
+    "journal of zeros": change("journal", lambda data: bytes(len(data))),
+    "torn end": change("journal", lambda data: data + b"x" * 77),
+    "rubbish at the end": change("journal", lambda data: data + bytes(range(256)) * 2),
+    "half-written journal": lambda folder: (folder / "journal.new").write_bytes(b"half"),
+    "no facts": lambda folder: (folder / "identity.json").unlink(),
+    "facts of zeros": change("identity.json", lambda data: bytes(len(data))),
+    "label flipped": change("slab", lambda data: data[:4000] + b"?" + data[4001:]),
+    "longer slab": change("slab", lambda data: data + b"behind"),
+}
+"""What a folder may suffer without losing a page."""
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "crashed"])
+@pytest.mark.parametrize("harm", HARMLESS.values(), ids=HARMLESS.keys())
+def test_no_page_is_lost(tmp_path: Path, harm: Callable[[Path], None], *, closed: bool) -> None:
+    """The journal and the slab each know enough to find every page without the other."""
+    filled(tmp_path, closed=closed)
+    assert after(tmp_path, harm) == EVERY
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "crashed"])
+def test_a_cut_slab_loses_what_was_cut(tmp_path: Path, *, closed: bool) -> None:
+    """What is left is served, and what is gone can be put again."""
+    filled(tmp_path, closed=closed)
+    half = after(tmp_path, change("slab", lambda data: data[: len(data) // 2]))
+    assert 0 < len(half) < len(EVERY)
+
+
+def test_a_journal_and_a_label_that_are_damaged_lose_one_segment_at_most(tmp_path: Path) -> None:
+    """Every segment says itself how large its slots are."""
+    filled(tmp_path, closed=False)
+
+    def harm(folder: Path) -> None:
+        change("journal", lambda _: b"")(folder)
+        change(
+            "slab", lambda data: data[:SEGMENT_BYTES] + b"?" * 4096 + data[SEGMENT_BYTES + 4096 :]
+        )(folder)
+
+    left = after(tmp_path, harm)
+    assert len(EVERY) - 8 <= len(left) < len(EVERY)
+
+
+def test_a_stale_journal_serves_nothing_wrong(tmp_path: Path) -> None:
+    """A journal of an hour ago beside the slab of now: its pages are proved, or missed."""
+    store = opened(tmp_path, 300_000)
+    assert put(store, range(8), prompt=1)
+    crash(store)
+    old = file_of(tmp_path, "journal").read_bytes()
+    store = opened(tmp_path, 300_000)
+    for prompt in range(2, 30):
+        assert put(store, range(8), prompt=prompt)
+    there = [
+        (prompt, number)
+        for prompt in range(1, 30)
+        for number in found(store, range(8), prompt=prompt)
+    ]
+    crash(store)
+    file_of(tmp_path, "journal").write_bytes(old)
+    store = opened(tmp_path, 300_000)
+    again = [
+        (prompt, number)
+        for prompt in range(1, 30)
+        for number in found(store, range(8), prompt=prompt)
+    ]
+    assert set(again) <= set(there)
+    assert len(again) > len(there) // 2
+    store.close()
+
+
+def test_a_removed_page_does_not_come_back(tmp_path: Path) -> None:
+    """Neither by a journal that lost the removal, nor by one that is gone."""
+    store = opened(tmp_path)
+    assert put(store, range(6))
+    store.remove([(name_of(3), 0)])
+    crash(store)
+    change("journal", lambda data: data[:-RECORD_BYTES])(next(tmp_path.iterdir()))
+    store = opened(tmp_path)
+    assert found(store, range(6)) == [0, 1, 2, 4, 5]
+    crash(store)
+    file_of(tmp_path, "journal").unlink()
+    store = opened(tmp_path)
+    assert found(store, range(6)) == [0, 1, 2, 4, 5]
+    store.close()
+
+
+def test_order_of_use_outlives_a_close(tmp_path: Path) -> None:
+    """What was read last before a close is evicted last after it."""
+    store = opened(tmp_path, 300_000)
+    assert put(store, range(8), prompt=0)
+    assert put(store, range(8), prompt=1)
+    assert found(store, range(8), prompt=0) == list(range(8))
+    store.close()
+    store = opened(tmp_path, 300_000)
+    assert put(store, range(12), prompt=2)
+    assert found(store, range(8), prompt=0) == list(range(8))
+    assert len(found(store, range(8), prompt=1)) < 8
+    store.close()
+
+
+def test_a_foreign_folder_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is kept under another name, the log says so, and a new store begins."""
+    place = tmp_path / IDENTITY.folder
+    place.mkdir()
+    (place / "photos.zip").write_bytes(b"of the holidays")
+    with caplog.at_level(logging.WARNING):
+        store = opened(tmp_path)
+    assert put(store, range(3))
+    store.close()
+    assert (tmp_path / f"{place.name}.aside-1" / "photos.zip").read_bytes() == b"of the holidays"
+    assert "was moved to" in caplog.text
+
+
+def test_another_format_is_moved_aside(tmp_path: Path) -> None:
+    """What a later version wrote is neither read nor removed."""
+    filled(tmp_path, closed=True)
+    facts = file_of(tmp_path, "identity.json")
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": "2"}))
+    store = opened(tmp_path)
+    assert found(store, EVERY) == []
+    store.close()
+    assert (tmp_path / f"{IDENTITY.folder}.aside-1" / "slab").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_moved_aside(tmp_path: Path) -> None:
+    """So is one in place of the lock, and one where the slab should be a file."""
+    (tmp_path / IDENTITY.folder).write_text("a file")
+    store = opened(tmp_path)
+    assert put(store, range(2))
+    store.close()
+    folder = tmp_path / IDENTITY.folder
+    (folder / "slab").unlink()
+    (folder / "slab").mkdir()
+    store = opened(tmp_path)
+    assert put(store, range(2))
+    store.close()
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    """The message names the folder, and says what to do."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DiskUnusable, match=r"cannot be used .*: Not a directory; name a folder"):
+        opened(tmp_path / "file" / "below")
+
+
+def test_folders_of_other_models_give_way(tmp_path: Path) -> None:
+    """The store of another model is removed when the room is needed, and not while it is open."""
+    capacity = 500_000
+
+    def store_of(weights: str) -> DiskStore:
+        identity = DiskIdentity({"weights": weights})
+        return DiskStore.open(tmp_path, identity, capacity, segment_bytes=SEGMENT_BYTES)
+
+    old, served = store_of("old"), store_of("served")
+    for store in (old, served):
+        assert put(store, range(8))
+    old.close()
+    new = store_of("new")
+    for prompt in range(30):
+        assert put(new, range(8), prompt=prompt)
+    assert not (tmp_path / DiskIdentity({"weights": "old"}).folder).exists()
+    assert found(served, range(8)) == list(range(8))
+    new.close()
+    served.close()
