@@ -27,7 +27,10 @@ SLAB = "slab"
 JOURNAL = "journal"
 FACTS = "identity.json"
 """What the identity was made from, for people."""
-_OWN = {LOCK, SLAB, JOURNAL, JOURNAL + UNFINISHED, FACTS, FACTS + UNFINISHED}
+CURRENT = "current"
+"""The header of the journal that goes with the slab: an old copy of a journal has another."""
+_FILES = (LOCK, SLAB, JOURNAL, FACTS, CURRENT)
+_OWN = {*_FILES, *(name + UNFINISHED for name in _FILES)}
 _NAME = re.compile(r"[0-9a-f]{32}-[\w.-]+")
 _LOG = logging.getLogger(__name__)
 

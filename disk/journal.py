@@ -103,12 +103,14 @@ class JournalRead:
     records: Records
     damaged: int = 0
     """How many of its records are damaged."""
+    is_current: bool = False
+    """Whether it is the journal that was last written beside its slab."""
 
     @property
     def is_complete(self) -> bool:
         """Whether it was written by a close, and has been left alone since."""
         header = self.header
-        if header is None or self.damaged:
+        if header is None or self.damaged or not self.is_current:
             return False
         return header.pool == 1 and header.length == len(self.records)
 
@@ -119,14 +121,16 @@ class JournalRead:
         return header is not None and not self.damaged and header.length <= len(self.records)
 
 
-def read_journal(path: Path, fingerprint: bytes) -> JournalRead:
+def read_journal(path: Path, current: Path, fingerprint: bytes) -> JournalRead:
     """Read the records of a journal that are whole. Raises: OSError."""
     data = path.read_bytes() if path.exists() else b""
     header = unpacked(data[:RECORD_BYTES])
     records, damaged = whole_records(memoryview(data)[RECORD_BYTES:])
     if header is None or header.kind is not RecordKind.HEADER or header.fingerprint != fingerprint:
         return JournalRead(None, records, damaged)
-    return JournalRead(header, records, damaged)
+    noted = unpacked(current.read_bytes()) if current.exists() else None
+    is_current = noted is not None and noted.generation == header.generation
+    return JournalRead(header, records, damaged, is_current)
 
 
 def continued_journal(path: Path) -> DiskJournal:

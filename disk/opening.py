@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from kvcanon.disk.errors import DiskUnusable
-from kvcanon.disk.folders import JOURNAL, SLAB, OpenFolder, open_folder
+from kvcanon.disk.folders import CURRENT, JOURNAL, SLAB, OpenFolder, open_folder
 from kvcanon.disk.identity import DiskIdentity
 from kvcanon.disk.index import PageIndex
 from kvcanon.disk.journal import (
@@ -87,7 +87,7 @@ def _opened(folder: OpenFolder, settings: StoreSettings, executor: Executor) -> 
     path = folder.path / JOURNAL
     fingerprint = settings.identity.fingerprint
     slab = opened_slab(folder.path / SLAB)
-    read = read_journal(path, fingerprint)
+    read = read_journal(path, folder.path / CURRENT, fingerprint)
     blocks = _segment_blocks(read, slab, fingerprint) or max(
         _LEAST_SEGMENT_BLOCKS, settings.segment_bytes // BLOCK_BYTES
     )
@@ -158,7 +158,11 @@ def snapshot_journal(
     ]
     records = b"".join([*labels, index.in_order_of_use()])
     header = ledger.header(len(records) // RECORD_BYTES, closed=closed)
-    return written_journal(path, header, records)
+    journal = written_journal(path, header, records)
+    # Without it, after a crash between the two, the next open looks at all slots.
+    with suppress(OSError):
+        written_journal(path.with_name(CURRENT), header, b"").close()
+    return journal
 
 
 def _say(path: Path, read: JournalRead, found: FoundPages) -> None:

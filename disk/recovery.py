@@ -1,8 +1,9 @@
 """What is in a folder: the journal is read, and the slab where the journal may not say all.
 
-After a close the journal is complete. After a crash, or where it was damaged or cut, the slots that
-it calls free are looked at: one whose record is whole and newer than what the journal has is a page
-that was acknowledged. Nothing is trusted further: a page is proved when it is read.
+After a close the journal is complete. After a crash, or where it was damaged, cut or replaced by an
+old one, the end of every slot is looked at: one whose record is whole and newer than what the
+journal has is a page that was acknowledged. Nothing is trusted further: a page is proved when it is
+read.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StoreShape:
 
 
 def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Executor) -> FoundPages:
-    """Find all pages of a folder. Reads the journal's records, and the slab where it has to."""
+    """Find all pages of a folder. Reads the end of every slot, unless the journal is complete."""
     own = journal.records[journal.records["fingerprint"] == np.void(shape.fingerprint)]
     begun = journal.header.generation if journal.header else 0
     highest = int(own["generation"].max(initial=begun))
@@ -152,8 +153,12 @@ def _free_the_rest(segments: Segments, live: Records) -> None:
 
 
 def _tails(slab: Slab, segments: Segments, fingerprint: bytes, executor: Executor) -> Records:
-    """The records at the ends of all slots that seem to be free."""
-    ends = [(block, block + size - 1) for size, blocks in segments.free.items() for block in blocks]
+    """The records at the ends of all slots."""
+    ends = [
+        (block, block + size - 1)
+        for number, size in segments.slots.items()
+        for block in segments.slots_of(number)
+    ]
     shares = [ends[at : at + _SHARE] for at in range(0, len(ends), _SHARE)]
 
     def look(share: list[tuple[int, int]]) -> list[bytes]:

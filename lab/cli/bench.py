@@ -48,15 +48,19 @@ from kvcanon.lab.cli.bench_judge import bench_judge
 from kvcanon.lab.cli.bench_live import bench_live
 from kvcanon.lab.cli.bench_options import CacheName, Events
 from kvcanon.lab.cli.bench_show import bench_show
+from kvcanon.lab.cli.bench_store import bench_store
 from kvcanon.lab.cli.bench_tree import bench_tree
 
-bench = typer.Typer(help="Measure a cache, the judge, KV events, or a page.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure a cache, a store, the judge, KV events, or a page.", no_args_is_help=True
+)
 bench.command("cliffs", cls=OnceCommand)(bench_cliffs)
 bench.command("engine", cls=OnceCommand)(bench_engine)
 bench.command("gpu", cls=OnceCommand)(bench_gpu)
 bench.command("judge", cls=OnceCommand)(bench_judge)
 bench.command("live", cls=OnceCommand)(bench_live)
 bench.command("show", cls=OnceCommand)(bench_show)
+bench.command("store", cls=OnceCommand)(bench_store)
 bench.command("tree", cls=OnceCommand)(bench_tree)
 
 

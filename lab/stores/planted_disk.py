@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -9,10 +10,8 @@ from pathlib import Path
 from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable, PageGet, PagePut
 from kvcanon.disk.folders import JOURNAL
 from kvcanon.disk.index import PageIndex
-from kvcanon.disk.journal import DiskJournal
-from kvcanon.disk.ledger import Ledger
 from kvcanon.disk.parts import copy_into
-from kvcanon.disk.records import RECORD_BYTES, DiskRecord, unpacked
+from kvcanon.disk.records import RECORD_BYTES, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 from kvcanon.disk.transfers import Move, SlotJob, read_run, write_run
@@ -217,42 +216,54 @@ class RefusesDamagedJournal(DiskStore):
 
 
 @breaks("STORE-23")
-class JournalWrittenLater(DiskStore):
-    """A put is acknowledged before the journal has it: records are written by a close alone."""
+class StartsAnew(DiskStore):
+    """A store that was not closed begins with an empty folder."""
 
-    def _write(self, pages: Sequence[PagePut], names: AbstractSet[bytes]) -> set[tuple[bytes, int]]:
-        self.parts.ledger.__class__ = _LateLedger
-        return super()._write(pages, names)
-
-
-class _LateLedger(Ledger):
-    """A ledger that keeps all records until the journal is written anew."""
-
-    __slots__ = ()
-
-    def write(self, records: Sequence[DiskRecord]) -> None:
-        with self.lock:
-            self.waiting += [each.packed() for each in records]
+    @classmethod
+    def open(
+        cls, root: Path, identity: DiskIdentity, *given: int | None, **more: object
+    ) -> DiskStore:
+        folder = root / identity.folder
+        data = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
+        header = unpacked(data[:RECORD_BYTES])
+        if header is None or not header.pool:
+            shutil.rmtree(folder, ignore_errors=True)
+        return super().open(root, identity, *given, **more)  # type: ignore[arg-type]
 
 
 @breaks("STORE-23")
-class StaleJournal(DiskStore):
-    """Every group of records is written over the one before it."""
+class RecordsInMemory(DiskStore):
+    """A put is acknowledged once its pages are in memory; they are written with the next put."""
 
-    def _write(self, pages: Sequence[PagePut], names: AbstractSet[bytes]) -> set[tuple[bytes, int]]:
-        self.parts.ledger.journal.__class__ = _OverwritingJournal
-        return super()._write(pages, names)
+    def put(self, pages: Sequence[PagePut]) -> list[bool]:
+        waiting = _WAITING.pop(id(self), [])
+        _WAITING[id(self)] = list(pages)
+        super().put(waiting)
+        return [True] * len(pages)
+
+    def get(self, pages: Sequence[PageGet]) -> list[int | None]:
+        super().put(_WAITING.pop(id(self), []))
+        return super().get(pages)
+
+    def exists(self, pages: Sequence[tuple[bytes, int]]) -> list[bool]:
+        super().put(_WAITING.pop(id(self), []))
+        return super().exists(pages)
+
+    def leading_run(self, names: Sequence[bytes]) -> int:
+        super().put(_WAITING.pop(id(self), []))
+        return super().leading_run(names)
+
+    def remove(self, pages: Sequence[tuple[bytes, int]]) -> None:
+        super().put(_WAITING.pop(id(self), []))
+        super().remove(pages)
+
+    def close(self) -> None:
+        super().put(_WAITING.pop(id(self), []))
+        super().close()
 
 
-class _OverwritingJournal(DiskJournal):
-    """A journal that goes back to where it was."""
-
-    __slots__ = ()
-
-    def append(self, records: Sequence[bytes]) -> None:
-        size = self.size_bytes
-        super().append(records)
-        self.size_bytes = size
+_WAITING: dict[int, list[PagePut]] = {}
+"""The pages of each store that it has not written yet."""
 
 
 @breaks("STORE-24")
