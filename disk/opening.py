@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kvcanon.disk.errors import DiskUnusable
 from kvcanon.disk.folders import CURRENT, JOURNAL, SLAB, OpenFolder, open_folder
@@ -21,7 +21,7 @@ from kvcanon.disk.journal import (
     written_journal,
 )
 from kvcanon.disk.ledger import Ledger, segment_blocks_of
-from kvcanon.disk.records import RECORD_BYTES, RecordKind, unpacked
+from kvcanon.disk.records import RECORD_BYTES, DiskRecord, RecordKind, unpacked
 from kvcanon.disk.recovery import FoundPages, StoreShape, recover
 from kvcanon.disk.room import Room
 from kvcanon.disk.scratch import Scratch
@@ -140,7 +140,10 @@ def _begun_journal(path: Path, read: JournalRead, ledger: Ledger, found: FoundPa
     """The journal to go on with: as it is after a close, else written anew. Raises: OSError."""
     if read.is_complete and read.header is not None:
         journal = continued_journal(path)
-        journal.mark_open(evolve(read.header, pool=0))
+        # A new generation, so that a copy of the journal as it was closed is an old one.
+        header = ledger.header(read.header.length, closed=False)
+        journal.mark_open(header)
+        _note_current(path, header)
         return journal
     try:
         return snapshot_journal(path, ledger, found.index, found.segments, closed=False)
@@ -159,10 +162,14 @@ def snapshot_journal(
     records = b"".join([*labels, index.in_order_of_use()])
     header = ledger.header(len(records) // RECORD_BYTES, closed=closed)
     journal = written_journal(path, header, records)
-    # Without it, after a crash between the two, the next open looks at all slots.
+    _note_current(path, header)
+    return journal
+
+
+def _note_current(path: Path, header: DiskRecord) -> None:
+    """Note which journal goes with the slab. Where that fails, the next open looks at all slots."""
     with suppress(OSError):
         written_journal(path.with_name(CURRENT), header, b"").close()
-    return journal
 
 
 def _say(path: Path, read: JournalRead, found: FoundPages) -> None:

@@ -23,6 +23,7 @@ from kvcanon.spec.stores.known import (
     after_removal,
     after_said,
 )
+from kvcanon.spec.stores.pages import parent_of
 
 
 def known_after(step: StoreStep) -> KnownPages:
@@ -36,7 +37,11 @@ def known_after(step: StoreStep) -> KnownPages:
         known = step.before
         for key, content in step.call.pages:
             done = answers.get(key) is True
-            now = after_put(known.of(identity, key), content, life, done=done, doubt=doubt)
+            parent = parent_of(key, identity.page_size)
+            parted = parent is not None and not known.of(identity, parent).sure
+            now = after_put(
+                known.of(identity, key), content, life, done=done, doubt=doubt, parted=parted
+            )
             known = known.changed([((identity, key), now)])
         return evicted_by(step, known)
     if isinstance(step.call, RemoveCall):

@@ -53,6 +53,8 @@ class PageKnown:
     """Whether another put of it failed after one was acknowledged."""
     overtaken: bool = False
     """Whether its last put was one of two at once."""
+    parted: bool = False
+    """Whether the page before it may not have been there when it was put."""
 
     @property
     def spoiled(self) -> bool:
@@ -99,14 +101,27 @@ class KnownPages:
 
 
 def after_put(
-    known: PageKnown, content: bytes, life: int, *, done: bool, doubt: Doubt = Doubt.REFUSED
+    known: PageKnown,
+    content: bytes,
+    life: int,
+    *,
+    done: bool,
+    doubt: Doubt = Doubt.REFUSED,
+    parted: bool = False,
 ) -> PageKnown:
     """What is known of a page after a put of it; `doubt` says why, if it was not acknowledged."""
     contents = (content, *(each for each in known.contents if each != content))
     if done:
         lost = known.said is False and known.doubt is Doubt.NONE
         bad = known.spoiled or known.mended or (lost and bool(known.contents))
-        return PageKnown(contents, sure=True, doubt=Doubt.NONE, lives=frozenset({life}), mended=bad)
+        return PageKnown(
+            contents,
+            sure=True,
+            doubt=Doubt.NONE,
+            lives=frozenset({life}),
+            mended=bad,
+            parted=parted,
+        )
     return evolve(
         known,
         contents=contents,
@@ -115,6 +130,7 @@ def after_put(
         said=None,
         refused_over=known.sure,
         crashed=known.crashed or (known.sure and doubt is Doubt.KILLED),
+        parted=parted,
     )
 
 

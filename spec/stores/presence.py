@@ -251,6 +251,8 @@ def chains_end_at_leaves(step: StoreStep) -> Iterator[str]:
         parent = parent_of(key, step.handle.identity.page_size)
         if not there or parent is None or said.get(parent) is not False:
             continue
+        if _known(step, key).parted:
+            continue  # It was put without its parent, which had been evicted before.
         if _known(step, parent).doubt is Doubt.EVICTED:
             yield f"{name_in_words(key)} is left, and its parent was evicted"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from attrs import evolve
 
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer
-from kvcanon.conformance.stores.case import PutPages, StopServer, StoreCase
+from kvcanon.conformance.stores.case import LookAtMemory, PutPages, Restart, StopServer, StoreCase
 from kvcanon.conformance.stores.check import (
     StoreStanding,
     StoreVerdict,
@@ -19,7 +20,7 @@ from kvcanon.conformance.stores.plain_stores import FILES, MEMORY, file_adapter
 from kvcanon.conformance.stores.play import fitted, play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.reference.stores import FileStore
-from kvcanon.spec.stores import STORE_LAWS
+from kvcanon.spec.stores import STORE_LAWS, Ability
 
 each_store = pytest.mark.parametrize("adapter", [FILES, MEMORY], ids=["files", "memory"])
 
@@ -87,3 +88,38 @@ def test_a_store_that_one_prompt_fills_may_refuse_its_next_page() -> None:
     with ground_of(MEMORY) as ground:
         played = play_case(MEMORY, ground, StoreCase(actions, page_bytes=12288, capacity_pages=3))
     assert not played.broken
+
+
+def test_a_page_that_is_put_after_its_parent_was_evicted_breaks_no_law() -> None:
+    """Who puts it parts the prompt, and no eviction does."""
+    actions = (
+        PutPages(count=6),
+        PutPages(prompt=3, count=6),
+        PutPages(first=5, count=1),
+        LookAtMemory(),
+    )
+    case = StoreCase(actions, page_bytes=12288, capacity_pages=3)
+    with ground_of(MEMORY) as ground:
+        played = play_case(MEMORY, ground, case)
+    assert [(each.law.law_id, each.words) for each in played.broken] == []
+
+
+def test_one_writer_has_a_store_open_that_cannot_be_shared() -> None:
+    """Before a second opens it, or a first opens it again, all others have closed it."""
+
+    class Alone(FileStore):
+        def __attrs_post_init__(self) -> None:
+            super().__attrs_post_init__()
+            (self.home / "alone").touch(exist_ok=False)
+
+        def close(self) -> None:
+            (self.home / "alone").unlink()
+
+    alone = file_adapter("alone", Alone)
+    adapter = evolve(
+        alone, offer=evolve(alone.offer, abilities=alone.offer.abilities - {Ability.SHARED})
+    )
+    actions = (PutPages(0), Restart(1), PutPages(0, prompt=2), Restart(0), PutPages(1), Restart(1))
+    with ground_of(adapter) as ground:
+        played = play_case(adapter, ground, StoreCase(actions, writers=2))
+    assert [(each.law.law_id, each.words) for each in played.broken] == []
