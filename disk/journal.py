@@ -110,15 +110,19 @@ class JournalRead:
     def is_complete(self) -> bool:
         """Whether it was written by a close, and has been left alone since."""
         header = self.header
-        if header is None or self.damaged or not self.is_current:
-            return False
-        return header.pool == 1 and header.length == len(self.records)
+        return (
+            header is not None
+            and self.is_sound
+            and header.pool == 1
+            and header.length == len(self.records)
+        )
 
     @property
     def is_sound(self) -> bool:
         """Whether none of its records is missing, but perhaps the last."""
-        header = self.header
-        return header is not None and not self.damaged and header.length <= len(self.records)
+        if self.header is None or self.damaged or not self.is_current:
+            return False
+        return self.header.length <= len(self.records)
 
 
 def read_journal(path: Path, current: Path, fingerprint: bytes) -> JournalRead:

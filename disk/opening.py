@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvcanon.disk.block_ends import mend_labels, segment_labels
 from kvcanon.disk.errors import DiskUnusable
 from kvcanon.disk.folders import CURRENT, JOURNAL, SLAB, OpenFolder, open_folder
 from kvcanon.disk.identity import DiskIdentity
@@ -109,6 +110,7 @@ def _opened(folder: OpenFolder, settings: StoreSettings, executor: Executor) -> 
         found = recover(read, slab, shape, executor)
         room.segments = found.segments
     ledger.generation = found.generation
+    mend_labels(slab, ledger, found.segments)
     ledger.journal = _begun_journal(path, read, ledger, found)
     _say(folder.path, read, found)
     return OpenParts(folder, slab, found.index, room, ledger)
@@ -155,10 +157,7 @@ def snapshot_journal(
     path: Path, ledger: Ledger, index: PageIndex, segments: Segments, *, closed: bool
 ) -> DiskJournal:
     """Write a journal with all that there is, and nothing else. Raises: OSError."""
-    labels = [
-        ledger.segment(segment * segments.segment_blocks, blocks, segments.since[segment]).packed()
-        for segment, blocks in segments.slots.items()
-    ]
+    labels = [label.packed() for label in segment_labels(ledger, segments)]
     records = b"".join([*labels, index.in_order_of_use()])
     header = ledger.header(len(records) // RECORD_BYTES, closed=closed)
     journal = written_journal(path, header, records)

@@ -8,7 +8,6 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Executor
 from itertools import chain
 
@@ -16,21 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
+from kvcanon.disk.block_ends import each_record
 from kvcanon.disk.index import PageIndex
 from kvcanon.disk.index_filling import filled_index
 from kvcanon.disk.journal import JournalRead
-from kvcanon.disk.records import (
-    RECORD_BYTES,
-    DiskRecord,
-    RecordKind,
-    Records,
-    unpacked,
-    whole_records,
-)
-from kvcanon.disk.scratch import Scratch
+from kvcanon.disk.records import RECORD_BYTES, RecordKind, Records, whole_records
 from kvcanon.disk.segments import Segments
 from kvcanon.disk.slab import BLOCK_BYTES, Slab, slot_blocks
 
+UNKNOWN_GENERATIONS = 1 << 32
+"""More than a lost end of a journal can have had. An old copy of one then has none that is newer
+than what is written from now on."""
 _SHARE = 1024
 """How many slots one thread looks at at a time."""
 
@@ -42,7 +37,7 @@ class FoundPages:
     index: PageIndex
     segments: Segments
     generation: int
-    """The highest that was seen."""
+    """No record on the disk has a higher one, also none that is lost."""
     recovered: int
     """Pages that only the slab knew of."""
 
@@ -74,7 +69,7 @@ def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Execu
     if len(seen):
         known = np.concatenate([known, seen])
         live, segments = _resolved(known, shape, count)
-    highest = max(highest, int(known["generation"].max(initial=0)))
+    highest = max(highest, int(known["generation"].max(initial=0))) + UNKNOWN_GENERATIONS
     recovered = max(0, len(live) - before)
     return FoundPages(filled_index(live, shape.pools), segments, highest, recovered)
 
@@ -165,7 +160,7 @@ def _tails(slab: Slab, segments: Segments, fingerprint: bytes, executor: Executo
         return [
             record.packed()
             for record, (block, end) in zip(
-                _each_record(slab, [end for _, end in share]), share, strict=True
+                each_record(slab, [end for _, end in share]), share, strict=True
             )
             if record is not None
             and record.kind is RecordKind.PAGE
@@ -183,22 +178,10 @@ def _labels(slab: Slab, shape: StoreShape, count: int) -> Records:
     blocks = range(0, count * shape.segment_blocks, shape.segment_blocks)
     labels = [
         record.packed()
-        for record, block in zip(_each_record(slab, blocks), blocks, strict=True)
+        for record, block in zip(each_record(slab, blocks), blocks, strict=True)
         if record is not None
         and record.kind is RecordKind.SEGMENT
         and record.fingerprint == shape.fingerprint
         and record.block == block
     ]
     return whole_records(b"".join(labels))[0]
-
-
-def _each_record(slab: Slab, blocks: range | list[int]) -> Iterator[DiskRecord | None]:
-    """The record at the end of each block; None where there is none."""
-    with Scratch().piece(BLOCK_BYTES) as memory:
-        for block in blocks:
-            try:
-                slab.read(block, [memory])
-            except OSError:
-                yield None
-            else:
-                yield unpacked(memory[-RECORD_BYTES:])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from attrs import define
 
+from kvcanon.disk.block_ends import write_label
 from kvcanon.disk.folders import remove_folder, size_bytes, stale_folders
 from kvcanon.disk.identity import DiskIdentity
 from kvcanon.disk.ledger import Ledger
 from kvcanon.disk.records import RECORD_BYTES
-from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.segments import Segments
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 
@@ -48,10 +48,7 @@ class Room:
         if segment is None:
             return None
         label = self.ledger.note_segment(segment * self.segments.segment_blocks, blocks)
-        with Scratch().piece(BLOCK_BYTES) as memory:
-            memory[:] = bytes(BLOCK_BYTES)
-            memory[-RECORD_BYTES:] = label.packed()
-            self.slab.write(label.block, [memory])
+        write_label(self.slab, label)
         self.segments.divide(segment, blocks, label.generation)
         return self.segments.take(blocks)
 

@@ -80,8 +80,9 @@ class DiskTrials:
         self.note_spoiled(done)
         self.trials[done.words] += 1
         self.check(done.words)
-        if self.random.random() < 0.1 or not self.old:
-            self.old = (self.folder / JOURNAL).read_bytes()
+        journal = self.folder / JOURNAL
+        if journal.exists() and (self.random.random() < 0.1 or not self.old):
+            self.old = journal.read_bytes()
 
     def kill(self) -> None:
         """Let a process put pages until it is killed, and look at what is left."""

@@ -179,23 +179,27 @@ class GrowsOnAndOn(DiskStore):
         return super()._slot(blocks, kept)
 
 
-class _AnyPage(PageIndex):
-    """An index that takes the page that was used least recently, whoever follows it."""
+class _FirstPages(PageIndex):
+    """An index that evicts pages that others follow before those that none follows."""
 
     __slots__ = ()
 
     def victim(self, kept: AbstractSet[bytes]) -> bytes | None:
         there = [name for name, entry in self.entries.items() if self.held[entry]]
-        free = [name for name in there if name not in kept]
-        return min(free, key=lambda name: self.used[self.entries[name]], default=None)
+        free = [(self.entries[name], name) for name in there if name not in kept]
+        key = min(
+            ((not self.children[entry], self.used[entry], name) for entry, name in free),
+            default=None,
+        )
+        return None if key is None else key[2]
 
 
 @breaks("STORE-21")
-class EvictsInnerPages(DiskStore):
-    """The page that was used least recently is evicted, whether others follow it or not."""
+class EvictsFirstPages(DiskStore):
+    """Prompts are evicted from their beginning."""
 
     def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
-        self.parts.index.__class__ = _AnyPage
+        self.parts.index.__class__ = _FirstPages
         return super()._slot(blocks, kept)
 
 

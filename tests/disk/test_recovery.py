@@ -139,7 +139,7 @@ def test_a_foreign_folder_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptu
     place = tmp_path / IDENTITY.folder
     place.mkdir()
     (place / "photos.zip").write_bytes(b"of the holidays")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "kvcanon.disk"):
         store = opened(tmp_path)
     assert put(store, range(3))
     store.close()

@@ -271,7 +271,7 @@ def test_a_put_of_a_damaged_page_writes_it_again(
     data[BLOCK_BYTES + 100] ^= 1
     slab.write_bytes(data)
     store = opened(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "kvcanon.disk"):
         assert put(store, range(2))
     assert "1 pages are damaged" in caplog.text
     assert found(store, range(2)) == [0, 1]
