@@ -26,7 +26,7 @@ _LEAST_BYTES = 8
 
 @define(eq=False)
 class PageIndex:
-    """Pages by name. Entries are numbers into columns: a million pages take some 350 MB."""
+    """Pages by name. Entries are numbers into columns: a million pages take some 400 MB."""
 
     pools: int = 1
     entries: dict[bytes, int] = field(factory=dict)

@@ -96,8 +96,9 @@ def _print(
     if restarted is not None:
         out.print(
             f"A store with {restarted.pages:,} pages opens in "
-            f"{restarted.after_close_seconds:.1f} s after a close and in "
-            f"{restarted.after_kill_seconds:.1f} s after a kill, and takes "
+            f"{restarted.after_close_seconds:.1f} s ({restarted.after_close_cpu_seconds:.1f} of a "
+            f"processor) after a close, in {restarted.after_kill_seconds:.1f} s "
+            f"({restarted.after_kill_cpu_seconds:.1f}) after a kill, and takes "
             f"{restarted.memory_bytes / 1e6:,.0f} MB of memory."
         )
 
