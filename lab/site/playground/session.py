@@ -38,6 +38,8 @@ SOUND = ""
 """The name of no fault."""
 MOST_ACTIONS = 200
 """A case of more is no longer read by eye."""
+MOST_SLOTS = 4096
+"""A pool of more takes a browser minutes to draw; an address may name any."""
 
 
 class Game:
@@ -169,6 +171,9 @@ def _game_of(asked: Mapping[str, Any]) -> Game:
         raise BadArgument("actions", f"{unknown[0]!r} is no action")
     if len(case.actions) > MOST_ACTIONS:
         raise BadArgument("actions", f"are {len(case.actions)}; at most {MOST_ACTIONS} are played")
+    for pools in (case.config.device_slots, case.config.host_slots):
+        if max(pools.full, pools.swa, pools.mamba) > MOST_SLOTS:
+            raise BadArgument("slots", f"are at most {MOST_SLOTS} in a pool here")
     actions = list(case.actions)
     game = next(
         (

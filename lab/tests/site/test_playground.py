@@ -105,6 +105,7 @@ def test_after_a_broken_law_nothing_is_played() -> None:
         ({"config": {"page_size": 0}}, "page_size"),
         ({"config": {"pages": 1}}, "has pages, which no config has"),
         ({"config": {"device_slots": {"none": 1}}}, "none"),
+        ({"config": {"device_slots": {"full": 10**9}}}, "are at most 4096 in a pool here"),
         ({"moves": []}, "has moves, which no case has"),
     ],
 )
