@@ -51,7 +51,15 @@ if TYPE_CHECKING:
     from kvcanon.conformance.check.trial import Trial
     from kvcanon.conformance.cli import main
     from kvcanon.conformance.errors import UsageError, ViolationError
-    from kvcanon.conformance.judge import GuardedCache, JudgeConfig, guard
+    from kvcanon.conformance.judge import (
+        GuardCounts,
+        GuardedCache,
+        JudgeConfig,
+        ProductionGuard,
+        guard,
+        guard_collector,
+        production_guard,
+    )
     from kvcanon.conformance.protocol.adapter import (
         Adapter,
         CacheKind,
@@ -116,7 +124,15 @@ _MODULES = {
     "protocol.tree": ("TreeCache",),
     "report.script_runtime": ("fetched", "judged", "write_stamps"),
     "check.machine": ("machine_of",),
-    "judge": ("GuardedCache", "JudgeConfig", "guard"),
+    "judge": (
+        "GuardCounts",
+        "GuardedCache",
+        "JudgeConfig",
+        "ProductionGuard",
+        "guard",
+        "guard_collector",
+        "production_guard",
+    ),
     "check.play": ("play",),
     "check.trial": ("Trial",),
     "pytest_plugin.checks": ("check_cache",),
@@ -135,12 +151,14 @@ __all__ = [
     "CopyControl",
     "CountedPool",
     "EventLog",
+    "GuardCounts",
     "GuardedCache",
     "JudgeConfig",
     "LastMatch",
     "NotWholePages",
     "Offer",
     "PlainFreeList",
+    "ProductionGuard",
     "Receipts",
     "RequestCache",
     "RunningRequests",
@@ -174,6 +192,7 @@ __all__ = [
     "fetched",
     "folder_ground",
     "guard",
+    "guard_collector",
     "judged",
     "load_adapter",
     "machine_of",
@@ -182,6 +201,7 @@ __all__ = [
     "page_count",
     "page_slots",
     "play",
+    "production_guard",
     "token_indices",
     "tokens_of",
     "write_stamps",

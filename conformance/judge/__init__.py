@@ -32,12 +32,18 @@ from kvcanon.conformance.judge.judges import (
 
 if TYPE_CHECKING:
     from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
+    from kvcanon.conformance.judge.guard_metrics import guard_collector
     from kvcanon.conformance.judge.guards import guard, guard_subject, require_all
+    from kvcanon.conformance.judge.production import GuardCounts, ProductionGuard, production_guard
 
 _LATER = {
+    "GuardCounts": "production",
+    "ProductionGuard": "production",
     "RequestBlackboxGuard": "from_outside.request.guard",
     "guard": "guards",
+    "guard_collector": "guard_metrics",
     "guard_subject": "guards",
+    "production_guard": "production",
     "require_all": "guards",
 }
 
@@ -45,8 +51,10 @@ __all__ = [
     "ALL_JUDGES",
     "ANSWER_LAW",
     "BlackboxGuard",
+    "GuardCounts",
     "GuardedCache",
     "JudgeConfig",
+    "ProductionGuard",
     "Recorder",
     "Relevance",
     "RequestBlackboxGuard",
@@ -57,12 +65,14 @@ __all__ = [
     "find_law",
     "first_difference",
     "guard",
+    "guard_collector",
     "guard_states",
     "guard_subject",
     "left_to",
     "make_judged",
     "make_judged_requests",
     "met_by",
+    "production_guard",
     "read_known_slots",
     "require_all",
     "require_answer",

@@ -121,7 +121,7 @@ def guard(
 
     Raises: UsageError: an unknown law, a rate that is not possible, or a cache in use.
     """
-    chosen = _chosen(laws)
+    chosen = chosen_laws(laws)
     subject = subject_of(cache, copies)
     hidden = {*hides, *(adapter.hides if adapter is not None else ())}
     subject = evolve(subject, shows=subject.shows - hidden)
@@ -183,7 +183,7 @@ def require_all(rate: float) -> None:
         )
 
 
-def _chosen(laws: Laws | None) -> list[Law]:
+def chosen_laws(laws: Laws | None) -> list[Law]:
     """The laws to check. Raises: UsageError."""
     if laws is None:
         return list(LAWS.values())

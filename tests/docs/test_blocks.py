@@ -21,7 +21,7 @@ from attrs import evolve
 from typer.main import get_command
 
 from doc_blocks import Shown, commands, python_blocks
-from kvcanon.conformance import Adapter, GuardedCache, cli, draw_case, guard, play
+from kvcanon.conformance import Adapter, GuardedCache, cli, draw_case, guard, play, production_guard
 from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.lab import cli as lab_cli
 from kvcanon.optimized.prefix_cache import PrefixCache
@@ -191,17 +191,24 @@ def test_first_example_of_the_guard_judges_each_call(capsys: pytest.CaptureFixtu
 
 
 def test_guard_of_an_engine_logs_violations(caplog: pytest.LogCaptureFixture) -> None:
-    """The second example makes a guard that logs; the page has each option of `guard`.
+    """The third example makes a guard that logs; the page has each option of both guards.
 
     Only a judge needs `new`.
     """
-    names = run(block("docs/guard.md", 1))
+    names = run(block("docs/guard.md", 2))
     assert isinstance(names["cache"], GuardedCache)
     names["log"]("REC-1 window_only_refresh: said so", None)
     assert "said so" in caplog.text
     options = inspect.signature(guard).parameters.keys() - {"cache", "new"}
+    options |= inspect.signature(production_guard).parameters.keys() - {"cache"}
     page = (ROOT / "docs/guard.md").read_text("utf-8")
     assert not [name for name in options if f"`{name}`" not in page]
+
+
+def test_guard_in_production_counts_a_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second example prints the counts of a guard that has had one call."""
+    run(block("docs/guard.md", 1))
+    assert capsys.readouterr().out.startswith("GuardCounts(calls=1, judged=0,")
 
 
 def test_snippets_of_the_fast_cache_print_what_the_page_says(

@@ -12,6 +12,7 @@ events there, causes false violations.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from heapq import nlargest
 from random import Random
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
@@ -146,6 +147,17 @@ class GuardedCache(JudgedCache):
         self._checker = LawChecker(laws, events=cache.config.events, thorough=thorough)
         self._checks_answers = any(law.law_id == ANSWER_LAW for law in laws)
 
+    def left_out(self, most_receipts: int) -> None:
+        """Note that calls were made past the guard, and forget all but so many receipts."""
+        self._last = self._arrived = None
+        if len(self._given) > most_receipts:
+            self._given = set(nlargest(most_receipts // 2, self._given))
+
+    def took(self, events: tuple[Event, ...]) -> None:
+        """Note events that were taken past the guard."""
+        self._taken.extend(self._unfolded(events))
+        self._folded = ()
+
     @property
     def laws_exercised(self) -> dict[str, int]:
         """How often each law was exercised: its premise met in a step without violation."""
@@ -239,8 +251,7 @@ class GuardedCache(JudgedCache):
         elif isinstance(operation, Reset):
             self._written.cleared()
         elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
-            self._taken.extend(self._unfolded(answer))
-            self._folded = ()
+            self.took(answer)
 
     def _judge(
         self,
