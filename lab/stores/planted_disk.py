@@ -237,33 +237,37 @@ class StartsAnew(DiskStore):
 
 @breaks("STORE-23")
 class RecordsInMemory(DiskStore):
-    """A put is acknowledged once its pages are in memory; they are written with the next put."""
+    """A put is acknowledged once its pages are in memory; they are written with the next call."""
 
     def put(self, pages: Sequence[PagePut]) -> list[bool]:
-        waiting = _WAITING.pop(id(self), [])
+        self.catch_up()
         _WAITING[id(self)] = list(pages)
-        super().put(waiting)
         return [True] * len(pages)
 
     def get(self, pages: Sequence[PageGet]) -> list[int | None]:
-        super().put(_WAITING.pop(id(self), []))
+        self.catch_up()
         return super().get(pages)
 
     def exists(self, pages: Sequence[tuple[bytes, int]]) -> list[bool]:
-        super().put(_WAITING.pop(id(self), []))
+        self.catch_up()
         return super().exists(pages)
 
     def leading_run(self, names: Sequence[bytes]) -> int:
-        super().put(_WAITING.pop(id(self), []))
+        self.catch_up()
         return super().leading_run(names)
 
     def remove(self, pages: Sequence[tuple[bytes, int]]) -> None:
-        super().put(_WAITING.pop(id(self), []))
+        self.catch_up()
         super().remove(pages)
 
     def close(self) -> None:
-        super().put(_WAITING.pop(id(self), []))
+        self.catch_up()
         super().close()
+
+    def catch_up(self) -> None:
+        waiting = _WAITING.pop(id(self), [])
+        if waiting:
+            super().put(waiting)
 
 
 _WAITING: dict[int, list[PagePut]] = {}

@@ -1,4 +1,4 @@
-"""The plain stores keep every law of stores that they can be judged by."""
+"""The plain stores and the disk tier keep every law of stores that they can be judged by."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import pytest
 from attrs import evolve
 
+from kvcanon.conformance.engines.disk.disk_store import DISK
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer
 from kvcanon.conformance.stores.case import LookAtMemory, PutPages, Restart, StopServer, StoreCase
 from kvcanon.conformance.stores.check import (
@@ -22,7 +23,9 @@ from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.reference.stores import FileStore
 from kvcanon.spec.stores import STORE_LAWS, Ability
 
-each_store = pytest.mark.parametrize("adapter", [FILES, MEMORY], ids=["files", "memory"])
+each_store = pytest.mark.parametrize(
+    "adapter", [FILES, MEMORY, DISK], ids=["files", "memory", "disk"]
+)
 
 
 @each_store
