@@ -16,7 +16,7 @@ from kvcanon.lab.servers.stored_pages import (
     half_zeroed,
 )
 
-RIGHT = [(1, 2, 3), (4, 5, 6)]
+RIGHT: list[tuple[int, ...]] = [(1, 2, 3), (4, 5, 6)]
 
 
 def judged(replies: list[tuple[int, ...]], found: int, row: StoredRow) -> list[str]:
