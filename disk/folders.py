@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def open_folder(root: Path, identity: DiskIdentity) -> OpenFolder:
             folder = OpenFolder(path, _locked(path))
             strange = _what_is_strange(path)
             if not strange:
-                _write_facts(path / FACTS, identity)
+                with suppress(OSError):  # They are for people; a full disk does without.
+                    _write_facts(path / FACTS, identity)
                 return folder
             move_aside(path, strange)
             folder.close()
@@ -142,7 +144,13 @@ def size_bytes(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove the folder of another model, and say so."""
-    _LOG.warning("%s, of a model that is not served now, was removed for room", folder)
+def remove_folder(folder: Path) -> bool:
+    """Remove the folder of another model, and say so; False if it has been opened meanwhile."""
+    try:
+        lock = _locked(folder)
+    except (DiskUnusable, OSError):
+        return False
     shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+    _LOG.warning("%s, of a model that is not served now, was removed for room", folder)
+    return True

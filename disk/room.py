@@ -107,5 +107,5 @@ class Room:
         for folder, size in stale:
             if more <= 0:
                 return
-            remove_folder(folder)
-            more -= size
+            if remove_folder(folder):
+                more -= size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from disk_pages import IDENTITY, SEGMENT_BYTES, crash, file_of, found, name_of, opened, put
 from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable
+from kvcanon.disk.folders import remove_folder
 from kvcanon.disk.records import RECORD_BYTES
 
 EVERY = list(range(24))
@@ -227,3 +230,34 @@ def test_an_old_copy_of_a_journal_loses_nothing(
     }
     assert again == there
     store.close()
+
+
+def test_a_folder_that_was_opened_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    """Between the choice of a folder and its removal its model may be served again."""
+    store = opened(tmp_path)
+    assert not remove_folder(store.parts.folder.path)
+    assert put(store, range(3))
+    store.close()
+    assert remove_folder(store.parts.folder.path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_no_reason_to_refuse_an_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages are then served from what is there, after a crash too."""
+    filled(tmp_path, closed=False)
+    file_of(tmp_path, "identity.json").unlink()
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as during:
+        for name in ("pwrite", "posix_fallocate", "fsync"):
+            during.setattr(os, name, full)
+        during.setattr(Path, "write_text", full)
+        store = opened(tmp_path)
+        assert found(store, EVERY) == EVERY
+        assert not put(store, [99])
+        store.close()
+    assert after(tmp_path) == EVERY
