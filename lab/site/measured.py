@@ -106,11 +106,11 @@ def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     memory = [float(row[-1]) for row in measured["engine_memory"].rows]
     times = [float(row[tree.heads.index("times")]) for row in tree.rows]
     least, most = (_rounded(each) for each in theirs[spread].split(" to "))
-    yield "| beside SGLang 0.5.23's Rust core | kvcanon | in |"
+    yield "| beside SGLang 0.5.23's Rust core | kvcanon | measured in |"
     yield "|---|---|---|"
     yield (
         f"| requests a second | {_rounded(theirs[ratio])} times as many ({least} to {most} in 12 "
-        f"rounds): no difference that shows | {WHOLE} |"
+        f"rounds): no measurable difference | {WHOLE} |"
     )
     yield f"| time to first token, ms, p50 / p99 | {ours[first]}, and {theirs[first]} | the same |"
     yield (

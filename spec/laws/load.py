@@ -62,9 +62,10 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load-back evicts from a pool only for slots of that pool: full data for full slots alone.
 
-    Where full slots are not short, a leaf leaves only for its window data or mamba state, and only
-    where that pool is short. REC-3 checks that nothing leaves once enough slots are free. By
-    profile, a tombstone may leave with the last node below it.
+    There is one exception: a leaf loses all its data together. So its full data also leaves where
+    its window data or mamba state is the victim, because that pool is short. REC-3 checks that
+    nothing leaves once enough slots are free. By profile, a tombstone may leave with the last node
+    below it.
 
     Why: window pools are small and often short. A load-back that takes the lower of two free counts
     as that of the full pool evicts full pages at every load, although full slots are free.

@@ -53,10 +53,10 @@ def window_only_refresh(step: Step) -> Iterator[str]:
 
     The prefix of a match is the usable one, that of an insert is its key. The window data of the
     last window, and of one page before it (the cushion), becomes more recent than all other window
-    data, node by node, the node nearest to the end last. No other window data becomes recent: to
-    walk through a node does not count as its use. By profile, the cushion need not become recent.
-    By profile, cuts change recency; then nodes that were cut are not checked. By profile, the host
-    has its own order; then the host is not checked.
+    data, node by node, the node nearest to the end last. A node that has any of these pages becomes
+    recent as a whole. No other window data becomes recent: to walk through a node is no use of it.
+    By profile, the cushion need not become recent. By profile, cuts change recency; then nodes that
+    were cut are not checked. By profile, the host has its own order; then the host is not checked.
 
     Why: a long prompt that is used again and again would keep all its window data for ever. Most of
     it is out of reach, and it evicts the windows of other prompts.

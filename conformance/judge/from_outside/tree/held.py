@@ -16,7 +16,7 @@ from kvcanon.conformance.judge.from_outside.tree.pages import (
 from kvcanon.conformance.judge.from_outside.tree.slots import COMPONENTS, HELD
 from kvcanon.conformance.judge.from_outside.tree.state import ObservedState, OpenReceipt
 from kvcanon.spec.operations import Allocate, Free, Lock, Receipt, Reset, Unlock, UnlockWindow
-from kvcanon.spec.types import Slot, Slots
+from kvcanon.spec.types import Counts, Slot, Slots
 
 
 def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> None:
@@ -40,7 +40,7 @@ def after_allocate(state: ObservedState, operation: Allocate, slots: Slots) -> N
             del state.written[column][slot]
         state.slots.give(column, some, HELD)
     if not state.has_failed():
-        said = f"{slots.counts()} were given out"
+        said = f"an allocation took {_in_words(slots.counts())}"
         state.check_free("ALLOC-5", said, met=bool(operation.counts))
 
 
@@ -65,7 +65,12 @@ def after_free(state: ObservedState, operation: Free, _answer: None) -> None:
         state.slots.free(column, [slot for slot in some if owners.get(slot) is HELD])
     if not state.has_failed():
         counts = operation.slots.counts()
-        state.check_free("ALLOC-3", f"{counts} were taken back", met=bool(counts))
+        state.check_free("ALLOC-3", f"a free gave back {_in_words(counts)}", met=bool(counts))
+
+
+def _in_words(counts: Counts) -> str:
+    """The counts that are not zero, as "1 full, 1 swa"."""
+    return ", ".join(f"{count} {component}" for component, count in counts if count) or "nothing"
 
 
 def after_lock(state: ObservedState, operation: Lock, receipt: Receipt) -> None:
