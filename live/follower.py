@@ -160,7 +160,7 @@ class Follower:
 
     @property
     def saw_all(self) -> bool:
-        """Whether the stream was seen from a clear on, so that it says all that is cached."""
+        """Whether the stream was followed from a clear on, so that its events give all cached blocks."""
         books = self.books()
         return bool(books) and all(book.complete for book in books)
 

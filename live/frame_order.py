@@ -1,9 +1,9 @@
-"""Puts the frames of one publisher in order: what arrives live, and what a replay gives.
+"""Puts the frames of one publisher in order: those that arrive live, and those of a replay.
 
-While a replay is wanted, live frames are held, up to a bound; the frames of the replay go before
-them. A publisher that was started anew is told from one that repeats a batch, also where its
-numbers happen to go on: the last batch that was seen is asked for again, and compared. What cannot
-be had is left out, so that whoever reads sees the gap.
+Until a replay has ended, live frames are held, up to a bound; the frames of the replay go before
+them. To tell a publisher that restarted from one that repeats a batch, the last batch that was seen
+is requested again and compared, even where the numbers happen to continue. Frames that no replay
+has are left out, so that the reader sees the gap.
 """
 
 from __future__ import annotations

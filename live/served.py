@@ -84,7 +84,7 @@ class ServedRequest:
 
 @frozen
 class ServedMismatch:
-    """A request of which another part was served than the stream promised."""
+    """A request that was served more or fewer cached tokens than the stream promised."""
 
     kind: str
     words: str

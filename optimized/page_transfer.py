@@ -1,9 +1,9 @@
-"""What the cache asks of an engine: pages, from slots on one medium to slots on the other.
+"""The orders that a cache gives to its copy engine: pages, from slots on one medium to the other.
 
-No engine locks a slot. **A slot is not reused while a copy reads or writes
-it**, and the tree sees to that alone: the transfer holds a lock on what it reads, and owns what it
-writes, from the enqueue until it is settled, which is after the engine said that the copy ended. So
-an engine must never report an order as complete while a byte of it may still move.
+**A slot is not reused while a copy reads or writes it.** The tree ensures that, and engines lock no
+slot: from the enqueue until it is settled, a transfer holds a lock on the slots that it reads, and
+owns those that it writes. It is settled after the engine has reported its end. So an engine must
+never report an order as complete while a byte of it may still move.
 """
 
 from __future__ import annotations

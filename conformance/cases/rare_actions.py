@@ -167,7 +167,7 @@ def evict_above_a_bare_tail(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.EVICT, host=True)
 def evict_beside_duplicates(client: Client, a: int, b: int, c: int) -> None:
-    """Evict a prompt while the host is full of copies of what is on the device, too."""
+    """Evict a prompt while the host is full of copies of data that is on the device, too."""
     client.release_all()
     key, config = client.prompt(a, b, c), client.cache.config
     key = key.prefix(min(len(key), 2))

@@ -125,6 +125,6 @@ class StageRun:
         return None if cases is None else sum(each for _ in self.parts(cases, each))
 
     def parts(self, cases: int | None, each: int) -> Iterator[int]:
-        """The numbers of the parts that its shard has of some cases; endless for None."""
+        """The numbers of this shard's parts, each of `each` cases; endless if `cases` is None."""
         numbers = count() if cases is None else iter(range(-(-cases // each)))
         return self.plan.shard.parts(numbers)

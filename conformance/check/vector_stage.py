@@ -55,7 +55,7 @@ class VectorResult:
 
     @property
     def over(self) -> bool:
-        """Whether no further vector is to be played."""
+        """Whether the stage ends before all vectors are played."""
         return bool(self.why_not_all)
 
 

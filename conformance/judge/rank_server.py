@@ -53,7 +53,7 @@ class FactoryPlace:
     pickled: bytes | None
 
     def find(self) -> MakeCache:
-        """Find it. Raises: whatever its import raises."""
+        """Find the factory. Raises: what its import raises."""
         if self.pickled is None:
             return load_adapter(self.name).make
         make: MakeCache = pickle.loads(self.pickled)  # noqa: S301  # Our own parent pickled it.

@@ -69,7 +69,7 @@ class EngineAddress:
         return f"{'https' if self.secure else 'http'}://{host}:{self.port}{self.path}"
 
     def patient(self, seconds: float) -> EngineAddress:
-        """The same address, given at least so many seconds for one answer."""
+        """The same address, with at least this many seconds for an answer."""
         return evolve(self, timeout=max(self.timeout, seconds))
 
 

@@ -108,8 +108,8 @@ def paged_pool(planes: DevicePlanes, layout: PageLayout) -> PagedPool:
 def tile_of(piece_bytes: int, aligned_bytes: int) -> Tile:
     """Choose how pieces of this size are cut.
 
-    A tile is as wide as divides the piece without a remainder, so that no thread is idle, but not
-    narrower than a cache line. A narrow tile has more pages.
+    A tile has the largest width that divides the piece, so that no thread is idle, but at least a
+    cache line. A narrow tile covers more pages.
     """
     element_bytes = WORD_BYTES if gcd(piece_bytes, aligned_bytes) % WORD_BYTES == 0 else 1
     elements = piece_bytes // element_bytes

@@ -75,7 +75,7 @@ class CopyOrder:
         return self.nodes
 
     def locked_with(self, name: int) -> tuple[int, ...]:
-        """The nodes that a lock of this name holds, where it is that of the copy."""
+        """The nodes that the copy's lock holds if it has this name, else none."""
         return self.nodes if self.stage is CopyStage.MADE and self.name == name else ()
 
     def acknowledge(self, name: int) -> tuple[int, ...]:

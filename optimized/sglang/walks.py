@@ -69,7 +69,7 @@ def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
 
 
 def all_slots(nodes: _core.Nodes, table: SlotTable, kind: ComponentType) -> torch.Tensor:
-    """The token slots that every node has of a component on the device."""
+    """The token slots of a component on the device, of all nodes."""
     found = [
         table.get(nodes.slots(node, None, kind))
         for node, _ in _with_parents(nodes)

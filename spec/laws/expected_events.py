@@ -192,9 +192,9 @@ def describes(events: Sequence[Event], state: Snapshot) -> bool:
 
 
 def replaces_events(step: Step) -> bool:
-    """Whether events that waited, or were emitted, were given up for a description of the state.
+    """Whether the step dropped pending events and replaced them by a description of the state.
 
-    Then `Step.events` are all that wait now.
+    Then `Step.events` are all events that are pending now.
     """
     waited, wait = step.before.events, step.after.events
     if isinstance(step.outcome, Taken):

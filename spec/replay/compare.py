@@ -40,7 +40,7 @@ class ObservedChanges:
 
     @kept
     def rows(self) -> dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]]:
-        """The rows of pages in nodes that differ, before and after, by node and depth."""
+        """The changed page rows of each node by depth, before and after the step."""
         before, after = self.step.changed
         rows: dict[NodeId, dict[int, tuple[PageRow, PageRow | None]]] = defaultdict(dict)
         for number, row in before.items():

@@ -1,7 +1,7 @@
-"""What is wrong with an answer, and which law that is a matter of.
+"""Finds what is wrong with an answer of a store, and which law it breaks.
 
-Wrong bytes and a page that is not found each have many causes. Every wrong answer is the matter of
-one law, that of its likeliest cause, so that a report names the cause and not only the symptom.
+Wrong bytes and a page that is not found each have many causes. Every wrong answer breaks one law,
+that of its likeliest cause, so that a report names the cause and not only the symptom.
 """
 
 from __future__ import annotations
