@@ -160,7 +160,7 @@ class Follower:
 
     @property
     def saw_all(self) -> bool:
-        """Whether the stream was followed from a clear on, so that its events give all cached blocks."""
+        """Whether the stream was followed from a clear on, so that it shows all cached blocks."""
         books = self.books()
         return bool(books) and all(book.complete for book in books)
 
