@@ -56,6 +56,8 @@ class StreamWatch:
     _fixed: list[Source] = field(init=False)
     """The publishers that were given; others are found."""
     _generation: int = -1
+    _refused: int = 0
+    """Frames of publishers beyond those that can be followed."""
     _readings: dict[int, deque[tuple[float, int, int]]] = field(factory=dict)
     """Time, events and pages so far, by publisher."""
 
@@ -75,6 +77,9 @@ class StreamWatch:
             sent = self.streams.followers[arrived.source].counts.last_timestamp
             if sent:
                 self.lags[arrived.source] = max(0.0, arrived.received - sent)
+        if self.subscriber.refused_topics != self._refused:
+            self._refused = self.subscriber.refused_topics
+            self.problem = f"{self._refused} frames are left out: there are too many publishers"
         self.latest.extend(found)
         self.stepped = time.monotonic()
         return found

@@ -95,7 +95,8 @@ def watch_command(
             "in order"
         )
     require_files({"--record": record})
-    require_no_file(record)
+    for path in (record, record and put_aside(record)):
+        require_no_file(path)
     config = follower_config(hashes, repeats, closed, ignore)
     sources = _sources(endpoints or (), replay or (None,) * len(endpoints or ()), ranks, bind or ())
     if not sources and discover is None:
@@ -165,6 +166,11 @@ def _sources(
         if count > 1:
             raise UsageError(f"{endpoint} is named {count} times; name each publisher once")
     return tuple(sources)
+
+
+def put_aside(record: Path) -> Path:
+    """Where a recording is put when it is begun anew."""
+    return record.with_name(record.name + ".1")
 
 
 @frozen

@@ -307,3 +307,22 @@ def test_frames_that_are_refused_are_said(
         until(lambda: bool(got), go_on)
     assert isinstance(got[0], BrokenFrame)
     assert "was refused: it has more than 1,024 bytes" in got[0].problem
+
+
+def test_topics_beyond_those_that_can_be_followed_are_said(
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever invents topics makes no publishers without end; what is left out is counted."""
+    monkeypatch.setattr("kvcanon.live.subscriber.MOST_SOURCES", 3)
+    socket, endpoint = bound(sockets)
+    watch = watching(endpoint)
+    with watch.subscriber:
+        number = count()
+
+        def go_on() -> None:
+            send(socket, 0, batch(CLEARED), b"topic %d" % next(number))
+            watch.step(0.02)
+
+        until(lambda: watch.problem is not None, go_on)
+        assert len(watch.subscriber.sources) == 3
+    assert "too many publishers" in str(watch.problem)

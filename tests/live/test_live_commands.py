@@ -144,6 +144,9 @@ def test_a_watch_does_not_overwrite_a_recording(
     assert path.read_bytes() == before
     (tmp_path / "b").touch()
     assert main([*watch, str(tmp_path / "b")]) == 1
+    (tmp_path / "c.1").write_bytes(before)
+    assert main([*watch, str(tmp_path / "c")]) == 2
+    assert "c.1 is there already" in capsys.readouterr().err
 
 
 def test_a_recording_without_events_is_no_success(

@@ -129,7 +129,7 @@ def test_watch_prints_text(text: str) -> None:
     for fault in (Fault.MALFORMED, Fault.STORED_TWICE):
         assert_text(finding_line(StreamFinding(fault, 0, 0, medium=text, problem=text)))
     sources = [Source(f"tcp://{text}:1", topic=text)]
-    known = SimpleNamespace(sources=sources, is_connected=lambda _: True)
+    known = SimpleNamespace(sources=sources, is_connected=lambda _: True, refused_topics=0)
     subscriber = cast("Subscriber", known)
     watch = StreamWatch(subscriber, Streams(FollowerConfig()))
     watch.latest.append(StreamFinding(Fault.MALFORMED, 0, 0, medium=text, problem=text))
