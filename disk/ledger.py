@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from kvcanon.disk.journal import DiskJournal
-from kvcanon.disk.parts import PagePut, checksum_of
+from kvcanon.disk.parts import PagePut
 from kvcanon.disk.records import NO_NAME, DiskRecord, RecordKind
 
 
@@ -21,10 +21,12 @@ class Ledger:
     generation: int
     journal: DiskJournal
     waiting: list[bytes] = field(factory=list)
-    """Records that are written before the next slot is used again."""
+    """Records that are written with the next group."""
+    frees_slots: bool = False
+    """Whether a page that is gone waits among them: its slot is used again only after that."""
     lock: threading.Lock = field(factory=threading.Lock)
 
-    def page(self, page: PagePut, block: int, length: int) -> DiskRecord:
+    def page(self, page: PagePut, block: int, length: int, checksum: bytes) -> DiskRecord:
         """The record of a page of `length` bytes in a slot."""
         return DiskRecord(
             RecordKind.PAGE,
@@ -33,22 +35,25 @@ class Ledger:
             block,
             length,
             page.pool,
-            checksum_of(page.parts),
+            checksum,
             page.name,
             NO_NAME if page.parent is None else page.parent,
         )
 
     def note_gone(self, record: DiskRecord) -> None:
-        """Note that a page is gone; it is written with the next group."""
+        """Note that a page is gone. It is written before a slot is used again."""
         gone = DiskRecord(
             RecordKind.GONE, self._next(), self.fingerprint, pool=record.pool, name=record.name
         )
-        self._wait(gone)
+        with self.lock:
+            self.waiting.append(gone.packed())
+            self.frees_slots = True
 
     def note_segment(self, block: int, slot_blocks: int) -> DiskRecord:
         """Note that a segment has slots of this size; returns the label that it begins with."""
         label = self.segment(block, slot_blocks, self._next())
-        self._wait(label)
+        with self.lock:
+            self.waiting.append(label.packed())
         return label
 
     def segment(self, block: int, slot_blocks: int, generation: int) -> DiskRecord:
@@ -76,12 +81,13 @@ class Ledger:
         group = [*waiting, *(each.packed() for each in records)]
         if group:
             self.journal.append(group)
-        with self.lock:
-            del self.waiting[: len(waiting)]
+        self.forget(len(waiting))
 
-    def _wait(self, record: DiskRecord) -> None:
+    def forget(self, written: int) -> None:
+        """Let go of the first records that waited: the journal has them."""
         with self.lock:
-            self.waiting.append(record.packed())
+            del self.waiting[:written]
+            self.frees_slots = self.frees_slots and bool(self.waiting)
 
     def _next(self) -> int:
         with self.lock:

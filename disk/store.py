@@ -27,7 +27,7 @@ from kvcanon.disk.opening import (
     segment_bytes_for,
     snapshot_journal,
 )
-from kvcanon.disk.parts import PageGet, PagePut, first_bytes, total_bytes
+from kvcanon.disk.parts import PageGet, PagePut, checksum_of, first_bytes, total_bytes
 from kvcanon.disk.records import NAME_BYTES, DiskRecord, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, slot_blocks
@@ -127,13 +127,16 @@ class DiskStore:
         """Write new pages; returns the names and pools of those that are on the disk."""
         ledger = self.parts.ledger
         kept = names | {page.parent for page in pages if page.parent is not None}
+        sums = in_parallel(self.executor, [page.parts for page in pages], checksum_of)
         with self.lock:
-            planned = [each for page in pages if (each := self._planned(page, kept)) is not None]
+            plans = (self._planned(*each, kept) for each in zip(pages, sums, strict=True))
+            planned = [each for each in plans if each is not None]
         if not planned:
             return set()
         try:
             self._keep_journal_short(2 * len(planned))
-            ledger.write([])
+            if ledger.frees_slots:
+                ledger.write([])
             proved = self._moved([each.job for each in planned], write_run)
             self.parts.slab.force()
             good = [each for each in planned if id(each.job) in proved]
@@ -152,7 +155,7 @@ class DiskStore:
                     self.parts.room.segments.give_back(each.record.block)
         return {(each.page.name, each.page.pool) for each in good}
 
-    def _planned(self, page: PagePut, kept: AbstractSet[bytes]) -> _Planned | None:
+    def _planned(self, page: PagePut, checksum: bytes, kept: AbstractSet[bytes]) -> _Planned | None:
         """A page with a slot; None if there is no room for it."""
         length = total_bytes(page.parts)
         fits = slot_blocks(length) <= self.parts.room.segments.most_blocks
@@ -161,7 +164,7 @@ class DiskStore:
         block = self._slot(slot_blocks(length), kept)
         if block is None:
             return None
-        record = self.parts.ledger.page(page, block, length)
+        record = self.parts.ledger.page(page, block, length, checksum)
         job = slot_job(self.parts.slab, block, page.parts, record.packed())
         return _Planned(page, record, job)
 
@@ -335,7 +338,7 @@ class DiskStore:
             )
             ledger.journal.close()
             ledger.journal = journal
-            del ledger.waiting[:waiting]
+            ledger.forget(waiting)
 
     def close(self) -> None:
         """Close the store. A later open then reads the journal alone, in the order of last use."""

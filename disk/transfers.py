@@ -24,6 +24,7 @@ MOST_PIECES = 512
 """How many pieces of memory one call takes; Linux takes twice as many."""
 
 Value = TypeVar("Value")
+Result = TypeVar("Result")
 
 
 @frozen(eq=False)
@@ -81,12 +82,12 @@ def runs_of(jobs: Sequence[SlotJob]) -> list[list[SlotJob]]:
 
 
 def in_parallel(
-    executor: Executor, runs: Sequence[Value], work: Callable[[Value], list[bool]]
-) -> list[list[bool]]:
-    """Work on all runs at once; on a single one in this thread."""
-    if len(runs) == 1:
-        return [work(runs[0])]
-    return list(executor.map(work, runs))
+    executor: Executor, items: Sequence[Value], work: Callable[[Value], Result]
+) -> list[Result]:
+    """Work on all items at once; on a single one in this thread."""
+    if len(items) == 1:
+        return [work(items[0])]
+    return list(executor.map(work, items))
 
 
 def write_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:

@@ -24,7 +24,7 @@ from disk_pages import (
     put,
 )
 from kvcanon.disk import DiskIdentity, DiskStore, DiskUnusable, PageGet, PagePut
-from kvcanon.disk.records import RECORD_BYTES
+from kvcanon.disk.records import RECORD_BYTES, RecordKind, whole_records
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 
 
@@ -301,4 +301,29 @@ def test_clear_removes_all_pages(tmp_path: Path) -> None:
     file_of(tmp_path, "journal").unlink()
     store = opened(tmp_path)
     assert found(store, range(5)) == []
+    store.close()
+
+
+def test_a_slot_is_used_again_only_after_the_journal_lost_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in the write of a page then leaves none that the journal has and the slab has not."""
+    store = opened(tmp_path, 300_000)
+    real, seen = Slab.write, []
+
+    def looks(self: Slab, block: int, pieces: list[memoryview]) -> None:
+        records = whole_records(file_of(tmp_path, "journal").read_bytes())[0]
+        gone = set(records["name"][records["kind"] == RecordKind.GONE].tolist())
+        evicted = {name_of(number, prompt) for prompt in range(20) for number in range(8)}
+        evicted -= store.parts.index.entries.keys()
+        put_before = set(records["name"][records["kind"] == RecordKind.PAGE].tolist())
+        seen.append((evicted & put_before) - gone)
+        real(self, block, pieces)
+
+    monkeypatch.setattr(Slab, "write", looks)
+    for prompt in range(20):
+        assert put(store, range(8), prompt=prompt)
+    assert store.statistics().evicted_pages > 40
+    assert len(seen) > 20
+    assert not any(seen[1:])
     store.close()
