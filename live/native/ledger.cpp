@@ -156,7 +156,7 @@ void Ledger::breach(Fault fault, const WireEvent& event, uint32_t page, int tier
 }
 
 // Whether a store is of a part of a block: where states are kept, vLLM finds blocks by their parts.
-bool Ledger::is_part(const Place& place) const {
+bool Ledger::is_part(const Place& place) {
     const int64_t whole = place.book.block_size, size = place.event.block_size;
     return place.rank.says_kinds && size > 0 && whole > size && whole % size == 0;
 }
@@ -233,7 +233,7 @@ void Ledger::compare(const Place& place, uint32_t page, Block& block, const Bloc
 
 // A block was stored where it is.
 void Ledger::repeat(const Place& place, uint32_t page, const Block& block) {
-    auto& [rank, book, event, tier] = place;
+    const auto& [rank, book, event, tier] = place;
     const Repeats repeats = repeats_of(rank);
     if (repeats == Repeats::ONCE) {
         if (block.epoch != rank.epoch) {
@@ -254,7 +254,7 @@ void Ledger::repeat(const Place& place, uint32_t page, const Block& block) {
 }
 
 Block& Ledger::put(const Place& place, uint32_t page, const Block& wanted) {
-    auto& [rank, book, event, tier] = place;
+    const auto& [rank, book, event, tier] = place;
     ++book.counts.stored[static_cast<size_t>(tier)];
     Block* block = book.table.find(wanted.key);
     if (block == nullptr) {
@@ -386,7 +386,7 @@ int Ledger::tier_of(const WireEvent& event, const Block* block, int tier) const 
 
 // Take a block off a tier, and return whether it left it.
 bool Ledger::take_off(const Place& place, uint32_t page) {
-    auto& [rank, book, event, tier] = place;
+    const auto& [rank, book, event, tier] = place;
     const uint64_t key = batch_.ids[event.first_id + page].key;
     Block* block = book.table.find(key);
     if (block == nullptr || (block->tiers & bit_of(tier)) == 0) {
@@ -414,7 +414,7 @@ bool Ledger::take_off(const Place& place, uint32_t page) {
 
 // A block left a tier: no block that follows it may still be there.
 void Ledger::check_children(const Place& place, uint32_t page, const Block& block) {
-    auto& [rank, book, event, tier] = place;
+    const auto& [rank, book, event, tier] = place;
     const int slot = child_slot(place);
     if (slot < 0 || block.children[slot] == 0) return;
     if (rank.has_gap || book.reported.has(block.key)) {

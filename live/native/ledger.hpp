@@ -155,12 +155,12 @@ class Ledger {
     };
 
     void require_few_books() const;
-    void learn(Rank& rank, Book& book, const WireEvent& event);
+    static void learn(Rank& rank, Book& book, const WireEvent& event);
     void store(const Place& place);
     void remove(Rank& rank, const WireEvent& event);
     void clear(Rank& rank);
     bool is_aligned(const Place& place);
-    bool is_part(const Place& place) const;
+    static bool is_part(const Place& place);
     size_t find_root(const WireEvent& event, Chain& chain);
     Chain begin_chain(const WireEvent& event, const Block* before, uint32_t space);
     void hash_page(const WireEvent& event, const Chain& chain, uint32_t page);
