@@ -30,7 +30,7 @@ _ORDER = list(PublisherState)
 
 
 def dashboard(watch: StreamWatch, lines: int = LINES_IN_A_PIPE) -> RenderableType:
-    """All that is shown at one time, in no more than so many lines where that is possible."""
+    """The whole display at one time, in at most this many lines if possible."""
     folds = lines >= FOLDING_LINES
     findings = min(SHOWN_FINDINGS, max(1, lines // (10 if folds else 5)))
     health = _health(watch, findings, folds=folds)

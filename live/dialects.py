@@ -27,7 +27,7 @@ MEDIA = ("GPU", "CPU_PINNED", "DISK", "EXTERNAL", "other")
 
 
 def tier_name(medium: int, *, is_remote: bool, owner: bytes) -> str:
-    """The name of a tier: its medium, and what tells it from others on the same medium."""
+    """The name of a tier: its medium, and what distinguishes it from others on that medium."""
     words = [MEDIA[medium], "REMOTE" if is_remote else "", owner.decode(errors="replace")]
     return " ".join(filter(None, words))
 

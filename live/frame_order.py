@@ -83,7 +83,7 @@ class FrameOrder:
         yield evolve(frame, anew=self._take_anew())
 
     def has_reached(self, sequence: int) -> bool:
-        """Whether a replay has come to what is held."""
+        """Whether a replay has reached the frames that are held."""
         return bool(self.held) and sequence >= self.held[0].sequence
 
     def end(self, *, answered: bool) -> Iterator[Frame]:

@@ -83,7 +83,7 @@ def largest_won(races: Sequence[Race]) -> int:
 
 
 def seconds(mover: Mover, pages: int, direct_bytes: int) -> float:
-    """Time a transfer of so many pages, whose slots are reversed on one side."""
+    """Time a transfer of this many pages, whose slots are reversed on one side."""
     slots = np.arange(pages, dtype=np.int32)
     moves = (Move(FULL, slots[::-1].copy(), slots),)
     mover.direct_bytes = direct_bytes

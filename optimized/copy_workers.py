@@ -106,12 +106,12 @@ class CopyWorker(ABC, Generic[Job]):
         return self.waiting.popleft() if self.waiting else None
 
     def require_alive(self) -> None:
-        """Raises: CacheUnusable, if nobody performs orders any more."""
+        """Raises: CacheUnusable: the thread that performs orders has ended."""
         if self.died is not None:
             raise CacheUnusable(self.died)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait for a change. Raises: CacheUnusable, if nobody is there to make it."""
+        """Wait for a change. Raises: CacheUnusable: the thread that would make it has ended."""
         if self.died == FORKED:
             self.require_alive()
         self.changed.wait_for(lambda: self.died is not None or is_so())
@@ -148,7 +148,7 @@ class CopyWorker(ABC, Generic[Job]):
         self.until(lambda: self.entered)
 
     def die(self, why: str) -> None:
-        """Let all who wait for orders know that nobody performs them."""
+        """Wake all that wait for orders: no thread performs them any more."""
         self.died = why
         self.changed.notify_all()
 

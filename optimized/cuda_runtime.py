@@ -90,7 +90,7 @@ class Runtime(Protocol):
         """Memory on the device, which work that the current stream has may still use."""
 
     def synchronize(self) -> None:
-        """Return once the device has done all that anybody gave it."""
+        """Wait until the device has done all submitted work."""
 
 
 class TorchRuntime:
@@ -156,7 +156,7 @@ class TorchRuntime:
         return torch.empty(size_bytes, dtype=torch.uint8, device=self.device)
 
     def synchronize(self) -> None:
-        """Return once the device has done all that anybody gave it."""
+        """Wait until the device has done all submitted work."""
         torch.cuda.synchronize(self.device)
 
 

@@ -1,4 +1,4 @@
-"""What goes to the native core and what comes from it, for its stub and for whoever calls it.
+"""Arguments and results of the native core, for its stub and its callers.
 
 The stub is generated when the core is built (`nanobind_add_stub` in CMakeLists.txt), from the
 signatures in optimized/native; these name the types here. The named tuples are also made by the
@@ -128,7 +128,7 @@ class NodeInserted(NamedTuple):
 
 
 class EvictStep(NamedTuple):
-    """Victims, and what came free with them."""
+    """Victims, and the slots that they freed."""
 
     node: int
     """The last victim; 0 where nothing more can leave."""

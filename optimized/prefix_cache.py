@@ -144,7 +144,7 @@ class PrefixCache(_core.CacheCore):
         return namespace
 
     def reset(self) -> None:
-        """Forget everything in the tree, and all namespaces of which nothing is left.
+        """Empty the tree, and forget all namespaces without pages or events.
 
         Slots that requests hold stay theirs. It is also what makes a cache usable again after a
         `CacheUnusable` that asks for it: then all receipts are spent and all copies forgotten.

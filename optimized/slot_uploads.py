@@ -102,7 +102,7 @@ class SlotUploads:
 def slot_uploads(
     runtime: Runtime, driver: CudaDriver, device: torch.device, numbers: int
 ) -> SlotUploads:
-    """Allocate a ring for at least so many numbers."""
+    """Allocate a ring for at least this many numbers."""
     numbers = max(LEAST_NUMBERS, numbers)
     return SlotUploads(
         runtime,

@@ -33,7 +33,7 @@ from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Page,
 
 @define
 class Shown:
-    """What the last snapshot showed, of which the next one shows most again."""
+    """The values of the last snapshot; the next one reuses most of them."""
 
     edition: int = 0
     """That of the events, as the tree counts."""

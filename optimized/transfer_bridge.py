@@ -116,7 +116,7 @@ class TransferBridge:
         return self.engine.event_after(point)
 
     def poll(self) -> list[tuple[TransferId, bool]]:
-        """Return completions since the last call, but of orders that were given up.
+        """Return completions since the last call, except those of abandoned orders.
 
         The caller empties the list when it has read it: what an interrupt leaves in it comes again.
         """
@@ -130,7 +130,7 @@ class TransferBridge:
         return self._completed
 
     def restart(self) -> None:
-        """Return once no copy runs, and forget all orders: the cache begins anew.
+        """Wait until no copy runs, and forget all orders: the cache starts over.
 
         Raises:
             CacheUnusable: the engine cannot go on.

@@ -81,7 +81,7 @@ class TransferOrder:
 
 @frozen(eq=False)
 class EngineCalls:
-    """What a cache asked of its engine in one call."""
+    """The calls that a cache made to its copy engine in one operation."""
 
     orders: tuple[TransferOrder, ...] = ()
     waits: tuple[TransferId, ...] = ()

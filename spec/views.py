@@ -183,7 +183,7 @@ class PageNumbers:
         self._numbers: dict[tuple[PageNumber, Page] | Namespace, PageNumber] = {}
 
     def seed(self, namespace: Namespace) -> PageNumber:
-        """The number that stands for the empty prefix of a namespace."""
+        """The number of the empty prefix of a namespace."""
         return self._numbers.setdefault(namespace, len(self._numbers))
 
     def extend(self, before: PageNumber, pages: Sequence[Page]) -> list[PageNumber]:

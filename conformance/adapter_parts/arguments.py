@@ -138,6 +138,6 @@ def check_prompt(key: Key) -> None:
 
 
 def check_room(pool: str, asked_slots: int, free_slots: int) -> None:
-    """Check that a pool has as many free slots as are asked for. Raises: OutOfSlots."""
+    """Check that a pool has enough free slots. Raises: OutOfSlots."""
     if asked_slots > free_slots:
         raise OutOfSlots(pool, asked_slots, free_slots)

@@ -45,7 +45,7 @@ class Receipts(Generic[Handle]):
         return handle
 
     def covering(self, key: Key) -> Handle:
-        """The handle of an open lock that covers all of a key, as the request has it that inserts.
+        """The handle of an open lock that covers a whole key, such as the inserting request's.
 
         What is locked is cached, so no call of the cache is needed to know it.
 

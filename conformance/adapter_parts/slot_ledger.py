@@ -150,7 +150,7 @@ class SlotLedger:
         return self.hold(Slots(**taken))
 
     def check_allocate(self, counts: Counts) -> None:
-        """Check that the counts are right, and that so many slots are free. No effect.
+        """Check that the counts are valid, and that enough slots are free. No effect.
 
         Raises: BadArgument, OutOfSlots.
         """

@@ -28,7 +28,7 @@ Call = Callable[[], object]
 
 @enter(NONSENSE, 2)
 def ask_nonsense(client: Client, a: int, b: int, c: int) -> None:
-    """Call with arguments of which one is wrong."""
+    """Make a call with one wrong argument."""
     wrong = wrong_calls(client, client.known(a, b), c)
     wrong[(b + c) % len(wrong)]()
 

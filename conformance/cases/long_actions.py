@@ -50,7 +50,7 @@ LEFT = 8
 
 @enter(LONG, 1)
 def hit_for_long(client: Client, a: int, b: int, c: int) -> None:
-    """Insert what is there of a known key so often that its hits need more than a byte."""
+    """Insert the cached part of a known key so often that its hits need more than a byte."""
     key = client.known(a, b) if client.keys else client.prompt(a, b, c)
     client.put(key)
     client.keys.append(key)

@@ -96,7 +96,7 @@ def squeeze_and_load(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.EVICT, Capability.EVICT_HOST, host=True)
 def demote_and_load(client: Client, a: int, b: int, c: int) -> None:
-    """Evict much of the device's data, load a key back, and evict from the host, which has it."""
+    """Evict much of the device's data, load a key back, and evict its host copy."""
     client.settle()
     client.cache.evict(Counts(full=1 + c % client.cache.config.capacity(FULL, GPU)))
     client.cache.load_back(client.on_host(a, b, TRIES))
@@ -112,7 +112,7 @@ def press_for_all(client: Client, a: int, b: int, c: int) -> None:
 
 @enter(RARE, 1, Capability.LOAD_BACK, Capability.INSERT_HOST, Capability.EVICT_HOST, host=True)
 def fetch_and_press(client: Client, a: int, b: int, c: int) -> None:
-    """Insert a key on the host, load it back, and evict from the host, which still has it."""
+    """Insert a key on the host, load it back, and evict its host copy."""
     client.cache.load_back(_fetched(client, a, b))
     client.settle()
     client.cache.evict_host(Counts(full=1 + c % 3))

@@ -1,4 +1,4 @@
-"""The plan of a check: what is asked of it, from the command line to each of its cases.
+"""The plan of a check: its options, from the command line to each of its cases.
 
 A plan is a value, which processes can pass on to each other. It names the caches; `cases_of` in
 `blocks.py` makes what plays one of them.

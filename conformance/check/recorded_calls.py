@@ -66,4 +66,4 @@ class RecordedCall:
 
 
 class CacheEnded(Exception):
-    """Stands for the answer of a call that ended its process, or never ended."""
+    """In place of the answer of a call that ended its process, or never ended."""

@@ -55,7 +55,7 @@ LEAST = Counts(full=2, swa=2, mamba=1)
 
 
 def reduce_case(finding: Finding, trial: Trial, steps: int = STEPS) -> Finding | None:
-    """The finding in the smallest case that is found with about so many operations.
+    """The finding with the smallest case that about this many operations find.
 
     None if the case does not show the fault.
     """
@@ -341,7 +341,7 @@ def reduce_all(cache: CachePlan, report: BlocksReport, by: Workers) -> tuple[Fin
 
 
 def share_of(findings: int) -> int:
-    """The operations to reduce one of so many findings."""
+    """The operations for reducing one of several findings."""
     return max(LEAST_STEPS, min(STEPS, STEPS_TOGETHER // max(1, findings)))
 
 

@@ -1,4 +1,4 @@
-"""What a check comes to: its findings, and the standing of each law.
+"""The result of a check: its findings, and the standing of each law.
 
 One fault may break many laws in many cases. Findings are counted and reduced by the law that was
 broken first; `triage` then folds those that one fault most likely causes, and a report replays each

@@ -1,4 +1,4 @@
-"""A stage of a check: what it gets, the time of each cache in it, and what it comes to."""
+"""A stage of a check: its input, the time of each cache in it, and its result."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def replay_json(
 def print_replay(
     cache: str, workload: Workload, config: CacheConfig, result: Replay, notes: Sequence[str]
 ) -> None:
-    """Print the report; `notes` say what is not as usual for this cache."""
+    """Print the report; `notes` say what is unusual for this cache."""
     out = ReportConsole()
     print_title(out, f"replay {cache}", f"{workload}, seed {workload.seed}")
     table = columns()

@@ -35,7 +35,7 @@ class WatchOutput(Protocol):
         """Show how the publishers are; called about twice a second."""
 
     def end(self, watch: StreamWatch, out: Console, /) -> None:
-        """Show what came of all."""
+        """Show the result of all publishers."""
 
 
 @define
@@ -132,7 +132,7 @@ class JsonLines:
             _print("problem", problem=watch.problem)
 
     def end(self, watch: StreamWatch, _out: Console) -> None:
-        """Print what came of each publisher."""
+        """Print the result of each publisher."""
         self.refresh(watch)
         publishers = []
         for number, source in enumerate(watch.subscriber.sources):

@@ -161,7 +161,7 @@ class Recorder(WrappedCache):
 
 
 def folded_events(events: Iterable[Event]) -> Mapping[str, Fact]:
-    """What events come to: the last event of each page on each medium, after the last clearing.
+    """Events folded: the last event of each page on each medium, after the last clearing.
 
     A page that came and went again is left out.
     """

@@ -58,7 +58,7 @@ def with_names(text: str, keys: Mapping[str, Key]) -> str:
 
 
 def legend(text: str, *states: Snapshot) -> dict[str, str]:
-    """What each node and each page hash in a text is, as the first state says that has it."""
+    """What each node and page hash in a text is, by the first state that has it."""
     found: dict[str, str] = {}
     hashes = set(_HASH.findall(text))
     for state in states:

@@ -158,7 +158,7 @@ def guard_subject(
     new: bool = False,
     on_should: OnShould | None = None,
 ) -> GuardedCache | BlackboxGuard:
-    """As `guard`, for a cache by prefixes of which is known what it can and shows."""
+    """As `guard`, for a cache by prefixes whose methods and snapshots are known."""
     if Need.SNAPSHOT in subject.shows:
         return guard_states(
             subject.cache,

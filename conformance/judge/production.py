@@ -1,4 +1,4 @@
-"""The guard in production: a sample of an engine's calls is judged, and nothing of that fails one.
+"""The guard in production: judges a sample of an engine's calls, and never fails one.
 
 The other guards are for tests: their violations and their errors reach the caller. This one gives
 each caller what the cache answered, whatever the judge does. It has a lock, a bound of time, and
@@ -204,7 +204,7 @@ class ProductionGuard:
 
     @property
     def laws_exercised(self) -> dict[str, int]:
-        """How often each law was exercised since the judge last began anew."""
+        """How often each law was exercised since the judge last restarted."""
         judge = self._judge
         return {} if judge is None else judge.laws_exercised
 

@@ -23,7 +23,7 @@ class RankEngine(ManualEngine):
         """The place of each order among all of this rank."""
 
     def begin(self) -> None:
-        """Begin an operation, before which nothing was asked of the engine."""
+        """Begin an operation, with no engine calls noted yet."""
         self.orders.clear()
         self.waits.clear()
         self.broke_off = None

@@ -146,7 +146,7 @@ def _pickled(do: Callable[[], object]) -> bytes:
 
 
 def serve(connection_fd: int, parent: int) -> None:
-    """Be a rank, until the judge closes the connection or ends."""
+    """Serve the calls of a rank until the judge closes the connection or ends."""
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)  # The judge's stdout has reports.

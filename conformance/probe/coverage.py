@@ -18,7 +18,7 @@ NO_HITS = (
 
 
 class ProbeVerdict(StrEnum):
-    """What a probe comes to."""
+    """The verdict of a probe."""
 
     HELD = "HELD"
     BROKEN = "BROKEN"

@@ -22,7 +22,7 @@ class ApiName(StrEnum):
 
 
 def api_of(address: EngineAddress, name: ApiName, run: str, model: str) -> EngineApi:
-    """The dialect of a server, which is asked if none is named. Raises: UsageError, ServerProblem.
+    """The dialect of a server; asks the server if none is named. Raises: UsageError, ServerProblem.
 
     An empty `model` is the first that the server lists.
     """

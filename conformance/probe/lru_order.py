@@ -26,7 +26,7 @@ RETURNS = "returns"
 def judge_order(
     sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
 ) -> Iterator[ProbeFinding]:
-    """Prompts that came back, of which one is there and should not be."""
+    """Prompts that were sent again, one of which is cached and should not be."""
     size = page.known
     if facts.policy != "lru" or facts.ranks > 1 or size is None:
         return

@@ -113,7 +113,7 @@ class OpenaiApi:
         return ProbeReply(tuple(tokens), cached, None, tuple(scores), left, retracted)
 
     def patient(self, seconds: float) -> EngineApi:
-        """The same server, given at least so many seconds for one answer."""
+        """The same server, with at least this many seconds for an answer."""
         return evolve(self, address=self.address.patient(seconds))
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends requests, and keeps what came: within a number of requests and of seconds.
+"""Sends requests, and keeps the replies, within limits of requests and seconds.
 
 Requests of a run go out one after the other; some go on while the next are sent.
 """
@@ -37,7 +37,7 @@ _NO_REPLY = ProbeReply((), None, aborted=True)
 
 
 class OutOfBudget(Exception):
-    """No request, no second or no token is left; the text is the name of what is not."""
+    """No request, no second or no token is left; the text names which of them."""
 
 
 @define(eq=False)
@@ -181,7 +181,7 @@ class ProbePlayer:
         return self.facts.salts or self.may_flush
 
     def cold(self, request: ProbeRequest, count: int) -> ProbeReply | None:
-        """The reply to a prompt of which nothing is cached; None if that cannot be arranged.
+        """The reply to a prompt without a cache; None if neither a salt nor a flush can be used.
 
         Raises: OutOfBudget, ServerProblem.
         """
@@ -214,7 +214,7 @@ class ProbePlayer:
         return self.deadline - time.monotonic()
 
     def seconds_for(self, tokens: int) -> float:
-        """About how long the server takes to compute so many tokens."""
+        """About how long the server takes to compute this many tokens."""
         return tokens * self.busy_seconds / self.computed if self.computed else 0.0
 
     def _take_turn(self, request: ProbeRequest) -> None:

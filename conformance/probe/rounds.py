@@ -334,7 +334,7 @@ def _reply_to_abort(play: PromptSender) -> int:
 
 
 def no_salts(facts: EngineFacts) -> Unfit | None:
-    """Why namespaces cannot be told apart."""
+    """Why the round of namespaces cannot be played."""
     return None if facts.salts else Unfit("the server takes no cache_salt")
 
 

@@ -146,7 +146,7 @@ class ProbeSession:
 
     @property
     def verdict(self) -> ProbeVerdict:
-        """What the probe comes to."""
+        """The verdict of the probe."""
         return self.coverage.verdict(broken=bool(self.shown))
 
     def note(self, words: str) -> None:

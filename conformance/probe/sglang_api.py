@@ -109,7 +109,7 @@ class SglangApi:
         return understood("/generate", partial(_reply, whole))
 
     def patient(self, seconds: float) -> EngineApi:
-        """The same server, given at least so many seconds for one answer."""
+        """The same server, with at least this many seconds for an answer."""
         return evolve(self, address=self.address.patient(seconds))
 
     def flush(self) -> None:
@@ -117,11 +117,11 @@ class SglangApi:
         ask(self.address, "POST", f"/flush_cache?timeout={self.address.timeout:g}", {})
 
     def prompt_tokens(self) -> float | None:
-        """The prompt tokens of all requests so far, from /metrics, of --enable-metrics."""
+        """The prompt tokens of all requests so far, from /metrics (needs --enable-metrics)."""
         return metric_value(metrics_of(self.address), "sglang:prompt_tokens_total")
 
     def held_share(self) -> float | None:
-        """Not said: SGLang updates its metrics only now and then."""
+        """None: SGLang updates its metrics only now and then."""
         return None
 
     def _window(self, capacity: JsonObject) -> int | None:

@@ -1,4 +1,4 @@
-"""What is said to an engine and what it answers, whatever its dialect."""
+"""Requests to an engine and its answers, in any dialect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PromptSpace:
 
 @frozen
 class ProbeRequest:
-    """A prompt, and how many tokens are asked for."""
+    """A prompt, and how many tokens to generate."""
 
     name: str
     tokens: Tokens
@@ -72,7 +72,7 @@ class TokenScore:
     likeliest: Mapping[int, float] = Factory(dict)
 
     def of(self, token: int) -> float | None:
-        """The log-probability of a token at this place, if the engine said it."""
+        """The log-probability of a token at this place, if the engine gave it."""
         return self.logprob if token == self.token else self.likeliest.get(token)
 
     def most_of(self, token: int) -> float:
@@ -96,13 +96,13 @@ class ProbeReply:
 
     @property
     def on_device(self) -> int:
-        """Cached tokens that were on the device; all of them where tiers are not told apart."""
+        """Cached tokens that were on the device; all if the server does not count by tier."""
         return (self.cached or 0) if self.tiers is None else self.tiers.get(DEVICE, 0)
 
 
 @frozen
 class SentRequest:
-    """A request that was sent, and what came."""
+    """A request that was sent, and its reply."""
 
     request: ProbeRequest
     reply: ProbeReply
@@ -124,7 +124,7 @@ class SentRequest:
 
 
 def number_in(value: object) -> int:
-    """A count or a token id in an answer. Raises: ValueError, if it is none."""
+    """A count or a token id in an answer. Raises: ValueError: it is neither."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_NUMBER:
         raise ValueError(f"a {type(value).__name__} where a number of tokens should be")
     return value
@@ -165,11 +165,11 @@ class PageRange:
         return self.least if self.least == self.most else None
 
     def floor_most(self, tokens: int) -> int:
-        """The most tokens that can be whole pages of so many."""
+        """The most of these tokens that whole pages can hold."""
         return tokens // self.least * self.least
 
     def floor_least(self, tokens: int) -> int:
-        """The fewest tokens that must be whole pages of so many; 0 where nothing is known."""
+        """The fewest of these tokens that whole pages must hold; 0 if the page size is unknown."""
         return tokens // self.most * self.most if self.most else 0
 
 
@@ -216,13 +216,13 @@ class EngineApi(Protocol):
         """Send a request, and wait for its reply; streamed if `leaves` can end it before."""
 
     def patient(self, seconds: float) -> EngineApi:
-        """The same server, given at least so many seconds for one answer."""
+        """The same server, with at least this many seconds for an answer."""
 
     def flush(self) -> None:
         """Empty the cache. Raises: ServerProblem, if it is refused."""
 
     def prompt_tokens(self) -> float | None:
-        """Prompt tokens of all requests that it served so far; None if that is not said."""
+        """Prompt tokens of all requests that it served so far; None if it does not say."""
 
     def held_share(self) -> float | None:
-        """The share of the pool that is held while no request runs; None if that is not said."""
+        """The share of the pool that is held while no request runs; None if it does not say."""

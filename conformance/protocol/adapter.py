@@ -128,7 +128,7 @@ def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferI
 
 
 def engine_calls(copies: WatchedCopies | None) -> EngineCalls | None:
-    """Return what a cache asked of the judge's engine since the last look; None without one."""
+    """Return the calls of a cache to the judge's engine since the last look, if it has one."""
     orders, waits = getattr(copies, "orders", None), getattr(copies, "waits", None)
     if orders is None or waits is None:
         return None

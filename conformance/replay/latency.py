@@ -62,7 +62,7 @@ def latency_of(taken_ns: array[int]) -> Latency:
     ordered = sorted(taken_ns)
 
     def quantile_us(thousandths: int) -> float:
-        """Return the shortest duration that so many thousandths of the calls do not exceed."""
+        """Return the shortest duration that this many thousandths of the calls do not exceed."""
         rank = -(-len(ordered) * thousandths // 1000)
         return ordered[rank - 1] / 1000
 

@@ -66,7 +66,7 @@ def text_report(report: CheckReport, scripts: Mapping[str, str]) -> Iterator[Ren
 
 
 def judged_as(report: CheckReport) -> Iterator[str]:
-    """What is not judged of a bare factory, a line for each."""
+    """The features of a bare factory that are not judged, a line for each."""
     for cache in report.caches:
         if cache.result.ignores:
             yield ignoring(cache.name, cache.result.ignores)

@@ -78,7 +78,7 @@ class EventRows:
         return self.now.change(rows)
 
     def node_of(self, block_hash: bytes, books: Iterable[str]) -> NodeId | None:
-        """The node of a block in the first of some books that has it."""
+        """The node of a block, from the first book that has the block."""
         found = (self._ids.get((book, block_hash)) for book in books)
         return next((node_id for node_id in found if node_id is not None), None)
 

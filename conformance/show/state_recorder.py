@@ -32,7 +32,7 @@ Told: TypeAlias = Snapshot | RecordedCall | ObservedCall | None
 
 @define
 class Heard:
-    """What a recorder told, call after call."""
+    """The calls that a recorder reported, in order."""
 
     start: Snapshot | None = None
     calls: list[ObservedCall] = Factory(list)
@@ -40,7 +40,7 @@ class Heard:
     """A call that began and has not ended."""
 
     def hear(self, told: Told) -> None:
-        """Take what was told."""
+        """Take a report."""
         if isinstance(told, RecordedCall):
             self.last = told
         elif isinstance(told, tuple):
@@ -64,7 +64,7 @@ def named_steps(calls: Sequence[ObservedCall]) -> list[ShownStep]:
 
 
 class StateRecorder(CallRecorder):
-    """Records calls with the states after them, and tells each as it ends."""
+    """Records calls with the states after them, and reports each as it ends."""
 
     def __init__(self, tell: Callable[[Told], None], *, by_states: bool) -> None:
         """`by_states` says that events wait in snapshots until the client takes them."""

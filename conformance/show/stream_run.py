@@ -255,7 +255,7 @@ def _notes(
 
 @frozen
 class FoldedBatch:
-    """What came of a batch."""
+    """The result of folding a batch."""
 
     found: tuple[StreamFinding, ...]
     events: tuple[tuple[str, Event], ...]

@@ -135,7 +135,7 @@ class Words:
         return os.pread(self.file.fileno(), most, max(0, size - most))
 
     def drop(self, more_than: int = 0) -> None:
-        """Forget all of it, if it is more than so many bytes."""
+        """Empty the file if it has more than this many bytes."""
         if os.fstat(self.file.fileno()).st_size > more_than:
             self.file.truncate(0)
 

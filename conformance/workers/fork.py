@@ -40,7 +40,7 @@ Tell = Callable[[object], None]
 
 
 def in_fork(do: Callable[[Tell], Result], heard: Callable[[Any], None] = lambda _: None) -> Result:
-    """Do something in a copy of this process; `heard` gets each value that it tells.
+    """Do something in a copy of this process; `heard` gets each value that the copy sends.
 
     The result, or what was raised, must be picklable. Raises: ProcessDied: the copy ended before it
     had a result; and whatever `do` raises.

@@ -101,7 +101,7 @@ class Note:
         _LENGTH.pack_into(self.memory, _LENGTH_AT, length + len(kept))
 
     def step(self, action: int, operations: int, *, compared: bool = False) -> None:
-        """Begin an action of a cache that has done so many operations."""
+        """Begin an action of a cache, after this many operations."""
         self._operations = operations
         _STEP.pack_into(self.memory, _STEP_AT, compared, action, operations)
         _NAME.pack_into(self.memory, _NUMBER_AT, operations, b"")
@@ -117,7 +117,7 @@ class Note:
         _NAME.pack_into(self.memory, _NUMBER_AT, self._operations, name.encode())
 
     def large_case(self, most: float | None) -> None:
-        """Begin a large case: each operation has its own limit, and all together so many seconds.
+        """Begin a large case: each operation has its own limit, and all together this many seconds.
 
         None begins any other case.
         """
@@ -149,7 +149,7 @@ class Note:
         return self._allowed is not None and self._own.processor >= self._allowed.processor
 
     def renew(self) -> None:
-        """Let the limit, if there is one, begin anew; but not for ever."""
+        """Restart the limit, if there is one, but not without end."""
         allowed, action = self._allowed, self._action
         if (
             allowed is not None

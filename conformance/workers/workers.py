@@ -109,7 +109,7 @@ def workers(jobs: int, *, apart: bool = False, seed: int = 0) -> Iterator[Worker
 
 
 class WorkerPool(Executor):
-    """So many worker processes, which all have the same seed of Python's hashes."""
+    """A number of worker processes with one seed of Python's hashes."""
 
     def __init__(self, jobs: int, hash_seed: int) -> None:
         self._jobs, self._hash_seed = jobs, hash_seed
@@ -258,7 +258,7 @@ class _Worker:
         return True
 
     def end(self) -> None:
-        """Kill it, and what it started. Its job is given up."""
+        """Kill it, and what it started. Its job is lost."""
         end_group(self._process.pid)
         self._process.wait()
         self.connection.close()

@@ -68,7 +68,7 @@ def copy_of(copies: Copies, wanted: list[int], lowest: int, *, apart: bool) -> B
 
 
 def end_insert(copies: Copies) -> list[object]:
-    """What is left to do after an insert: copies of each node, where not all could be made as one.
+    """The copies that are left after an insert: one of each node, if one for all found no room.
 
     Further names that the insert gave to copies that SGLang did not make are forgotten.
     """

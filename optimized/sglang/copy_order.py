@@ -65,7 +65,7 @@ class CopyOrder:
         self.stage, self.name, self.nodes = CopyStage.PLANNED, name, nodes
 
     def expect(self, tokens: Amounts, rooms: Amounts) -> None:
-        """The copy that was named or planned needs so much, and so much is free."""
+        """Note how much the named or planned copy needs, and how much is free."""
         self.expected, self.rooms = tokens, rooms
 
     def commit(self, name: int) -> tuple[int, ...]:

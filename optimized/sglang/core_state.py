@@ -27,7 +27,7 @@ class CoreState:
         self.root = self.nodes.root()
 
     def apply(self, settings: TreeSettings) -> None:
-        """Make the native cache anew where a setting that it depends on has changed."""
+        """Make a new native cache if a setting that it depends on has changed."""
         self.native = remake(self.native, settings)
         self.__attrs_post_init__()
 

@@ -15,12 +15,12 @@ DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 
 
 def expect_copy(core: CoreState, tokens: Amounts) -> None:
-    """Note that the controller is about to copy so many tokens, or states, to the host."""
+    """Note that the controller is about to copy this many tokens, or states, to the host."""
     core.copies.order.expect(tokens, {kind: core.slots.room(kind) for kind in tokens})
 
 
 def make_room(core: CoreState, kind: ComponentType, tokens: int) -> HostRoom:
-    """Free so many host slots of a component, or make room for all of the copy that it is for."""
+    """Free host slots of a component, or make room for the whole copy that needs them."""
     slots, joined, order = core.slots, core.copies.joined, core.copies.order
     room = HostRoom(core.nodes, slots, {kind: 0})
     if not order.needs(kind):
@@ -57,7 +57,7 @@ class HostRoom:
     """Of each eviction that freed full slots, the first row and how many there were."""
 
     def make(self, wanted: Amounts) -> bool:
-        """Evict what the free room lacks for so many tokens; whether it suffices then.
+        """Evict until this many tokens fit, if possible; returns whether they do.
 
         Stops at the first pool that stays short: no copy needs what others would lose.
         """

@@ -82,7 +82,7 @@ class TreeOfNodes:
         return number
 
     def forget(self) -> None:
-        """Forget the tree and its locks, and every namespace of which nothing is left."""
+        """Empty the tree, drop its locks, and forget every namespace without pages or events."""
         self.nodes.forget()
         # Those of events that wait are in use.
         kept = {

@@ -104,7 +104,7 @@ class MemoryServer:
         self.pages.move_to_end(name)
 
     def make_room(self, more: int, kept: set[bytes | None]) -> bool:
-        """Evict until there is room for so many bytes more. False if it cannot be had."""
+        """Evict until this many more bytes fit. False if they cannot."""
         if self.capacity_bytes is None:
             return True
         while self.used_bytes + more > self.capacity_bytes:

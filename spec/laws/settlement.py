@@ -109,7 +109,7 @@ def transfers_are_reported(step: Step) -> Iterator[str]:
 def ends_have_reasons(step: Step) -> Iterator[str]:
     """A done copy's data is there; a cancelled copy builds on one that failed in the same step.
 
-    To build on a copy is to be of the same direction, with data at or below its full data. A
+    A copy builds on another of its direction if its data is at or below the other's full data. A
     cancelled copy is reported as cancelled when it ends, and never resumed.
 
     Why: a copy that is cancelled without need is computed again. If a copy is reported as done and

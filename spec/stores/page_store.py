@@ -40,7 +40,7 @@ class PageStore(Protocol):
         """
 
     def remove(self, keys: Sequence[PageKey]) -> None:
-        """Remove pages. One that is not there is none the less removed."""
+        """Remove pages. Removing a page that is not there is no error."""
 
     def close(self) -> None:
         """Give back all files and connections. What was stored stays, if the store is durable."""

@@ -36,7 +36,7 @@ _STATE, _BYTES = 0, 1
 
 
 def empty_layers(config: CacheConfig) -> list[EngineObject]:
-    """The layers of a prompt of which nothing is computed."""
+    """The layers of a prompt before any token is computed."""
     made: list[EngineObject] = []
     for component in config.components:
         if component is FULL:

@@ -89,7 +89,7 @@ class PromptCache:
         self.running.end(request_id)
 
     def evict(self, counts: Counts) -> Evicted:
-        """Evict entries until so many slots are free, or no entry is left."""
+        """Evict entries until enough slots are free, or no entry is left."""
         check_evict(counts)
         before = self._free_counts()
         wanted = [each for each in self.config.components if counts[each]]

@@ -135,7 +135,7 @@ class MooncakeGround:
         self.case += 1
 
     def used_bytes(self) -> None:
-        """It cannot be told by case."""
+        """Unknown: the server does not count bytes by case."""
 
     def files_of(self, identity: StoreIdentity, key: PageKey) -> Sequence[Path]:  # noqa: ARG002
         """There are none."""

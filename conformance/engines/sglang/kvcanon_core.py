@@ -26,7 +26,7 @@ COMPONENTS = (FULL, SWA, MAMBA)
 
 @define(eq=False)
 class NodeTree(Tree):
-    """The tree of kvcanon's core; nodes are made anew at each call."""
+    """The tree of kvcanon's core; each call makes new node objects."""
 
     @property
     def root(self) -> SGLangNode:

@@ -148,7 +148,7 @@ class GuardedCache(JudgedCache):
         self._checks_answers = any(law.law_id == ANSWER_LAW for law in laws)
 
     def left_out(self, most_receipts: int) -> None:
-        """Note that calls were made past the guard, and forget all but so many receipts."""
+        """Note that calls bypassed the guard, and forget all but the newest receipts."""
         self._last = self._arrived = None
         if len(self._given) > most_receipts:
             self._given = set(nlargest(most_receipts // 2, self._given))

@@ -31,7 +31,7 @@ MAY_CHANGE = frozenset(("events", "holds", "pools", "recency", "swa_of_full", "t
 
 
 class Agenda(NamedTuple):
-    """What is to be asked of a step or a stream."""
+    """The laws and premises to check on a step or a stream."""
 
     laws: tuple[Law, ...]
     premises: tuple[Shared, ...]
@@ -158,7 +158,7 @@ def _sealed(kind: type) -> Any:  # noqa: ANN401  # It passes for whatever it sta
 class Relevance:
     """Selects the laws and the premises that can have a result for a step or a stream.
 
-    What was found out is kept for each kind of cache: by its components, write policy and profile.
+    The selection is cached for each kind of cache: by its components, write policy and profile.
     """
 
     def __init__(self, laws: Collection[Law], exercisable: Collection[Law] = ()) -> None:
@@ -173,7 +173,7 @@ class Relevance:
         """What is known for that kind."""
 
     def of_step(self, step: Step) -> Agenda:
-        """What is to be asked of a step with this operation and outcome."""
+        """The laws and premises to check on a step with this operation and outcome."""
         before, after = step.before, step.after
         still = before is after
         difference = step.difference
@@ -199,7 +199,7 @@ class Relevance:
         return found
 
     def of_stream(self, stream: Stream) -> Agenda:
-        """What is to be asked of a stream with events, or without."""
+        """The laws and premises to check on a stream with events, or without."""
         key = bool(stream.events), stream.begins
         self._meet(stream.state)
         found = self._known.get(key)

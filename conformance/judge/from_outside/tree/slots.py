@@ -112,7 +112,7 @@ class SlotRecords:
         return self.capacity[column] - len(self._reserved[column]) - len(self.owners[column])
 
     def has_room(self, column: Column, count: int) -> bool:
-        """Whether so many slots of a pool are free for sure."""
+        """Whether at least this many slots of a pool are certainly free."""
         if self.room is not None:
             return self.room[COMPONENTS[column]] >= count
         return self.free_count(column) >= count and (column not in self.unseen or not count)
