@@ -63,7 +63,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Its address, and its topic where others send there, too."""
+        """Its address, with its topic if others send from that address, too."""
         return self.endpoint if self.topic is None else f"{self.endpoint} {self.topic}"
 
 

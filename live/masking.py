@@ -27,7 +27,7 @@ _TOKENS_AT, _EXTRA_KEYS_AT = 3, 8
 
 
 class Masker:
-    """Masks batches, each token and name always alike."""
+    """Masks batches: equal tokens and names get equal masks."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)

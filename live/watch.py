@@ -1,4 +1,4 @@
-"""Watches publishers: finds, receives, folds and records them, and knows how each of them is."""
+"""Watches publishers: finds, receives, folds and records them, and knows the state of each."""
 
 from __future__ import annotations
 

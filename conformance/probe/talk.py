@@ -76,7 +76,7 @@ class TokenScore:
         return self.logprob if token == self.token else self.likeliest.get(token)
 
     def most_of(self, token: int) -> float:
-        """The log-probability of a token; of one not listed that of the least likely, its bound."""
+        """The log-probability of a token; if not listed, that of the least likely listed token."""
         said = self.of(token)
         return min([self.logprob, *self.likeliest.values()]) if said is None else said
 

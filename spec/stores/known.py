@@ -17,7 +17,7 @@ from kvcanon.spec.stores.pages import PageKey, StoreIdentity
 
 
 class Doubt(StrEnum):
-    """What happened to a page last that is no acknowledged put."""
+    """Why it is uncertain whether a page is stored, by what happened to it last."""
 
     NONE = "none"
     NEVER_PUT = "never put"
