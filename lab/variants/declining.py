@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import evolve
 
-from kvcanon.lab.variants.registry import variation
+from kvcanon.lab.variants.registry import lone_variation, variation
 from kvcanon.lab.variants.wrapped_rules import Original, around
 from kvcanon.reference import backup, cache, evict, host, insert, load
 from kvcanon.reference.lock import held_window_start, hold, release_hold
@@ -35,7 +35,8 @@ def impossible_loads_declined_first(usual: Evict, state: State, short: Counts) -
     return usual(state, short) if helps else Counts()
 
 
-@variation
+# By itself: what it needs to know before it loads, other variations change.
+@lone_variation
 @around(load.load_back, cache)
 def leading_pages_loaded(usual: LoadBack, state: State, key: Key, quota: int | None) -> LoadedBack:
     """A load for whose key there is no room loads the leading pages that fit."""
