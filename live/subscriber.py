@@ -133,6 +133,20 @@ class Subscriber:
         No more than `FRAMES_AT_ONCE` of each publisher, so that one that never pauses holds up
         neither the others nor the caller.
         """
+        ends = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while True:
+            came = False
+            for each in self._looked_at(left_s):
+                came = True
+                yield each
+            # A connection that was made, or a part of a replay, is nothing that came.
+            left_s = ends - time.monotonic()
+            if came or left_s <= 0:
+                return
+
+    def _looked_at(self, timeout_s: float) -> Iterator[Arrived]:
+        """Give what waits, once something wakes the poller, or after a time."""
         pause_s = PAUSE_A_SOCKET_S * 2 * len(self._connections) - (time.monotonic() - self._looked)
         if pause_s > 0:
             time.sleep(min(pause_s, timeout_s))

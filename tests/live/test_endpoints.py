@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,15 @@ def test_a_topic_that_no_recording_has_room_for_is_no_frame(tmp_path: Path) -> N
         assert problems == {"has a topic of 65536 bytes, more than 65535"}
         recording = recorded(tmp_path / "a", listener.got, broken.endpoint, sound.endpoint)
     assert [type(each) for each in recording.frames()] == [type(each) for each in listener.got]
+
+
+def test_a_wait_is_for_the_first_batch() -> None:
+    """That a connection is made is nothing that came: who waits gets the batch behind it."""
+    with publisher("tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*") as sender:
+        source = Source(sender.endpoint, sender.replay_endpoint)
+        with Subscriber([source]) as subscriber:
+            began = time.monotonic()
+            assert list(subscriber.receive(0.3)) == []
+            assert time.monotonic() - began >= 0.29
+            sender.publish(stores(1))
+            assert len(list(subscriber.receive(5))) == 1
