@@ -267,11 +267,7 @@ def _is_positive(value: object) -> bool:
 def _check_pool(pool: SglangObject) -> None:
     """Refuse host pools whose pages cannot be read where they lie. Raises: DiskUnusable."""
     name = type(pool).__name__
-    if name not in {
-        "MHATokenToKVPoolHost",
-        "MLATokenToKVPoolHost",
-        "AsymmetricMHATokenToKVPoolHost",
-    }:
+    if name not in POOLS:
         raise DiskUnusable(f"kvcanon's disk does not serve a host pool of the kind {name}")
     if pool.layout not in LAYOUTS:
         raise DiskUnusable(

@@ -29,8 +29,10 @@ def keep_transfers(found: Path, checkout: Path) -> None:
         kept = transfers_of(value["sections"])
     except (OSError, ValueError) as error:
         raise UsageError(f"{found} cannot be read: {error}") from error
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
         raise UsageError(f"{found} lacks {error}; run `make gpu` again, to its end") from error
+    except (AttributeError, TypeError) as error:
+        raise UsageError(f"{found} is no file that `make gpu` writes; name that one") from error
     head = {name: each for name, each in kept.items() if name != "rows"}
     lines = [f" {json.dumps(name)}: {json.dumps(each)}," for name, each in head.items()]
     rows = ",\n".join(f"  {json.dumps(row)}" for row in kept["rows"])

@@ -36,6 +36,11 @@ def test_there_is_a_form_for_each_of_three_reports() -> None:
     assert [path.stem for path in FORMS] == ["false_red", "judge_engine", "missed_fault"]
 
 
+def test_no_package_lies_beside_the_sources() -> None:
+    """What was downloaded or built is no source, and is not committed by mistake."""
+    assert [each.name for kind in ("*.whl", "*.tar.gz", "*.tgz") for each in ROOT.glob(kind)] == []
+
+
 def test_the_citation_is_of_this_version() -> None:
     """CITATION.cff names the version and the license of pyproject.toml."""
     read = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))

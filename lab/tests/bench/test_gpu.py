@@ -122,6 +122,10 @@ def test_what_was_found_is_kept_as_a_table(gpu: Gpu, tmp_path: Path) -> None:
         file.write_text(json.dumps({**found, "sections": less}), "utf-8")
         with pytest.raises(UsageError, match="run `make gpu` again, to its end"):
             keep_transfers(file, tmp_path)
+    for other in ("[]", "3", '{"sections": []}', '{"sections": {"environment": 3, "link": 1}}'):
+        file.write_text(other, "utf-8")
+        with pytest.raises(UsageError, match="is no file that|lacks"):
+            keep_transfers(file, tmp_path)
     assert kept.read_text("utf-8") == before
 
 
