@@ -124,7 +124,7 @@ def test_what_was_found_is_kept_as_a_table(gpu: Gpu, tmp_path: Path) -> None:
             keep_transfers(file, tmp_path)
     for other in ("[]", "3", '{"sections": []}', '{"sections": {"environment": 3, "link": 1}}'):
         file.write_text(other, "utf-8")
-        with pytest.raises(UsageError, match="is no file that|lacks"):
+        with pytest.raises(UsageError, match=r"is no file that|lacks"):
             keep_transfers(file, tmp_path)
     assert kept.read_text("utf-8") == before
 
