@@ -13,6 +13,7 @@ COMMANDS = CommandLine(
         "mutants": f"{__name__}.mutants:mutants_command",
         "prove": f"{__name__}.prove:prove_command",
         "stores": f"{__name__}.stores:stores_command",
+        "connectors": f"{__name__}.connectors:connectors_command",
         "faults": f"{__name__}.faults:faults_command",
         "reach": f"{__name__}.reach:reach_command",
         "corpus": f"{__name__}.corpus:corpus_command",

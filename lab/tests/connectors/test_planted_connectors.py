@@ -1,0 +1,51 @@
+"""The engine finds what is wrong with a connector, and nothing with a sound one."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcanon.lab.connectors.contestants import make_plain
+from kvcanon.lab.connectors.drawn_run import draw_run, play_run
+from kvcanon.lab.connectors.finding import Breach
+from kvcanon.lab.connectors.planted_connectors import CONNECTOR_FAULTS, ConnectorFault, find_fault
+
+SEEN_AS = {
+    "FailureUnreported": {Breach.WRONG_BYTES},
+    "FailedLoadRepeated": {Breach.REPEATED_LOADS},
+    "FailureByBlocks": {Breach.UNDECLARED_IDS},
+    "SourceNotHeld": {Breach.WRONG_BYTES},
+    "StaleAfterReset": {Breach.WRONG_BYTES},
+    "SaltIgnored": {Breach.WRONG_BYTES},
+    "PinLeaked": {Breach.HOST_KEPT},
+    "EventBeforeBytes": {Breach.NOT_SERVED},
+    "LaterForEver": {Breach.HANG},
+    "SourceNeverFreed": {Breach.BLOCKS_KEPT, Breach.HANG},
+}
+
+
+@pytest.mark.parametrize("fault", CONNECTOR_FAULTS.values(), ids=lambda fault: fault.name)
+def test_planted_fault_is_found(fault: ConnectorFault) -> None:
+    """Each planted fault is found, and as what it is where only one kind fits."""
+    found = find_fault(fault, 0)
+    assert found is not None
+    assert found.fault in SEEN_AS.get(fault.name, set(Breach))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sound_connector_is_not_accused(seed: int) -> None:
+    """The plain connector breaks nothing, whatever its copies do."""
+    outcome = play_run(draw_run(seed), make_plain)
+    assert outcome.fault is None, outcome.words
+    assert outcome.requests
+
+
+def test_equal_seeds_play_equal_runs() -> None:
+    """A run is drawn from its seed alone."""
+    assert play_run(draw_run(3), make_plain) == play_run(draw_run(3), make_plain)
+
+
+def test_runs_reach_what_they_are_for() -> None:
+    """Runs load, fail, preempt and announce."""
+    outcomes = [play_run(draw_run(seed), make_plain) for seed in range(30)]
+    for reached in ("external_tokens", "local_tokens", "preemptions", "failed_loads", "events"):
+        assert sum(getattr(each, reached) for each in outcomes) > 50, reached
