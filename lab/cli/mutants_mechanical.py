@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,14 @@ from kvcanon.lab.mutants.equivalents import Core, ReviewKind
 from kvcanon.lab.mutants.kill_matrix import find_checkout
 from kvcanon.lab.mutants.measurement import MeasurementSpec, measure
 from kvcanon.lab.mutants.score import Measure
+from kvcanon.spec.law import LawClass
 
+BY_CLASS = {
+    LawClass.SOUND: "a law of soundness sees it",
+    LawClass.SERVING: "a law of serving, and none of soundness",
+    LawClass.POLICY: "laws of policy alone",
+}
 WORDS = {
-    Sight.LAW: "a law speaks",
     Sight.CRASH: "it crashes",
     Sight.DEAD: "its process dies, or it does not answer",
     Sight.AGREEMENT: "only the comparison sees it",
@@ -56,8 +62,10 @@ def summary(found: Measure) -> str:
 
 def counts(found: Measure) -> dict[str, int]:
     """How many mutants were found in each way, and how many were left out."""
+    classes = Counter(verdict.law_class for verdict in found.by(Sight.LAW))
     return {
-        **{WORDS[sight]: len(found.by(sight)) for sight in Sight},
+        **{words: classes[each] for each, words in BY_CLASS.items()},
+        **{words: len(found.by(sight)) for sight, words in WORDS.items()},
         "left out, as they do the same": len(found.of_kind(ReviewKind.EQUAL)),
         "left out, as the book allows what they do": len(found.of_kind(ReviewKind.LAWFUL)),
         "dropped, as they do not compile": len(found.dropped),
@@ -121,6 +129,7 @@ def _verdict_to_json(found: Measure, verdict: MutantVerdict) -> Mapping[str, Any
         "diff": verdict.place.diff,
         "sight": verdict.sight.value,
         "seen": verdict.seen,
+        "law_class": verdict.law_class,
         "how": verdict.how,
         "text": verdict.text,
         "reviewed": reviewed.kind.value if reviewed else None,

@@ -9,6 +9,7 @@ from attrs import frozen
 from kvcanon.conformance.check.result import Finding, Grounds
 from kvcanon.lab.mutants.looks import Sighting
 from kvcanon.lab.mutants.place import MutantPlace
+from kvcanon.spec.law import LAWS, LawClass
 
 
 class Sight(StrEnum):
@@ -40,6 +41,14 @@ class MutantVerdict:
     """The vector or the walker's case that detected it."""
     text: str = ""
     seconds: float = 0.0
+
+    @property
+    def law_class(self) -> LawClass | None:
+        """The strictest class of the broken laws; None where no law detected it."""
+        if self.sight is not Sight.LAW:
+            return None
+        broken = {LAWS[law_id].law_class for law_id in self.seen}
+        return next(each for each in LawClass if each in broken)
 
 
 def verdict_of(place: MutantPlace, seen: Sighting | None) -> MutantVerdict:

@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.cli.mutants_mechanical import counts
 from kvcanon.lab.mutants.detection import MutantVerdict, Sight
 from kvcanon.lab.mutants.equivalents import (
     LIST,
@@ -21,6 +22,7 @@ from kvcanon.lab.mutants.finder import all_places
 from kvcanon.lab.mutants.place import MutantPlace
 from kvcanon.lab.mutants.sample import draw_sample
 from kvcanon.lab.mutants.score import Measure
+from kvcanon.spec.law import LAWS
 from paths import ROOT
 
 
@@ -37,6 +39,17 @@ def test_survivors_do_not_count_where_nothing_shows() -> None:
     found = measured(Sight.LAW, Sight.CRASH, Sight.DEAD, Sight.AGREEMENT, Sight.NOBODY)
     assert found.percent == 75
     assert not found.reached
+
+
+def test_a_mutant_counts_for_the_strictest_class_that_sees_it() -> None:
+    """A mutant that breaks laws of several classes is counted once, for the strictest."""
+    found = measured(Sight.LAW, Sight.LAW, Sight.LAW, Sight.CRASH)
+    broken = [("REC-1", "TREE-1"), ("REC-1", "RES-1"), ("REC-1",), ("KeyError",)]
+    seen = zip(found.verdicts, broken, strict=True)
+    found = evolve(found, verdicts=tuple(evolve(each, seen=laws) for each, laws in seen))
+    classes = [LAWS[law_id].law_class.value for law_id in ("TREE-1", "RES-1", "REC-1")]
+    assert classes == ["sound", "serving", "policy"]
+    assert list(counts(found).values())[:4] == [1, 1, 1, 1]
 
 
 def test_of_the_native_core_every_survivor_counts() -> None:
