@@ -146,13 +146,20 @@ def make(release: Release, into: Path, run: Run, source: Path | None = None) -> 
     (peer.folder / MANIFEST).unlink(missing_ok=True)
     _put_beside(peer)
     copied = {} if source is None else {"source": copy_source(release, source, peer.packages)}
-    run(
-        [str(peer.python), "-c", f"import {release.probe}, kvcanon.conformance.cli"], peer.variables
-    )
+    run([str(peer.python), "-c", _probe(release)], peer.variables)
     python = sys.version.split()[0]
     manifest = {"release": release.name, "stubbed": peer.stubbed, "python": python} | copied
     (peer.folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return peer
+
+
+def _probe(release: Release) -> str:
+    """A program that fails where the caches or our command line lack a package.
+
+    A command is run, since typer imports some of what it needs only then.
+    """
+    laws = "from kvcanon.conformance import cli; sys.exit(cli.main(['laws', 'TREE-1']))"
+    return f"import sys, {release.probe}; {laws}"
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str]) -> None:
