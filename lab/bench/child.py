@@ -21,6 +21,7 @@ from kvcanon.lab.bench.floor import full_hit
 from kvcanon.lab.bench.growth import with_prompt, with_tree
 from kvcanon.lab.bench.tails import tails
 from kvcanon.lab.bench.throughput import measure
+from kvcanon.lab.bench.tier_jobs import TIER_JOBS
 
 Json: TypeAlias = dict[str, Any]
 
@@ -53,6 +54,8 @@ def fill(order: BenchJob) -> Json:
     """Run the measurement of a job. Raises: UsageError, and every exception of the cache."""
     if order.what in JOBS:
         return engine_job(order.what, order.cell, order.options, order.source.seed)
+    if order.what in TIER_JOBS:
+        return TIER_JOBS[order.what](order.cell, order.options, order.source)
     module = import_module(f"kvcanon.lab.bench.drivers.{order.driver}")
     make: MakeDriver[object] = module.make_driver
     if order.what == "requests":

@@ -49,6 +49,7 @@ from kvcanon.lab.cli.bench_live import bench_live
 from kvcanon.lab.cli.bench_options import CacheName, Events
 from kvcanon.lab.cli.bench_show import bench_show
 from kvcanon.lab.cli.bench_store import bench_store
+from kvcanon.lab.cli.bench_tiers import bench_tiers
 from kvcanon.lab.cli.bench_tree import bench_tree
 
 bench = typer.Typer(
@@ -61,6 +62,7 @@ bench.command("judge", cls=OnceCommand)(bench_judge)
 bench.command("live", cls=OnceCommand)(bench_live)
 bench.command("show", cls=OnceCommand)(bench_show)
 bench.command("store", cls=OnceCommand)(bench_store)
+bench.command("tiers", cls=OnceCommand)(bench_tiers)
 bench.command("tree", cls=OnceCommand)(bench_tree)
 
 

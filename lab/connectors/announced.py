@@ -9,7 +9,7 @@ from attrs import Factory, define
 
 from kvcanon.lab.connectors.engine_request import EngineRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
-from kvcanon.lab.connectors.finding import Breach, BrokenConnector
+from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 
 GPU = "GPU"
 
@@ -53,7 +53,7 @@ class Announced:
             if not hasattr(event, "block_hashes"):
                 self.held.clear()
             elif getattr(event, "medium", None) == GPU:
-                raise BrokenConnector(Breach.WRONG_EVENT, f"{event} of the device")
+                raise BrokenConnector(BreachKind.WRONG_EVENT, f"{event} of the device")
             elif hasattr(event, "token_ids"):
                 self._store(event)
             else:
@@ -87,7 +87,7 @@ class Announced:
         parent, tokens = event.parent_block_hash, tuple(event.token_ids)
         if len(tokens) != size * len(event.block_hashes) or event.block_size != size:
             raise BrokenConnector(
-                Breach.WRONG_EVENT,
+                BreachKind.WRONG_EVENT,
                 f"{len(tokens)} tokens for {len(event.block_hashes)} blocks of {size}",
             )
         for at, name in enumerate(event.block_hashes):
@@ -95,11 +95,11 @@ class Announced:
             own = tokens[at * size : (at + 1) * size]
             if known is None or known.tokens != own or known.parent != parent:
                 raise BrokenConnector(
-                    Breach.WRONG_EVENT,
+                    BreachKind.WRONG_EVENT,
                     f"hash {name!r} with tokens {own} behind {parent!r}",
                 )
             if known.lora_name != getattr(event, "lora_name", None):
-                raise BrokenConnector(Breach.WRONG_EVENT, f"hash {name!r} of another adapter")
+                raise BrokenConnector(BreachKind.WRONG_EVENT, f"hash {name!r} of another adapter")
             self.held.add((name, group))
             parent = name
 
@@ -108,6 +108,6 @@ class Announced:
         for name in event.block_hashes:
             if (name, group) not in self.held:
                 raise BrokenConnector(
-                    Breach.WRONG_EVENT, f"hash {name!r} is removed, and was not announced"
+                    BreachKind.WRONG_EVENT, f"hash {name!r} is removed, and was not announced"
                 )
             self.held.discard((name, group))

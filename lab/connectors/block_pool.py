@@ -21,6 +21,8 @@ class Block:
     ref_cnt: int = 0
     block_hash: bytes | None = None
     """The hash of what it holds with its group, if that can be found; see `hash_in_group`."""
+    block_hash_num_tokens: int | None = None
+    """How many tokens the hash covers, from the first of the prompt."""
     is_null: bool = False
     """Whether it stands for blocks that nothing is read of."""
     prev_free_block: Block | None = field(default=None, repr=False)
@@ -28,7 +30,7 @@ class Block:
 
     def reset_hash(self) -> None:
         """Forget what it holds."""
-        self.block_hash = None
+        self.block_hash = self.block_hash_num_tokens = None
 
 
 def hash_in_group(block_hash: bytes, group: int) -> bytes:
@@ -135,6 +137,8 @@ class BlockPool:
         (self.null_block,) = self.free_block_queue.popleft_n(1)
         self.null_block.is_null = True
         self.cached_block_hash_to_block = HashTable()
+        self.cached_block_hashes_by_block: dict[int, set[bytes]] = {}
+        """Further hashes of a block, for parts of it; this pool has none."""
 
     def get_num_free_blocks(self) -> int:
         """How many blocks may be allocated."""
@@ -181,10 +185,10 @@ class BlockPool:
         self.free_block_queue.prepend_n(block for block in free if block.block_hash is None)
         self.free_block_queue.append_n(block for block in free if block.block_hash is not None)
 
-    def cache_block(self, block: Block, key: bytes) -> None:
-        """Let a block be found by a key."""
+    def cache_block(self, block: Block, key: bytes, tokens: int) -> None:
+        """Let a block be found by a key, which covers so many tokens."""
         if block.block_hash is None:
-            block.block_hash = key
+            block.block_hash, block.block_hash_num_tokens = key, tokens
             self.cached_block_hash_to_block.insert(key, block)
 
     def reset_prefix_cache(self) -> bool:

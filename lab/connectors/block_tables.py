@@ -141,9 +141,11 @@ class BlockTables:
         """Let the whole blocks of the first tokens be found."""
         for number, row in enumerate(self._tables.get(request.request_id, ())):
             whole = min(tokens // self.shape.block_tokens, len(row), len(request.block_hashes))
-            for block, hashed in zip(row[:whole], request.block_hashes, strict=False):
+            for at in range(whole):
+                block, hashed = row[at], request.block_hashes[at]
                 if not block.is_null and block.block_hash is None:
-                    self.block_pool.cache_block(block, hash_in_group(hashed, number))
+                    tokens = (at + 1) * self.shape.block_tokens
+                    self.block_pool.cache_block(block, hash_in_group(hashed, number), tokens)
 
     def free(self, request: EngineRequest) -> None:
         """Free the blocks of a request, the last to be evicted first."""

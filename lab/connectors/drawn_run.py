@@ -10,7 +10,7 @@ from attrs import frozen
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
 from kvcanon.lab.connectors.engine_request import EngineRequest, LoraAdapter
 from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape, Queueing
-from kvcanon.lab.connectors.finding import Breach, BrokenConnector
+from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.stand_in_engine import StandInEngine
 
@@ -48,7 +48,7 @@ class RunOutcome:
     """What came of a run."""
 
     run: DrawnRun
-    fault: Breach | None
+    fault: BreachKind | None
     words: str
     requests: int
     steps: int
@@ -122,7 +122,7 @@ def play_run(
     except BrokenConnector as broken:
         fault, words = broken.fault, str(broken)
     except Exception as error:  # noqa: BLE001  # Whatever a connector raises.
-        fault, words = Breach.RAISED, f"{type(error).__name__}: {error}"
+        fault, words = BreachKind.RAISED, f"{type(error).__name__}: {error}"
     finally:
         connector.at_end()
     scheduler = engine.scheduler
@@ -217,5 +217,5 @@ def _fill_host(run: DrawnRun, engine: StandInEngine) -> None:
     kept = old & engine.announced.held
     if kept:
         raise BrokenConnector(
-            Breach.HOST_KEPT, f"{len(kept)} blocks, after {room} blocks of new prompts"
+            BreachKind.HOST_KEPT, f"{len(kept)} blocks, after {room} blocks of new prompts"
         )

@@ -56,7 +56,7 @@ class EngineRequest:
     prompt_embeds: object | None = None
     kv_transfer_params: dict[str, object] | None = None
     session_id: str | None = None
-    all_token_ids: list[int] = Factory(list)
+    all_token_ids: list[int] = field(init=False)
     block_hashes: list[bytes] = Factory(list)
     """A hash of each whole block's tokens and of all before them, salt and adapter included."""
     num_computed_tokens: int = 0
@@ -99,6 +99,19 @@ class EngineRequest:
     def is_finished(self) -> bool:
         """Whether it ended."""
         return self.state is RequestState.FINISHED
+
+    def again(self) -> EngineRequest:
+        """A new request with the same prompt, whose hashes are not computed again."""
+        whole = self.num_prompt_tokens // self.block_tokens
+        return EngineRequest(
+            self.request_id,
+            self.prompt_token_ids,
+            self.block_tokens,
+            self.max_tokens,
+            self.cache_salt,
+            self.lora_request,
+            block_hashes=self.block_hashes[:whole],
+        )
 
     def append_token(self, token: int) -> None:
         """Add a generated token."""

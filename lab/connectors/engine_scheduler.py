@@ -14,7 +14,7 @@ from kvcanon.lab.connectors.block_tables import BlockTables, Table
 from kvcanon.lab.connectors.connector_calls import ConnectorOfScheduler, ConnectorReport
 from kvcanon.lab.connectors.engine_request import EngineRequest, RequestState
 from kvcanon.lab.connectors.engine_shape import EngineShape, Queueing
-from kvcanon.lab.connectors.finding import Breach, BrokenConnector
+from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.step_plan import NewRequestPlan, StepPlan
 
 LOADS_A_REQUEST = 8
@@ -276,12 +276,12 @@ class EngineScheduler:
         name, size = request.request_id, self.shape.block_tokens
         if answer < 0 or answer % size or local + answer > request.num_tokens - 1:
             raise BrokenConnector(
-                Breach.WRONG_ANSWER,
+                BreachKind.WRONG_ANSWER,
                 f"{answer} tokens after {local} for {name}, which has {request.num_tokens} tokens "
                 f"in blocks of {size}",
             )
         if answer and not loads_later:
-            raise BrokenConnector(Breach.WRONG_ANSWER, f"a load of {name} within the step")
+            raise BrokenConnector(BreachKind.WRONG_ANSWER, f"a load of {name} within the step")
         return answer
 
     def _fits(
@@ -312,7 +312,7 @@ class EngineScheduler:
         self._in_flight[request.request_id] = request
         if request.loads > LOADS_A_REQUEST + request.num_preemptions:
             raise BrokenConnector(
-                Breach.REPEATED_LOADS,
+                BreachKind.REPEATED_LOADS,
                 f"{request.request_id} began {request.loads} loads, and was preempted "
                 f"{request.num_preemptions} times",
             )
@@ -351,7 +351,7 @@ class EngineScheduler:
         if not report.invalid_block_ids:
             return
         if len(self.shape.groups) > 1:
-            raise BrokenConnector(Breach.UNDECLARED_IDS, f"{sorted(report.invalid_block_ids)}")
+            raise BrokenConnector(BreachKind.UNDECLARED_IDS, f"{sorted(report.invalid_block_ids)}")
         for request in self.loading():
             (row,) = self.tables.blocks_of(request.request_id).get_block_ids()
             whole = row[: request.num_computed_tokens // self.shape.block_tokens]
@@ -371,16 +371,16 @@ class EngineScheduler:
             elif request.is_finished():
                 self._let_go(request)
             else:
-                raise BrokenConnector(Breach.UNKNOWN_REQUEST, f"a load of {name}, which runs")
+                raise BrokenConnector(BreachKind.UNKNOWN_REQUEST, f"a load of {name}, which runs")
         for name in _in_order(report.finished_sending):
             request = self._known(name, "a store")
             if not request.is_finished():
-                raise BrokenConnector(Breach.UNKNOWN_REQUEST, f"a store of {name}, which runs")
+                raise BrokenConnector(BreachKind.UNKNOWN_REQUEST, f"a store of {name}, which runs")
             self._let_go(request)
 
     def _known(self, name: str, what: str) -> EngineRequest:
         if name not in self.requests:
-            raise BrokenConnector(Breach.UNKNOWN_REQUEST, f"{what} of {name}, which is gone")
+            raise BrokenConnector(BreachKind.UNKNOWN_REQUEST, f"{what} of {name}, which is gone")
         return self.requests[name]
 
     def _let_go(self, request: EngineRequest) -> None:

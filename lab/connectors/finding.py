@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Breach(Enum):
+class BreachKind(Enum):
     """The kinds of faults; each is a sentence about the connector."""
 
     WRONG_BYTES = "a forward read bytes that are not those of its tokens"
@@ -25,6 +25,6 @@ class Breach(Enum):
 class BrokenConnector(Exception):
     """A fault was found: the engine cannot go on."""
 
-    def __init__(self, fault: Breach, words: str) -> None:
+    def __init__(self, fault: BreachKind, words: str) -> None:
         super().__init__(f"{fault.value}: {words}")
         self.fault = fault

@@ -17,7 +17,7 @@ from kvcanon.lab.connectors.connector_calls import (
     ConnectorReport,
     TransferResults,
 )
-from kvcanon.lab.connectors.finding import Breach, BrokenConnector
+from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.stamps import StampedMemory, Stamps
 from kvcanon.lab.connectors.step_plan import StepPlan
 
@@ -78,7 +78,7 @@ class EngineRank:
         for part in parts:
             for layer, token in self.memory.wrong_places(part.table, part.stamps, part.end):
                 raise BrokenConnector(
-                    Breach.WRONG_BYTES,
+                    BreachKind.WRONG_BYTES,
                     f"{part.request_id} at token {token}, layer {layer}, rank {self.number}, where "
                     f"{part.first} tokens were computed before",
                 )

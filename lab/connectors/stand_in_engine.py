@@ -1,7 +1,7 @@
 """The engine: requests come, steps run, and the referee looks on.
 
-What the referee checks is in `Breach`. The first fault ends the run, since an engine that has read
-wrong bytes says nothing true any more.
+What the referee checks is in `BreachKind`. The first fault ends the run, since an engine that has
+read wrong bytes says nothing true any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kvcanon.lab.connectors.connector_calls import ConnectorHalves
 from kvcanon.lab.connectors.engine_request import EngineRequest, RequestState
 from kvcanon.lab.connectors.engine_scheduler import EngineScheduler
 from kvcanon.lab.connectors.engine_shape import EngineShape
-from kvcanon.lab.connectors.finding import Breach, BrokenConnector
+from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.ranks import EngineRank, ForwardPart, ReportCounter
 from kvcanon.lab.connectors.stamps import StampedMemory, Stamps, token_stamps
 from kvcanon.lab.connectors.step_plan import StepPlan
@@ -133,12 +133,12 @@ class StandInEngine:
         announced = self.announced.prefix_tokens(request, 0)
         if answer is not None and answer > announced:
             raise BrokenConnector(
-                Breach.UNANNOUNCED,
+                BreachKind.UNANNOUNCED,
                 f"{answer} tokens of {request.request_id}, {announced} announced",
             )
         if answer is not None and answer < announced and not self.scheduler.requests:
             raise BrokenConnector(
-                Breach.NOT_SERVED,
+                BreachKind.NOT_SERVED,
                 f"{answer} tokens of {request.request_id}, {announced} announced",
             )
 
@@ -147,7 +147,7 @@ class StandInEngine:
         pool = self.scheduler.tables.block_pool
         held = [block.block_id for block in pool.blocks[1:] if block.ref_cnt]
         if held:
-            raise BrokenConnector(Breach.BLOCKS_KEPT, f"{len(held)}, the first is {held[0]}")
+            raise BrokenConnector(BreachKind.BLOCKS_KEPT, f"{len(held)}, the first is {held[0]}")
 
     def _part(self, name: str, tokens: int) -> ForwardPart:
         request = self.scheduler.requests[name]
@@ -175,7 +175,7 @@ class StandInEngine:
             }
             free = self.scheduler.tables.block_pool.get_num_free_blocks()
             raise BrokenConnector(
-                Breach.HANG, f"{STALLED_STEPS} steps, {free} blocks are free, {waiting}"
+                BreachKind.HANG, f"{STALLED_STEPS} steps, {free} blocks are free, {waiting}"
             )
 
     def _bind_pool(self) -> None:

@@ -6,20 +6,20 @@ import pytest
 
 from kvcanon.lab.connectors.contestants import make_plain
 from kvcanon.lab.connectors.drawn_run import draw_run, play_run
-from kvcanon.lab.connectors.finding import Breach
+from kvcanon.lab.connectors.finding import BreachKind
 from kvcanon.lab.connectors.planted_connectors import CONNECTOR_FAULTS, ConnectorFault, find_fault
 
 SEEN_AS = {
-    "FailureUnreported": {Breach.WRONG_BYTES},
-    "FailedLoadRepeated": {Breach.REPEATED_LOADS},
-    "FailureByBlocks": {Breach.UNDECLARED_IDS},
-    "SourceNotHeld": {Breach.WRONG_BYTES},
-    "StaleAfterReset": {Breach.WRONG_BYTES},
-    "SaltIgnored": {Breach.WRONG_BYTES},
-    "PinLeaked": {Breach.HOST_KEPT},
-    "EventBeforeBytes": {Breach.NOT_SERVED},
-    "LaterForEver": {Breach.HANG},
-    "SourceNeverFreed": {Breach.BLOCKS_KEPT, Breach.HANG},
+    "FailureUnreported": {BreachKind.WRONG_BYTES},
+    "FailedLoadRepeated": {BreachKind.REPEATED_LOADS},
+    "FailureByBlocks": {BreachKind.UNDECLARED_IDS},
+    "SourceNotHeld": {BreachKind.WRONG_BYTES},
+    "StaleAfterReset": {BreachKind.WRONG_BYTES},
+    "SaltIgnored": {BreachKind.WRONG_BYTES},
+    "PinLeaked": {BreachKind.HOST_KEPT},
+    "EventBeforeBytes": {BreachKind.NOT_SERVED},
+    "LaterForEver": {BreachKind.HANG},
+    "SourceNeverFreed": {BreachKind.BLOCKS_KEPT, BreachKind.HANG},
 }
 
 
@@ -28,7 +28,7 @@ def test_planted_fault_is_found(fault: ConnectorFault) -> None:
     """Each planted fault is found, and as what it is where only one kind fits."""
     found = find_fault(fault, 0)
     assert found is not None
-    assert found.fault in SEEN_AS.get(fault.name, set(Breach))
+    assert found.fault in SEEN_AS.get(fault.name, set(BreachKind))
 
 
 @pytest.mark.parametrize("seed", range(40))
