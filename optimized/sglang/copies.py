@@ -73,6 +73,8 @@ def end_insert(copies: Copies) -> list[object]:
     Further names that the insert gave to copies that SGLang did not make are forgotten.
     """
     copies.order.give_up("end_insert")
+    if not copies.new_names and not copies.joined:
+        return []
     for name in copies.new_names:
         if name not in copies.pending.get(copies.node_of(name), ()):
             copies.nodes_by_name.pop(name, None)

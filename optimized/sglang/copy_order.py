@@ -89,7 +89,9 @@ class CopyOrder:
 
         Raises: CallOutOfOrder, where a copy was committed and no acknowledgement ends it.
         """
-        self._require(call, CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        if self.stage is CopyStage.NONE:
+            return
+        self._require(call, CopyStage.NAMED, CopyStage.PLANNED)
         self.stage, self.expected = CopyStage.NONE, {}
 
     def end_walk(self) -> None:

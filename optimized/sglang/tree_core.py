@@ -55,8 +55,10 @@ class KvcanonTreeCore(NotOffered):
         self.is_host_memory_buffer_only = False
         self.write_back_duplicate_reclaim_digest: int = 0
         self._threshold = 256
-        # What the running walk of an eviction may free, by component.
-        self._quota: Amounts = {}
+        # Asked in each call: a look into a dictionary hashes SGLang's component in Python.
+        self._has_window, self._has_states = SWA in components, MAMBA in components
+        # What the running walk of an eviction may free, and of which component.
+        self._walk: tuple[ComponentType, int] = FULL, 0
         # The node that each open lock of host copies is for.
         self.host_locks: dict[int, int] = {}
         self._host_receipts = count(1)
@@ -155,7 +157,7 @@ class KvcanonTreeCore(NotOffered):
         _, swa, states = host_only
         branch = state_branch = None
         if walked > reached and core.slots.has_parts:
-            branch = walked if SWA in self.components else None
+            branch = walked if self._has_window else None
             state_branch = self._state_branch(walked, reached)
         # In the order of SGLang's fields: names would take a microsecond.
         return calls.MatchResult(
@@ -192,7 +194,7 @@ class KvcanonTreeCore(NotOffered):
             empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
             return answers.InsertStepResult(actions=[], result=empty)
         # Tokens whose window slots the request has freed.
-        frontier = params.get_evicted_seqlen(SWA) if SWA in self.components else 0
+        frontier = params.get_evicted_seqlen(SWA) if self._has_window else 0
         if params.session_id is not None:
             self.kv_events.move(None)
         done = core.nodes.insert(
@@ -200,7 +202,7 @@ class KvcanonTreeCore(NotOffered):
             namespace,
             min(pages, -(-params.prev_prefix_len // size)),
             min(pages, -(-frontier // size)),
-            MAMBA in self.components and params.mamba_value is not None,
+            self._has_states and params.mamba_value is not None,
             min(pages, params.inserted_len // size),
             params.priority or 0,
         )
@@ -210,7 +212,7 @@ class KvcanonTreeCore(NotOffered):
         actions = copies.follow_cuts(core.copies, done.cuts) if done.cuts else []
         actions += inserts.keep_slots(core, done, params, frontier)
         if done.wanted:
-            apart = MAMBA in self.components
+            apart = self._has_states
             actions.append(copies.copy_of(core.copies, done.wanted, done.wanted_end, apart=apart))
         if done.state is not None and self._states_per_path >= 0:
             actions.append(MambaEvictExcessPathStates(done.end))
@@ -248,7 +250,7 @@ class KvcanonTreeCore(NotOffered):
             copied.order.locked_with(node_id),
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
-        if SWA in self.components and SWA not in skipped:
+        if self._has_window and SWA not in skipped:
             receipts[SWA] = receipt if below_root else None
         return calls.IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
 
@@ -270,9 +272,9 @@ class KvcanonTreeCore(NotOffered):
             release(core.nodes.unlock, core.copies.node_of(node_id), receipt)
             # A copy's lock is released when the copy has ended: no call names it again.
             core.copies.nodes_by_name.pop(node_id, None)
-        elif MAMBA not in skipped and (SWA in skipped or SWA not in self.components):
+        elif MAMBA not in skipped and (SWA in skipped or not self._has_window):
             release(core.nodes.unlock_state, node_id, receipt)
-        elif SWA not in skipped and SWA in self.components:
+        elif SWA not in skipped and self._has_window:
             raise ValueError("a window is released by dec_swa_lock_only")
         return calls.DecLockRefResult()
 
@@ -282,7 +284,7 @@ class KvcanonTreeCore(NotOffered):
         """Release the window and the state of a lock; full data stays locked."""
         if params.node_id != node_id:
             refuse_anchor(node_id, params)
-        if SWA in self.components and not self.is_root(node_id):
+        if self._has_window and not self.is_root(node_id):
             release(self.state.nodes.unlock_window, node_id, params.get_lock_uuid(FULL))
         return answers.DecSwaLockOnlyResult()
 
@@ -310,20 +312,21 @@ class KvcanonTreeCore(NotOffered):
     # Eviction from the device, and from the host.
 
     def evict_device_start(self, component_type: ComponentType, request_cnt: int) -> None:
-        """Begin a walk with a quota of tokens or states."""
-        self._quota = {component_type: request_cnt}
+        """Begin a walk with a quota of tokens or states: none of a component that is not there."""
+        self._walk = component_type, request_cnt if component_type in self.components else 0
 
     def evict_device_end(self, component_type: ComponentType) -> None:
         """End a walk."""
-        self._quota = {component_type: 0}
+        self._walk = component_type, 0
         self.state.copies.order.end_walk()
 
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: Amounts
     ) -> answers.EvictDeviceNextNodeResult:
         """Evict a victim, or as many as a quota needs; or name one that must be copied first."""
-        short = self._quota.get(component_type, 0) - tracker.get(component_type, 0)
-        if short <= 0 or component_type not in self.components:
+        walked, quota = self._walk
+        short = quota - tracker.get(component_type, 0)
+        if short <= 0 or walked is not component_type:
             return answers.EvictDeviceNextNodeResult()
         return device_eviction.evict_next(self.state, self._controller, component_type, short)
 
@@ -532,13 +535,13 @@ class KvcanonTreeCore(NotOffered):
 
     def all_mamba_values_flatten(self) -> torch.Tensor:
         """The states of the tree."""
-        if MAMBA not in self.components:
+        if not self._has_states:
             return self.state.slots.full.nothing
         return walks.all_slots(self.state.nodes, self.state.slots.tables[MAMBA], MAMBA)
 
     def walk_for_kv_canary(self, unlocked_only: bool, swa_resident_only: bool) -> object:
         """Every full token slot with its position and the slot before it."""
-        swa = swa_resident_only and SWA in self.components
+        swa = swa_resident_only and self._has_window
         return walks.canary(
             self.native, self.state.slots.full, unlocked_only=unlocked_only, swa=swa
         )
@@ -587,7 +590,7 @@ class KvcanonTreeCore(NotOffered):
 
     def _state_branch(self, walked: int, reached: int) -> int | None:
         """Where a state would have made the prefix longer, on the grid of checkpoints."""
-        if MAMBA not in self.components:
+        if not self._has_states:
             return None
         aligned = walked // self._state_grid * self._state_grid
         return aligned if aligned > reached else None
