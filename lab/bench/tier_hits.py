@@ -12,7 +12,7 @@ from attrs import frozen
 
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.lab.bench.tiers import MakeTier
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.serial_engine import SerialEngine
 from kvcanon.lab.connectors.tier_rules import NoHost, ruled
@@ -77,7 +77,7 @@ def tier_hits(
     ]
 
 
-def engine_request(name: str, request: Request, block_tokens: int) -> EngineRequest:
+def engine_request(name: str, request: Request, block_tokens: int) -> StandInRequest:
     """A request of a trace as the engine takes it, which generates one token."""
     tokens = request.make_tokens()
-    return EngineRequest(name, tokens, block_tokens, 1, cache_salt=request.namespace.extra_key)
+    return StandInRequest(name, tokens, block_tokens, 1, cache_salt=request.namespace.extra_key)

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import Factory, define, evolve, frozen
 
 from kvcanon.lab.bench.tiers import MakeTier
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.serial_engine import InstantConnector, SerialEngine
 
@@ -128,7 +128,7 @@ def _time_of(tier: str, engine: SerialEngine, taken: Sequence[Mapping[str, int]]
     )
 
 
-def _requests(count: int, seed: int) -> Iterator[EngineRequest]:
+def _requests(count: int, seed: int) -> Iterator[StandInRequest]:
     """Prompts of which the first half is the beginning of an earlier one."""
     draw = Random(f"tiers {seed}")
     half = PROMPT_BLOCKS // 2 * BLOCK_TOKENS
@@ -140,7 +140,7 @@ def _requests(count: int, seed: int) -> Iterator[EngineRequest]:
         else:
             prefix = draw.choice(prefixes)
         tokens = (*prefix, *_drawn(draw, half + 1))
-        yield EngineRequest(f"{number}", tokens, BLOCK_TOKENS, 2)
+        yield StandInRequest(f"{number}", tokens, BLOCK_TOKENS, 2)
 
 
 def _drawn(draw: Random, count: int) -> array[int]:

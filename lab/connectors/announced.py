@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import Factory, define
 
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 
@@ -34,7 +34,7 @@ class Announced:
     events: int = 0
     _known: dict[object, KnownBlock] = Factory(dict)
 
-    def learn(self, request: EngineRequest) -> None:
+    def learn(self, request: StandInRequest) -> None:
         """Remember what the hashes of a request stand for."""
         size, before = self.shape.block_tokens, None
         adapter = request.lora_request
@@ -59,7 +59,7 @@ class Announced:
             else:
                 self._remove(event)
 
-    def prefix_tokens(self, request: EngineRequest, after_tokens: int) -> int:
+    def prefix_tokens(self, request: StandInRequest, after_tokens: int) -> int:
         """How many tokens after a local hit events say can be loaded."""
         size = self.shape.block_tokens
         first, end = after_tokens // size, (request.num_tokens - 1) // size

@@ -14,7 +14,7 @@ NULL_BLOCK_ID = 0
 
 
 @define(eq=False)
-class Block:
+class PoolBlock:
     """A block of the device: `block_tokens` tokens of one group of layers."""
 
     block_id: int
@@ -25,8 +25,8 @@ class Block:
     """How many tokens the hash covers, from the first of the prompt."""
     is_null: bool = False
     """Whether it stands for blocks that nothing is read of."""
-    prev_free_block: Block | None = field(default=None, repr=False)
-    next_free_block: Block | None = field(default=None, repr=False)
+    prev_free_block: PoolBlock | None = field(default=None, repr=False)
+    next_free_block: PoolBlock | None = field(default=None, repr=False)
 
     def reset_hash(self) -> None:
         """Forget what it holds."""
@@ -38,16 +38,16 @@ def hash_in_group(block_hash: bytes, group: int) -> bytes:
     return block_hash + group.to_bytes(4, "big")
 
 
-class FreeQueue:
+class EvictionQueue:
     """A linked list of the free blocks; the head is evicted next."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        self.fake_free_list_head, self.fake_free_list_tail = Block(-1), Block(-1)
+    def __init__(self, blocks: Sequence[PoolBlock]) -> None:
+        self.fake_free_list_head, self.fake_free_list_tail = PoolBlock(-1), PoolBlock(-1)
         self.num_free_blocks = 0
         _link(self.fake_free_list_head, self.fake_free_list_tail)
         self.append_n(blocks)
 
-    def popleft_n(self, count: int) -> list[Block]:
+    def popleft_n(self, count: int) -> list[PoolBlock]:
         """Take blocks from the head."""
         taken = []
         for _ in range(count):
@@ -57,7 +57,7 @@ class FreeQueue:
             taken.append(block)
         return taken
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: PoolBlock) -> None:
         """Take a block out of the middle."""
         before, after = block.prev_free_block, block.next_free_block
         if before is None or after is None:
@@ -66,7 +66,7 @@ class FreeQueue:
         block.prev_free_block = block.next_free_block = None
         self.num_free_blocks -= 1
 
-    def append_n(self, blocks: Iterable[Block]) -> None:
+    def append_n(self, blocks: Iterable[PoolBlock]) -> None:
         """Add blocks at the tail, the last to be evicted last."""
         for block in blocks:
             last = self.fake_free_list_tail.prev_free_block
@@ -75,7 +75,7 @@ class FreeQueue:
             _link(block, self.fake_free_list_tail)
             self.num_free_blocks += 1
 
-    def prepend_n(self, blocks: Iterable[Block]) -> None:
+    def prepend_n(self, blocks: Iterable[PoolBlock]) -> None:
         """Add blocks at the head, in their order."""
         last, after = self.fake_free_list_head, self.fake_free_list_head.next_free_block
         assert after is not None  # noqa: S101  # The tail at least.
@@ -85,19 +85,19 @@ class FreeQueue:
             self.num_free_blocks += 1
         _link(last, after)
 
-    def iter_blocks_after(self, block: Block | None) -> Iterator[Block]:
+    def iter_blocks_after(self, block: PoolBlock | None) -> Iterator[PoolBlock]:
         """The free blocks behind one, or all for None."""
         at = (block or self.fake_free_list_head).next_free_block
         while at is not None and at is not self.fake_free_list_tail:
             yield at
             at = at.next_free_block
 
-    def get_all_free_blocks(self) -> list[Block]:
+    def get_all_free_blocks(self) -> list[PoolBlock]:
         """The free blocks in order of eviction."""
         return list(self.iter_blocks_after(None))
 
 
-def _link(before: Block, after: Block) -> None:
+def _link(before: PoolBlock, after: PoolBlock) -> None:
     before.next_free_block, after.prev_free_block = after, before
 
 
@@ -105,14 +105,14 @@ def _link(before: Block, after: Block) -> None:
 class HashTable:
     """The blocks that can be found by what they hold; several may hold the same."""
 
-    blocks: dict[bytes, dict[int, Block]] = Factory(dict)
+    blocks: dict[bytes, dict[int, PoolBlock]] = Factory(dict)
 
-    def get_one_block(self, key: bytes) -> Block | None:
+    def get_one_block(self, key: bytes) -> PoolBlock | None:
         """The first block of a key."""
         found = self.blocks.get(key)
         return next(iter(found.values())) if found else None
 
-    def insert(self, key: bytes, block: Block) -> None:
+    def insert(self, key: bytes, block: PoolBlock) -> None:
         """Let a block be found."""
         self.blocks.setdefault(key, {})[block.block_id] = block
 
@@ -127,13 +127,13 @@ class HashTable:
         return len(self.blocks)
 
 
-class BlockPool:
+class StandInPool:
     """All blocks. One that was freed is found by its hash until it is allocated again."""
 
     def __init__(self, blocks: int) -> None:
         self.num_gpu_blocks = blocks + 1
-        self.blocks = [Block(number) for number in range(self.num_gpu_blocks)]
-        self.free_block_queue = FreeQueue(self.blocks)
+        self.blocks = [PoolBlock(number) for number in range(self.num_gpu_blocks)]
+        self.free_block_queue = EvictionQueue(self.blocks)
         (self.null_block,) = self.free_block_queue.popleft_n(1)
         self.null_block.is_null = True
         self.cached_block_hash_to_block = HashTable()
@@ -144,14 +144,14 @@ class BlockPool:
         """How many blocks may be allocated."""
         return self.free_block_queue.num_free_blocks
 
-    def get_cached_block(self, block_hash: bytes, groups: Sequence[int]) -> list[Block] | None:
+    def get_cached_block(self, block_hash: bytes, groups: Sequence[int]) -> list[PoolBlock] | None:
         """A block of each group that holds the tokens of a hash; None if one is missing."""
         table = self.cached_block_hash_to_block
         found = [table.get_one_block(hash_in_group(block_hash, group)) for group in groups]
         blocks = [block for block in found if block is not None]
         return blocks if len(blocks) == len(groups) else None
 
-    def get_new_blocks(self, count: int) -> list[Block]:
+    def get_new_blocks(self, count: int) -> list[PoolBlock]:
         """Allocate blocks from the head of the free queue, which evicts what they hold."""
         if count > self.get_num_free_blocks():
             raise ValueError(f"{count} blocks are asked for, {self.get_num_free_blocks()} are free")
@@ -161,19 +161,19 @@ class BlockPool:
             block.ref_cnt = 1
         return taken
 
-    def touch(self, blocks: Iterable[Block]) -> None:
+    def touch(self, blocks: Iterable[PoolBlock]) -> None:
         """Hold blocks, which are not evicted until they are freed again."""
         for block in blocks:
             if block.ref_cnt == 0 and not block.is_null:
                 self.free_block_queue.remove(block)
             block.ref_cnt += 1
 
-    def free_blocks(self, blocks: Iterable[Block]) -> None:
+    def free_blocks(self, blocks: Iterable[PoolBlock]) -> None:
         """Let go of blocks, the first to be evicted first.
 
         What holds nothing that can be found is used again at once.
         """
-        free: list[Block] = []
+        free: list[PoolBlock] = []
         for block in blocks:
             if block.is_null:
                 continue
@@ -185,7 +185,7 @@ class BlockPool:
         self.free_block_queue.prepend_n(block for block in free if block.block_hash is None)
         self.free_block_queue.append_n(block for block in free if block.block_hash is not None)
 
-    def cache_block(self, block: Block, key: bytes, tokens: int) -> None:
+    def cache_block(self, block: PoolBlock, key: bytes, tokens: int) -> None:
         """Let a block be found by a key, which covers so many tokens."""
         if block.block_hash is None:
             block.block_hash, block.block_hash_num_tokens = key, tokens
@@ -199,7 +199,7 @@ class BlockPool:
             self.forget(block)
         return True
 
-    def forget(self, block: Block) -> None:
+    def forget(self, block: PoolBlock) -> None:
         """Let a block not be found any more."""
         if block.block_hash is not None:
             self.cached_block_hash_to_block.pop(block.block_hash, block.block_id)

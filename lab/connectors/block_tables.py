@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from kvcanon.lab.connectors.block_pool import Block, BlockPool, hash_in_group
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.block_pool import PoolBlock, StandInPool, hash_in_group
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
 
-Table = list[list[Block]]
+Table = list[list[PoolBlock]]
 """For each group the blocks of a request, null blocks where nothing is read any more."""
 
 
@@ -21,7 +21,7 @@ Table = list[list[Block]]
 class BlocksByGroup:
     """Blocks of each group, as connectors take them."""
 
-    blocks: tuple[list[Block], ...]
+    blocks: tuple[list[PoolBlock], ...]
 
     def get_block_ids(self) -> tuple[list[int], ...]:
         """Their numbers."""
@@ -37,7 +37,7 @@ class BlockTables:
 
     def __init__(self, shape: EngineShape) -> None:
         self.shape = shape
-        self.block_pool = BlockPool(shape.blocks)
+        self.block_pool = StandInPool(shape.blocks)
         self._tables: dict[str, Table] = {}
 
     def blocks_of(self, request_id: str) -> BlocksByGroup:
@@ -54,7 +54,7 @@ class BlockTables:
             for name, table in self._tables.items()
         }
 
-    def local_hit(self, request: EngineRequest) -> tuple[Table, int]:
+    def local_hit(self, request: StandInRequest) -> tuple[Table, int]:
         """The longest prefix whose blocks all groups need are there, and its tokens.
 
         The last token is always computed.
@@ -66,7 +66,7 @@ class BlockTables:
         longest = (request.num_tokens - 1) // size
         found: Table = []
         for number, group in enumerate(self.shape.groups):
-            row: list[Block] = []
+            row: list[PoolBlock] = []
             needed = group.blocks_of_hit(size)
             blocks = [
                 pool.cached_block_hash_to_block.get_one_block(hash_in_group(each, number))
@@ -81,36 +81,64 @@ class BlockTables:
             longest = end
         return [row[:longest] for row in found], longest * size
 
-    def need(self, request: EngineRequest, tokens: int, computed: int, hits: Table | None) -> int:
+    def need(
+        self, request: StandInRequest, tokens: int, computed: int, hits: Table | None = None
+    ) -> int:
         """How many free blocks it takes to have slots for so many tokens.
 
         `computed` tokens will have been computed by then. Hits that nobody holds are free blocks.
         """
-        size = self.shape.block_tokens
-        table = self._tables.get(request.request_id) or [[] for _ in self.shape.groups]
-        needed = 0
-        for number, group in enumerate(self.shape.groups):
-            own = len(table[number]) or len(hits[number] if hits else [])
-            skipped = group.skipped_blocks(computed, size)
-            needed += max(0, -(-tokens // size) - max(own, skipped))
-            for block in hits[number] if hits else []:
-                needed += block.ref_cnt == 0 and not block.is_null
-        return needed
+        return sum(
+            self._need_of(number, request, -(-tokens // self.shape.block_tokens), computed, hits)
+            for number in range(len(self.shape.groups))
+        )
 
-    def adopt(self, request: EngineRequest, hits: Table, computed: int) -> None:
+    def need_of_whole(
+        self, request: StandInRequest, computed: int, hits: Table | None = None
+    ) -> int:
+        """How many free blocks it takes to compute all of a request; windows give theirs back."""
+        size = self.shape.block_tokens
+        blocks = -(-request.num_tokens // size)
+        return sum(
+            self._need_of(
+                number,
+                request,
+                min(blocks, group.most_blocks(self.shape.step_tokens, size) or blocks),
+                computed,
+                hits,
+            )
+            for number, group in enumerate(self.shape.groups)
+        )
+
+    def _need_of(
+        self,
+        number: int,
+        request: StandInRequest,
+        blocks: int,
+        computed: int,
+        hits: Table | None,
+    ) -> int:
+        row = self._tables.get(request.request_id, [[] for _ in self.shape.groups])[number]
+        found = hits[number] if hits else []
+        skipped = self.shape.groups[number].skipped_blocks(computed, self.shape.block_tokens)
+        free = sum(block.ref_cnt == 0 and not block.is_null for block in found[skipped:])
+        return max(0, blocks - (len(row) or max(len(found), skipped))) + free
+
+    def adopt(self, request: StandInRequest, hits: Table, computed: int) -> None:
         """Give a request the blocks of a local hit, and blocks that a load fills."""
         size, pool = self.shape.block_tokens, self.block_pool
-        for row in hits:
-            pool.touch(block for block in row if not block.is_null)
-        table = [list(row) for row in hits]
-        for group, row in zip(self.shape.groups, table, strict=True):
-            skipped = group.skipped_blocks(computed, size)
-            row.extend([pool.null_block] * (min(skipped, computed // size) - len(row)))
+        table: Table = []
+        for group, row in zip(self.shape.groups, hits, strict=True):
+            # What has left the window is not held, though it was found.
+            skipped = min(group.skipped_blocks(computed, size), computed // size)
+            kept = row[skipped:]
+            pool.touch(block for block in kept if not block.is_null)
+            table.append([pool.null_block] * skipped + kept)
+        for row in table:
             row.extend(pool.get_new_blocks(computed // size - len(row)))
         self._tables[request.request_id] = table
-        self.drop_skipped(request, computed)
 
-    def grow(self, request: EngineRequest, tokens: int) -> tuple[list[int], ...]:
+    def grow(self, request: StandInRequest, tokens: int) -> tuple[list[int], ...]:
         """Allocate blocks for so many tokens in all. Returns: the new ones, by group."""
         table = self._tables.setdefault(request.request_id, [[] for _ in self.shape.groups])
         added = []
@@ -122,7 +150,7 @@ class BlockTables:
             added.append([block.block_id for block in new])
         return tuple(added)
 
-    def drop_skipped(self, request: EngineRequest, computed: int) -> None:
+    def drop_skipped(self, request: StandInRequest, computed: int) -> None:
         """Free what has left the window, the last block first."""
         pool = self.block_pool
         for group, row in zip(
@@ -137,7 +165,7 @@ class BlockTables:
                     row[at] = pool.null_block
             pool.free_blocks(dropped)
 
-    def cache(self, request: EngineRequest, tokens: int) -> None:
+    def cache(self, request: StandInRequest, tokens: int) -> None:
         """Let the whole blocks of the first tokens be found."""
         for number, row in enumerate(self._tables.get(request.request_id, ())):
             whole = min(tokens // self.shape.block_tokens, len(row), len(request.block_hashes))
@@ -147,13 +175,13 @@ class BlockTables:
                     tokens = (at + 1) * self.shape.block_tokens
                     self.block_pool.cache_block(block, hash_in_group(hashed, number), tokens)
 
-    def free(self, request: EngineRequest) -> None:
+    def free(self, request: StandInRequest) -> None:
         """Free the blocks of a request, the last to be evicted first."""
         for row in self._tables.pop(request.request_id, ()):
             self.block_pool.free_blocks(reversed(row))
 
 
-def _end_of_hit(blocks: Sequence[Block | None], needed: int | None) -> int:
+def _end_of_hit(blocks: Sequence[PoolBlock | None], needed: int | None) -> int:
     """How many leading blocks are a hit, if the last `needed` of them must be there, or all."""
     if needed is None:
         return next((at for at, block in enumerate(blocks) if block is None), len(blocks))

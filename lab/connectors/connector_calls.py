@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from attrs import Factory, frozen
 
 from kvcanon.lab.connectors.block_tables import BlocksByGroup
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 
 Metadata = Any
 """What the scheduler's half tells the workers about a step; a connector's own."""
@@ -22,14 +22,14 @@ WorkerMetadata = Any
 class ConnectorOfScheduler(Protocol):
     """The scheduler's half."""
 
-    def on_new_request(self, request: EngineRequest) -> None: ...  # noqa: D102  # vLLM's.
+    def on_new_request(self, request: StandInRequest) -> None: ...  # noqa: D102  # vLLM's.
 
     def get_num_new_matched_tokens(  # noqa: D102
-        self, request: EngineRequest, num_computed_tokens: int
+        self, request: StandInRequest, num_computed_tokens: int
     ) -> tuple[int | None, bool]: ...
 
     def update_state_after_alloc(  # noqa: D102
-        self, request: EngineRequest, blocks: BlocksByGroup, num_external_tokens: int
+        self, request: StandInRequest, blocks: BlocksByGroup, num_external_tokens: int
     ) -> None: ...
 
     def build_connector_meta(self, scheduler_output: Any) -> Metadata: ...  # noqa: ANN401, D102
@@ -37,7 +37,7 @@ class ConnectorOfScheduler(Protocol):
     def update_connector_output(self, connector_output: Any) -> None: ...  # noqa: ANN401, D102
 
     def request_finished_all_groups(  # noqa: D102
-        self, request: EngineRequest, block_ids: tuple[list[int], ...]
+        self, request: StandInRequest, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, Mapping[str, object] | None]: ...
 
     def has_pending_push_work(self) -> bool: ...  # noqa: D102

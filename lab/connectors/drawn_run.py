@@ -8,11 +8,12 @@ from random import Random
 from attrs import frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
-from kvcanon.lab.connectors.engine_request import EngineRequest, LoraAdapter
+from kvcanon.lab.connectors.engine_request import LoraAdapter, StandInRequest
 from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape, Queueing
 from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.stand_in_engine import StandInEngine
+from kvcanon.lab.connectors.step_scheduler import MakeScheduler
 
 WINDOW_LAYERS = ("window.0", "window.1")
 
@@ -98,6 +99,7 @@ def play_run(
     run: DrawnRun,
     make: MakeDrawn,
     *,
+    scheduler: MakeScheduler | None = None,
     announces: bool = True,
     idle_seconds: float = 0.0,
     rolls_over: bool = True,
@@ -111,6 +113,7 @@ def play_run(
     engine = StandInEngine(
         run.shape,
         connector,
+        scheduler=scheduler,
         seed=run.seed,
         loads_first=run.loads_first,
         announces=announces,
@@ -125,17 +128,17 @@ def play_run(
         fault, words = BreachKind.RAISED, f"{type(error).__name__}: {error}"
     finally:
         connector.at_end()
-    scheduler = engine.scheduler
+    scheduled = engine.scheduler
     return RunOutcome(
         run,
         fault,
         words,
         engine.finished,
         engine.steps,
-        scheduler.local_tokens,
-        scheduler.external_tokens,
-        scheduler.preemptions,
-        scheduler.failed_loads,
+        scheduled.local_tokens,
+        scheduled.external_tokens,
+        scheduled.preemptions,
+        scheduled.failed_loads,
         engine.announced.events,
     )
 
@@ -143,10 +146,10 @@ def play_run(
 def _play(run: DrawnRun, engine: StandInEngine, *, rolls_over: bool) -> None:
     draw = Random(f"play {run.seed}")
     prompts = _prompts(run, draw)
-    live: list[EngineRequest] = []
+    live: list[StandInRequest] = []
     for number in range(run.requests):
         request = _request(run, draw, f"request {number}", draw.choice(prompts))
-        engine.add(request)
+        request = engine.add(request)
         live = [each for each in live if not each.is_finished()] + [request]
         for _ in range(draw.randint(0, 6)):
             if engine.scheduler.has_work():
@@ -174,13 +177,13 @@ def _prompts(run: DrawnRun, draw: Random) -> list[tuple[int, ...]]:
     return prompts
 
 
-def _request(run: DrawnRun, draw: Random, name: str, prompt: Sequence[int]) -> EngineRequest:
+def _request(run: DrawnRun, draw: Random, name: str, prompt: Sequence[int]) -> StandInRequest:
     """A request with a beginning of a prompt, or all of it and more."""
     size = run.shape.block_tokens
     whole = draw.random() < 0.6
     tokens = tuple(prompt if whole else prompt[: draw.randint(1, len(prompt))])
     tokens += tuple(draw.randrange(3) for _ in range(draw.randint(0, size)))
-    return EngineRequest(
+    return StandInRequest(
         name,
         tokens,
         size,
@@ -201,7 +204,7 @@ def _rest(
         for salt in (None, "a"):
             name = f"look {number}, {at}, {salt}"
             size = run.shape.block_tokens
-            engine.check_served(EngineRequest(name, (*prompt, 0), size, 1, cache_salt=salt))
+            engine.check_served(StandInRequest(name, (*prompt, 0), size, 1, cache_salt=salt))
 
 
 def _fill_host(run: DrawnRun, engine: StandInEngine) -> None:
@@ -212,7 +215,7 @@ def _fill_host(run: DrawnRun, engine: StandInEngine) -> None:
     for number in range(-(-room // run.prompt_blocks) + 1):
         tokens = tuple(3 + number for _ in range(run.prompt_blocks * size + 1))
         # More than one step, since a connector may store what earlier steps have computed.
-        engine.add(EngineRequest(f"fill {number}", tokens, size, max_tokens=3))
+        engine.add(StandInRequest(f"fill {number}", tokens, size, max_tokens=3))
         engine.run_until_idle()
     kept = old & engine.announced.held
     if kept:

@@ -41,7 +41,7 @@ class LoraAdapter:
 
 
 @define(eq=False)
-class EngineRequest:
+class StandInRequest:
     """A prompt, and what was generated after it."""
 
     request_id: str
@@ -100,10 +100,10 @@ class EngineRequest:
         """Whether it ended."""
         return self.state is RequestState.FINISHED
 
-    def again(self) -> EngineRequest:
+    def again(self) -> StandInRequest:
         """A new request with the same prompt, whose hashes are not computed again."""
         whole = self.num_prompt_tokens // self.block_tokens
-        return EngineRequest(
+        return StandInRequest(
             self.request_id,
             self.prompt_token_ids,
             self.block_tokens,

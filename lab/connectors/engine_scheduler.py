@@ -6,13 +6,14 @@ The order of calls is that of vLLM's `Scheduler.schedule` and `update_from_outpu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from attrs import Factory, define, field
 
 from kvcanon.lab.connectors.block_tables import BlockTables, Table
 from kvcanon.lab.connectors.connector_calls import ConnectorOfScheduler, ConnectorReport
-from kvcanon.lab.connectors.engine_request import EngineRequest, RequestState
+from kvcanon.lab.connectors.engine_request import RequestState, StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape, Queueing
 from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.step_plan import NewRequestPlan, StepPlan
@@ -25,8 +26,8 @@ LOADS_A_REQUEST = 8
 class _Skipped:
     """The requests that a step passed over, in order."""
 
-    holding: list[EngineRequest] = Factory(list)
-    others: list[EngineRequest] = Factory(list)
+    holding: list[StandInRequest] = Factory(list)
+    others: list[StandInRequest] = Factory(list)
 
 
 @define(eq=False)
@@ -38,12 +39,12 @@ class EngineScheduler:
     tables: BlockTables = field(
         default=Factory(lambda self: BlockTables(self.shape), takes_self=True)
     )
-    requests: dict[str, EngineRequest] = Factory(dict)
+    requests: dict[str, StandInRequest] = Factory(dict)
     """All that have not given back their blocks."""
-    waiting: deque[EngineRequest] = Factory(deque)
-    skipped: deque[EngineRequest] = Factory(deque)
+    waiting: deque[StandInRequest] = Factory(deque)
+    skipped: deque[StandInRequest] = Factory(deque)
     """Under `HOLDERS_FIRST` those that hold blocks, under `SKIPPED_FIRST` all that were skipped."""
-    running: list[EngineRequest] = Factory(list)
+    running: list[StandInRequest] = Factory(list)
     external_tokens: int = 0
     """Tokens that connectors were asked to load."""
     local_tokens: int = 0
@@ -55,10 +56,17 @@ class EngineScheduler:
     """Requests that ended, and that were preempted, since the last plan."""
     _loaded: set[str] = Factory(set)
     _failed: set[str] = Factory(set)
-    _in_flight: dict[str, EngineRequest] = Factory(dict)
+    _in_flight: dict[str, StandInRequest] = Factory(dict)
     """Requests that hold blocks and need more of them to end their prompt."""
 
-    def add(self, request: EngineRequest) -> None:
+    def __attrs_post_init__(self) -> None:
+        half: Any = self.connector
+        if hasattr(half, "bind_kv_cache_manager"):
+            half.bind_kv_cache_manager(self.tables)
+        elif hasattr(half, "bind_gpu_block_pool"):
+            half.bind_gpu_block_pool(self.tables.block_pool)
+
+    def add(self, request: StandInRequest) -> None:
         """Take a new request."""
         self.requests[request.request_id] = request
         self.waiting.append(request)
@@ -68,29 +76,28 @@ class EngineScheduler:
         """Whether vLLM would make another step."""
         return bool(self.requests or self._finished or self.connector.has_pending_push_work())
 
-    def unfinished(self) -> list[EngineRequest]:
+    def unfinished(self) -> list[StandInRequest]:
         """The requests that did not end."""
         return [each for each in self.requests.values() if not each.is_finished()]
 
-    def loading(self) -> list[EngineRequest]:
+    def loading(self) -> list[StandInRequest]:
         """The requests that a connector loads for."""
         waits = RequestState.WAITING_FOR_REMOTE_KVS
         return [each for each in self.requests.values() if each.state is waits]
 
     def plan(self) -> StepPlan:
-        """Decide what the next step computes."""
+        """Decide what the next step computes, and tell the connector."""
         plan = StepPlan()
         budget, preempted = self._plan_running(plan, self.shape.step_tokens)
         if not preempted:
             self._plan_waiting(plan, budget)
         plan.preempted_req_ids, self._preempted = self._preempted, set()
         plan.finished_req_ids, self._finished = self._finished, set()
-        return plan
-
-    def advance(self, plan: StepPlan) -> None:
-        """Count the tokens of a step as computed; called after the connector saw the plan."""
+        plan.kv_connector_metadata = self.connector.build_connector_meta(plan)
+        # Only now, so that a connector sees what earlier steps have computed.
         for name, tokens in plan.num_scheduled_tokens.items():
             self.requests[name].num_computed_tokens += tokens
+        return plan
 
     def settle(self, plan: StepPlan, report: ConnectorReport, token: int) -> None:
         """Take what a step has computed, and what a connector has finished."""
@@ -108,7 +115,7 @@ class EngineScheduler:
         self.connector.update_connector_output(report)
         self._take_finished(report)
 
-    def finish(self, request: EngineRequest) -> None:
+    def finish(self, request: StandInRequest) -> None:
         """End a request in whatever state it is."""
         name, loading = request.request_id, False
         if request.state is RequestState.WAITING_FOR_REMOTE_KVS:
@@ -128,6 +135,46 @@ class EngineScheduler:
         self._finished.add(name)
         if not keep and not loading:
             self._let_go(request)
+
+    def table_of(self, request: StandInRequest) -> Sequence[Sequence[int]]:
+        """The block ids of a request, by group."""
+        return self.tables.blocks_of(request.request_id).get_block_ids()
+
+    def held_blocks(self) -> Sequence[int]:
+        """The ids of all blocks that something holds."""
+        return [block.block_id for block in self.tables.block_pool.blocks[1:] if block.ref_cnt]
+
+    def open_requests(self) -> Mapping[str, str]:
+        """Those that hold blocks or wait, by id, each with a word on where it is."""
+        held = self.tables.held()
+        return {
+            name: f"{each.state.name}, {held.get(name, 0)} blocks"
+            for name, each in self.requests.items()
+        }
+
+    def take_events(self) -> Iterable[Any]:
+        """The connector's events since the last call."""
+        return self.connector.take_events() or ()
+
+    def end_unscheduled(self, request: StandInRequest) -> None:
+        """End a request that was never added, of which the connector was only asked."""
+        request.state = RequestState.FINISHED
+        no_blocks: tuple[list[int], ...] = tuple([] for _ in self.shape.groups)
+        self.connector.request_finished_all_groups(request, no_blocks)
+
+    def made(self, request: StandInRequest) -> StandInRequest:
+        """The request as this scheduler takes it."""
+        return request
+
+    def reset(self) -> bool:
+        """Empty both caches. Returns: whether the connector did it; if not, nothing was reset."""
+        self.preempt_all()
+        if self.connector.reset_cache() is False:
+            return False
+        for block in self.tables.block_pool.blocks:
+            # Blocks may be held still, for copies that end; what they hold is found no more.
+            self.tables.block_pool.forget(block)
+        return True
 
     def preempt_all(self) -> None:
         """Send all requests that hold blocks back to wait, as a reset of the cache does."""
@@ -163,12 +210,12 @@ class EngineScheduler:
             at += 1
         return budget, preempted
 
-    def _grown(self, request: EngineRequest, tokens: int) -> tuple[list[int], ...] | None:
+    def _grown(self, request: StandInRequest, tokens: int) -> tuple[list[int], ...] | None:
         """Allocate slots for more tokens. Returns: the new blocks; None if there are too few."""
         computed = request.num_computed_tokens
         self.tables.drop_skipped(request, computed)
         wanted = computed + tokens
-        needed = self.tables.need(request, wanted, computed, None)
+        needed = self.tables.need(request, wanted, computed)
         if needed > self.tables.block_pool.get_num_free_blocks():
             return None
         new = self.tables.grow(request, wanted)
@@ -179,7 +226,7 @@ class EngineScheduler:
         soon = getattr(self.connector, "has_pending_block_frees", None)
         return soon is not None and bool(soon())
 
-    def _preempt(self, request: EngineRequest) -> None:
+    def _preempt(self, request: StandInRequest) -> None:
         self.tables.free(request)
         request.num_computed_tokens = 0
         request.num_preemptions += 1
@@ -211,13 +258,13 @@ class EngineScheduler:
         self.skipped.extendleft(reversed(skipped.holding))
         self.waiting.extendleft(reversed(skipped.others))
 
-    def _skip(self, request: EngineRequest, skipped: _Skipped) -> None:
+    def _skip(self, request: StandInRequest, skipped: _Skipped) -> None:
         """Put a request aside until the next step."""
         holds = request.request_id in self.tables.held()
         first = self.shape.queueing is Queueing.SKIPPED_FIRST or holds
         (skipped.holding if first else skipped.others).append(request)
 
-    def _ready(self, request: EngineRequest) -> bool:
+    def _ready(self, request: StandInRequest) -> bool:
         """Whether a request may be admitted: not while a load is in flight."""
         if request.state is not RequestState.WAITING_FOR_REMOTE_KVS:
             return True
@@ -235,7 +282,7 @@ class EngineScheduler:
         request.state = RequestState.PREEMPTED if again else RequestState.WAITING
         return True
 
-    def _admit(self, plan: StepPlan, request: EngineRequest, budget: int) -> int | None:
+    def _admit(self, plan: StepPlan, request: StandInRequest, budget: int) -> int | None:
         """Admit a request. Returns: its tokens; 0 to skip it, None to stop for lack of blocks."""
         computed, external, hits = request.num_computed_tokens, 0, None
         if not computed:
@@ -266,27 +313,17 @@ class EngineScheduler:
         self._begin(plan, request, tokens)
         return tokens
 
-    def _asked(self, request: EngineRequest, local: int) -> int | None:
+    def _asked(self, request: StandInRequest, local: int) -> int | None:
         """Ask the connector what it can load beyond a local hit; None to ask again later."""
         answer, loads_later = self.connector.get_num_new_matched_tokens(request, local)
         if request.skip_reading_prefix_cache:
             answer = 0
-        if answer is None:
-            return None
-        name, size = request.request_id, self.shape.block_tokens
-        if answer < 0 or answer % size or local + answer > request.num_tokens - 1:
-            raise BrokenConnector(
-                BreachKind.WRONG_ANSWER,
-                f"{answer} tokens after {local} for {name}, which has {request.num_tokens} tokens "
-                f"in blocks of {size}",
-            )
-        if answer and not loads_later:
-            raise BrokenConnector(BreachKind.WRONG_ANSWER, f"a load of {name} within the step")
+        check_answer(request, local, answer, self.shape.block_tokens, loads_later=loads_later)
         return answer
 
     def _fits(
         self,
-        request: EngineRequest,
+        request: StandInRequest,
         computed: int,
         tokens: int,
         hits: Table | None,
@@ -294,30 +331,24 @@ class EngineScheduler:
     ) -> bool:
         """Whether there are blocks for a request, and for all of its prompt."""
         free = self.tables.block_pool.get_num_free_blocks()
-        whole = self.tables.need(request, request.num_tokens, computed, hits)
-        if whole > free:
+        if self.tables.need_of_whole(request, computed, hits) > free:
             return False
         reserved = 0
         if external and self.shape.reserving:
             reserved = sum(
-                self.tables.need(each, each.num_tokens, each.num_computed_tokens, None)
+                self.tables.need_of_whole(each, each.num_computed_tokens)
                 for each in self._in_flight.values()
             )
         return self.tables.need(request, computed + tokens, computed, hits) <= free - reserved
 
-    def _begin_load(self, request: EngineRequest, external: int) -> None:
+    def _begin_load(self, request: StandInRequest, external: int) -> None:
         request.state = RequestState.WAITING_FOR_REMOTE_KVS
         request.loads += 1
         self.external_tokens += external
         self._in_flight[request.request_id] = request
-        if request.loads > LOADS_A_REQUEST + request.num_preemptions:
-            raise BrokenConnector(
-                BreachKind.REPEATED_LOADS,
-                f"{request.request_id} began {request.loads} loads, and was preempted "
-                f"{request.num_preemptions} times",
-            )
+        check_loads(request, request.loads)
 
-    def _begin(self, plan: StepPlan, request: EngineRequest, tokens: int) -> None:
+    def _begin(self, plan: StepPlan, request: StandInRequest, tokens: int) -> None:
         """Let an admitted request compute tokens in this step."""
         name, resumed = request.request_id, request.state is RequestState.PREEMPTED
         request.state = RequestState.RUNNING
@@ -378,14 +409,46 @@ class EngineScheduler:
                 raise BrokenConnector(BreachKind.UNKNOWN_REQUEST, f"a store of {name}, which runs")
             self._let_go(request)
 
-    def _known(self, name: str, what: str) -> EngineRequest:
+    def _known(self, name: str, what: str) -> StandInRequest:
         if name not in self.requests:
             raise BrokenConnector(BreachKind.UNKNOWN_REQUEST, f"{what} of {name}, which is gone")
         return self.requests[name]
 
-    def _let_go(self, request: EngineRequest) -> None:
+    def _let_go(self, request: StandInRequest) -> None:
         self.tables.free(request)
         del self.requests[request.request_id]
+
+
+def check_answer(
+    request: StandInRequest,
+    local: int,
+    answer: int | None,
+    block_tokens: int,
+    *,
+    loads_later: bool,
+) -> None:
+    """Check what a connector answered. Raises: BrokenConnector: vLLM takes no such answer."""
+    if not answer:
+        return
+    name = request.request_id
+    if answer < 0 or answer % block_tokens or local + answer > request.num_tokens - 1:
+        raise BrokenConnector(
+            BreachKind.WRONG_ANSWER,
+            f"{answer} tokens after {local} for {name}, which has {request.num_tokens} tokens in "
+            f"blocks of {block_tokens}",
+        )
+    if not loads_later:
+        raise BrokenConnector(BreachKind.WRONG_ANSWER, f"a load of {name} within the step")
+
+
+def check_loads(request: StandInRequest, loads: int) -> None:
+    """Check how many loads began for a request. Raises: BrokenConnector."""
+    if loads > LOADS_A_REQUEST + request.num_preemptions:
+        raise BrokenConnector(
+            BreachKind.REPEATED_LOADS,
+            f"{request.request_id} began {loads} loads, and was preempted "
+            f"{request.num_preemptions} times",
+        )
 
 
 def _in_order(names: Iterable[str] | None) -> Sequence[str]:

@@ -31,6 +31,12 @@ class CachedLayers:
             return 0
         return max(0, computed_tokens - self.window_tokens + 1) // block_tokens
 
+    def most_blocks(self, step_tokens: int, block_tokens: int) -> int | None:
+        """The most blocks that a request holds at a time; None for all of its tokens' blocks."""
+        if self.window_tokens is None:
+            return None
+        return -(-(self.window_tokens - 1 + step_tokens) // block_tokens) + 1
+
     def blocks_of_hit(self, block_tokens: int) -> int | None:
         """How many blocks before the end of a hit must be there; None for all of them."""
         if self.window_tokens is None:

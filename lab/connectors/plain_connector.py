@@ -13,10 +13,10 @@ from typing import Any
 
 from attrs import Factory, define, evolve, field, frozen
 
-from kvcanon.lab.connectors.block_pool import NULL_BLOCK_ID, BlockPool
+from kvcanon.lab.connectors.block_pool import NULL_BLOCK_ID, StandInPool
 from kvcanon.lab.connectors.block_tables import BlocksByGroup, BlockTables
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves, ConnectorReport, TransferResults
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.late_copies import CopiedBlock, CopyJob, CopyTimes, LateCopies
 from kvcanon.lab.connectors.step_plan import StepPlan
@@ -107,11 +107,11 @@ class PlainScheduler:
     shape: EngineShape
     rows: int
     """Blocks that the host has room for."""
-    pool: BlockPool = field(init=False)
+    pool: StandInPool = field(init=False)
     _host: OrderedDict[HostKey, HostRow] = Factory(OrderedDict)
     """Least recently used first."""
     _free_rows: list[int] = Factory(list)
-    _known: dict[str, EngineRequest] = Factory(dict)
+    _known: dict[str, StandInRequest] = Factory(dict)
     _tables: dict[str, list[list[int]]] = Factory(dict)
     _pinned: dict[str, PinnedLoad] = Factory(dict)
     """Answers that were not taken up yet."""
@@ -131,12 +131,12 @@ class PlainScheduler:
         """Take the engine's block pool."""
         self.pool = manager.block_pool
 
-    def on_new_request(self, request: EngineRequest) -> None:
+    def on_new_request(self, request: StandInRequest) -> None:
         """Remember a request."""
         self._known[request.request_id] = request
 
     def get_num_new_matched_tokens(
-        self, request: EngineRequest, num_computed_tokens: int
+        self, request: StandInRequest, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Answer how many tokens after the local ones are in the host, and pin them."""
         self._unpin(request.request_id)
@@ -158,7 +158,7 @@ class PlainScheduler:
         return (end - first) * size, True
 
     def update_state_after_alloc(
-        self, request: EngineRequest, blocks: BlocksByGroup, num_external_tokens: int
+        self, request: StandInRequest, blocks: BlocksByGroup, num_external_tokens: int
     ) -> None:
         """Begin the load that was answered."""
         name, ids = request.request_id, blocks.get_block_ids()
@@ -198,7 +198,7 @@ class PlainScheduler:
                 self.forget_failed(load)
 
     def request_finished_all_groups(
-        self, request: EngineRequest, block_ids: tuple[list[int], ...]
+        self, request: StandInRequest, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, Mapping[str, object] | None]:
         """Forget a request; blocks that a store reads are held by touch."""
         del block_ids
@@ -226,7 +226,7 @@ class PlainScheduler:
             self.forget(key)
         return True
 
-    def end_of_hit(self, request: EngineRequest, computed: int) -> int:
+    def end_of_hit(self, request: StandInRequest, computed: int) -> int:
         """The block at which the longest hit ends that all groups have."""
         size = self.shape.block_tokens
         first, end = computed // size, (request.num_tokens - 1) // size
@@ -278,7 +278,7 @@ class PlainScheduler:
         self._events.append(BlocksRemoved((key[0],), key[1]))
         self.free_row_of(host)
 
-    def key_of(self, request: EngineRequest, at: int, group: int) -> HostKey:
+    def key_of(self, request: StandInRequest, at: int, group: int) -> HostKey:
         """Under which key a block is stored."""
         return request.block_hashes[at], group
 
@@ -355,7 +355,7 @@ class PlainScheduler:
                     continue
                 self.begin_store(key, row[at], self._event_of(request, at, group))
 
-    def _event_of(self, request: EngineRequest, at: int, group: int) -> BlocksStored:
+    def _event_of(self, request: StandInRequest, at: int, group: int) -> BlocksStored:
         size, adapter = self.shape.block_tokens, request.lora_request
         return BlocksStored(
             (request.block_hashes[at],),

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves, ConnectorReport, TransferResults
 from kvcanon.lab.connectors.drawn_run import DrawnRun, RunOutcome, draw_run, play_run
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.late_copies import CopyJob
 from kvcanon.lab.connectors.plain_connector import (
     BlocksStored,
@@ -177,7 +177,7 @@ class ResetIgnored(PlainScheduler):
 class SaltIgnored(PlainScheduler):
     """Prompts of all salts and adapters share rows."""
 
-    def key_of(self, request: EngineRequest, at: int, group: int) -> HostKey:
+    def key_of(self, request: StandInRequest, at: int, group: int) -> HostKey:
         tokens = request.all_token_ids[: (at + 1) * self.shape.block_tokens]
         return blake2b(repr(tokens).encode()).digest(), group
 
@@ -185,7 +185,7 @@ class SaltIgnored(PlainScheduler):
 class TokensOfBlockAlone(PlainScheduler):
     """A key is made of the tokens of its block, without those before."""
 
-    def key_of(self, request: EngineRequest, at: int, group: int) -> HostKey:
+    def key_of(self, request: StandInRequest, at: int, group: int) -> HostKey:
         size = self.shape.block_tokens
         tokens = request.all_token_ids[at * size : (at + 1) * size]
         return blake2b(repr((request.namespace, tokens)).encode()).digest(), group
@@ -203,7 +203,7 @@ class PinLeaked(PlainScheduler):
     """The rows of an answer stay pinned if its request ends before it is taken up."""
 
     def request_finished_all_groups(
-        self, request: EngineRequest, block_ids: tuple[list[int], ...]
+        self, request: StandInRequest, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, Mapping[str, object] | None]:
         self._pinned.pop(request.request_id, None)
         return super().request_finished_all_groups(request, block_ids)
@@ -266,7 +266,7 @@ class OneRankIsEnough(PlainScheduler):
 class WholePromptAnswered(PlainScheduler):
     """The last token of a prompt counts as loaded, so that nothing is left to compute."""
 
-    def end_of_hit(self, request: EngineRequest, computed: int) -> int:
+    def end_of_hit(self, request: StandInRequest, computed: int) -> int:
         end = super().end_of_hit(request, computed)
         whole = request.num_tokens // self.shape.block_tokens
         keys = [self.key_of(request, whole - 1, group) for group in range(len(self.shape.groups))]
@@ -290,7 +290,7 @@ class LaterForEver(PlainScheduler):
     """A prompt that is being stored is put off, and a store that failed is never forgotten."""
 
     def get_num_new_matched_tokens(
-        self, request: EngineRequest, num_computed_tokens: int
+        self, request: StandInRequest, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         if any((each, 0) in self._storing for each in request.block_hashes):
             return None, False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from attrs import define, field, frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorOfScheduler, ConnectorReport, Metadata
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_scheduler import EngineScheduler
 from kvcanon.lab.connectors.engine_shape import EngineShape
 
@@ -37,11 +37,7 @@ class SerialEngine:
     prompt_tokens: int = 0
 
     def __attrs_post_init__(self) -> None:
-        half = self.connector.scheduler
-        self.scheduler = EngineScheduler(self.shape, half)
-        bind = getattr(half, "bind_kv_cache_manager", None)
-        if bind is not None:
-            bind(self.scheduler.tables)
+        self.scheduler = EngineScheduler(self.shape, self.connector.scheduler)
 
     @property
     def hit_rate(self) -> float:
@@ -54,7 +50,7 @@ class SerialEngine:
         self.prompt_tokens = 0
         self.scheduler.local_tokens = self.scheduler.external_tokens = 0
 
-    def serve(self, request: EngineRequest) -> None:
+    def serve(self, request: StandInRequest) -> None:
         """Serve a request to its end, and all that follows from it."""
         self.prompt_tokens += request.num_prompt_tokens
         self.scheduler.add(request)
@@ -63,9 +59,6 @@ class SerialEngine:
 
     def step(self) -> None:
         """Run one step."""
-        half, scheduler = self.connector.scheduler, self.scheduler
-        plan = scheduler.plan()
-        metadata = half.build_connector_meta(plan)
-        scheduler.advance(plan)
-        scheduler.settle(plan, self.connector.ended(metadata), TOKEN)
-        half.take_events()
+        plan = self.scheduler.plan()
+        self.scheduler.settle(plan, self.connector.ended(plan.kv_connector_metadata), TOKEN)
+        self.scheduler.take_events()

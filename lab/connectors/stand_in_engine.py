@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from random import Random
 from time import sleep
-from typing import Any
 
 from kvcanon.lab.connectors.announced import Announced
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
-from kvcanon.lab.connectors.engine_request import EngineRequest, RequestState
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_scheduler import EngineScheduler
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.finding import BreachKind, BrokenConnector
 from kvcanon.lab.connectors.ranks import EngineRank, ForwardPart, ReportCounter
 from kvcanon.lab.connectors.stamps import StampedMemory, Stamps, token_stamps
-from kvcanon.lab.connectors.step_plan import StepPlan
+from kvcanon.lab.connectors.step_scheduler import MakeScheduler
 
 STALLED_STEPS = 400
 """So many steps without a token, while requests wait, are a hang."""
@@ -33,6 +32,7 @@ class StandInEngine:
         shape: EngineShape,
         connector: ConnectorHalves,
         *,
+        scheduler: MakeScheduler | None = None,
         seed: int = 0,
         loads_first: bool = False,
         announces: bool = True,
@@ -40,11 +40,13 @@ class StandInEngine:
     ) -> None:
         """Make an empty engine.
 
-        `announces` says whether the connector emits events; `idle_seconds` is how long a step
-        without tokens takes, for connectors whose copies run in threads.
+        `scheduler` makes one that is used instead of our own, such as vLLM's. `announces` says
+        whether the connector emits events; `idle_seconds` is how long a step without tokens takes,
+        for connectors whose copies run in threads.
         """
         self.shape, self.connector = shape, connector
-        self.scheduler = EngineScheduler(shape, connector.scheduler)
+        make: MakeScheduler = scheduler or EngineScheduler
+        self.scheduler = make(shape, connector.scheduler)
         self.ranks = [
             EngineRank(number, StampedMemory(shape, number), worker, loads_first)
             for number, worker in enumerate(connector.workers)
@@ -59,39 +61,39 @@ class StandInEngine:
         self._stamps: dict[str, tuple[int, Stamps]] = {}
         for rank in self.ranks:
             rank.worker.register_kv_caches(rank.memory.layers())
-        self._bind_pool()
 
-    def add(self, request: EngineRequest) -> None:
-        """Take a new request."""
+    def add(self, request: StandInRequest) -> StandInRequest:
+        """Take a new request. Returns: the request as the scheduler has it."""
+        request = self.scheduler.made(request)
         self.announced.learn(request)
         self.scheduler.add(request)
+        return request
 
-    def abort(self, request: EngineRequest) -> None:
+    def abort(self, request: StandInRequest) -> None:
         """End a request as its client does that went away."""
         if not request.is_finished():
             self.scheduler.finish(request)
             self._stamps.pop(request.request_id, None)
 
-    def step(self) -> StepPlan:
+    def step(self) -> None:
         """Run one step. Raises: BrokenConnector."""
         plan = self.scheduler.plan()
-        plan.kv_connector_metadata = self.connector.scheduler.build_connector_meta(plan)
-        parts = [self._part(name, tokens) for name, tokens in plan.num_scheduled_tokens.items()]
-        self.scheduler.advance(plan)
+        live = {each.request_id: each for each in self.scheduler.unfinished()}
+        parts = [
+            self._part(live[name], tokens) for name, tokens in plan.num_scheduled_tokens.items()
+        ]
         report = self._counter.report_of([rank.step(plan, parts) for rank in self.ranks])
-        before = {each.request_id for each in self.scheduler.unfinished()}
         self.scheduler.settle(plan, report, self._random.randrange(VOCABULARY))
         after = self.scheduler.unfinished()
         for request in after:
             self.announced.learn(request)
-        ended = before - {each.request_id for each in after}
+        ended = live.keys() - {each.request_id for each in after}
         self.finished += len(ended)
         for name in ended:
             self._stamps.pop(name, None)
-        self.announced.take(self.connector.scheduler.take_events() or ())
+        self.announced.take(self.scheduler.take_events())
         self.steps += 1
-        self._count_stalls(plan, ended=bool(ended))
-        return plan
+        self._count_stalls(computes=bool(parts), ended=bool(ended))
 
     def run_until_idle(self) -> None:
         """Step until vLLM would step no more. Raises: BrokenConnector."""
@@ -102,41 +104,37 @@ class StandInEngine:
         """Change the weights, and empty both caches, as an engine does that is trained.
 
         Requests that a load is in flight for are aborted, running ones begin anew. Returns: whether
-        the connector did it; if not, nothing of the device was reset either.
+        the caches were emptied; if not, the weights are as before.
         """
         for request in self.scheduler.loading():
             self.abort(request)
-        self.scheduler.preempt_all()
-        if self.connector.scheduler.reset_cache() is False:
+        if not self.scheduler.reset():
             return False
-        for block in self.scheduler.tables.block_pool.blocks:
-            # Blocks may be held still, for copies that end; their bytes are found no more.
-            self.scheduler.tables.block_pool.forget(block)
         self._epoch += 1
         self._stamps.clear()
-        self.announced.take(self.connector.scheduler.take_events() or ())
+        self.announced.take(self.scheduler.take_events())
         return True
 
-    def check_served(self, request: EngineRequest) -> None:
+    def check_served(self, request: StandInRequest) -> None:
         """Ask what can be loaded for a prompt, and hold it against what events say.
 
         The request is new, and ends with this call.
         """
         if not self.announces:
             return
+        request = self.scheduler.made(request)
         self.announced.learn(request)
         half = self.connector.scheduler
         half.on_new_request(request)
         answer, _ = half.get_num_new_matched_tokens(request, 0)
-        request.state = RequestState.FINISHED
-        half.request_finished_all_groups(request, tuple([] for _ in self.shape.groups))
+        self.scheduler.end_unscheduled(request)
         announced = self.announced.prefix_tokens(request, 0)
         if answer is not None and answer > announced:
             raise BrokenConnector(
                 BreachKind.UNANNOUNCED,
                 f"{answer} tokens of {request.request_id}, {announced} announced",
             )
-        if answer is not None and answer < announced and not self.scheduler.requests:
+        if answer is not None and answer < announced and not self.scheduler.open_requests():
             raise BrokenConnector(
                 BreachKind.NOT_SERVED,
                 f"{answer} tokens of {request.request_id}, {announced} announced",
@@ -144,44 +142,36 @@ class StandInEngine:
 
     def check_at_rest(self) -> None:
         """Whether all blocks of the device are free, once everything ended."""
-        pool = self.scheduler.tables.block_pool
-        held = [block.block_id for block in pool.blocks[1:] if block.ref_cnt]
+        held = self.scheduler.held_blocks()
         if held:
             raise BrokenConnector(BreachKind.BLOCKS_KEPT, f"{len(held)}, the first is {held[0]}")
 
-    def _part(self, name: str, tokens: int) -> ForwardPart:
-        request = self.scheduler.requests[name]
-        first = request.num_computed_tokens
-        table = self.scheduler.tables.blocks_of(name).get_block_ids()
-        return ForwardPart(name, table, self._stamps_of(request), first, first + tokens)
+    def _part(self, request: StandInRequest, tokens: int) -> ForwardPart:
+        end = request.num_computed_tokens
+        return ForwardPart(
+            request.request_id,
+            self.scheduler.table_of(request),
+            self._stamps_of(request),
+            end - tokens,
+            end,
+        )
 
-    def _stamps_of(self, request: EngineRequest) -> Stamps:
+    def _stamps_of(self, request: StandInRequest) -> Stamps:
         length, stamps = self._stamps.get(request.request_id, (0, None))
         if stamps is None or length != request.num_tokens:
             stamps = token_stamps(request.namespace, self._epoch, request.all_token_ids)
             self._stamps[request.request_id] = (request.num_tokens, stamps)
         return stamps
 
-    def _count_stalls(self, plan: StepPlan, *, ended: bool) -> None:
-        if plan.num_scheduled_tokens or ended or not self.scheduler.requests:
+    def _count_stalls(self, *, computes: bool, ended: bool) -> None:
+        waiting = self.scheduler.open_requests()
+        if computes or ended or not waiting:
             self._stalled = 0
             return
         self._stalled += 1
         sleep(self._idle_seconds)
         if self._stalled >= STALLED_STEPS:
-            waiting = {
-                name: f"{each.state.name}, {self.scheduler.tables.held().get(name, 0)} blocks"
-                for name, each in self.scheduler.requests.items()
-            }
-            free = self.scheduler.tables.block_pool.get_num_free_blocks()
+            held = len(self.scheduler.held_blocks())
             raise BrokenConnector(
-                BreachKind.HANG, f"{STALLED_STEPS} steps, {free} blocks are free, {waiting}"
+                BreachKind.HANG, f"{STALLED_STEPS} steps, {held} blocks are held, {dict(waiting)}"
             )
-
-    def _bind_pool(self) -> None:
-        """Give the connector the block pool, in the way that it takes it."""
-        half: Any = self.connector.scheduler
-        if hasattr(half, "bind_kv_cache_manager"):
-            half.bind_kv_cache_manager(self.scheduler.tables)
-        elif hasattr(half, "bind_gpu_block_pool"):
-            half.bind_gpu_block_pool(self.scheduler.tables.block_pool)

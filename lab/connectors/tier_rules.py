@@ -15,10 +15,10 @@ from itertools import islice
 
 from attrs import Factory, define, field
 
-from kvcanon.lab.connectors.block_pool import BlockPool
+from kvcanon.lab.connectors.block_pool import StandInPool
 from kvcanon.lab.connectors.block_tables import BlocksByGroup, BlockTables
 from kvcanon.lab.connectors.connector_calls import ConnectorReport
-from kvcanon.lab.connectors.engine_request import EngineRequest
+from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.serial_engine import InstantConnector
 from kvcanon.lab.connectors.step_plan import StepPlan
 
@@ -31,7 +31,7 @@ class NoHost:
     """No host: nothing is loaded. The base of the rules below."""
 
     host_blocks: int = 0
-    pool: BlockPool = field(init=False)
+    pool: StandInPool = field(init=False)
     _host: OrderedDict[bytes, None] = Factory(OrderedDict)
     """The next to be evicted first."""
     _loads: set[str] = Factory(set)
@@ -42,11 +42,11 @@ class NoHost:
         """Take the engine's block pool."""
         self.pool = manager.block_pool
 
-    def on_new_request(self, request: EngineRequest) -> None:
+    def on_new_request(self, request: StandInRequest) -> None:
         """Nothing is kept of requests."""
 
     def get_num_new_matched_tokens(
-        self, request: EngineRequest, num_computed_tokens: int
+        self, request: StandInRequest, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Count the blocks after the local ones that the host has."""
         size = request.block_tokens
@@ -58,7 +58,7 @@ class NoHost:
         return len(self._answered) * size, end > first
 
     def update_state_after_alloc(
-        self, request: EngineRequest, blocks: BlocksByGroup, num_external_tokens: int
+        self, request: StandInRequest, blocks: BlocksByGroup, num_external_tokens: int
     ) -> None:
         """Load blocks."""
         del blocks
@@ -77,7 +77,7 @@ class NoHost:
         """All has ended already."""
 
     def request_finished_all_groups(
-        self, request: EngineRequest, block_ids: tuple[list[int], ...]
+        self, request: StandInRequest, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, Mapping[str, object] | None]:
         """See what a request has computed or used."""
         self.computed(request.block_hashes[: len(block_ids[0])])
@@ -163,7 +163,7 @@ class ExclusiveRules(LazyRules):
     """
 
     def get_num_new_matched_tokens(
-        self, request: EngineRequest, num_computed_tokens: int
+        self, request: StandInRequest, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Count what can be loaded, once what its blocks hold is stored."""
         found, later = super().get_num_new_matched_tokens(request, num_computed_tokens)

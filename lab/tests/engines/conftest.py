@@ -13,5 +13,6 @@ collect_ignore_glob = (
         "test_nano_vllm.py",
         "test_sglang_jax.py",
         "test_transformers.py",
+        "test_vllm_scheduler.py",
     ]
 )

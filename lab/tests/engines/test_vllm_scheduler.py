@@ -1,0 +1,50 @@
+"""Our engine asks a connector for what vLLM's own scheduler asks it for."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from kvcanon.lab.connectors.contestants import make_plain
+from kvcanon.lab.connectors.drawn_run import DrawnRun, draw_run, play_run
+from kvcanon.lab.connectors.engine_shape import Queueing
+from kvcanon.lab.connectors.planted_connectors import CONNECTOR_FAULTS, ConnectorFault
+from kvcanon.lab.connectors.vllm_scheduler import VLLMScheduler
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+"""vLLM's imports warn of their own."""
+FAULTS_HERE = ("FailureUnreported", "WrongBlock", "SourceNotHeld", "SaltIgnored", "PinLeaked")
+
+
+def comparable(seed: int) -> DrawnRun:
+    """A run that both play: vLLM refuses a reset while copies hold blocks, and we do not."""
+    run = draw_run(seed)
+    shape = evolve(run.shape, queueing=Queueing.HOLDERS_FIRST)
+    return evolve(run, shape=shape, resetting=0.0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equal_runs_take_equal_steps(seed: int) -> None:
+    """Steps, hits, loads, preemptions, failures and events are the same under both schedulers."""
+    run = comparable(seed)
+    theirs = play_run(run, make_plain, scheduler=VLLMScheduler)
+    assert theirs.fault is None, theirs.words
+    assert theirs == play_run(run, make_plain)
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_resets_are_played(seed: int) -> None:
+    """A sound connector is not accused under vLLM's scheduler, resets included."""
+    outcome = play_run(draw_run(seed), make_plain, scheduler=VLLMScheduler)
+    assert outcome.fault is None, outcome.words
+
+
+@pytest.mark.parametrize(
+    "fault", [CONNECTOR_FAULTS[name] for name in FAULTS_HERE], ids=lambda fault: fault.name
+)
+def test_faults_are_found_under_its_scheduler(fault: ConnectorFault) -> None:
+    """Faults are found there as well."""
+    outcomes = (
+        play_run(comparable(seed), fault.make, scheduler=VLLMScheduler) for seed in range(40)
+    )
+    assert any(outcome.fault is not None for outcome in outcomes)
