@@ -26,8 +26,8 @@ class Ledger:
     """Whether a page that is gone waits among them: its slot is used again only after that."""
     lock: threading.Lock = field(factory=threading.Lock)
 
-    def page(self, page: PagePut, block: int, length: int, checksum: bytes) -> DiskRecord:
-        """The record of a page of `length` bytes in a slot."""
+    def page(self, page: PagePut, block: int, length: int) -> DiskRecord:
+        """The record of a page of `length` bytes in a slot, without its checksum."""
         return DiskRecord(
             RecordKind.PAGE,
             self._next(),
@@ -35,9 +35,8 @@ class Ledger:
             block,
             length,
             page.pool,
-            checksum,
-            page.name,
-            NO_NAME if page.parent is None else page.parent,
+            name=page.name,
+            parent=NO_NAME if page.parent is None else page.parent,
         )
 
     def note_gone(self, record: DiskRecord) -> None:

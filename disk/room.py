@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attrs import define
+from attrs import define, field
 
-from kvcanon.disk.block_ends import write_label
 from kvcanon.disk.folders import remove_folder, size_bytes, stale_folders
 from kvcanon.disk.identity import DiskIdentity
 from kvcanon.disk.ledger import Ledger
-from kvcanon.disk.records import RECORD_BYTES
+from kvcanon.disk.records import RECORD_BYTES, DiskRecord
 from kvcanon.disk.segments import Segments
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
 
@@ -36,9 +35,11 @@ class Room:
     slab: Slab
     segments: Segments
     ledger: Ledger
+    unwritten: list[DiskRecord] = field(factory=list)
+    """Labels of segments that the slab does not have yet. A put writes them with its pages."""
 
     def take(self, blocks: int) -> int | None:
-        """A slot of this size; None if a page has to be evicted first. Raises: OSError."""
+        """A slot of this size; None if a page has to be evicted first."""
         block = self.segments.take(blocks)
         if block is not None:
             return block
@@ -48,7 +49,7 @@ class Room:
         if segment is None:
             return None
         label = self.ledger.note_segment(segment * self.segments.segment_blocks, blocks)
-        write_label(self.slab, label)
+        self.unwritten.append(label)
         self.segments.divide(segment, blocks, label.generation)
         return self.segments.take(blocks)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
+from kvcanon.disk.block_ends import write_label
 from kvcanon.disk.figures import DiskFigures
 from kvcanon.disk.folders import JOURNAL
 from kvcanon.disk.identity import DiskIdentity
@@ -32,7 +33,7 @@ from kvcanon.disk.records import NAME_BYTES, DiskRecord, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, slot_blocks
 from kvcanon.disk.transfers import (
-    Move,
+    Read,
     SlotJob,
     in_parallel,
     read_run,
@@ -47,12 +48,17 @@ _LOG = logging.getLogger(__name__)
 
 
 @frozen(eq=False)
-class _Planned:
+class PlannedPage:
     """A page that is about to be written to a slot."""
 
     page: PagePut
     record: DiskRecord
     job: SlotJob
+
+    def sealed(self) -> PlannedPage:
+        """The same with the checksum of the page."""
+        record = evolve(self.record, checksum=checksum_of(self.job.parts))
+        return evolve(self, record=record, job=evolve(self.job, record=record.packed()))
 
 
 @define(eq=False)
@@ -127,9 +133,8 @@ class DiskStore:
         """Write new pages; returns the names and pools of those that are on the disk."""
         ledger = self.parts.ledger
         kept = names | {page.parent for page in pages if page.parent is not None}
-        sums = in_parallel(self.executor, [page.parts for page in pages], checksum_of)
         with self.lock:
-            plans = (self._planned(*each, kept) for each in zip(pages, sums, strict=True))
+            plans = (self._planned(page, kept) for page in pages)
             planned = [each for each in plans if each is not None]
         if not planned:
             return set()
@@ -137,9 +142,8 @@ class DiskStore:
             self._keep_journal_short(2 * len(planned))
             if ledger.frees_slots:
                 ledger.write([])
-            proved = self._moved([each.job for each in planned], write_run)
+            good = self._sealed_and_written(planned)
             self.parts.slab.force()
-            good = [each for each in planned if id(each.job) in proved]
             ledger.write([each.record for each in good])
         except OSError as error:
             self._say_failed("a put", error)
@@ -149,14 +153,35 @@ class DiskStore:
                 self.parts.index.add(each.record, each.job.record, proved=True)
                 self.figures.written_pages += 1
                 self.figures.written_bytes += each.record.length
-            kept_jobs = {id(each) for each in good}
+            blocks = {each.record.block for each in good}
             for each in planned:
-                if id(each) not in kept_jobs:
+                if each.record.block not in blocks:
                     self.parts.room.segments.give_back(each.record.block)
         return {(each.page.name, each.page.pool) for each in good}
 
-    def _planned(self, page: PagePut, checksum: bytes, kept: AbstractSet[bytes]) -> _Planned | None:
-        """A page with a slot; None if there is no room for it."""
+    def _sealed_and_written(self, planned: Sequence[PlannedPage]) -> list[PlannedPage]:
+        """Make the checksums of pages and write them; returns those that were written.
+
+        Each run is written as soon as it has its checksums, while others are on their way, and so
+        are the labels of new segments. Raises: OSError, where a label was not written.
+        """
+        slab, labels = self.parts.slab, self.parts.room.unwritten
+        labelled = self.executor.map(lambda label: write_label(slab, label), labels)
+        by_block = {each.job.block: each for each in planned}
+
+        def write(run: Sequence[SlotJob]) -> list[PlannedPage]:
+            sealed = [by_block[job.block].sealed() for job in run]
+            jobs = [each.job for each in sealed]
+            written = write_run(slab, self.scratch, jobs)
+            return [each for each, is_written in zip(sealed, written, strict=True) if is_written]
+
+        runs = runs_of([each.job for each in planned])
+        written = list(chain.from_iterable(in_parallel(self.executor, runs, write)))
+        labels[: len(list(labelled))] = []
+        return written
+
+    def _planned(self, page: PagePut, kept: AbstractSet[bytes]) -> PlannedPage | None:
+        """A page with a slot, which has no checksum yet; None if there is no room for it."""
         length = total_bytes(page.parts)
         fits = slot_blocks(length) <= self.parts.room.segments.most_blocks
         if len(page.name) != NAME_BYTES or page.pool >= self.parts.index.pools or not fits:
@@ -164,18 +189,14 @@ class DiskStore:
         block = self._slot(slot_blocks(length), kept)
         if block is None:
             return None
-        record = self.parts.ledger.page(page, block, length, checksum)
-        job = slot_job(self.parts.slab, block, page.parts, record.packed())
-        return _Planned(page, record, job)
+        record = self.parts.ledger.page(page, block, length)
+        job = slot_job(self.parts.slab, block, page.parts, b"")
+        return PlannedPage(page, record, job)
 
     def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
         """A slot of this size, for which pages may have to be evicted."""
         while True:
-            try:
-                block = self.parts.room.take(blocks)
-            except OSError as error:
-                self._say_failed("a segment", error)
-                return None
+            block = self.parts.room.take(blocks)
             if block is not None:
                 return block
             evicts = self.parts.room.capacity_bytes is not None
@@ -223,7 +244,7 @@ class DiskStore:
         answers: list[int | None] = [None] * len(pages)
         damaged = 0
         if asked:
-            proved = self._moved([job for _, _, job in asked], read_run)
+            proved = self._read([job for _, _, job in asked])
             with self.lock:
                 for at, page, job in asked:
                     if id(job) in proved:
@@ -250,11 +271,11 @@ class DiskStore:
         parts = tuple(first_bytes(page.parts, record.length))
         return slot_job(self.parts.slab, record.block, parts, packed)
 
-    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
-        """Move pages to or from the slab; returns the identities of the jobs that succeeded."""
+    def _read(self, jobs: Sequence[SlotJob], read: Read = read_run) -> set[int]:
+        """Read pages from the slab; returns the identities of the jobs that succeeded."""
         runs = runs_of(jobs)
         slab, scratch = self.parts.slab, self.scratch
-        results = in_parallel(self.executor, runs, lambda run: move(slab, scratch, run))
+        results = in_parallel(self.executor, runs, lambda run: read(slab, scratch, run))
         each = zip(chain.from_iterable(runs), chain.from_iterable(results), strict=True)
         return {id(job) for job, good in each if good}
 

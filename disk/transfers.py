@@ -36,7 +36,7 @@ class SlotJob:
     parts: tuple[memoryview, ...]
     """All of the page in memory, and nothing else."""
     record: bytes
-    """What the slot ends with."""
+    """What the slot ends with; nothing yet for a write whose checksum is to be made."""
     is_moved_whole: bool
     """Whether its parts are moved without a copy."""
     length: int
@@ -53,8 +53,8 @@ class SlotJob:
         return self.blocks * BLOCK_BYTES - (self.length if self.is_moved_whole else 0)
 
 
-Move: TypeAlias = Callable[[Slab, Scratch, Sequence[SlotJob]], list[bool]]
-"""`write_run` or `read_run`."""
+Read: TypeAlias = Callable[[Slab, Scratch, Sequence[SlotJob]], list[bool]]
+"""Reads adjacent slots, and says for each whether it is proved: `read_run`."""
 
 
 def slot_job(slab: Slab, block: int, parts: tuple[memoryview, ...], record: bytes) -> SlotJob:

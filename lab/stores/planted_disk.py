@@ -14,7 +14,8 @@ from kvcanon.disk.parts import copy_into
 from kvcanon.disk.records import RECORD_BYTES, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
-from kvcanon.disk.transfers import Move, SlotJob, read_run, write_run
+from kvcanon.disk.store import PlannedPage
+from kvcanon.disk.transfers import Read, SlotJob
 from kvcanon.lab.stores.fault import breaks
 
 
@@ -48,8 +49,8 @@ def _read_by_record(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> li
 class _UnprovedDisk(DiskStore):
     """A disk that believes what is in a slot."""
 
-    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
-        return super()._moved(jobs, _read_unproved if move is read_run else move)
+    def _read(self, jobs: Sequence[SlotJob], read: Read = _read_unproved) -> set[int]:
+        return super()._read(jobs, read)
 
 
 @breaks("STORE-1")
@@ -79,8 +80,8 @@ class SlotNotVerified(_UnprovedDisk):
 class RecordOfSlotAlone(DiskStore):
     """A slot is proved by its record, and the page in it is not."""
 
-    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
-        return super()._moved(jobs, _read_by_record if move is read_run else move)
+    def _read(self, jobs: Sequence[SlotJob], read: Read = _read_by_record) -> set[int]:
+        return super()._read(jobs, read)
 
 
 @breaks("STORE-3")
@@ -278,10 +279,9 @@ _WAITING: dict[int, list[PagePut]] = {}
 class JournalBeforeData(_UnprovedDisk):
     """The journal has a page before its slot is written, and the slot is not verified."""
 
-    def _moved(self, jobs: Sequence[SlotJob], move: Move) -> set[int]:
-        if move is write_run:
-            self.parts.ledger.write([record for job in jobs if (record := unpacked(job.record))])
-        return super()._moved(jobs, move)
+    def _sealed_and_written(self, planned: Sequence[PlannedPage]) -> list[PlannedPage]:
+        self.parts.ledger.write([each.sealed().record for each in planned])
+        return super()._sealed_and_written(planned)
 
 
 @breaks("STORE-26")
