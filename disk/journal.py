@@ -1,7 +1,8 @@
 """The journal: a file of records, to which groups are appended, and which is sometimes rewritten.
 
-An append is on the disk when it returns. A rewrite makes a new file, forces it to the disk, and
-then gives it the name of the old one, so that a crash leaves one of the two, whole.
+An append may be forced to the disk, and with it all before it. A rewrite makes a new file, forces
+it to the disk, and then gives it the name of the old one, so that a crash leaves one of the two,
+whole.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class DiskJournal:
         """How many records it has."""
         return self.size_bytes // RECORD_BYTES
 
-    def append(self, records: Sequence[bytes]) -> None:
-        """Write records behind the last, and force them to the disk. Raises: OSError."""
+    def append(self, records: Sequence[bytes], *, forced: bool) -> None:
+        """Write records behind the last, and perhaps force all to the disk. Raises: OSError."""
         data = b"".join(records)
         try:
             _write(self.file, data, self.size_bytes)
-            os.fdatasync(self.file)
+            if forced:
+                os.fdatasync(self.file)
         except OSError:
             # What was written of them is written over by the next group; it is cut off, if it can.
             _cut(self.file, self.size_bytes)

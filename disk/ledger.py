@@ -10,6 +10,7 @@ from attrs import define, field
 from kvcanon.disk.journal import DiskJournal
 from kvcanon.disk.parts import PagePut
 from kvcanon.disk.records import NO_NAME, DiskRecord, RecordKind
+from kvcanon.disk.transfers import SlotJob
 
 
 @define(eq=False)
@@ -26,14 +27,14 @@ class Ledger:
     """Whether a page that is gone waits among them: its slot is used again only after that."""
     lock: threading.Lock = field(factory=threading.Lock)
 
-    def page(self, page: PagePut, block: int, length: int) -> DiskRecord:
-        """The record of a page of `length` bytes in a slot, without its checksum."""
+    def page(self, page: PagePut, job: SlotJob) -> DiskRecord:
+        """The record of a page in a slot, without its checksum."""
         return DiskRecord(
             RecordKind.PAGE,
             self._next(),
             self.fingerprint,
-            block,
-            length,
+            job.block,
+            job.length,
             page.pool,
             name=page.name,
             parent=NO_NAME if page.parent is None else page.parent,
@@ -73,13 +74,22 @@ class Ledger:
             pool=int(closed),
         )
 
-    def write(self, records: Sequence[DiskRecord]) -> None:
-        """Write what waits, then these records, and force them to the disk. Raises: OSError."""
+    def add(self, records: Sequence[DiskRecord]) -> None:
+        """Write what waits, then records of pages whose slots are on the disk. Raises: OSError.
+
+        They are not forced: where they are lost, the slots have them.
+        """
+        self._append([each.packed() for each in records], forced=False)
+
+    def force(self) -> None:
+        """Write what waits, and force all to the disk. Raises: OSError."""
+        self._append([], forced=True)
+
+    def _append(self, records: Sequence[bytes], *, forced: bool) -> None:
         with self.lock:
             waiting = list(self.waiting)
-        group = [*waiting, *(each.packed() for each in records)]
-        if group:
-            self.journal.append(group)
+        if waiting or records:
+            self.journal.append([*waiting, *records], forced=forced)
         self.forget(len(waiting))
 
     def forget(self, written: int) -> None:

@@ -1,8 +1,10 @@
 """The store: puts, gets and removals of pages in one folder, by any number of threads.
 
-What is acknowledged is on the disk: a put writes its slots, forces them to the disk, and then the
-records of the journal. A slot is used again only after the journal has noted that its page is gone.
-So whatever a crash leaves, a record stands for a whole page, or its slot does not agree with it.
+What is acknowledged is on the disk: a put writes its slots, each with its record, and forces them
+to the disk. The journal has the records as well, so that a store that was closed opens without a
+look at its slots; it is forced only where it says what no slot does: that a page is gone. A slot is
+used again only after that. So whatever a crash leaves, a record stands for a whole page, or its
+slot does not agree with it.
 """
 
 from __future__ import annotations
@@ -134,17 +136,20 @@ class DiskStore:
         ledger = self.parts.ledger
         kept = names | {page.parent for page in pages if page.parent is not None}
         with self.lock:
-            plans = (self._planned(page, kept) for page in pages)
-            planned = [each for each in plans if each is not None]
-        if not planned:
+            jobs = {page: job for page in pages if (job := self._placed(page, kept)) is not None}
+        if not jobs:
             return set()
+        # Younger than what the journal says of the pages that left: a slot whose record is older
+        # than the end of a journal that a crash has cut is not believed.
+        planned = [PlannedPage(page, ledger.page(page, job), job) for page, job in jobs.items()]
         try:
             self._keep_journal_short(2 * len(planned))
             if ledger.frees_slots:
-                ledger.write([])
+                ledger.force()
             good = self._sealed_and_written(planned)
             self.parts.slab.force()
-            ledger.write([each.record for each in good])
+            # The older first, so that the end of a journal that was cut is its youngest record.
+            ledger.add(sorted([each.record for each in good], key=lambda each: each.generation))
         except OSError as error:
             self._say_failed("a put", error)
             good = []
@@ -180,8 +185,8 @@ class DiskStore:
         labels[: len(list(labelled))] = []
         return written
 
-    def _planned(self, page: PagePut, kept: AbstractSet[bytes]) -> PlannedPage | None:
-        """A page with a slot, which has no checksum yet; None if there is no room for it."""
+    def _placed(self, page: PagePut, kept: AbstractSet[bytes]) -> SlotJob | None:
+        """The write of a page to a slot, without its record; None if there is no room for it."""
         length = total_bytes(page.parts)
         fits = slot_blocks(length) <= self.parts.room.segments.most_blocks
         if len(page.name) != NAME_BYTES or page.pool >= self.parts.index.pools or not fits:
@@ -189,9 +194,7 @@ class DiskStore:
         block = self._slot(slot_blocks(length), kept)
         if block is None:
             return None
-        record = self.parts.ledger.page(page, block, length)
-        job = slot_job(self.parts.slab, block, page.parts, b"")
-        return PlannedPage(page, record, job)
+        return slot_job(self.parts.slab, block, page.parts, b"")
 
     def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
         """A slot of this size, for which pages may have to be evicted."""
@@ -312,7 +315,7 @@ class DiskStore:
                 for each in pages:
                     self._drop(*each)
             try:
-                self.parts.ledger.write([])
+                self.parts.ledger.force()
             except OSError as error:
                 self._say_failed("a removal", error)
             records = [unpacked(packed) for packed in found if packed is not None]

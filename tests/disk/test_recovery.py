@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +121,42 @@ def test_a_removed_page_does_not_come_back(tmp_path: Path) -> None:
     file_of(tmp_path, "journal").unlink()
     store = opened(tmp_path)
     assert found(store, range(6)) == [0, 1, 2, 4, 5]
+    store.close()
+
+
+def test_a_power_cut_takes_the_end_of_the_journal_and_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What of the journal was not forced to the disk may be gone, wherever it is cut."""
+    forced: dict[int, int] = {}
+    force = os.fdatasync
+
+    def noted(file: int) -> None:
+        force(file)
+        forced[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    root = tmp_path / "store"
+    store = opened(root, 300_000)
+    cuts = 0
+    for prompt in range(8):
+        # From the third on each batch has to evict.
+        assert put(store, range(6), prompt=prompt)
+        there = {each: found(store, range(6), prompt=each) for each in range(prompt + 1)}
+        journal = file_of(root, "journal")
+        size, least = journal.stat().st_size, forced.get(journal.stat().st_ino, RECORD_BYTES)
+        for cut in range(least, size + 1, RECORD_BYTES):
+            copy = tmp_path / f"{prompt}-{cut}"
+            shutil.copytree(root, copy)
+            os.truncate(file_of(copy, "journal"), cut)
+            again = opened(copy, 300_000)
+            for each, pages in there.items():
+                assert set(pages) <= set(found(again, range(6), prompt=each))
+            again.close()
+            shutil.rmtree(copy)
+            cuts += 1
+    assert cuts > 40
+    assert store.statistics().evicted_pages > 20
     store.close()
 
 
