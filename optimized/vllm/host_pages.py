@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 
 from attrs import Factory, define, field
 
@@ -19,8 +20,8 @@ class KeptPage:
     row: int
     pins: int = 0
     """Answers and loads that need it: its row is not used for another page."""
-    loads: int = 0
-    """Those of the pins that are loads in flight."""
+    moved: bool = False
+    """Whether a load has brought it to the device, under write_back."""
     found: bool = True
     """Whether prompts find it still; a pinned page outlives that."""
 
@@ -51,6 +52,10 @@ class HostPages:
     def pinned(self) -> int:
         """How many pages that can be found are pinned."""
         return len(self._found) - len(self._evictable)
+
+    def keys(self) -> AbstractSet[PageKey]:
+        """The pages that can be found."""
+        return self._found.keys()
 
     def get(self, key: PageKey) -> KeptPage | None:
         """The page of a key."""
@@ -85,18 +90,16 @@ class HostPages:
             self._free.append(row)
         return KeptPage(page, row, found=False)
 
-    def pin(self, pages: Iterable[KeptPage], *, loads: bool = False) -> None:
+    def pin(self, pages: Iterable[KeptPage]) -> None:
         """Hold pages for an answer, or for a load."""
         for each in pages:
             each.pins += 1
-            each.loads += loads
             self._evictable.pop(each.page.key, None)
 
-    def unpin(self, pages: Iterable[KeptPage], *, loads: bool = False) -> None:
+    def unpin(self, pages: Iterable[KeptPage]) -> None:
         """Let go of pages; give them in order, since the last of a prompt leaves first."""
         for each in reversed(list(pages)):
             each.pins -= 1
-            each.loads -= loads
             if each.pins:
                 continue
             if each.found:

@@ -50,8 +50,6 @@ class TierShape:
     step_blocks: int = 64
     """The most blocks that a step of the engine fills."""
     policy: Policy = Policy.WRITE_BACK
-    shared: bool = False
-    """Whether another connector loads into the same blocks."""
     events: bool = False
     """Whether anybody reads what is stored and removed."""
 

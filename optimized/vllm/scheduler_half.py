@@ -60,6 +60,9 @@ class SchedulerHalf:
     """Blocks that were given since the free queue was walked."""
     _ahead: int = 0
     _step: int = 0
+    _shared: bool = False
+    """Whether another connector loads into the same blocks: vLLM's MultiConnector gives this one no
+    block of what another loads, and none of a request that nobody loads for."""
     _suffixes: tuple[bytes, ...] = ()
 
     def __attrs_post_init__(self) -> None:
@@ -85,13 +88,14 @@ class SchedulerHalf:
 
     def get_num_new_matched_tokens(
         self, request: VllmRequest, num_computed_tokens: int
-    ) -> tuple[int | None, bool]:
+    ) -> tuple[int, bool]:
         """Answer how many tokens after the local hit can be loaded, and hold their pages.
 
-        A later answer for the same request replaces an earlier one.
+        A later answer for the same request replaces an earlier one. Pages that are being loaded for
+        another request are loaded once more: a request that is told to wait could block those
+        behind it, whose loads hold the blocks that it needs.
 
-        Returns: the tokens, and True since they are loaded between steps. None for the tokens tells
-            the request to wait until a load of the same pages has ended for another.
+        Returns: the tokens, and True since they are loaded between steps.
         """
         name, size = request.request_id, self.shape.block_tokens
         self._withdraw(name)
@@ -104,9 +108,6 @@ class SchedulerHalf:
             return 0, False
         pages = [self.host.get(key) for _, _, key in found.places]
         pinned = [each for each in pages if each is not None]
-        if self._moves and any(each.loads for each in pinned):
-            self.counts.put_off += 1
-            return None, False
         self.host.pin(pinned)
         self._answers[name] = TierLoad(found, pinned)
         self.counts.answered_pages += found.end - first
@@ -117,6 +118,7 @@ class SchedulerHalf:
     ) -> None:
         """Begin the load that was answered, into the blocks of a request."""
         name, table = request.request_id, blocks.get_block_ids()
+        self._shared = self._shared or not any(table)
         answer = self._answers.pop(name, None)
         if num_external_tokens:
             # Before the step's own blocks are known, since the load may come before it.
@@ -266,12 +268,12 @@ class SchedulerHalf:
             hosted = self.host.get(key)
             if hosted is not None:
                 # At once, since a store that begins for another page may need a row.
-                self.host.pin([hosted], loads=True)
+                self.host.pin([hosted])
                 load.hosted.append(hosted)
             else:
                 store = self._store_of(key)
                 if store is None:
-                    self.host.unpin(load.hosted, loads=True)
+                    self.host.unpin(load.hosted)
                     self._void.add(name)
                     return
                 stores.append(store)
@@ -317,19 +319,21 @@ class SchedulerHalf:
             if name in self._requests:
                 self._failed.add(name)
         if load is not None:
-            self.host.unpin(load.hosted, loads=True)
+            self.host.unpin(load.hosted)
             if failed:
                 for hosted in load.hosted:
                     self.host.drop(hosted)
-            elif name in self._requests and not load.stale:
-                self._settle_load(load)
+            else:
+                self._settle_load(load, live=name in self._requests and not load.stale)
 
-    def _settle_load(self, load: TierLoad) -> None:
-        """Take note that pages are on the device now."""
-        for block, page in zip(load.blocks, load.pages, strict=True):
-            self.device.learn(block, page)
+    def _settle_load(self, load: TierLoad, *, live: bool) -> None:
+        """Take note that pages are on the device, if a request holds them there."""
+        if live:
+            for block, page in zip(load.blocks, load.pages, strict=True):
+                self.device.learn(block, page)
         for hosted in load.hosted if self._moves else ():
-            if not hosted.pins:
+            hosted.moved |= live
+            if hosted.moved and not hosted.pins:
                 self.host.drop(hosted)
 
     def _give(self, table: Sequence[Sequence[int]]) -> None:
@@ -348,7 +352,7 @@ class SchedulerHalf:
         page = self.device.page_of(block)
         if page is not None and not self.device.has_hash(block, page.key):
             self.device.forget(block)
-            if self._moves and not self.shape.shared and not self._stored(page.key):
+            if self._moves and not self._shared and not self._stored(page.key):
                 self.stores.begin(page, block, late=True)
         self.stores.await_readers(block)
 
@@ -357,7 +361,7 @@ class SchedulerHalf:
 
         Another connector may load into a block without a word to this one.
         """
-        return not self.shape.shared or self.device.has_hash(block, key)
+        return not self._shared or self.device.has_hash(block, key)
 
     def _stored(self, key: PageKey) -> bool:
         return key in self.host or key in self.stores

@@ -15,8 +15,6 @@ class TierCounts:
     loads: int = 0
     loaded_pages: int = 0
     failed_loads: int = 0
-    put_off: int = 0
-    """Answers that told a request to wait for a load in flight."""
     stored_pages: int = 0
     late_pages: int = 0
     """Stored pages whose block was already given to a request, so that its step waited."""

@@ -50,17 +50,19 @@ def find_pages(
     Blocks before `first` are a local hit, which has what the groups need there. Returns: None
     where nothing is found.
     """
-    end = min(last, len(hashes))
-    for number, group in enumerate(shape.groups):
-        suffix, needed = group_suffix(number), group.pages_needed(shape.block_tokens)
-        if needed is None:
-            at = first
-            while at < end and has(hashes[at] + suffix):
-                at += 1
-            end = at
-        else:
-            there = [has(each + suffix) for each in hashes[first:end]]
-            end = first + _end_with_window(there, needed)
+    end, before = min(last, len(hashes)), -1
+    # What one window has may end before what another has; then both are looked at again.
+    while end != before:
+        before = end
+        for number, group in enumerate(shape.groups):
+            suffix, needed = group_suffix(number), group.pages_needed(shape.block_tokens)
+            if needed is None:
+                end = next((at for at in range(first, end) if not has(hashes[at] + suffix)), end)
+            else:
+                there = [has(each + suffix) for each in hashes[first:end]]
+                end = first + _end_with_window(there, needed)
+        if len(shape.groups) == 1:
+            break
     if end <= first:
         return None
     return PagesToLoad(first, end, tuple(_places(hashes, first, end, shape)))

@@ -162,7 +162,7 @@ class TierStores:
     def _come(self, store: TierStore, hosted: KeptPage) -> None:
         """Let loads hold a page whose row they read."""
         for pages in store.pinned_by:
-            self.host.pin([hosted], loads=True)
+            self.host.pin([hosted])
             pages.append(hosted)
 
 

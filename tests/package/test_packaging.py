@@ -28,6 +28,7 @@ OWN_FILES = {
     "py.typed",
     "sglang_plugin.py",
     "sglang_release.py",
+    "vllm_plugin.py",
 }
 STUBS = {"kvcanon/optimized/_core.pyi": "class Nodes:", "kvcanon/live/_stream.pyi": "class Ledger:"}
 """What the build generates for type checkers, and a line of each."""

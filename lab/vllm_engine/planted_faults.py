@@ -1,0 +1,165 @@
+"""Faults that are planted in kvcanon's connector, in the process of an engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from kvcanon.optimized.vllm.block_copies import ThreadCopies
+from kvcanon.optimized.vllm.host_pages import HostPages
+from kvcanon.optimized.vllm.pages import PageGroup
+from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
+from kvcanon.optimized.vllm.step_copies import LoadResults, TierCopyJob
+from kvcanon.optimized.vllm.tier_events import stored_event
+from kvcanon.optimized.vllm.tier_stores import TierStores
+from kvcanon.optimized.vllm.worker_half import WorkerHalf
+
+LATE_SECONDS = 0.05
+
+
+def fail_loads() -> None:
+    """Let every third load fail, before it has moved anything."""
+    move = ThreadCopies._move
+    loads = 0
+
+    def failing(self: ThreadCopies, job: TierCopyJob) -> None:
+        nonlocal loads
+        loads += not job.to_host
+        if not job.to_host and loads % 3 == 0:
+            raise RuntimeError("a load that is made to fail")
+        move(self, job)
+
+    _plant(ThreadCopies, "_move", failing)
+
+
+def failure_unreported() -> None:
+    """A load that failed is reported as one that ended."""
+    fail_loads()
+    results = WorkerHalf.get_transfer_results
+
+    def silent(self: WorkerHalf, finished: set[str]) -> LoadResults:
+        return evolve(results(self, finished), failed_recving=set())
+
+    _plant(WorkerHalf, "get_transfer_results", silent)
+
+
+def wrong_block() -> None:
+    """The rows of a load go to other blocks of it."""
+    _change_loads(lambda job: evolve(job, rows=[*job.rows[1:], *job.rows[:1]]))
+
+
+def two_loads_into_one_block() -> None:
+    """The last page of a load goes into the block of its first."""
+    _change_loads(lambda job: evolve(job, blocks=[*job.blocks[:-1], job.blocks[0]]))
+
+
+def store_after_preemption() -> None:
+    """No step waits for a store whose block it overwrites."""
+    move = ThreadCopies._move
+
+    def late(self: ThreadCopies, job: TierCopyJob) -> None:
+        time.sleep(LATE_SECONDS)
+        move(self, job)
+
+    def never(self: ThreadCopies, numbers: Collection[int]) -> None:
+        del self, numbers
+
+    _plant(ThreadCopies, "_move", late)
+    _plant(ThreadCopies, "wait", never)
+
+
+def stale_after_reset() -> None:
+    """A reset leaves the host as it is."""
+
+    def kept(self: HostPages) -> None:
+        del self
+
+    _plant(HostPages, "clear", kept)
+
+
+def salt_ignored() -> None:
+    """A prompt with a salt is served what was stored without it."""
+    find, known = SchedulerHalf._find, dict[tuple[int, ...], bytes]()
+
+    def unsalted(self: SchedulerHalf, request: Any, first: int, last: int) -> Any:  # noqa: ANN401
+        size, hashes = self.shape.block_tokens, list(request.block_hashes)
+        for at, each in enumerate(hashes):
+            tokens = tuple(request.all_token_ids[: (at + 1) * size])
+            if request.cache_salt is None:
+                known[tokens] = each
+            hashes[at] = known.get(tokens, each)
+        substitute: Any = _Substitute(request, hashes)
+        return find(self, substitute, first, last)
+
+    _plant(SchedulerHalf, "_find", unsalted)
+
+
+def window_one_block_short() -> None:
+    """A load has one block of the window too few."""
+    needed = PageGroup.pages_needed
+
+    def short(self: PageGroup, block_tokens: int) -> int | None:
+        pages = needed(self, block_tokens)
+        return None if pages is None else pages - 1
+
+    _plant(PageGroup, "pages_needed", short)
+
+
+def event_before_bytes() -> None:
+    """A page is announced when its copy begins."""
+    build = SchedulerHalf.build_connector_meta
+    begin, begun = TierStores.begin, list[Any]()
+
+    def begins(self: TierStores, page: Any, block: int, *, late: bool = False) -> bool:  # noqa: ANN401
+        begun.append(page)
+        return begin(self, page, block, late=late)
+
+    def announcing(self: SchedulerHalf, plan: Any) -> Any:  # noqa: ANN401
+        built = build(self, plan)
+        self._events.extend(stored_event(page) for page in begun)
+        begun.clear()
+        return built
+
+    _plant(TierStores, "begin", begins)
+    _plant(SchedulerHalf, "build_connector_meta", announcing)
+
+
+PLANTED: Mapping[str, Callable[[], None]] = {
+    "failure-unreported": failure_unreported,
+    "wrong-block": wrong_block,
+    "store-after-preemption": store_after_preemption,
+    "stale-after-reset": stale_after_reset,
+    "salt-ignored": salt_ignored,
+    "window-one-block-short": window_one_block_short,
+    "two-loads-into-one-block": two_loads_into_one_block,
+    "event-before-bytes": event_before_bytes,
+}
+"""The faults, by name."""
+WINDOW_FAULTS = frozenset({"window-one-block-short"})
+"""Those that need a model with a window."""
+
+
+class _Substitute:
+    """A request with other hashes."""
+
+    def __init__(self, request: object, hashes: list[bytes]) -> None:
+        self._request, self.block_hashes = request, hashes
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._request, name)
+
+
+def _change_loads(changed: Callable[[TierCopyJob], TierCopyJob]) -> None:
+    begin = ThreadCopies.begin
+
+    def begins(self: ThreadCopies, job: TierCopyJob) -> None:
+        begin(self, job if job.to_host else changed(job))
+
+    _plant(ThreadCopies, "begin", begins)
+
+
+def _plant(owner: type, name: str, function: object) -> None:
+    setattr(owner, name, function)

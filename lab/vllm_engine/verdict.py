@@ -1,0 +1,120 @@
+"""Starts engines, each in a process of vLLM's environment, and compares what they answered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+from attrs import asdict, evolve, frozen
+
+import kvcanon
+from kvcanon.conformance.errors import UsageError
+from kvcanon.lab.releases.environment import Peer
+from kvcanon.lab.vllm_engine.planted_faults import PLANTED, WINDOW_FAULTS
+from kvcanon.lab.vllm_engine.run_script import EngineSettings
+from kvcanon.lab.vllm_engine.tiny_models import FULL, MODELS, WINDOW
+
+ANSWER = "ANSWER "
+MOST_SECONDS = 600
+
+_VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+}
+
+
+@frozen
+class EngineVerdict:
+    """An engine with the connector, beside one without."""
+
+    settings: EngineSettings
+    replies: int
+    equal: int
+    """Replies that have the same tokens."""
+    cached_without: int
+    cached_with: int
+    complaints: tuple[str, ...]
+    """What the referees say against it."""
+    counts: Mapping[str, int]
+
+
+def sound_settings(seed: int) -> Iterator[EngineSettings]:
+    """The engines that must answer as one without a connector does."""
+    for model in MODELS:
+        usual = EngineSettings(model, seed=seed, host_blocks=48 if model == FULL else 96)
+        yield usual
+        yield evolve(usual, at_a_time=4, failing=True)
+        yield evolve(usual, policy="write_through", at_a_time=4)
+        yield evolve(usual, ranks=2, at_a_time=4)
+
+
+def faulty_settings(seed: int) -> Iterator[EngineSettings]:
+    """An engine for each planted fault."""
+    for fault in PLANTED:
+        model = WINDOW if fault in WINDOW_FAULTS else FULL
+        host = 96 if model == WINDOW else 48
+        yield EngineSettings(model, fault=fault, seed=seed, host_blocks=host)
+
+
+def judge(peer: Peer, settings: EngineSettings, plain: Mapping[str, object]) -> EngineVerdict:
+    """Run an engine, and compare it with the answer of one without a connector.
+
+    Raises: UsageError, if a sound engine ends early; a faulty one is found then.
+    """
+    try:
+        answer = answer_of(peer, settings)
+    except UsageError as error:
+        if not settings.fault:
+            raise
+        return EngineVerdict(settings, 0, 0, 0, 0, (f"the engine ended: {error}",), {})
+    replies = cast("list[list[int]]", answer["replies"])
+    expected = cast("list[list[int]]", plain["replies"])
+    equal = sum(own == other for own, other in zip(replies, expected, strict=True))
+    words = {
+        "salted_hits": "tokens under a new salt were cached",
+        "hits_after_reset": "tokens were cached after a reset",
+        "untrue_events": "steps after which events did not say what was on the host",
+    }
+    complaints = [f"{answer[name]} {said}" for name, said in words.items() if answer[name]]
+    if equal < len(replies):
+        complaints.insert(0, f"{len(replies) - equal} replies have other tokens")
+    return EngineVerdict(
+        settings,
+        len(replies),
+        equal,
+        sum(cast("list[int]", plain["cached"])),
+        sum(cast("list[int]", answer["cached"])),
+        tuple(complaints),
+        cast("Mapping[str, int]", answer["counts"]),
+    )
+
+
+def answer_of(peer: Peer, settings: EngineSettings) -> Mapping[str, object]:
+    """Run an engine. Raises: UsageError, with the end of its log, if it answers nothing."""
+    source = str(Path(next(iter(kvcanon.__path__))).parent)
+    given = json.dumps(asdict(settings))
+    command = [str(peer.python), "-W", "ignore", "-m", f"{__package__}.engine_run", given]
+    ended = subprocess.run(  # noqa: S603  # The environment's own interpreter.
+        command,
+        env=peer.variables | _VARIABLES | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+    for line in ended.stdout.splitlines():
+        if line.startswith(ANSWER):
+            return cast("Mapping[str, object]", json.loads(line.removeprefix(ANSWER)))
+    errors = [line for line in (ended.stdout + ended.stderr).splitlines() if "Error" in line]
+    last = errors[-1] if errors else f"exit code {ended.returncode}"
+    raise UsageError(f"an engine of vLLM answered nothing: {last}")
