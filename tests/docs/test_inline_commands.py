@@ -30,6 +30,8 @@ OF_OTHERS = frozenset(
         "--config-settings",  # pip
         "--disable-radix-cache",  # SGLang, as all up to --tp
         "--dtype",
+        "--kv-transfer-config",  # vLLM
+        "--enable-prompt-tokens-details",
         "--hicache-mem-layout",
         "--hicache-storage-backend",
         "--hicache-storage-key-scheme",
