@@ -6,9 +6,11 @@ A simulated tier keeps blocks by rules that were read in vLLM's sources, and cop
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 
 from kvcanon.lab.connectors.engine_shape import EngineShape
+from kvcanon.lab.connectors.kvcanon_tier import instant_kvcanon
 from kvcanon.lab.connectors.serial_engine import InstantConnector
 from kvcanon.lab.connectors.simple_cpu import simple_cpu
 from kvcanon.lab.connectors.tier_rules import (
@@ -18,6 +20,7 @@ from kvcanon.lab.connectors.tier_rules import (
     OffloadingRules,
     ruled,
 )
+from kvcanon.optimized.vllm.pages import Policy
 
 MakeTier = Callable[[EngineShape, int], InstantConnector]
 """Makes a tier for an engine, with so many blocks in the host."""
@@ -60,6 +63,10 @@ SIMULATED: Mapping[str, MakeTier] = {
     "OffloadingConnector, simulated": _offloading,
     "exclusive, simulated": _exclusive,
 }
+OURS: Mapping[str, MakeTier] = {
+    "kvcanon write_through": partial(instant_kvcanon, policy=Policy.WRITE_THROUGH),
+    "kvcanon write_back": partial(instant_kvcanon, policy=Policy.WRITE_BACK),
+}
 OF_VLLM: Mapping[str, MakeTier] = {
     "SimpleCPU eager, vLLM 0.33.0": _eager_run,
     "SimpleCPU lazy, vLLM 0.33.0": _lazy_run,
@@ -69,4 +76,4 @@ OF_VLLM: Mapping[str, MakeTier] = {
 def tiers_here() -> dict[str, MakeTier]:
     """The tiers that can be measured in this environment."""
     there = find_spec("vllm") is not None
-    return {**SIMULATED, **(OF_VLLM if there else {})}
+    return {**SIMULATED, **(OF_VLLM if there else {}), **OURS}

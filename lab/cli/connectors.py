@@ -49,7 +49,7 @@ def connectors_command(
     with progress(range(seed, seed + runs), connector) as seeds:
         for each in seeds:
             run = chosen.fitted(draw_run(each, requests))
-            outcomes.append(play_run(run, chosen.make, idle_seconds=chosen.idle_seconds))
+            outcomes.append(play_run(run, chosen.make))
             if outcomes[-1].fault is not None:
                 break
     if as_json:

@@ -59,15 +59,21 @@ class Announced:
             else:
                 self._remove(event)
 
-    def prefix_tokens(self, request: StandInRequest, after_tokens: int) -> int:
-        """How many tokens after a local hit events say can be loaded."""
+    def prefix_tokens(
+        self, request: StandInRequest, elsewhere: Callable[[bytes, int], bool] | None = None
+    ) -> int:
+        """How many tokens of a prompt events say can be loaded.
+
+        `elsewhere` says of a block hash and a group whether another place has the block, too.
+        """
         size = self.shape.block_tokens
-        first, end = after_tokens // size, (request.num_tokens - 1) // size
-        names = [self.hash_of_event(each) for each in request.block_hashes[:end]]
+        end = (request.num_tokens - 1) // size
         for number, group in enumerate(self.shape.groups):
             needed = group.blocks_of_hit(size)
             there = [
-                at < first or (name, number) in self.held for at, name in enumerate(names[:end])
+                (self.hash_of_event(each), number) in self.held
+                or (elsewhere is not None and elsewhere(each, number))
+                for each in request.block_hashes[:end]
             ]
             if needed is None:
                 end = next((at for at, held in enumerate(there) if not held), end)
@@ -75,12 +81,12 @@ class Announced:
                 end = next(
                     (
                         last
-                        for last in range(end, first, -1)
+                        for last in range(end, 0, -1)
                         if all(there[max(0, last - needed) : last])
                     ),
-                    first,
+                    0,
                 )
-        return max(0, end - first) * size
+        return end * size
 
     def _store(self, event: Any) -> None:  # noqa: ANN401  # The connector's own.
         size, group = self.shape.block_tokens, getattr(event, "group_idx", None) or 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
 from kvcanon.lab.connectors.drawn_run import DrawnRun, MakeDrawn
+from kvcanon.lab.connectors.engine_shape import Queueing
+from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon
 from kvcanon.lab.connectors.plain_connector import plain_connector
+from kvcanon.optimized.vllm.pages import Policy
 
 
 @frozen
@@ -17,8 +21,6 @@ class ConnectorContestant:
 
     make: MakeDrawn
     fitted: Callable[[DrawnRun], DrawnRun] = lambda run: run
-    idle_seconds: float = 0.0
-    """How long a step without tokens takes, for copies that run in threads."""
 
 
 def make_plain(run: DrawnRun) -> ConnectorHalves:
@@ -26,4 +28,18 @@ def make_plain(run: DrawnRun) -> ConnectorHalves:
     return plain_connector(run.shape, run.times, run.seed, run.host_blocks)
 
 
-CONNECTORS: Mapping[str, ConnectorContestant] = {"plain": ConnectorContestant(make_plain)}
+def holders_first(run: DrawnRun) -> DrawnRun:
+    """The run with the queues of vLLM 0.33.
+
+    A connector that lets requests wait for the load of another hangs with those of vllm#57841.
+    """
+    return evolve(run, shape=evolve(run.shape, queueing=Queueing.HOLDERS_FIRST))
+
+
+CONNECTORS: Mapping[str, ConnectorContestant] = {
+    "plain": ConnectorContestant(make_plain),
+    "kvcanon": ConnectorContestant(partial(drawn_kvcanon, policy=Policy.WRITE_BACK), holders_first),
+    "kvcanon-through": ConnectorContestant(
+        partial(drawn_kvcanon, policy=Policy.WRITE_THROUGH), holders_first
+    ),
+}

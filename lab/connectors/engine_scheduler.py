@@ -140,6 +140,10 @@ class EngineScheduler:
         """The block ids of a request, by group."""
         return self.tables.blocks_of(request.request_id).get_block_ids()
 
+    def has_on_device(self, block_hash: bytes, group: int) -> bool:
+        """Whether a block of a group is found on the device."""
+        return self.tables.block_pool.get_cached_block(block_hash, [group]) is not None
+
     def held_blocks(self) -> Sequence[int]:
         """The ids of all blocks that something holds."""
         return [block.block_id for block in self.tables.block_pool.blocks[1:] if block.ref_cnt]
@@ -184,6 +188,9 @@ class EngineScheduler:
             # A load has ended for it, and it did not run yet.
             self.tables.free(request)
             request.num_computed_tokens = 0
+        # Nothing holds a block any more.
+        self.waiting.extendleft(reversed(self.skipped))
+        self.skipped.clear()
 
     def _plan_running(self, plan: StepPlan, budget: int) -> tuple[int, bool]:
         preempted, at = False, 0

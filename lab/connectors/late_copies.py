@@ -6,7 +6,7 @@ too early or overwritten too soon shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 import numpy as np
@@ -29,7 +29,7 @@ class CopiedBlock:
 
 
 @frozen
-class CopyJob:
+class BlockCopy:
     """Blocks that are copied together."""
 
     number: int
@@ -37,6 +37,8 @@ class CopyJob:
     to_host: bool
     request_id: str = ""
     """Whom a load is for."""
+    after: frozenset[int] = frozenset()
+    """Copies that must have ended before it moves its bytes."""
 
 
 @frozen
@@ -53,9 +55,10 @@ class CopyTimes:
 
 @define
 class _Begun:
-    job: CopyJob
+    copy: BlockCopy
     due: int
     fails: bool
+    moved: bool = False
 
 
 @define
@@ -68,36 +71,55 @@ class LateCopies:
     times: CopyTimes
     random: Random
     _host: dict[str, NDArray[np.int64]] = Factory(dict)
-    _begun: list[_Begun] = Factory(list)
+    _begun: dict[int, _Begun] = Factory(dict)
+    _failed: set[int] = Factory(set)
     _now: int = 0
 
     def __attrs_post_init__(self) -> None:
         for name, layer in self.layers.items():
             self._host[name] = np.full((self.rows, *layer.shape[1:]), -2, np.int64)
 
-    def begin(self, job: CopyJob) -> None:
+    def begin(self, copy: BlockCopy) -> None:
         """Begin a copy."""
         times = self.times
         lost = self.random.random() < times.lost
-        fails = lost or (not job.to_host and self.random.random() < times.failing)
+        fails = lost or (not copy.to_host and self.random.random() < times.failing)
         delay = DEADLINE_STEPS if lost else self.random.randint(0, times.latest_steps)
-        self._begun.append(_Begun(job, self._now + delay, fails))
+        self._begun[copy.number] = _Begun(copy, self._now + delay, fails)
 
-    def tick(self) -> list[tuple[CopyJob, bool]]:
+    def end_now(self, numbers: Iterable[int]) -> None:
+        """Move the bytes of copies that did not end yet; that they ended is said later."""
+        for number in numbers:
+            begun = self._begun.get(number)
+            if begun is not None and not begun.moved:
+                self._end(begun)
+
+    def tick(self) -> list[tuple[BlockCopy, bool]]:
         """Let a step pass. Returns: the copies that ended, each with whether it moved its bytes."""
         self._now += 1
-        due = [each for each in self._begun if each.due < self._now]
-        self._begun = [each for each in self._begun if each.due >= self._now]
+        due = [each for each in self._begun.values() if each.due < self._now]
         self.random.shuffle(due)
+        ended = []
         for each in due:
-            if not each.fails:
-                self._move(each.job)
-        return [(each.job, not each.fails) for each in due]
+            if any(number in self._begun for number in each.copy.after):
+                continue
+            if not each.moved:
+                self._end(each)
+            del self._begun[each.copy.number]
+            ended.append((each.copy, not each.fails))
+        return ended
 
-    def _move(self, job: CopyJob) -> None:
-        for each in job.blocks:
+    def _end(self, begun: _Begun) -> None:
+        copy = begun.copy
+        begun.moved = True
+        # A load of rows that were not filled cannot be right.
+        begun.fails = begun.fails or bool(copy.after & self._failed)
+        if begun.fails:
+            self._failed.add(copy.number)
+            return
+        for each in copy.blocks:
             for name in self.groups[each.group].layers:
-                if job.to_host:
+                if copy.to_host:
                     self._host[name][each.row] = self.layers[name][each.block_id]
                 else:
                     self.layers[name][each.block_id] = self._host[name][each.row]

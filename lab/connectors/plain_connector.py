@@ -18,7 +18,7 @@ from kvcanon.lab.connectors.block_tables import BlocksByGroup, BlockTables
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves, ConnectorReport, TransferResults
 from kvcanon.lab.connectors.engine_request import StandInRequest
 from kvcanon.lab.connectors.engine_shape import EngineShape
-from kvcanon.lab.connectors.late_copies import CopiedBlock, CopyJob, CopyTimes, LateCopies
+from kvcanon.lab.connectors.late_copies import BlockCopy, CopiedBlock, CopyTimes, LateCopies
 from kvcanon.lab.connectors.step_plan import StepPlan
 
 HostKey = tuple[bytes, int]
@@ -51,7 +51,7 @@ class BlocksRemoved:
 class PlainMetadata:
     """The copies that begin with a step."""
 
-    jobs: tuple[CopyJob, ...]
+    jobs: tuple[BlockCopy, ...]
     preempted: bool
 
 
@@ -116,7 +116,7 @@ class PlainScheduler:
     _pinned: dict[str, PinnedLoad] = Factory(dict)
     """Answers that were not taken up yet."""
     _loads: dict[str, PinnedLoad] = Factory(dict)
-    _new_jobs: list[CopyJob] = Factory(list)
+    _new_jobs: list[BlockCopy] = Factory(list)
     _stores: dict[int, StoreBegun] = Factory(dict)
     _storing: set[HostKey] = Factory(set)
     _next_job: int = 0
@@ -318,7 +318,7 @@ class PlainScheduler:
 
     def _begin(self, blocks: Sequence[CopiedBlock], *, to_host: bool, request_id: str = "") -> int:
         number, self._next_job = self._next_job, self._next_job + 1
-        self._new_jobs.append(CopyJob(number, tuple(blocks), to_host, request_id))
+        self._new_jobs.append(BlockCopy(number, tuple(blocks), to_host, request_id))
         return number
 
     def _row(self) -> int | None:
@@ -377,7 +377,7 @@ class PlainWorker:
     random: Random
     copies: LateCopies = field(init=False)
     _metadata: PlainMetadata = PlainMetadata((), preempted=False)
-    _ended: list[tuple[CopyJob, bool]] = Factory(list)
+    _ended: list[tuple[BlockCopy, bool]] = Factory(list)
 
     def register_kv_caches(self, kv_caches: Mapping[str, Any]) -> None:
         """Take the device's memory, and make the host's."""

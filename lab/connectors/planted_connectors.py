@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves, ConnectorReport, TransferResults
 from kvcanon.lab.connectors.drawn_run import DrawnRun, RunOutcome, draw_run, play_run
 from kvcanon.lab.connectors.engine_request import StandInRequest
-from kvcanon.lab.connectors.late_copies import CopyJob
+from kvcanon.lab.connectors.late_copies import BlockCopy
 from kvcanon.lab.connectors.plain_connector import (
     BlocksStored,
     EndedJobs,
@@ -367,7 +367,7 @@ def find_fault(fault: ConnectorFault, first_seed: int, runs: int = MOST_RUNS) ->
     return None
 
 
-def _rotated(job: CopyJob) -> CopyJob:
+def _rotated(job: BlockCopy) -> BlockCopy:
     """The same copy with its rows one place further."""
     rows = [each.row for each in job.blocks]
     moved = rows[1:] + rows[:1]

@@ -56,6 +56,9 @@ class StepScheduler(Protocol):
     def table_of(self, request: StandInRequest) -> Sequence[Sequence[int]]:
         """The block ids of a request, by group."""
 
+    def has_on_device(self, block_hash: bytes, group: int) -> bool:
+        """Whether a block of a group is found on the device."""
+
     def held_blocks(self) -> Sequence[int]:
         """The ids of all blocks that something holds."""
 

@@ -172,6 +172,11 @@ class VLLMScheduler:
         )
         return table
 
+    def has_on_device(self, block_hash: bytes, group: int) -> bool:
+        """Whether a block of a group is found on the device."""
+        pool = self._scheduler.kv_cache_manager.block_pool
+        return pool.get_cached_block(block_hash, [group]) is not None
+
     def held_blocks(self) -> list[int]:
         """The ids of all blocks that something holds."""
         blocks = self._scheduler.kv_cache_manager.block_pool.blocks
