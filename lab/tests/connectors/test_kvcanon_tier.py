@@ -5,12 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from attrs import evolve
 
 from kvcanon.lab.connectors.contestants import CONNECTORS
 from kvcanon.lab.connectors.drawn_run import DrawnRun, draw_run, play_run
 from kvcanon.lab.connectors.engine_request import StandInRequest
-from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape
+from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape, Queueing
 from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon
 from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.stand_in_engine import StandInEngine
@@ -65,7 +64,7 @@ def test_a_pool_of_two_prompts_never_hangs(name: str) -> None:
 
 
 def test_a_branch_under_a_window_finds_what_its_window_needs() -> None:
-    """A prompt that leaves an earlier one in its middle loads all whole blocks of what they share."""
+    """A prompt that leaves an earlier one in its middle loads the whole blocks of their share."""
     window = CachedLayers(("window.0", "window.1"), 9)
     shape = EngineShape(blocks=60, groups=(FULL_LAYERS, window))
     engine = engine_of(run_of(shape, CopyTimes(0)))
@@ -96,9 +95,8 @@ def test_it_never_lets_a_request_wait_behind_a_store() -> None:
 
     There the prompt was put off, and blocked the loads behind it for ever.
     """
-    run = run_of(EngineShape(blocks=270, block_tokens=16, step_tokens=512), CopyTimes(30))
-    shape = evolve(run.shape, block_tokens=BLOCK_TOKENS)
-    engine = engine_of(evolve(run, shape=shape, host_blocks=600), Policy.WRITE_THROUGH)
+    shape = EngineShape(blocks=270, step_tokens=128, queueing=Queueing.SKIPPED_FIRST)
+    engine = engine_of(run_of(shape, CopyTimes(30), host_blocks=600), Policy.WRITE_THROUGH)
     long, short = tuple(range(1000)), tuple(range(2000, 2400))
     serve(engine, "long", (*long, 1))
     fill(engine, 270)
@@ -112,3 +110,4 @@ def test_it_never_lets_a_request_wait_behind_a_store() -> None:
         engine.step()
     engine.run_until_idle()
     engine.check_at_rest()
+    assert engine.scheduler.external_tokens >= len(long)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from kvcanon.lab.connectors.contestants import make_plain
+from kvcanon.lab.connectors.contestants import CONNECTORS, make_plain
 from kvcanon.lab.connectors.drawn_run import DrawnRun, draw_run, play_run
-from kvcanon.lab.connectors.engine_shape import Queueing
+from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape, Queueing
+from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.planted_connectors import CONNECTOR_FAULTS, ConnectorFault
 from kvcanon.lab.connectors.vllm_scheduler import VLLMScheduler
 
@@ -30,6 +31,32 @@ def test_equal_runs_take_equal_steps(seed: int) -> None:
     theirs = play_run(run, make_plain, scheduler=VLLMScheduler)
     assert theirs.fault is None, theirs.words
     assert theirs == play_run(run, make_plain)
+
+
+@pytest.mark.parametrize("name", ["kvcanon", "kvcanon-through"])
+@pytest.mark.parametrize("seed", range(10))
+def test_kvcanon_passes_both(name: str, seed: int) -> None:
+    """Kvcanon's connector takes the same steps under both schedulers, and nothing is found."""
+    run, make = comparable(seed), CONNECTORS[name].make
+    theirs = play_run(run, make, scheduler=VLLMScheduler)
+    assert theirs.fault is None, theirs.words
+    assert theirs == play_run(run, make)
+
+
+def test_failed_loads_end_alike() -> None:
+    """Where every load fails, both schedulers go on alike, or hang in the same step.
+
+    vLLM's may hang: a load that failed waits for blocks that the load behind it holds, which has
+    ended and is not looked at.
+    """
+    window = CachedLayers(("window.0", "window.1"), 7)
+    shape = EngineShape(blocks=18, groups=(FULL_LAYERS, window), step_tokens=64)
+    times = CopyTimes(12, failing=1.0)
+    run = DrawnRun(20, shape, times, 16, 150, prompts=5, prompt_blocks=6, resetting=0.0)
+    run = evolve(run, aborting=0.05)
+    make = CONNECTORS["kvcanon"].make
+    theirs, ours = play_run(run, make, scheduler=VLLMScheduler), play_run(run, make)
+    assert (theirs.fault, theirs.steps) == (ours.fault, ours.steps)
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
