@@ -130,12 +130,13 @@ def _hit_table(rows: Rows, device_blocks: int, hosts: Sequence[int]) -> Any:  # 
 
 def _time_table(rows: Rows) -> Any:  # noqa: ANN401  # rich's.
     steps = tuple(rows[0]["calls_us"]) if rows else ()
-    table = figures_table("tier", "p50", "x", "loaded", *steps)
+    table = figures_table("tier", "us", "x", "p50", "loaded", *steps)
     for row in rows:
         table.add_row(
             row["tier"],
             f"{row['request_us']:,.0f}",
             f"{row['request_us'] / rows[0]['request_us']:.2f}",
+            f"{row['p50_us']:,.0f}",
             f"{100 * row['loaded_rate']:.1f} %",
             *(f"{row['calls_us'][step]:,.0f}" for step in steps),
         )
