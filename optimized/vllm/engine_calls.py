@@ -75,6 +75,8 @@ class VllmBlockPool(Protocol):
     @property
     def null_block(self) -> VllmBlock: ...  # noqa: D102
 
+    def get_num_free_blocks(self) -> int: ...  # noqa: D102
+
     @property
     def free_block_queue(self) -> VllmFreeQueue: ...  # noqa: D102
 

@@ -48,6 +48,9 @@ class SchedulerHalf:
     _answers: dict[str, TierLoad] = Factory(dict)
     """Answers that were not taken up; each holds its pages."""
     _loads: dict[str, TierLoad] = Factory(dict)
+    _unstarted: dict[str, int] = Factory(dict)
+    """Requests that were given blocks to load into and do not compute yet: how many blocks they
+    may still need."""
     _failed: set[str] = Factory(set)
     """Live requests of which a load failed: they compute themselves."""
     _untrusted: set[str] = Factory(set)
@@ -99,7 +102,7 @@ class SchedulerHalf:
         """
         name, size = request.request_id, self.shape.block_tokens
         self._withdraw(name)
-        if not self._serves(request):
+        if not self._serves(request) or not self._fits(request):
             return 0, False
         first, last = num_computed_tokens // size, (request.num_tokens - 1) // size
         self.counts.asked_pages += max(0, last - first)
@@ -123,6 +126,8 @@ class SchedulerHalf:
         if num_external_tokens:
             # Before the step's own blocks are known, since the load may come before it.
             self._give(table)
+            held = sum(map(len, table))
+            self._unstarted[name] = max(0, self._most_blocks(request) - held)
             load = self._taken_up(request, answer, num_external_tokens)
             if load is None:
                 self._void.add(name)
@@ -137,6 +142,7 @@ class SchedulerHalf:
         for name in plan.preempted_req_ids or ():
             self._learn_preempted(name)
         for name in plan.num_scheduled_tokens:
+            self._unstarted.pop(name, None)
             self._learn_of(name)
         for given in self._tables.follow(plan):
             self._give(given)
@@ -175,6 +181,7 @@ class SchedulerHalf:
         self._withdraw(name)
         self._tables.drop(name)
         self._requests.pop(name, None)
+        self._unstarted.pop(name, None)
         self._failed.discard(name)
         self._untrusted.discard(name)
         return False, None
@@ -227,6 +234,22 @@ class SchedulerHalf:
             self.counts.refused_requests += 1
             return False
         return not request.skip_reading_prefix_cache and request.request_id not in self._failed
+
+    def _fits(self, request: VllmRequest) -> bool:
+        """Whether a load leaves the blocks that earlier loads may still need.
+
+        vLLM looks at waiting requests in order, and stops at one that needs more blocks than are
+        free, also where those behind it have them for loads that have ended: nobody is served then.
+        """
+        if not self._unstarted or self.device.pool is None:
+            return True
+        free = self.device.pool.get_num_free_blocks()
+        return self._most_blocks(request) + sum(self._unstarted.values()) <= free
+
+    def _most_blocks(self, request: VllmRequest) -> int:
+        """The most blocks that a request holds before it computes its last token."""
+        blocks = request.num_tokens // self.shape.block_tokens + 1
+        return blocks * len(self.shape.groups)
 
     def _find(self, request: VllmRequest, first: int, last: int) -> PagesToLoad | None:
         several = len(self.shape.groups) > 1

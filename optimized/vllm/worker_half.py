@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from attrs import Factory, define, field
+from attrs import Factory, define, field, frozen
 
 from kvcanon.optimized.vllm.block_copies import CopyEngine
 from kvcanon.optimized.vllm.step_copies import EndedStores, LoadResults, StepCopies
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 MakeCopies = Callable[[Mapping[str, "torch.Tensor"]], CopyEngine]
 """Makes the copy engine, once the device's caches are known by layer."""
+
+
+@frozen
+class HeldFailure:
+    """A load that failed."""
+
+    number: int
+    later: set[str]
+    """Requests whose loads were in flight when it failed, and had begun after it."""
 
 
 @define(eq=False)
@@ -33,7 +42,11 @@ class WorkerHalf:
     _stores_begun: int = 0
     _loads_begun: int = 0
     """The last steps of which the stores, and the loads, have begun."""
-    _failed: set[str] = Factory(set)
+    _loading: dict[str, int] = Factory(dict)
+    """The loads in flight by request, numbered as they began."""
+    _failed: dict[str, HeldFailure] = Factory(dict)
+    """Failures that are not reported yet."""
+    _begun: int = 0
     _stores: EndedStores = Factory(EndedStores)
 
     def register_kv_caches(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
@@ -51,7 +64,9 @@ class WorkerHalf:
         for job in step.stores:
             copies.begin(job)
         copies.wait(step.awaited)
-        self._failed |= step.failed_loads
+        for name in sorted(step.failed_loads):
+            self._number_load(name)
+            self._fail(name)
 
     def bind_connector_metadata(self, connector_metadata: StepCopies) -> None:
         """Take a step; vLLM calls this before the forward, too."""
@@ -65,6 +80,7 @@ class WorkerHalf:
             return
         self._loads_begun = step.step
         for job in step.loads:
+            self._number_load(job.request_id)
             self._engine().begin(job)
 
     def wait_for_save(self) -> None:
@@ -73,18 +89,21 @@ class WorkerHalf:
     def get_transfer_results(self, finished_req_ids: set[str]) -> LoadResults:
         """The loads that ended since the last call; also for requests that were aborted."""
         del finished_req_ids
-        results = LoadResults(set(self._failed), set(self._failed))
-        self._failed.clear()
+        results = LoadResults()
         for job, moved in self._engine().ended():
+            self.copied_pages["to_host" if job.to_host else "to_device"] += len(job.blocks)
             if job.to_host:
                 self._stores.ended[job.number] += 1
                 self._stores.moved[job.number] += moved
-                self.copied_pages["to_host"] += len(job.blocks)
-                continue
-            self.copied_pages["to_device"] += len(job.blocks)
-            results.finished_recving.add(job.request_id)
-            if not moved:
-                results.failed_recving.add(job.request_id)
+            elif moved:
+                self._loading.pop(job.request_id, None)
+                results.finished_recving.add(job.request_id)
+            else:
+                self._fail(job.request_id)
+        name = self._failure_to_report()
+        if name is not None:
+            results.finished_recving.add(name)
+            results.failed_recving.add(name)
         return results
 
     def get_block_ids_with_load_errors(self) -> set[int]:
@@ -105,6 +124,30 @@ class WorkerHalf:
         if self._copies is not None:
             self._copies.close()
             self._copies = None
+
+    def _number_load(self, name: str) -> None:
+        self._begun += 1
+        self._loading[name] = self._begun
+
+    def _fail(self, name: str) -> None:
+        number = self._loading.get(name, 0)
+        later = {other for other, began in self._loading.items() if began > number}
+        self._failed[name] = HeldFailure(number, later)
+
+    def _failure_to_report(self) -> str | None:
+        """The failure that began last, once the loads that began after it have been reported.
+
+        vLLM frees the blocks of a load that failed, and looks at its request before those behind
+        it. If it needs more blocks than are free then, nobody is served any more: those behind it
+        have theirs.
+        """
+        free = [name for name, held in self._failed.items() if not held.later & set(self._loading)]
+        if not free:
+            return None
+        last = max(free, key=lambda name: self._failed[name].number)
+        del self._failed[last]
+        self._loading.pop(last, None)
+        return last
 
     def _engine(self) -> CopyEngine:
         if self._copies is None:

@@ -31,7 +31,6 @@ OF_OTHERS = frozenset(
         "--disable-radix-cache",  # SGLang, as all up to --tp
         "--dtype",
         "--kv-transfer-config",  # vLLM
-        "--enable-prompt-tokens-details",
         "--hicache-mem-layout",
         "--hicache-storage-backend",
         "--hicache-storage-key-scheme",

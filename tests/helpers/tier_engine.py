@@ -33,7 +33,10 @@ class FakePool:
     count: int
     blocks: list[FakeBlock] = field(init=False)
     free_block_queue: Any = field(init=False)
-    walked: int = 0
+    free: int = 100
+
+    def get_num_free_blocks(self) -> int:
+        return self.free
 
     def __attrs_post_init__(self) -> None:
         self.blocks = [FakeBlock(number) for number in range(self.count)]

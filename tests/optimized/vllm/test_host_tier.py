@@ -116,6 +116,45 @@ def test_failed_load_is_not_asked_again() -> None:
     assert engine.half.host.pinned == 0
 
 
+def test_failures_are_reported_from_the_last_load_on() -> None:
+    """One a step, and after the loads that began later: the queue's head frees blocks last."""
+    engine = TierEngine(policy=Policy.WRITE_THROUGH)
+    stored(engine, 2)
+    names = ["first load", "second load", "third load"]
+    for at, name in enumerate(names):
+        request = FakeRequest(name, 2)
+        engine.ask(request)
+        engine.load(request, 4, [3 + 2 * at, 4 + 2 * at])
+    copies = engine.decide()
+    engine.copies.failing = {copies.loads[0].number, copies.loads[2].number}
+    engine.worker.handle_preemptions(copies)
+    engine.worker.start_load_kv(None)
+    reported = [engine.worker.get_transfer_results(set()) for _ in range(3)]
+    assert [each.finished_recving for each in reported] == [
+        {"second load", "third load"},
+        {"first load"},
+        set(),
+    ]
+    assert [each.failed_recving for each in reported] == [{"third load"}, {"first load"}, set()]
+
+
+def test_load_that_could_block_an_earlier_one_is_not_begun() -> None:
+    """While a loaded request waits, another is answered only what leaves the blocks it needs."""
+    engine = TierEngine(policy=Policy.WRITE_THROUGH)
+    stored(engine, 2)
+    first, second = FakeRequest("again", 2), FakeRequest("third", 2)
+    engine.ask(first)
+    engine.load(first, 4, [5, 6])
+    engine.step()
+    # Of three blocks each, the first has two.
+    for free, answer in ((3, 0), (4, 4)):
+        engine.pool.free = free
+        assert engine.ask(second) == answer
+    engine.pool.free = 3
+    engine.step(new=[(first, [[5, 6, 7]])])
+    assert engine.ask(second) == 4
+
+
 def test_answers_are_idempotent_and_let_go() -> None:
     """Asking twice holds pages once; a request that ends or is given nothing lets go of them."""
     engine = TierEngine()
