@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from kvcanon.reference import slots as slot_owners
+from kvcanon.reference import tier
 from kvcanon.reference.engine import InlineEngine
 from kvcanon.reference.events import emit_cleared, forget_events, pending_events
 from kvcanon.reference.evict import evict
@@ -22,7 +23,7 @@ from kvcanon.reference.load import load_back
 from kvcanon.reference.lock import lock, unlock, unlock_window
 from kvcanon.reference.match import match
 from kvcanon.reference.snapshot import take_snapshot
-from kvcanon.reference.state import State
+from kvcanon.reference.state import State, Tier
 from kvcanon.reference.transfer import arrived, flush, settle, settle_these
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy, SlotNotHeld
@@ -34,10 +35,13 @@ from kvcanon.spec.operations import (
     Inserted,
     LoadedBack,
     Matched,
+    Ordered,
     Receipt,
     Settled,
+    StorePolled,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import OrderId, StoreQueue
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, Slot, Slots
 
@@ -50,8 +54,16 @@ class ReferenceCache:
         config: CacheConfig,
         engine: TransferEngine | None = None,
         agree: Agree | None = None,
+        store: StoreQueue | None = None,
     ) -> None:
-        self._state = State(config, engine if engine is not None else InlineEngine(), agree)
+        if store is not None:
+            _check_store(config)
+        self._state = State(
+            config,
+            engine if engine is not None else InlineEngine(),
+            agree,
+            tier=None if store is None else Tier(store),
+        )
         emit_cleared(self._state)
 
     @property
@@ -145,13 +157,32 @@ class ReferenceCache:
         """Wait for every transfer in flight, and settle it."""
         return Settled(flush(self._state))
 
-    def reset(self) -> None:
-        """Clear the tree."""
+    def reset(self, keep_store: bool = False) -> None:
+        """Clear the tree, and let go of the store, if there is one, unless it is kept."""
         if self._state.holds:
             raise CacheBusy(len(self._state.holds))
         slot_owners.free_tree(self._state)
         self._state.forget()
+        tier.start_anew(self._state, keep_store=keep_store)
         emit_cleared(self._state)
+
+    def store(self, key: Key) -> Ordered:
+        """Order the write of a key's host pages to the store."""
+        self._check_key(key)
+        return tier.store(self._state, key)
+
+    def prefetch(self, key: Key) -> Ordered:
+        """Order the fetch of the pages of a key that the cache lacks."""
+        self._check_key(key)
+        return tier.prefetch(self._state, key)
+
+    def poll_store(self) -> StorePolled:
+        """Take the progress of all orders to the store."""
+        return StorePolled(tier.poll_store(self._state))
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place what has arrived of a prefetch, and give the other slots back."""
+        return tier.end_prefetch(self._state, order_id)
 
     def take_events(self) -> tuple[Event, ...]:
         """The events that were emitted since the last call."""
@@ -204,6 +235,14 @@ class ReferenceCache:
                 raise BadArgument(
                     str(component), f"{counts[component]} slots asked; ask for 0 or more"
                 )
+
+
+def _check_store(config: CacheConfig) -> None:
+    """Refuse a store below a cache that has none of what a store keeps. Raises: BadArgument."""
+    if not config.host_tier:
+        raise BadArgument("store", "needs a host tier above it; choose a write policy")
+    if len(config.components) > 1:
+        raise BadArgument("store", "keeps full data alone; leave it out, or windows and states")
 
 
 def _are_units(units: Iterable[Any], *, bigram: bool) -> bool:

@@ -38,10 +38,23 @@ def emit_cleared(state: State) -> None:
         state.events, state.events_given_up = [AllBlocksCleared()], False
 
 
+def emit_in_store(state: State, event: BlockStored) -> None:
+    """Emit that a page is in the store below the host."""
+    if state.config.events:
+        _emit(state, [event])
+
+
+def emit_not_in_store(state: State, event: BlockStored) -> None:
+    """Emit that the page of an earlier event is not in the store any more."""
+    if state.config.events:
+        _emit(state, [BlockRemoved(event.block_hash, event.medium)])
+
+
 def pending_events(state: State) -> tuple[Event, ...]:
     """The events that wait: those of the log, or a description of the tree."""
     if state.events_given_up:
-        return (AllBlocksCleared(), *_stores_below(state.root))
+        in_store = () if state.tier is None else state.tier.stored.values()
+        return (AllBlocksCleared(), *_stores_below(state.root), *in_store)
     return tuple(state.events)
 
 

@@ -13,7 +13,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kvcanon.reference.events import pending_events
-from kvcanon.reference.state import Hold, Node, Pool, Shown, State, Transfer, Value
+from kvcanon.reference.state import (
+    Hold,
+    Node,
+    Order,
+    Pool,
+    Shown,
+    State,
+    Tier,
+    Transfer,
+    Value,
+)
 from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -24,6 +34,7 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
+from kvcanon.spec.tier import OrderState, StoreState
 from kvcanon.spec.types import GPU, Component
 
 
@@ -40,6 +51,29 @@ def take_snapshot(state: State) -> Snapshot:
         holds=tuple([_hold_state(held) for held in state.holds.values()]),
         transfers=tuple([_transfer_state(each) for each in state.transfers.values()]),
         events=pending_events(state),
+        store=None if state.tier is None else _store_state(state.tier),
+    )
+
+
+def _store_state(tier: Tier) -> StoreState:
+    return StoreState(
+        tier.queue.medium,
+        tier.is_open,
+        dict(tier.stored),
+        tuple([_order_state(order) for order in tier.orders.values()]),
+    )
+
+
+def _order_state(order: Order) -> OrderState:
+    return OrderState(
+        order.order_id,
+        order.kind,
+        order.key,
+        order.start,
+        order.slots,
+        order.pages,
+        order.ended,
+        order.cancelled,
     )
 
 

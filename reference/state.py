@@ -14,15 +14,17 @@ from typing import TypeAlias, TypeVar
 from attrs import Factory, define, field
 
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.events import Event
+from kvcanon.spec.events import BlockStored, Event
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, TransferState
+from kvcanon.spec.tier import OrderId, OrderKind, Progress, StoreQueue
 from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
     DEFAULT_NAMESPACE,
     GPU,
     Component,
+    Key,
     Medium,
     Namespace,
     NodeId,
@@ -176,6 +178,42 @@ class LeavingVictim:
     """Whether the whole node leaves the device."""
 
 
+@define(eq=False)
+class Order:
+    """An order to the store: of a write until it has ended, of a fetch until nobody needs it."""
+
+    order_id: OrderId
+    kind: OrderKind
+    key: Key
+    """Its last pages are those of the order."""
+    start: int
+    hashes: tuple[bytes, ...]
+    """The names of its pages."""
+    slots: tuple[Slot, ...] = ()
+    """Of a fetch: the host slots that it fills, one for each page."""
+    pages: int = 0
+    """Leading pages that are done on every rank."""
+    ended: bool = False
+    cancelled: bool = False
+
+
+@define(eq=False)
+class Tier:
+    """The store below the host, as the cache knows it."""
+
+    queue: StoreQueue
+    is_open: bool = True
+    stored: dict[bytes, BlockStored] = Factory(dict)
+    """The pages that it is known to have, as they were announced."""
+    orders: dict[OrderId, Order] = Factory(dict)
+    reported: dict[OrderId, Progress] = Factory(dict)
+    """How far the open orders are on this rank."""
+
+    def writes(self) -> list[Order]:
+        """The open orders that write."""
+        return [order for order in self.orders.values() if order.kind is OrderKind.WRITE]
+
+
 PoolName: TypeAlias = tuple[Component, Medium]
 
 
@@ -208,6 +246,8 @@ class State:
     """Of the running eviction, in the order in which the victims were chosen."""
     victims_copy: Transfer | None = None
     """The copy of the victims in `departures`; None if the host lacks nothing of them."""
+    tier: Tier | None = None
+    """The store below the host; None without one."""
     events: list[Event] = Factory(list)
     """The log of events that wait to be taken."""
     events_given_up: bool = False

@@ -24,10 +24,13 @@ from kvcanon.spec.operations import (
     Inserted,
     LoadedBack,
     Matched,
+    Ordered,
     Receipt,
     Settled,
+    StorePolled,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import OrderId
 from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
 
@@ -163,4 +166,56 @@ class Cache(Protocol):
         """Set the bytes behind a device slot that a request holds.
 
         Raises: SlotNotHeld, BadArgument.
+        """
+
+
+class StoredCache(Cache, Protocol):
+    """A cache with a store below its host tier (chapter 20). It has full data alone.
+
+    What waits for a prefetch, and how long, is the engine's choice, which has the clock:
+
+    - *best effort*: `end_prefetch` when the request's turn comes;
+    - *wait complete*: `end_prefetch` once `poll_store` has said that the prefetch ended;
+    - *timeout*: `end_prefetch` at the one or the other, whichever comes first.
+
+    All ranks get the same calls, and what counts has arrived on all of them.
+    """
+
+    def store(self, key: Key) -> Ordered:
+        """Order the write of the leading host pages of a key that the store is not known to have.
+
+        It begins after the pages that are stored already, and not at a page that an open order
+        writes. What was written counts from the `poll_store` on that says so. Effects: the order.
+        Raises: BadArgument.
+        """
+
+    def prefetch(self, key: Key) -> Ordered:
+        """Order the fetch of the pages of a key that the cache lacks, as many as have room.
+
+        Where host copies need those above them, it lacks pages that are on the device alone, too.
+        Never evicts, and holds no page before them: lock the beginning that must stay. Effects: the
+        order, which holds a free host slot for each page. Raises: BadArgument.
+        """
+
+    def poll_store(self) -> StorePolled:
+        """Take the progress of all open orders: what was written or fetched on every rank.
+
+        Effects: the pages that are known to be in the store, and host slots of prefetches that were
+        given up and have ended. With `agree` it calls that once if an order is open.
+        """
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place the pages that have arrived as `insert_host` does, and give the other slots back.
+
+        The slots of a prefetch that has not ended come free in the `poll_store` that says that it
+        has. Raises: BadArgument.
+        """
+
+    def reset(self, keep_store: bool = False) -> None:
+        """Clear the tree, as every cache does, and let go of the store: its pages may be wrong now.
+
+        With `keep_store` the weights are the same, and it goes on with the store. In both cases all
+        open orders are given up, and nothing is known to be in the store.
+
+        Raises: CacheBusy.
         """

@@ -92,6 +92,8 @@ class Need(StrEnum):
     """The bytes behind device slots can be read."""
     RANKS = "ranks"
     """Several caches can be made that agree on what they settle, as ranks of one model."""
+    STORE = "store"
+    """The cache can be made with a store below its host tier, which the judge holds."""
 
 
 @frozen(eq=False, slots=False)
@@ -174,6 +176,8 @@ class Bounds:
     """Whether pages come from storage, by host inserts."""
     states_within: bool = False
     """Whether inserts hand over mamba states before their end."""
+    stores: bool = False
+    """Whether the cache has a store below its host tier."""
 
 
 def always(run: Bounds) -> bool:  # noqa: ARG001  # It does not matter which.

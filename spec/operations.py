@@ -18,6 +18,7 @@ from attrs import frozen
 
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
+from kvcanon.spec.tier import OrderId, Progress
 from kvcanon.spec.transfer import Completion, TransferStatus
 from kvcanon.spec.types import (
     MAMBA,
@@ -164,6 +165,35 @@ class Flush:
 class Reset:
     """Clear the tree. Refused while a receipt is open; a transfer in flight has one, too."""
 
+    keep_store: bool = False
+    """Whether pages in the store are still right: the weights are the same as before."""
+
+
+@frozen
+class Store:
+    """Write the host pages of a key to the store below the host."""
+
+    key: Key
+
+
+@frozen
+class Prefetch:
+    """Fetch from the store the pages of a key that are not on the host yet."""
+
+    key: Key
+
+
+@frozen
+class PollStore:
+    """Take the progress of all orders to the store."""
+
+
+@frozen
+class EndPrefetch:
+    """End a prefetch, and place on the host what of it has arrived."""
+
+    order_id: OrderId
+
 
 @frozen
 class Settle:
@@ -211,6 +241,10 @@ Operation: TypeAlias = (
     | Poll
     | Flush
     | Reset
+    | Store
+    | Prefetch
+    | PollStore
+    | EndPrefetch
     | TakeEvents
     | Write
     | Read
@@ -319,6 +353,25 @@ class Settled:
 
 
 @frozen
+class Ordered:
+    """The order that a store or a prefetch gave to the store."""
+
+    order_id: OrderId | None
+    """None: there is nothing to write or to fetch, or no room for it."""
+    start_pages: int
+    """Pages of the key before the first of the order."""
+    pages: int
+    """Pages of the order."""
+
+
+@frozen
+class StorePolled:
+    """The orders that went on or ended since the last `PollStore`, as far as on every rank."""
+
+    orders: tuple[Progress, ...]
+
+
+@frozen
 class Taken:
     """The events that were emitted since the last `TakeEvents`."""
 
@@ -360,6 +413,10 @@ ANSWERS: Mapping[type[Operation], type] = {
     Poll: Settled,
     Flush: Settled,
     Reset: Done,
+    Store: Ordered,
+    Prefetch: Ordered,
+    PollStore: StorePolled,
+    EndPrefetch: HostInserted,
     TakeEvents: Taken,
     Write: Done,
     Read: BytesRead,
@@ -375,6 +432,8 @@ Outcome: TypeAlias = (
     | LoadedBack
     | HostInserted
     | Settled
+    | Ordered
+    | StorePolled
     | Taken
     | BytesRead
     | Done

@@ -18,6 +18,7 @@ from kvcanon.spec.config import CANON, CacheConfig, Profile, StoreMoment
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Outcome
 from kvcanon.spec.oracle.eviction import may_leave_device, may_leave_host
+from kvcanon.spec.tier import StoreState
 from kvcanon.spec.transfer import Direction
 from kvcanon.spec.types import (
     CPU,
@@ -199,7 +200,7 @@ class PoolState:
     capacity: int
     free: tuple[Slot, ...]
     held: frozenset[Slot] = frozenset()
-    """Slots that requests own. On the host: slots that a client fills itself; else empty."""
+    """Slots that requests own. On the host: those of prefetches, or that a client fills itself."""
 
     @kept
     def free_set(self) -> frozenset[Slot]:
@@ -246,6 +247,8 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     """Events that were not taken yet."""
     profile: Profile = field(default=CANON)
+    store: StoreState | None = None
+    """The store below the host; None without one."""
 
     @kept
     def starts(self) -> Starts:

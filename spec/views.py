@@ -20,6 +20,7 @@ from kvcanon.spec.events import Event
 from kvcanon.spec.operations import Insert, Inserted, Match, Matched, Operation, Outcome
 from kvcanon.spec.oracle.prefix import shared_pages, usable_prefix
 from kvcanon.spec.snapshot import NodeState, Pool, RankView, Snapshot, TransferState, kept
+from kvcanon.spec.tier import StoreCalls
 from kvcanon.spec.transfer import Completion, EngineCalls
 from kvcanon.spec.types import (
     CPU,
@@ -248,6 +249,9 @@ class Step:
     """What `arrived` said just before this call; None if nobody asked."""
     ranks: tuple[RankView, ...] = ()
     """The same operation on each rank, if there are several; this step is that of the first."""
+    store: StoreCalls | None = None
+    """What the cache asked of the queue of its store, and what it was told; None without a store of
+    the judge."""
     unasked: Unasked | None = None
     """What was taken out of the step, as nothing asked for it; None if nothing was."""
     _difference: Difference | None = field(default=None, alias="difference")

@@ -3,7 +3,8 @@
 One table, operation by error. A call must be refused while a ground of its row stands in the state
 before it, and with the error of such a ground; otherwise it must be served. A cache that declares
 limits (`config.Limit`) may refuse for these too. `kvcanon laws --refusals` prints the table. The
-grounds are checked by functions in `keys`, `slots`, `inserts` and `receipts`.
+grounds are checked by functions in `keys`, `slots`, `inserts`, `receipts` and
+`stores`.
 
 What readers get wrong: `BadArgument` is not for whatever a cache does not support. Its grounds are
 in the table like all others, and a cache that refuses any other argument breaks REFUSE-1.
@@ -28,6 +29,7 @@ from kvcanon.spec.errors import (
 )
 from kvcanon.spec.operations import (
     Allocate,
+    EndPrefetch,
     Evict,
     EvictHost,
     Flush,
@@ -39,16 +41,19 @@ from kvcanon.spec.operations import (
     Match,
     Operation,
     Poll,
+    PollStore,
+    Prefetch,
     Read,
     Reset,
     Settle,
+    Store,
     TakeEvents,
     Unlock,
     UnlockWindow,
     Write,
     method_of,
 )
-from kvcanon.spec.refusals import inserts, keys, receipts, slots
+from kvcanon.spec.refusals import inserts, keys, receipts, slots, stores
 from kvcanon.spec.snapshot import Snapshot
 
 
@@ -165,6 +170,10 @@ REFUSALS: Mapping[type[Operation], Mapping[type[CacheError], Ground]] = {
     },
     Poll: {},
     Flush: {},
+    Store: {BadArgument: Ground(f"{_WRONG_KEY}; or the cache has no store", stores.bad_order)},
+    Prefetch: {BadArgument: Ground(f"{_WRONG_KEY}; or the cache has no store", stores.bad_order)},
+    PollStore: {},
+    EndPrefetch: {BadArgument: Ground("no such prefetch is open", stores.not_open)},
     Reset: {CacheBusy: Ground("a receipt is open; a copy in flight has one", receipts.busy)},
     TakeEvents: {},
     Write: {
