@@ -10,7 +10,14 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.stores.page_store import PageStore
 from kvcanon.spec.stores.pages import PageKey
-from kvcanon.spec.tier import SEAL_BYTES, OrderId, OrderKind, Progress, StoreOrder
+from kvcanon.spec.tier import (
+    SEAL_BYTES,
+    OrderId,
+    OrderKind,
+    Progress,
+    StoreCalls,
+    StoreOrder,
+)
 from kvcanon.spec.types import Key, Medium
 
 
@@ -31,12 +38,9 @@ class ManualQueue:
         self.medium = medium
         self.records: dict[bytes, bytes] = {}
         """What the store has, by the hash of the page; the caller may take or change some."""
-        self.submitted: list[StoreOrder] = []
-        """The orders that were submitted, until somebody clears the list."""
-        self.stopped: list[OrderId] = []
-        """The orders that were asked to end, likewise."""
-        self.written: list[tuple[bytes, bytes]] = []
-        """The pages that were put, with their records, likewise."""
+        self._submitted: list[StoreOrder] = []
+        self._stopped: list[OrderId] = []
+        self._written: list[tuple[bytes, bytes]] = []
         self.progress: dict[OrderId, Progress] = {}
         """How far each order is."""
         self._open: dict[OrderId, _Open] = {}
@@ -50,13 +54,13 @@ class ManualQueue:
     def submit(self, order: StoreOrder) -> None:
         """Accept an order; nothing happens yet."""
         names = page_hashes(namespace_seed(order.key.namespace), order.key.pages)
-        self.submitted.append(order)
+        self._submitted.append(order)
         self._open[order.order_id] = _Open(order, names[order.start_pages :])
         self._note(order.order_id, 0, ended=False)
 
     def stop(self, order_id: OrderId) -> None:
         """Note that an order shall end; it does when the caller says so."""
-        self.stopped.append(order_id)
+        self._stopped.append(order_id)
 
     def poll(self) -> tuple[Progress, ...]:
         """The orders that went on since the last poll."""
@@ -85,6 +89,40 @@ class ManualQueue:
         del self._open[order_id]
         self._note(order_id, at.pages, ended=True)
 
+    def finish(self) -> None:
+        """End all orders where they are."""
+        for order_id in self.open_order_ids:
+            self.end(order_id)
+
+    def lose(self, at: int) -> None:
+        """Lose one of the pages that the store has."""
+        if self.records:
+            del self.records[self._name_at(at)]
+
+    def damage(self, at: int, how: int) -> None:
+        """Give other bytes for one of the pages: a bit flipped, cut, zeroed, or another page's."""
+        if not self.records:
+            return
+        name, other = self._name_at(at), self._name_at(at + 1 + how)
+        record = self.records[name]
+        flipped = bytearray(record)
+        flipped[how % len(record)] ^= 1 << how % 8
+        half = len(record) // 2
+        zeroed = record[:half] + bytes(len(record) - half)
+        changes = (bytes(flipped), record[:half], zeroed, self.records[other], b"")
+        self.records[name] = changes[how % len(changes)]
+
+    def take_calls(self) -> StoreCalls:
+        """What was asked and written since the last look, and how far every order is."""
+        calls = StoreCalls(
+            tuple(self._submitted), tuple(self._stopped), dict(self.progress), tuple(self._written)
+        )
+        self._submitted, self._stopped, self._written = [], [], []
+        return calls
+
+    def _name_at(self, at: int) -> bytes:
+        return list(self.records)[at % len(self.records)]
+
     def _require(self, order_id: OrderId) -> _Open:
         if order_id not in self._open:
             raise BadArgument("order_id", f"is {order_id}, which is no open order")
@@ -96,7 +134,7 @@ class ManualQueue:
         if order.kind is OrderKind.WRITE:
             assert order.record is not None
             self.records[name] = order.record(at.pages)
-            self.written.append((name, self.records[name]))
+            self._written.append((name, self.records[name]))
             return True
         assert order.accept is not None
         record = self.records.get(name)

@@ -53,12 +53,13 @@ class Medium(StrEnum):
     GPU = "GPU"
     CPU = "CPU_PINNED"
     DISK = "DISK"
-    """A storage tier, like EXTERNAL: no pool of a cache is on it."""
+    """A store below the host, which has pages by name and no pool of a cache."""
     EXTERNAL = "EXTERNAL"
+    """The same on another machine."""
 
 
 FULL, SWA, MAMBA = Component.FULL, Component.SWA, Component.MAMBA
-GPU, CPU = Medium.GPU, Medium.CPU
+GPU, CPU, DISK, EXTERNAL = Medium.GPU, Medium.CPU, Medium.DISK, Medium.EXTERNAL
 
 
 class WritePolicy(StrEnum):

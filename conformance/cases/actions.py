@@ -20,6 +20,7 @@ from kvcanon.conformance.cases.long_actions import LONG
 from kvcanon.conformance.cases.partial_actions import PARTIAL
 from kvcanon.conformance.cases.rare_actions import RARE
 from kvcanon.conformance.cases.state_actions import STATES
+from kvcanon.conformance.cases.store_actions import STORES
 from kvcanon.conformance.cases.wait_actions import WAITS
 from kvcanon.conformance.cases.wide_actions import WIDE
 from kvcanon.conformance.cases.wrong_calls import OF_KEYS, WRONG
@@ -215,7 +216,7 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
 
 ACTIONS |= NONSENSE | WIDE | RARE | CORNER | PARTIAL | WRONG
 
-UNDRAWN = EXACT | LONG | WAITS | OF_KEYS | ADDED | STATES
+UNDRAWN = EXACT | LONG | WAITS | OF_KEYS | ADDED | STATES | STORES
 """Actions that are not drawn as the others are."""
 
 

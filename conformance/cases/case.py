@@ -16,7 +16,7 @@ from attrs import asdict, fields_dict, frozen
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
-from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts
+from kvcanon.spec.types import FULL, MAMBA, SWA, Component, Counts, Medium
 
 PICKS = 1 << 12
 """Picks are below this number."""
@@ -59,6 +59,8 @@ class Case:
     """How many ranks get the calls; their copies end at different times."""
     rank_apart: bool = False
     """Whether the last rank has a process of its own, with another seed of Python's hashes."""
+    store: Medium | None = None
+    """The medium of the store below the host tier; None without a store."""
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
@@ -69,6 +71,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
     alone = {"one_namespace": True} if case.one_namespace else {}
     ranks = {"ranks": case.ranks} if case.ranks > 1 else {}
     apart = {"rank_apart": True} if case.rank_apart else {}
+    store = {} if case.store is None else {"store": case.store.value}
     return {
         "config": config,
         "actions": [list(action) for action in case.actions],
@@ -77,6 +80,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
         **alone,
         **ranks,
         **apart,
+        **store,
     }
 
 
@@ -95,6 +99,7 @@ def case_from_json(value: Mapping[str, Any]) -> Case:
             bool(value.get("one_namespace", False)),
             _ranks(value.get("ranks", 1)),
             bool(value.get("rank_apart", False)),
+            Medium(value["store"]) if "store" in value else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadArgument("case", f"is no case: {type(error).__name__}: {error}") from error

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import cast
 
 from attrs import Factory, define, evolve, field, frozen
 
 from kvcanon.conformance.cases.prompts import known_key, long_prompt, new_prompt
-from kvcanon.conformance.protocol.adapter import Capability, CopyControl, WaitControl
-from kvcanon.spec.cache import Cache
+from kvcanon.conformance.protocol.adapter import Capability, CopyControl, StoreControl, WaitControl
+from kvcanon.spec.cache import Cache, StoredCache
 from kvcanon.spec.errors import CacheError, OutOfSlots
 from kvcanon.spec.operations import HostPayload, Receipt
+from kvcanon.spec.tier import OrderId
 from kvcanon.spec.types import (
     DEFAULT_NAMESPACE,
     FULL,
@@ -90,6 +92,10 @@ class Client:
     """Whether the cache stands for several ranks, on each of which a copy may end otherwise."""
     states_within: bool = False
     """Whether the cache takes mamba states at several pages of an insert."""
+    store: StoreControl | None = None
+    """The control of the store below the cache; None without one."""
+    prefetches: list[OrderId] = field(factory=list)
+    """The prefetches that were begun and not ended."""
     keys: list[Key] = field(factory=list)
     requests: list[ClientRequest] = field(factory=list)
     receipts: list[Receipt] = field(factory=list)
@@ -272,6 +278,17 @@ class Client:
         for receipt in list(self.receipts):
             self.unlock(receipt)
         self.settle()
+        if self.store is not None:
+            self.end_orders(self.store)
+
+    def end_orders(self, store: StoreControl) -> None:
+        """Let every order to the store end, and end all prefetches."""
+        cache = cast("StoredCache", self.cache)
+        store.finish()
+        cache.poll_store()
+        for order_id in self.prefetches:
+            cache.end_prefetch(order_id)
+        self.prefetches.clear()
 
     def drain(self, order: Iterable[Component]) -> None:
         """Release everything, let every copy end, and evict slot by slot until nothing is left.

@@ -168,7 +168,7 @@ class CaseRun:
         if kept is not None:
             cache = self.recorder = Recorder(cache, folding=kept.folded)
         client = factory.tree_client(cache, subject, stamps, namespaces)
-        client.states_within = subject.states_within
+        client.states_within, client.store = subject.states_within, subject.store
         self.client, self._do = client, partial(act, client)
 
     @property

@@ -19,7 +19,7 @@ from attrs import fields, has
 
 from kvcanon.conformance.errors import AnswerError, ViolationError, shown
 from kvcanon.conformance.judge.explain import sentence
-from kvcanon.conformance.protocol.wire import CALLS
+from kvcanon.conformance.protocol.wire import CALLS, OF_STORES
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.law import LAWS, Violation
 from kvcanon.spec.operations import Done, Refused
@@ -123,7 +123,7 @@ def _with_article(name: str) -> str:
 
 @cache
 def _finder_of(operation: str) -> Find:
-    return _finder(CALLS[operation].answers)
+    return _finder((CALLS.get(operation) or OF_STORES[operation]).answers)
 
 
 @cache

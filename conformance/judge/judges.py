@@ -23,6 +23,7 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Law, Need
+from kvcanon.spec.types import Medium
 
 
 def find_law(law_id: str) -> Law:
@@ -71,6 +72,8 @@ class JudgeConfig:
     too."""
     rank_apart: bool = False
     """Whether the last rank has a process of its own, with another seed of Python's hashes."""
+    store: Medium | None = None
+    """The medium of the store below the host tier, as a case has it; None without a store."""
     known: frozenset[str] = field(default=frozenset(), converter=_known)
     """The ids of laws that are known to be broken; like SHOULD laws, they end no case, so that
     they hide no other fault."""
@@ -78,12 +81,13 @@ class JudgeConfig:
     """Whether a broken SHOULD law ends a case, as every other law does."""
 
     def of_case(self, case: Case) -> JudgeConfig:
-        """The same, with `unobserved`, `ranks` and `rank_apart` as in a case."""
+        """The same, with `unobserved`, `ranks`, `rank_apart` and `store` as in a case."""
         return evolve(
             self,
             unobserved=case.unobserved,
             ranks=max(self.ranks, case.ranks),
             rank_apart=case.rank_apart,
+            store=case.store,
         )
 
     def laws_for(self, shows: Collection[Need]) -> list[Law]:
@@ -115,6 +119,8 @@ def make_judged(
     """
     if judges.ranks > 1 and judges.black_box:
         raise Unoffered("ranks are compared by their states")
+    if judges.store is not None and judges.black_box:
+        raise Unoffered("a cache with a store is judged by its states")
     subject = _made(adapter, config, judges)
     if Need.SNAPSHOT in subject.shows and not judges.black_box:
         try:
@@ -126,6 +132,7 @@ def make_judged(
                 on_should=on_should,
                 thorough=judges.thorough,
                 ranks=subject.ranks,
+                store=subject.store,
             )
         except Exception as error:
             raise UsageError(
@@ -139,11 +146,13 @@ def make_judged(
 
 def _made(adapter: Adapter, config: CacheConfig, judges: JudgeConfig) -> Subject:
     if judges.ranks == 1:
-        return make_subject(adapter, config)
+        return make_subject(adapter, config, store=judges.store)
     # Most cases are of one cache, and do not wait for this import.
     from kvcanon.conformance.judge.ranks import make_ranks  # noqa: PLC0415
 
-    return make_ranks(adapter, config, judges.ranks, apart=judges.rank_apart)
+    return make_ranks(
+        adapter, config, judges.ranks, apart=judges.rank_apart, store=judges.store
+    )
 
 
 def make_judged_requests(

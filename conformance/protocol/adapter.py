@@ -41,8 +41,9 @@ from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import RankView, Snapshot
+from kvcanon.spec.tier import OrderId, Progress, StoreCalls
 from kvcanon.spec.transfer import EngineCalls
-from kvcanon.spec.types import EvictionPolicy, TransferId, WritePolicy
+from kvcanon.spec.types import EvictionPolicy, Medium, TransferId, WritePolicy
 
 if TYPE_CHECKING:
     from kvcanon.reference.engine import ManualEngine
@@ -116,6 +117,36 @@ class WatchedCopies(CopyControl, Protocol):
     @property
     def ended(self) -> Mapping[TransferId, bool]:
         """How copies ended: True if performed, False if failed."""
+
+
+class StoreControl(Protocol):
+    """Decides how far the orders to a store go, and what becomes of the store."""
+
+    @property
+    def open_order_ids(self) -> Sequence[OrderId]:
+        """Return the orders that have not ended."""
+
+    @property
+    def progress(self) -> Mapping[OrderId, Progress]:
+        """How far each order is, on every rank."""
+
+    def go_on(self, order_id: OrderId, pages: int) -> None:
+        """Let an order write or fetch so many more pages."""
+
+    def end(self, order_id: OrderId) -> None:
+        """Let an order end where it is."""
+
+    def finish(self) -> None:
+        """Let all open orders end where they are."""
+
+    def lose(self, at: int) -> None:
+        """Let the store lose one of its pages."""
+
+    def damage(self, at: int, how: int) -> None:
+        """Let the store give other bytes for one of its pages."""
+
+    def take_calls(self) -> StoreCalls:
+        """Return what the cache asked, and what was written, since the last look."""
 
 
 def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferId, bool]:
@@ -237,6 +268,9 @@ class Offer:
     """
     states_within: bool = field(default=False, validator=flag())
     """Whether inserts hand over mamba states at several pages of their key (`state_pages`)."""
+    stores: bool = field(default=False, validator=flag())
+    """Whether the cache can have a store below its host tier: its factory takes `store`, a
+    `kvcanon.spec.tier.StoreQueue`, and its caches have the methods of `StoredCache`."""
     namespaces: bool = field(default=True, validator=flag())
     """Whether keys may be in other namespaces than the default one."""
     least_slots: int = field(default=2, validator=whole_number(1, MOST_SLOTS))
@@ -313,6 +347,8 @@ class Subject:
     """Shows the last operation on each rank; None where there is only one."""
     states_within: bool = False
     """Whether its inserts take mamba states at several pages of their key."""
+    store: StoreControl | None = None
+    """The control of the store below its host tier; None without one."""
 
 
 @frozen(eq=False)
@@ -327,12 +363,21 @@ class RequestSubject:
     """Whether its components share one pool, where a slot belongs to one component at a time."""
 
 
-def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = False) -> Subject:
+def make_subject(
+    adapter: Adapter,
+    config: CacheConfig,
+    *,
+    own_copies: bool = False,
+    store: Medium | None = None,
+) -> Subject:
     """Make an empty cache that is used by prefixes. Raises: Unoffered, UsageError.
 
-    With `own_copies` its factory gets no engine, so that it decides itself when copies end.
+    With `own_copies` its factory gets no engine, so that it decides itself when copies end. With
+    `store` it has a store on that medium below its host tier.
     """
     _require_kind(adapter, CacheKind.TREE)
+    if store is not None:
+        return _make_stored(adapter, config, store)
     engine = None
     if _takes(adapter.make, "engine") and not own_copies:
         # What makes no such cache does not wait for this import.
@@ -350,6 +395,26 @@ def make_subject(adapter: Adapter, config: CacheConfig, *, own_copies: bool = Fa
         shows |= {Need.RANKS}
     within = adapter.offer.states_within
     return evolve(subject, shows=shows - adapter.hides, states_within=within)
+
+
+def _make_stored(adapter: Adapter, config: CacheConfig, medium: Medium) -> Subject:
+    """Make an empty cache over an empty store. Raises: Unoffered, UsageError."""
+    if not adapter.offer.stores:
+        raise Unoffered(f"{adapter.name} offers no store below its host tier")
+    # Most cases have no store, and do not wait for this import.
+    from kvcanon.reference.engine import ManualEngine  # noqa: PLC0415
+    from kvcanon.reference.store_queue import ManualQueue  # noqa: PLC0415
+
+    engine, queue = ManualEngine(), ManualQueue(medium)
+    with making(adapter):
+        made = adapter.make(config, engine=engine, store=queue)
+    _require_methods(adapter, made, config, (*tree.ESSENTIAL, *OF_A_STORE))
+    subject = subject_of(made, engine)
+    return evolve(subject, shows=(subject.shows | {Need.STORE}) - adapter.hides, store=queue)
+
+
+OF_A_STORE = ("store", "prefetch", "poll_store", "end_prefetch")
+"""The methods of a cache with a store below its host tier, besides those of every cache."""
 
 
 def takes_agree(adapter: Adapter) -> bool:

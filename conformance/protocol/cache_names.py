@@ -17,26 +17,32 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from attrs import evolve
+
 from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import Adapter, MakeCache, Offer
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.spec.config import CacheConfig
+from kvcanon.spec.tier import StoreQueue
 from kvcanon.spec.transfer import Agree, TransferEngine
 
 
 def _reference(
-    config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+    config: CacheConfig,
+    engine: TransferEngine | None = None,
+    agree: Agree | None = None,
+    store: StoreQueue | None = None,
 ) -> TreeCache:
     # Who names another cache does not wait for this import.
     from kvcanon.reference import ReferenceCache  # noqa: PLC0415
 
-    return ReferenceCache(config, engine, agree)
+    return ReferenceCache(config, engine, agree, store)
 
 
 CHECKED = Offer(other_keys=True, states_within=True)
 """What the caches of this project offer: they check the pages and units of keys, and take mamba
 states at several pages of an insert."""
-REFERENCE = Adapter("reference", _reference, CHECKED)
+REFERENCE = Adapter("reference", _reference, evolve(CHECKED, stores=True))
 """The plain cache, whose answers the vectors have."""
 PIPE = "pipe:"
 """The beginning of the name of a cache in a child process; its command follows."""

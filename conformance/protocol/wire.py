@@ -22,7 +22,7 @@ from attrs import NOTHING, fields, frozen, has
 
 from kvcanon.conformance.protocol.adapter import CopyControl
 from kvcanon.conformance.protocol.request import FullRequestCache, RequestCache
-from kvcanon.spec.cache import Cache
+from kvcanon.spec.cache import Cache, StoredCache
 from kvcanon.spec.errors import (
     BadArgument,
     CacheBusy,
@@ -314,5 +314,10 @@ CALLS: Mapping[str, Call] = {
     **_calls_of(CopyControl),
 }
 """All operations by name."""
+
+OF_STORES: Mapping[str, Call] = {
+    name: call for name, call in _calls_of(StoredCache).items() if name not in CALLS
+}
+"""The operations on a store below the host, which the judge holds: they are not on the wire."""
 
 OF_COPIES = tuple(_calls_of(CopyControl))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
-from kvcanon.spec.cache import Cache
+from kvcanon.spec.cache import Cache, StoredCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import Event
 from kvcanon.spec.operations import (
     Allocate,
+    EndPrefetch,
     Evict,
     Evicted,
     EvictHost,
@@ -31,17 +32,23 @@ from kvcanon.spec.operations import (
     Match,
     Matched,
     Operation,
+    Ordered,
     Outcome,
     Poll,
+    PollStore,
+    Prefetch,
     Receipt,
     Reset,
     Settle,
     Settled,
+    Store,
+    StorePolled,
     TakeEvents,
     Unlock,
     UnlockWindow,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import OrderId
 from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import Component, Counts, Key, Medium, Slot, Slots
 
@@ -160,9 +167,33 @@ class WrappedCache(ABC):
         """Wait for every transfer in flight and settle it."""
         return self._around(Flush(), self._cache.flush)
 
-    def reset(self) -> None:
-        """Forget everything in the tree."""
-        self._around(Reset(), self._cache.reset)
+    def reset(self, keep_store: bool = False) -> None:
+        """Forget everything in the tree; `keep_store` goes to a cache only where it is given."""
+        if keep_store:
+            self._around(Reset(keep_store), self._stored.reset, keep_store)
+        else:
+            self._around(Reset(), self._cache.reset)
+
+    @property
+    def _stored(self) -> StoredCache:
+        """The cache, of which the caller knows that it has a store."""
+        return cast("StoredCache", self._cache)
+
+    def store(self, key: Key) -> Ordered:
+        """Order the write of a key's host pages to the store."""
+        return self._around(Store(key), self._stored.store, key)
+
+    def prefetch(self, key: Key) -> Ordered:
+        """Order the fetch of the pages of a key that the cache lacks."""
+        return self._around(Prefetch(key), self._stored.prefetch, key)
+
+    def poll_store(self) -> StorePolled:
+        """Take the progress of all orders to the store."""
+        return self._around(PollStore(), self._stored.poll_store)
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place what has arrived of a prefetch."""
+        return self._around(EndPrefetch(order_id), self._stored.end_prefetch, order_id)
 
     def take_events(self) -> tuple[Event, ...]:
         """Return the events since the last call."""

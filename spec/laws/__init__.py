@@ -2,12 +2,13 @@
 
 An id is an area and a number; ids are never reused. Read in this order: the tree's shape,
 residency, matches, recency, locks, slots, what a call was asked for, evictions, load-backs, events,
-bytes, copies in flight, hashes, refusals. An area has one module or several.
+bytes, copies in flight, the store
+below the host, hashes, refusals. An area has one module or several.
 
 These modules hold no laws, but what several areas share: `premises`, `bounds` (in which runs a law
 can come up), `visibility` (which methods show a law without snapshots), `situations` (what happens
 in a step), `comparison` (what a step changed), `unasked` (what a cache did on its own), `copies`
-(how copies ended), `page_hashes`, `emission` (the table of events) and `expected_events`.
+(how copies ended), `placed` (the end of a prefetch), `page_hashes`, `emission` (the table of events) and `expected_events`.
 
 What readers get wrong: a step law checks not only what an operation must do, but also what it must
 leave alone. Most faults of real caches are things that an operation did besides.
@@ -44,6 +45,8 @@ from kvcanon.spec.laws import asynchrony as asynchrony
 from kvcanon.spec.laws import settlement as settlement
 from kvcanon.spec.laws import ranks as ranks
 from kvcanon.spec.laws import engine_calls as engine_calls
+from kvcanon.spec.laws import tier as tier
+from kvcanon.spec.laws import tier_progress as tier_progress
 from kvcanon.spec.laws import namespace as namespace
 from kvcanon.spec.laws import refusal as refusal
 from kvcanon.spec.laws import refusal_fields as refusal_fields

@@ -35,6 +35,7 @@ from attrs import frozen
 from kvcanon.spec.config import CacheConfig, Profile, StoreMoment
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.operations import (
+    EndPrefetch,
     Evict,
     EvictHost,
     Flush,
@@ -43,11 +44,21 @@ from kvcanon.spec.operations import (
     LoadBack,
     Operation,
     Poll,
+    PollStore,
     Reset,
     Settle,
     method_of,
 )
-from kvcanon.spec.types import CPU, FULL, GPU, Component, Medium, WritePolicy
+from kvcanon.spec.types import (
+    CPU,
+    DISK,
+    EXTERNAL,
+    FULL,
+    GPU,
+    Component,
+    Medium,
+    WritePolicy,
+)
 
 
 class Order(StrEnum):
@@ -182,6 +193,12 @@ EMISSIONS: tuple[Emission, ...] = (
         Order.LEAF_FIRST,
         LOADS_ENQUEUED,
     ),
+    Emission((EndPrefetch,), CPU, BlockRemoved, "host victims", Order.LEAF_FIRST),
+    Emission((EndPrefetch,), CPU, BlockStored, "placed, or refilled", Order.ROOT_FIRST),
+    Emission((PollStore,), DISK, BlockRemoved, "not found there", Order.LEAF_FIRST),
+    Emission((PollStore,), DISK, BlockStored, "written, or found there", Order.ROOT_FIRST),
+    Emission((PollStore,), EXTERNAL, BlockRemoved, "not found there", Order.LEAF_FIRST),
+    Emission((PollStore,), EXTERNAL, BlockStored, "written, or found there", Order.ROOT_FIRST),
     Emission((Reset,), None, AllBlocksCleared, "all", Order.ALONE),
 )
 """The table. The rows of an operation stand in the order of its events, for each victim or page:

@@ -14,7 +14,7 @@ from kvcanon.spec.law import Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws import bounds, situations, visibility
 from kvcanon.spec.laws.comparison import page_in_words, writes_back
 from kvcanon.spec.laws.evict import others_untouched
-from kvcanon.spec.operations import Flush, Poll
+from kvcanon.spec.operations import Flush, Poll, PollStore
 from kvcanon.spec.snapshot import TransferState
 from kvcanon.spec.transfer import Completion, Direction, TransferOrder
 from kvcanon.spec.types import GPU, Component, Slot
@@ -165,6 +165,8 @@ def _ends(completions: tuple[Completion, ...] | set[Completion]) -> str:
 def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     """A poll and a flush call `agree` once if copies are in flight, and no other call does.
 
+    A poll of the store does so if orders are open, with two numbers for each.
+
     Except under write_back: an eviction and a load-back call it once each time that they wait for a
     copy. A poll and a flush name every copy in flight. All ranks call it equally often, each time
     for equally many copies.
@@ -175,7 +177,10 @@ def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     Seen broken: not seen
     """
     flying = len(step.before.transfers)
-    settles = isinstance(step.operation, Poll | Flush)
+    settles = isinstance(step.operation, Poll | Flush | PollStore)
+    if isinstance(step.operation, PollStore):
+        # Two numbers for each order: how many of its pages are done, and whether it has ended.
+        flying = 0 if step.before.store is None else 2 * len(step.before.store.orders)
     for number, rank in enumerate(step.ranks):
         if rank.agreed != step.ranks[0].agreed:
             yield (

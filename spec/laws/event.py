@@ -45,13 +45,13 @@ from collections.abc import Iterator
 from kvcanon.spec.events import BlockRemoved, BlockStored, Resident
 from kvcanon.spec.law import Kind, LawClass, Need, Premise, Stream, law
 from kvcanon.spec.laws import situations, visibility
-from kvcanon.spec.laws.comparison import MEDIA
 from kvcanon.spec.laws.expected_events import (
     churns,
     closed_media,
     is_truth,
     listed,
     may_send,
+    moves_below_host,
     moves_of,
     replaces_events,
     residency_of,
@@ -171,7 +171,7 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
         return
     reported, there = set(folded), residency_of(state)
     pages = everywhere(state)
-    for medium in MEDIA:
+    for medium in Medium:
         for wrong, problem in (
             (there - reported, "is resident without a store"),
             (reported - there, "is not resident"),
@@ -269,11 +269,12 @@ def _wrong_moves(step: Step) -> Iterator[str]:
         if (stored, event.medium) not in allowed:
             verb = "store on" if stored else "remove from"
             yield f"{name} may not {verb} {event.medium}; it did, page {short(event.block_hash)}"
-    moves = moves_of(step)
-    for item in {**moves, **histories}:
+    moves, below = moves_of(step), moves_below_host(step)
+    for item in {**moves, **below, **histories}:
         medium, page = item
         move, history = moves.get(item), histories.get(item, [])
-        net, due = 2 * sum(history) - len(history), 0 if move is None else 1 if move.came else -1
+        came = below.get(item) if move is None else move.came
+        net, due = 2 * sum(history) - len(history), 0 if came is None else 1 if came else -1
         if net != due or (len(history) > abs(due) and not churns(step, medium)):
             happened = {0: "neither came to nor left", 1: "came to", -1: "left"}[due]
             where = _in_words(step, medium, page) if move is None else move.describe()

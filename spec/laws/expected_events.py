@@ -24,9 +24,9 @@ from kvcanon.spec.events import (
 from kvcanon.spec.laws.comparison import MEDIA, writes_back
 from kvcanon.spec.laws.emission import emissions
 from kvcanon.spec.laws.page_hashes import PageHashes, Place, short
-from kvcanon.spec.operations import Evict, LoadBack, Reset, Taken
+from kvcanon.spec.operations import Evict, LoadBack, PollStore, Reset, Taken
 from kvcanon.spec.snapshot import NodeState, Snapshot
-from kvcanon.spec.types import CPU, FULL, GPU, Medium
+from kvcanon.spec.types import CPU, DISK, EXTERNAL, FULL, GPU, Medium
 from kvcanon.spec.views import PageRow, Step
 
 
@@ -36,7 +36,13 @@ def residency_of(state: Snapshot) -> set[Resident]:
     for node in state.below_root():
         for medium in _media_of(node, at_enqueue=at_enqueue):
             there.update(zip(repeat(medium), hashes.of(node), strict=False))
-    return there
+    return there | below_host(state)
+
+
+def below_host(state: Snapshot) -> set[Resident]:
+    """The pages that count as being in the store below the host."""
+    store = state.store
+    return set() if store is None else {(store.medium, name) for name in store.stored}
 
 
 def is_truth(residency: Iterable[Resident], state: Snapshot) -> bool:
@@ -45,7 +51,10 @@ def is_truth(residency: Iterable[Resident], state: Snapshot) -> bool:
     The same as a comparison with `residency_of`, but it builds no set of all pages.
     """
     said = set(residency)
-    hashes, count, at_enqueue = PageHashes(state), 0, emits_at_enqueue(state)
+    stored = below_host(state)
+    if not said >= stored:
+        return False
+    hashes, count, at_enqueue = PageHashes(state), len(stored), emits_at_enqueue(state)
     for node in state.below_root():
         for medium in _media_of(node, at_enqueue=at_enqueue):
             held = hashes.of(node)
@@ -60,12 +69,15 @@ def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
 
     None where hashes are not reliable: two pages share one, or a page that stayed changed its hash.
     """
-    if not difference.touched:
+    if not difference.touched and "store" not in difference.fields:
         return residency.ahead()
     before, after = difference.before, difference.after
     hashes_before, hashes_after = PageHashes(before), PageHashes(after)
     at_enqueue = emits_at_enqueue(after)
     left, came = list[Resident](), list[Resident]()
+    if "store" in difference.fields:
+        left += below_host(before)
+        came += below_host(after)
     for node_id in difference.touched:
         was, now = before.nodes.get(node_id), after.nodes.get(node_id)
         stays = was is not None and now is not None and was.hashes == now.hashes
@@ -114,8 +126,8 @@ def emits_at_enqueue(state: Snapshot) -> bool:
 
 
 def closed_media(state: Snapshot) -> tuple[Medium, ...]:
-    """The media on which parents stay as long as their children: under write_back, the device."""
-    return (GPU,) if writes_back(state) else MEDIA
+    """The media on which parents stay as long as their children: under write_back not the host."""
+    return (GPU, DISK, EXTERNAL) if writes_back(state) else tuple(Medium)
 
 
 def may_send(step: Step) -> set[tuple[bool, Medium]]:
@@ -128,8 +140,10 @@ def churns(step: Step, medium: Medium) -> bool:
     """Whether an operation may both bring a page to a medium and take it away again.
 
     Only an eviction under write_back may: the host copy of one victim may have to make way for the
-    copy of the next.
+    copy of the next; and a poll of the store, when one order wrote a page and another missed it.
     """
+    if isinstance(step.operation, PollStore):
+        return medium in (DISK, EXTERNAL)
     return (
         medium is CPU and isinstance(step.operation, Evict | LoadBack) and writes_back(step.after)
     )
@@ -172,6 +186,14 @@ def moves_of(step: Step) -> Mapping[Resident, PageMove]:
     return moves
 
 
+def moves_below_host(step: Step) -> Mapping[Resident, bool]:
+    """The pages that came to the store below the host, or left it: True if they came."""
+    if "store" not in step.difference.fields:
+        return {}
+    was, now = below_host(step.before), below_host(step.after)
+    return {**dict.fromkeys(was - now, False), **dict.fromkeys(now - was, True)}
+
+
 def stores_and_removes(step: Step) -> Iterator[BlockStored | BlockRemoved]:
     """The events of a step that name a page."""
     return (event for event in step.events if not isinstance(event, AllBlocksCleared))
@@ -208,7 +230,7 @@ def replaces_events(step: Step) -> bool:
 
 def may_give_up(step: Step) -> bool:
     """Whether the events that waited, and those of a step, may be more than may wait."""
-    if churns(step, CPU) or (step.before.events and describes(step.before.events, step.before)):
+    if any(churns(step, medium) for medium in (CPU, DISK)) or (step.before.events and describes(step.before.events, step.before)):
         return True
     emitted = 1 if isinstance(step.operation, Reset) else len(moves_of(step))
     return len(step.before.events) + emitted > step.after.config.max_pending_events

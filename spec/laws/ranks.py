@@ -21,7 +21,7 @@ from kvcanon.spec.operations import Outcome, Receipt, Refused
 from kvcanon.spec.snapshot import NodeState, RankView, Snapshot
 from kvcanon.spec.views import Step
 
-FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "events")
+FIELDS = ("nodes", "recency", "pools", "usage", "swa_of_full", "transfers", "events", "store")
 """The fields of a state that are equal on all ranks, from the tree to what was emitted."""
 MOST_WORDS = 120
 """The letters of an answer that are shown."""

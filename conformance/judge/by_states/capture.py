@@ -6,7 +6,7 @@ The guard captures the steps that it judges; an exploration captures every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Generic, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, cast
 
 from attrs import frozen
 
@@ -17,11 +17,14 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import Done, Match, Matched, Operation, Outcome, Refused, Taken
+from kvcanon.spec.operations import Done, EndPrefetch, Match, Matched, Operation, Outcome, Refused, Taken
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId
 from kvcanon.spec.views import Stamp, Step
+
+if TYPE_CHECKING:
+    from kvcanon.conformance.judge.by_states.store_watch import StoreWatch
 
 KnownBytes: TypeAlias = Callable[[Component], Sequence[tuple[bytes, ...]]]
 """The bytes that each page of a key may have; empty where they are unknown."""
@@ -72,6 +75,8 @@ class StepCapture:
     read_stamps: StampReader
     ranks: Callable[[], tuple[RankView, ...]] | None = None
     """Shows the last operation on each rank; None for a cache that is no rank."""
+    store: StoreWatch | None = None
+    """Watches the store below the cache; None without one."""
     thorough: bool = False
     """Whether a state that equals the one before stays another object, and is judged anew."""
 
@@ -101,6 +106,8 @@ class StepCapture:
         stamps: tuple[Stamp, ...] = ()
         if isinstance(operation, Match) and isinstance(outcome, Matched):
             stamps = self.read_stamps(operation.key, outcome)
+        if isinstance(operation, EndPrefetch) and self.store is not None:
+            stamps = self.store.stamps(before, operation, after)
         ranks = self.ranks() if self.ranks is not None else ()
         return Step(
             before,
@@ -114,6 +121,7 @@ class StepCapture:
             asked=engine_calls(self.copies),
             arrived=arrived,
             ranks=ranks,
+            store=None if self.store is None else self.store.calls(),
             difference=difference,
         )
 

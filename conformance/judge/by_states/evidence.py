@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from kvcanon.spec.difference import Difference
-from kvcanon.spec.law import Kind, Law, NodeKind, NodePremise, Premise
+from kvcanon.spec.law import Kind, Law, Need, NodeKind, NodePremise, Premise
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import NodeId
 
@@ -24,6 +24,8 @@ class Shared:
 
     premise: Premise[Any]
     law_ids: tuple[str, ...]
+    is_of_stores: bool = False
+    """Whether its laws are about the store below the host."""
 
 
 def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
@@ -33,7 +35,12 @@ def by_premise(laws: Iterable[Law], kind: Kind) -> tuple[Shared, ...]:
         if law.kind is kind:
             sharing.setdefault(id(law.premise), []).append(law)
     return tuple(
-        Shared(some[0].premise, tuple(law.law_id for law in some)) for some in sharing.values()
+        Shared(
+            some[0].premise,
+            tuple(law.law_id for law in some),
+            all(Need.STORE in law.needs for law in some),
+        )
+        for some in sharing.values()
     )
 
 

@@ -20,10 +20,11 @@ from kvcanon.conformance.errors import AnswerError, OnShould, ViolationError, ra
 from kvcanon.conformance.judge.answers import ANSWER_LAW, answer_violation, require_answer
 from kvcanon.conformance.judge.by_states.capture import CallResult, StepCapture, call_cache
 from kvcanon.conformance.judge.by_states.law_checker import LawChecker, breaks_shape
+from kvcanon.conformance.judge.by_states.store_watch import StoreWatch, prefetch_of
 from kvcanon.conformance.judge.by_states.written_bytes import WrittenBytes
 from kvcanon.conformance.judge.explain import explain, in_words
 from kvcanon.conformance.judge.judged_cache import JudgedCache
-from kvcanon.conformance.protocol.adapter import WatchedCopies
+from kvcanon.conformance.protocol.adapter import StoreControl, WatchedCopies
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.errors import BadArgument, CacheError
@@ -34,6 +35,7 @@ from kvcanon.spec.operations import (
     METHODS,
     BytesRead,
     Done,
+    EndPrefetch,
     Free,
     HostInserted,
     Insert,
@@ -66,6 +68,7 @@ def guard_states(
     on_should: OnShould | None = None,
     thorough: bool = False,
     ranks: Callable[[], tuple[RankView, ...]] | None = None,
+    store: StoreControl | None = None,
 ) -> GuardedCache:
     """Wrap a cache so that a share `rate` of its operations is judged; `seed` decides which.
 
@@ -74,13 +77,15 @@ def guard_states(
     `copies` says how copies end, and enables the laws that need it. `new` says that no events were
     taken from the cache yet. A `thorough` guard checks every law of everything after each step; it
     is slower, and finds what the usual one finds. `ranks` shows the last operation on each of
-    several ranks, of which `cache` is the first.
+    several ranks, of which `cache` is the first. `store` is the control of the store below it.
     """
     chosen = LAWS.values() if laws is None else laws
     if copies is None:
         chosen = [law for law in chosen if Need.ENDS not in law.needs]
     if ranks is None:
         chosen = [law for law in chosen if Need.RANKS not in law.needs]
+    if store is None:
+        chosen = [law for law in chosen if Need.STORE not in law.needs]
     return GuardedCache(
         cache,
         rate,
@@ -92,6 +97,7 @@ def guard_states(
         on_should=on_should,
         thorough=thorough,
         ranks=ranks,
+        store=store,
     )
 
 
@@ -111,6 +117,7 @@ class GuardedCache(JudgedCache):
         on_should: OnShould | None,
         thorough: bool,
         ranks: Callable[[], tuple[RankView, ...]] | None,
+        store: StoreControl | None,
     ) -> None:
         super().__init__(cache)
         if not 0 <= rate <= 1:
@@ -121,7 +128,10 @@ class GuardedCache(JudgedCache):
         self._random = Random(seed)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
-        self._capture = StepCapture(cache, copies, self._read_stamps, ranks, thorough)
+        self._store = None if store is None else StoreWatch(store, self._written, cache.read)
+        self._capture = StepCapture(
+            cache, copies, self._read_stamps, ranks, self._store, thorough=thorough
+        )
         self._on_violation = on_violation
         self._begins = new
         self._on_should = on_should
@@ -253,6 +263,12 @@ class GuardedCache(JudgedCache):
         elif isinstance(operation, TakeEvents) and isinstance(answer, tuple):
             self.took(answer)
 
+    def _follow_fetch(self, operation: Operation, before: Snapshot) -> None:
+        """Record the bytes of the pages that a served end of a prefetch placed."""
+        order = prefetch_of(before, operation) if isinstance(operation, EndPrefetch) else None
+        if order is not None and self._store is not None:
+            self._written.fetched(self._store.fetched(order))
+
     def _judge(
         self,
         before: Snapshot,
@@ -273,6 +289,7 @@ class GuardedCache(JudgedCache):
             if result.refusal is None:
                 require_answer(METHODS[type(operation)], result.answer)
                 self._follow(operation, result.answer)
+                self._follow_fetch(operation, before)
             step = self._capture.step(before, operation, result.outcome, self._given, arrived)
             if watched is not None:
                 _require_unchanged(before, watched, operation)

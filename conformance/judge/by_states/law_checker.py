@@ -24,6 +24,7 @@ from kvcanon.spec.law import (
     violations_of,
 )
 from kvcanon.spec.laws.expected_events import is_truth, moved_on
+from kvcanon.spec.laws.placed import as_host_insert
 from kvcanon.spec.laws.unasked import without_unasked
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.views import Step
@@ -61,24 +62,37 @@ class LawChecker:
         if self._last is None:
             return found
         asked = without_unasked(step)
-        of_step, of_stream = self._agendas(asked, stream)
-        found += violations_of(of_step.laws, asked)
+        views = self._views(asked)
+        of_stream = self._of_streams(stream)
+        for view, agenda in views:
+            found += violations_of(agenda.laws, view)
         found += self._of_stream(of_stream, step, stream, seen=seen)
         if not found:
-            met = [*met_by(of_step, asked), *met_by(of_stream, stream)]
-            self._evidence.see(met, step.difference)
+            met = [each for view, agenda in views for each in met_by(agenda, view)]
+            self._evidence.see([*met, *met_by(of_stream, stream)], step.difference)
         return found
 
     def check_access(self, step: Step) -> list[Violation]:
         """Check a read or a write of a slot's bytes, which changes no state."""
-        asked = self._relevance.steps if self._thorough else self._relevance.of_step(step)
-        return violations_of(asked.laws, step)
+        return violations_of(self._agenda_of(step).laws, step)
 
-    def _agendas(self, step: Step, stream: Stream) -> tuple[Agenda, Agenda]:
+    def _views(self, step: Step) -> list[tuple[Step, Agenda]]:
+        """The steps to judge, with what to check: of a prefetch that places pages, two."""
+        placed = as_host_insert(step)
+        if placed is None:
+            return [(step, self._agenda_of(step))]
+        return [
+            (step, self._agenda_of(step).about(stores=True)),
+            (placed, self._agenda_of(placed).about(stores=False)),
+        ]
+
+    def _agenda_of(self, step: Step) -> Agenda:
         known = self._relevance
-        if self._thorough:
-            return known.steps, known.streams
-        return known.of_step(step), known.of_stream(stream)
+        return known.steps if self._thorough else known.of_step(step)
+
+    def _of_streams(self, stream: Stream) -> Agenda:
+        known = self._relevance
+        return known.streams if self._thorough else known.of_stream(stream)
 
     def _of_states(self, step: Step) -> list[Violation]:
         seen = step.before is self._last

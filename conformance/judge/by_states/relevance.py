@@ -21,12 +21,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.spec.config import CacheConfig, Profile
-from kvcanon.spec.law import Kind, Law, Stream
+from kvcanon.spec.law import Kind, Law, Need, Stream
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import SWA, NodeId
 from kvcanon.spec.views import Step, Unasked
 
-MAY_CHANGE = frozenset(("events", "holds", "pools", "recency", "swa_of_full", "transfers", "usage"))
+MAY_CHANGE = frozenset(
+    ("events", "holds", "pools", "recency", "store", "swa_of_full", "transfers", "usage")
+)
 """The fields of states, besides nodes, that steps change."""
 
 
@@ -37,6 +39,14 @@ class Agenda(NamedTuple):
     premises: tuple[Shared, ...]
     met: tuple[Shared, ...] = ()
     """Premises that every step or stream of the kind meets."""
+
+    def about(self, *, stores: bool) -> Agenda:
+        """The part of it that is about the store below the host, or the other part."""
+        return Agenda(
+            tuple(law for law in self.laws if (Need.STORE in law.needs) is stores),
+            tuple(each for each in self.premises if each.is_of_stores is stores),
+            tuple(each for each in self.met if each.is_of_stores is stores),
+        )
 
 
 class LookedError(BaseException):
@@ -191,6 +201,7 @@ class Relevance:
             not step.ended,
             not step.ranks,
             step.unasked is None,
+            step.store is None,
         )
         self._meet(before)
         found = self._known.get(key)
@@ -276,6 +287,7 @@ def _sealed_step(step: Step, idle: bool, unheld: bool, still: bool, same_tree: b
         ranks=_some(step.ranks),
         asked=None if step.asked is None else _anything(),
         arrived=None if step.arrived is None else _anything(),
+        store=None if step.store is None else _anything(),
         unasked=None if step.unasked is None else _sealed(Unasked),
         difference=_difference(fields, same_tree=same_tree),
     )

@@ -10,7 +10,7 @@ see written are unknown, and not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -86,6 +86,17 @@ class WrittenBytes:
             if component is not FULL or placed:
                 for page, data in enumerate(some, len(key) - len(some)):
                     self._enter((component, names[page]), data)
+
+    def fetched(self, pages: Mapping[bytes, tuple[bytes, ...]]) -> None:
+        """Record pages that came from the store, with the bytes that were written for each."""
+        if self._begun:
+            for name, right in pages.items():
+                for data in right or (None,):
+                    self._enter((FULL, name), data)
+
+    def known(self, component: Component, page_hash: bytes) -> tuple[bytes, ...]:
+        """The bytes that were written for a page that is in the tree; empty where unknown."""
+        return self._pages.get((component, page_hash), UNKNOWN)
 
     def cleared(self) -> None:
         """Forget the bytes of all pages; requests keep their slots."""
