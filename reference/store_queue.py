@@ -104,7 +104,7 @@ class ManualQueue:
         if not self.records:
             return
         name, other = self._name_at(at), self._name_at(at + 1 + how)
-        record = self.records[name]
+        record = self.records[name] or b"\0"
         flipped = bytearray(record)
         flipped[how % len(record)] ^= 1 << how % 8
         half = len(record) // 2

@@ -13,6 +13,7 @@ drawn. A case may have both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import cast
 
@@ -287,7 +288,8 @@ class Client:
         store.finish()
         cache.poll_store()
         for order_id in self.prefetches:
-            cache.end_prefetch(order_id)
+            with suppress(CacheError):  # A reset has given it up.
+                cache.end_prefetch(order_id)
         self.prefetches.clear()
 
     def drain(self, order: Iterable[Component]) -> None:

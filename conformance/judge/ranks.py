@@ -26,6 +26,7 @@ from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.rank_engine import RankEngine
+from kvcanon.conformance.judge.rank_stores import RankStores
 from kvcanon.conformance.judge.rank_process import EngineApart, RankApart, RankProcess, start_apart
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
@@ -41,10 +42,10 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import SpecViolation
 from kvcanon.spec.law import Need
-from kvcanon.spec.operations import Flush, Operation, Outcome, Poll, Receipt, Settle
+from kvcanon.spec.operations import Flush, Operation, Outcome, Poll, PollStore, Receipt, Settle
 from kvcanon.spec.snapshot import RankView
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferOrder, arrived_on_all
-from kvcanon.spec.types import Component, ReceiptId, Slot, TransferId, WritePolicy
+from kvcanon.spec.types import Component, Medium, ReceiptId, Slot, TransferId, WritePolicy
 
 Given = TypeVar("Given")
 
@@ -149,7 +150,8 @@ def _least(ours: list[int], asked: Sequence[list[int] | None]) -> Sequence[int]:
 NEEDS = {Need.SNAPSHOT, Need.TRANSFERS, Need.HOLDS, Need.RANKS}
 """What a cache must show so that ranks can be compared."""
 
-MakeRank = Callable[[TransferEngine, Agree], Cache]
+MakeRank = Callable[[TransferEngine, Agree, int], Cache]
+"""Takes the engine, the agreement and the number of a rank."""
 
 FAILING_WAITS = 4
 """Of the copies that are still open when the cache waits for them, one in so many fails."""
@@ -260,12 +262,17 @@ class RankedCache(WrappedCache):
     """Several caches that get the same calls."""
 
     def __init__(
-        self, make: MakeRank, copies: RankCopies, apart: RankProcess | None = None
+        self,
+        make: MakeRank,
+        copies: RankCopies,
+        apart: RankProcess | None = None,
+        stores: RankStores | None = None,
     ) -> None:
-        """With `apart`, the last rank is in that process."""
+        """With `apart`, the last rank is in that process. `stores` are below the ranks."""
+        self._stores = stores
         self._lockstep = Lockstep(len(copies.engines))
         self._ranks = [
-            make(engine, self._lockstep.agree_of(rank))
+            make(engine, self._lockstep.agree_of(rank), rank)
             for rank, engine in enumerate(copies.engines)
             if isinstance(engine, RankEngine)
         ]
@@ -322,6 +329,8 @@ class RankedCache(WrappedCache):
         # What was asked just before, with `arrived`, is still all that has arrived.
         if not isinstance(operation, Settle):
             self._copies.go_on()
+        if self._stores is not None:
+            self._stores.begin()
         for engine, sizes in zip(self._copies.engines, self._lockstep.agreed, strict=True):
             engine.begin()
             sizes.clear()
@@ -354,7 +363,7 @@ class RankedCache(WrappedCache):
     def _is_collective(self, operation: Operation) -> bool:
         """Whether the ranks may agree in an operation; some caches evict in any, and wait."""
         back = self.config.write_policy is WritePolicy.WRITE_BACK
-        return back or isinstance(operation, Poll | Flush)
+        return back or isinstance(operation, Poll | Flush | PollStore)
 
     def _of_rank(self, rank: int, args: tuple[object, ...]) -> tuple[object, ...]:
         """The arguments, with the receipts of a rank in place of those of the first."""
@@ -367,26 +376,37 @@ class RankedCache(WrappedCache):
 
 
 def make_ranks(
-    adapter: Adapter, config: CacheConfig, ranks: int, *, apart: bool = False
+    adapter: Adapter,
+    config: CacheConfig,
+    ranks: int,
+    *,
+    apart: bool = False,
+    store: Medium | None = None,
 ) -> Subject:
     """Make empty caches that are ranks of one model. Raises: Unoffered, UsageError.
 
     A cache offers this if its factory takes `engine` and `agree`, and its snapshots show locks and
-    transfers. `apart` puts the last rank into a process of its own, where that can be.
+    transfers. `apart` puts the last rank into a process of its own, where that can be. `store` is
+    the medium of the stores below the ranks, which are all in this process then.
     """
     if not config.host_tier:
         raise Unoffered("without a host tier ranks have no copies")
     if not takes_agree(adapter):
         raise Unoffered(f"{adapter.name} makes no ranks: its factory takes no `agree`")
-    whole = make_subject(adapter, config)
-    if not whole.shows >= NEEDS:
+    whole = make_subject(adapter, config, store=store)
+    if not whole.shows >= NEEDS - ({Need.RANKS} if store is not None else set()):
         raise Unoffered(f"{adapter.name} does not show the states of ranks")
     with making(adapter):
-        process = start_apart(adapter, config) if apart else None
+        process = start_apart(adapter, config) if apart and store is None else None
         copies = RankCopies(ranks, process)
-        cache = RankedCache(
-            lambda engine, agree: cast("Cache", adapter.make(config, engine=engine, agree=agree)),
-            copies,
-            process,
-        )
-    return evolve(whole, cache=cache, copies=copies, ranks=cache.show)
+        stores = None if store is None else RankStores(ranks, store)
+
+        def make(engine: TransferEngine, agree: Agree, rank: int) -> Cache:
+            below = {} if stores is None else {"store": stores.queues[rank]}
+            return cast("Cache", adapter.make(config, engine=engine, agree=agree, **below))
+
+        cache = RankedCache(make, copies, process, stores)
+    shows = whole.shows | {Need.RANKS}
+    return evolve(
+        whole, cache=cache, copies=copies, ranks=cache.show, shows=shows, store=stores
+    )
