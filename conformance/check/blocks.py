@@ -20,8 +20,9 @@ from typing import Protocol, Self, TypeVar
 
 from attrs import Factory, define, evolve, frozen
 
-from kvcanon.conformance.cases.case import Case
+from kvcanon.conformance.cases.case import RANKS, Case
 from kvcanon.conformance.cases.draw import draw_case, is_offered, scale_of
+from kvcanon.conformance.cases.draw_stored import draw_stored_case
 from kvcanon.conformance.check.plan import CachePlan, CheckStage
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
@@ -29,7 +30,7 @@ from kvcanon.conformance.check.trial import Trial, adapter_as, finding_of
 from kvcanon.conformance.corpus import read_corpus
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
-from kvcanon.conformance.protocol.adapter import Adapter
+from kvcanon.conformance.protocol.adapter import Adapter, takes_agree
 from kvcanon.conformance.protocol.cache_names import LOADED
 from kvcanon.conformance.workers.ending import ProcessDied
 from kvcanon.conformance.workers.notes import NOTE
@@ -39,6 +40,8 @@ WHITE_EVERY = 2
 """One case in WHITE_EVERY is judged by the cache's states; the others from outside, far faster."""
 APART_EVERY = 4
 """One case of ranks in APART_EVERY has a rank in another process, which is slow."""
+RANKED_EVERY = 4
+"""One case with a store in RANKED_EVERY is played on several ranks, each over a store of its own."""
 COMPARED_EVERY = 8
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 
@@ -68,10 +71,12 @@ class NumberedCases:
     seed: int = 0
     kept: tuple[Case, ...] = ()
     """The cases of the corpus, if it is those."""
+    of_stores: bool = False
+    """Whether the cases have a store below the host tier."""
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played: some are judged by states, and some compared."""
-        if self.base.judges.ranks > 1:
+        if self.base.judges.ranks > 1 or self.of_stores:
             return self.base
         judges = evolve(self.base.judges, black_box=not self._is_white(number))
         against = self.base.against if number % COMPARED_EVERY == 1 else None
@@ -82,8 +87,11 @@ class NumberedCases:
         if self.kept:
             return self.kept[number]
         ranks = self.base.judges.ranks
-        scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
         adapter, drawn_from = self.base.adapter, (self.seed << 40) + number
+        if self.of_stores:
+            on_ranks = number % RANKED_EVERY == 1 and takes_agree(adapter)
+            return draw_stored_case(drawn_from, adapter.offer, RANKS if on_ranks else 1)
+        scale = scale_of(number, inside=self._is_white(number) or ranks > 1)
         case = draw_case(
             drawn_from, adapter.offer, scale=scale, kind=adapter.kind, on_ranks=ranks > 1
         )
@@ -98,6 +106,8 @@ class NumberedCases:
         """Where the case with a number comes from, for a report."""
         if self.kept:
             return f"{CheckStage.CORPUS}, case {number}"
+        if self.of_stores:
+            return f"{CheckStage.STORES}, seed {self.seed}, case {number}"
         stage = CheckStage.WALKER if self.base.judges.ranks == 1 else CheckStage.RANKS
         return f"{stage}, seed {self.seed}, case {number}"
 
@@ -114,7 +124,7 @@ def cases_of(cache: CachePlan) -> NumberedCases:
     if cache.narrowed is not None:
         base = evolve(base, adapter=evolve(base.adapter, offer=cache.narrowed))
     kept = tuple(each.case for each in read_corpus()) if cache.plan.of_corpus else ()
-    return NumberedCases(base, cache.plan.seed, kept)
+    return NumberedCases(base, cache.plan.seed, kept, cache.plan.of_stores)
 
 
 @functools.cache

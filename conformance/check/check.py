@@ -11,7 +11,13 @@ from time import monotonic
 
 from attrs import evolve
 
-from kvcanon.conformance.check.drawn_stages import draw_all, play_kept, rank_all, walk_all
+from kvcanon.conformance.check.drawn_stages import (
+    draw_all,
+    play_kept,
+    rank_all,
+    store_all,
+    walk_all,
+)
 from kvcanon.conformance.check.essentials import always_refused, missing
 from kvcanon.conformance.check.facts import CacheFacts, facts_of, load_everywhere
 from kvcanon.conformance.check.plan import CheckPlan, CheckStage
@@ -33,6 +39,7 @@ STAGES: dict[CheckStage, RunStage] = {
     CheckStage.WALKER: walk_all,
     CheckStage.MACHINE: draw_all,
     CheckStage.RANKS: rank_all,
+    CheckStage.STORES: store_all,
 }
 """What runs each stage."""
 SHARES = {
@@ -41,8 +48,11 @@ SHARES = {
     CheckStage.WALKER: 6,
     CheckStage.MACHINE: 2,
     CheckStage.RANKS: 1,
+    CheckStage.STORES: 1,
 }
 """The shares of the stages in the remaining time; all vectors are played, however long it takes."""
+_NOT_ESSENTIAL = (CheckStage.VECTORS, CheckStage.CORPUS, CheckStage.RANKS, CheckStage.STORES)
+"""The stages in which nothing has to come up."""
 
 
 def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progress) -> CheckResult:
@@ -66,6 +76,7 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
                 )
         for each in facts:
             load_everywhere(plan.of(each.name), each, by)
+        plan = _without_stores(plan, facts)
         narrowed = ((each.name, each.offer) for each in facts if each.ignores)
         outcomes = _run(evolve(plan, narrowed=tuple(narrowed)), by, progress)
     results = tuple(_result(each, outcomes, plan) for each in facts)
@@ -74,6 +85,13 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
             _require_judged(result)
     shown = tuple(each for each in results if each.name in plan.caches or each.failures)
     return CheckResult(plan, shown, tuple(outcome.stage for outcome in outcomes))
+
+
+def _without_stores(plan: CheckPlan, facts: Collection[CacheFacts]) -> CheckPlan:
+    """The plan without the stage of stores, if none of its caches offers one."""
+    if any(each.offer is not None and each.offer.stores for each in facts):
+        return plan
+    return evolve(plan, stages=[each for each in plan.stages if each is not CheckStage.STORES])
 
 
 def _require_judged(result: CacheResult) -> None:
@@ -172,7 +190,7 @@ def _missing(kind: CacheKind, result: CacheResult, plan: CheckPlan) -> tuple[str
     drawn = Tally()
     for stage, tally in result.tallies.items():
         # Half of the cases have no host tier, so that there are no ranks to compare.
-        if stage not in (CheckStage.VECTORS, CheckStage.CORPUS, CheckStage.RANKS):
+        if stage not in _NOT_ESSENTIAL:
             drawn.add(tally)
     # What the profile leaves to the cache need not have come up.
     exercised |= left_to(result.profile, kind)

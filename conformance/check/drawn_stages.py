@@ -1,4 +1,4 @@
-"""The stages of a check after the vectors: the corpus, the walker, ranks, and Hypothesis's machine.
+"""The stages of a check after the vectors: corpus, walker, ranks, stores, and Hypothesis's machine.
 
 The corpus has cases that were drawn once and are worth playing each time, with every seed.
 
@@ -6,6 +6,9 @@ The cases of ranks are those that the walker plays, with the same draws; but eac
 before they have ended everywhere, and copies end on each rank at another time. A case without a
 host tier has no copies: it is counted as not offered, as is every case for a cache that makes no
 ranks.
+
+The cases of stores have a store below the host tier, and some of them several ranks. They are drawn
+apart, so that the other cases of a seed are the same for every cache.
 
 Hypothesis draws from the walker's actions and configurations. The walker plays far more cases;
 Hypothesis builds on cases that it drew before, and reaches states that are rare by chance.
@@ -63,6 +66,14 @@ def rank_all(run: StageRun) -> StageOutcome:
     if not any(Need.RANKS in law.needs for law in plan.judges.every_law):
         return run.outcome(endless=False)
     return _play_all(run, plan, plan.effort.ranks_cases)
+
+
+def store_all(run: StageRun) -> StageOutcome:
+    """Play cases with a store below the host tier, of the caches that offer one."""
+    plan = evolve(run.plan, of_stores=True, against=None)
+    if not any(Need.STORE in law.needs for law in plan.judges.every_law):
+        return run.outcome(endless=False)
+    return _play_all(run, plan, plan.effort.store_cases)
 
 
 def _play_all(run: StageRun, plan: CheckPlan, cases: int | None) -> StageOutcome:

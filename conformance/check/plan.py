@@ -27,6 +27,8 @@ class CheckStage(StrEnum):
     WALKER = "walker"
     MACHINE = "machine"
     RANKS = "ranks"
+    STORES = "stores"
+    """Cases with a store below the host tier, of caches that offer one."""
 
 
 # How much is played.
@@ -55,6 +57,8 @@ class Effort:
     """Cases of the walker in a block."""
     run: int = 50
     """Cases that Hypothesis draws in one run; runs share nothing."""
+    store_cases: int = 0
+    """Cases with a store below the host tier."""
 
     @property
     def is_open(self) -> bool:
@@ -77,6 +81,7 @@ EFFORTS = {
             ranks_cases=48,
             corpus_cases=CORPUS_CASES,
             seconds=120,
+            store_cases=64,
         ),
         Effort(
             "standard",
@@ -85,6 +90,7 @@ EFFORTS = {
             ranks_cases=1_000,
             corpus_cases=CORPUS_CASES,
             seconds=570,
+            store_cases=1_500,
         ),
         Effort(
             "deep",
@@ -94,6 +100,7 @@ EFFORTS = {
             corpus_cases=CORPUS_CASES,
             seconds=3600,
             block=256,
+            store_cases=15_000,
         ),
     )
 }
@@ -169,6 +176,8 @@ class CheckPlan:
     """The offers of bare factories, by name, without what their caches ignore."""
     of_corpus: bool = False
     """Whether its numbered cases are those of the corpus; they are drawn otherwise."""
+    of_stores: bool = False
+    """Whether its numbered cases have a store below the host tier."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse two ways of dealing out cases. Raises: UsageError."""
