@@ -13,17 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kvcanon.reference.events import pending_events
-from kvcanon.reference.state import (
-    Hold,
-    Node,
-    Order,
-    Pool,
-    Shown,
-    State,
-    Tier,
-    Transfer,
-    Value,
-)
+from kvcanon.reference.state import Hold, Node, Order, Pool, Shown, State, Tier, Transfer, Value
 from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,

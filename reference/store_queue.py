@@ -10,14 +10,7 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.stores.page_store import PageStore
 from kvcanon.spec.stores.pages import PageKey
-from kvcanon.spec.tier import (
-    SEAL_BYTES,
-    OrderId,
-    OrderKind,
-    Progress,
-    StoreCalls,
-    StoreOrder,
-)
+from kvcanon.spec.tier import SEAL_BYTES, OrderId, OrderKind, Progress, StoreCalls, StoreOrder
 from kvcanon.spec.types import Key, Medium
 
 
@@ -172,7 +165,9 @@ class InlineQueue:
         )
 
     def _pages_done(self, order: StoreOrder) -> int:
-        names = [_name_of(order.key, end) for end in range(order.start_pages + 1, len(order.key) + 1)]
+        names = [
+            _name_of(order.key, end) for end in range(order.start_pages + 1, len(order.key) + 1)
+        ]
         if order.kind is OrderKind.WRITE:
             assert order.record is not None
             written = self._store.put([(name, order.record(at)) for at, name in enumerate(names)])

@@ -192,9 +192,7 @@ def _note_stored(state: State, tier: Tier, order: Order, page: int) -> None:
     name = order.hashes[page]
     if name in tier.stored or (parent is not None and parent not in tier.stored):
         return
-    event = BlockStored(
-        name, parent, order.key.pages[at], tier.queue.medium, order.key.namespace
-    )
+    event = BlockStored(name, parent, order.key.pages[at], tier.queue.medium, order.key.namespace)
     tier.stored[name] = event
     emit_in_store(state, event)
 

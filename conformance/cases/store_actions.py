@@ -7,18 +7,13 @@ a store keeps full data alone, so such a case has neither windows nor mamba stat
 from __future__ import annotations
 
 from contextlib import suppress
-from random import Random
 
-from attrs import evolve
-
-from kvcanon.conformance.cases.case import PICKS, Action, Case
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
-from kvcanon.conformance.protocol.adapter import Capability, Offer, StoreControl
+from kvcanon.conformance.protocol.adapter import Capability, StoreControl
 from kvcanon.spec.cache import StoredCache
-from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.tier import OrderId
-from kvcanon.spec.types import DISK, EXTERNAL, GPU, CPU, FULL, Counts, Key, WritePolicy
+from kvcanon.spec.types import CPU, FULL, GPU, Counts, Key
 
 STORES: dict[str, ActionKind] = {}
 """The actions on stores, by name. They are drawn for cases with a store alone."""
@@ -136,6 +131,8 @@ def round_trip(client: Client, a: int, b: int, c: int) -> None:
         cache.flush()
         cache.reset(keep_store=True)
         client.prefetches.clear()
+    if c % 3 == 0:
+        control.damage(-1 - b % max(1, len(key)), c // 3)
     order_id = _begin_prefetch(client, cache, key)
     if order_id is None:
         return

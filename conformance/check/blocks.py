@@ -41,7 +41,7 @@ WHITE_EVERY = 2
 APART_EVERY = 4
 """One case of ranks in APART_EVERY has a rank in another process, which is slow."""
 RANKED_EVERY = 4
-"""One case with a store in RANKED_EVERY is played on several ranks, each over a store of its own."""
+"""One case with a store in RANKED_EVERY has several ranks, each over a store of its own."""
 COMPARED_EVERY = 8
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 

@@ -150,9 +150,7 @@ def _made(adapter: Adapter, config: CacheConfig, judges: JudgeConfig) -> Subject
     # Most cases are of one cache, and do not wait for this import.
     from kvcanon.conformance.judge.ranks import make_ranks  # noqa: PLC0415
 
-    return make_ranks(
-        adapter, config, judges.ranks, apart=judges.rank_apart, store=judges.store
-    )
+    return make_ranks(adapter, config, judges.ranks, apart=judges.rank_apart, store=judges.store)
 
 
 def make_judged_requests(

@@ -26,8 +26,8 @@ from attrs import evolve
 
 from kvcanon.conformance.judge.by_states.capture import CallResult, call_cache
 from kvcanon.conformance.judge.rank_engine import RankEngine
-from kvcanon.conformance.judge.rank_stores import RankStores
 from kvcanon.conformance.judge.rank_process import EngineApart, RankApart, RankProcess, start_apart
+from kvcanon.conformance.judge.rank_stores import RankStores
 from kvcanon.conformance.protocol.adapter import (
     Adapter,
     Subject,
@@ -407,6 +407,4 @@ def make_ranks(
 
         cache = RankedCache(make, copies, process, stores)
     shows = whole.shows | {Need.RANKS}
-    return evolve(
-        whole, cache=cache, copies=copies, ranks=cache.show, shows=shows, store=stores
-    )
+    return evolve(whole, cache=cache, copies=copies, ranks=cache.show, shows=shows, store=stores)

@@ -459,9 +459,12 @@ def make_request_subject(adapter: Adapter, config: CacheConfig) -> RequestSubjec
 
 
 def lacks_of(subject: Subject | RequestSubject) -> tuple[str, ...]:
-    """Return the operations that a cache lacks, and the needs of laws that it cannot show."""
+    """Return the operations that a cache lacks, and the needs of laws that it cannot show.
+
+    A store below the host is no lack: only an offer says whether it can be made with one.
+    """
     lacks = [each.value for each in Capability if each not in subject.can]
-    lacks += [each.value for each in Need if each not in subject.shows]
+    lacks += [each.value for each in Need if each not in {*subject.shows, Need.STORE}]
     return tuple(dict.fromkeys(lacks))
 
 

@@ -16,7 +16,7 @@ from hypothesis import Phase, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvcanon.conformance.cases.draw import draw_case, scale_of
+from kvcanon.conformance.cases.draw import scale_of
 from kvcanon.conformance.check.machine import (
     CI,
     STEPS,
@@ -33,7 +33,7 @@ from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import Vector, VectorLevel, read_vectors
-from kvcanon.lab.mutants.faulty import judges_by_states, mutated
+from kvcanon.lab.mutants.faulty import case_for, judges_by_states, mutated
 from kvcanon.lab.mutants.planted import MUTANTS
 from kvcanon.lab.mutants.planted.entry import Mutant
 
@@ -83,19 +83,20 @@ Hunt = Callable[[Mutant, Effort, int], Kill | None]
 
 def hunt_inside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks every law on the cache's states."""
-    return _walk(Trial(mutated(mutant), judges_by_states(mutant)), effort.walker_cases, from_seed)
+    trial = Trial(mutated(mutant), judges_by_states(mutant))
+    return _walk(mutant, trial, effort.walker_cases, from_seed)
 
 
 def hunt_outside(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks only answers, events and bytes."""
     trial = Trial(mutated(mutant), JudgeConfig(black_box=True))
     cases = effort.walker_cases if mutant.founding else _few(effort)
-    return _walk(trial, cases, from_seed)
+    return _walk(mutant, trial, cases, from_seed)
 
 
 def hunt_differences(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
     """By the walker, which checks no law and compares with the plain cache."""
-    return _walk(Trial(mutated(mutant), NO_LAWS, REFERENCE), _few(effort), from_seed)
+    return _walk(mutant, Trial(mutated(mutant), NO_LAWS, REFERENCE), _few(effort), from_seed)
 
 
 def hunt_by_machine(mutant: Mutant, effort: Effort, from_seed: int) -> Kill | None:
@@ -162,12 +163,12 @@ def _few(effort: Effort) -> int:
     return min(FEW, effort.walker_cases or FEW)
 
 
-def _walk(trial: Trial, cases: int | None, from_seed: int) -> Kill | None:
+def _walk(mutant: Mutant, trial: Trial, cases: int | None, from_seed: int) -> Kill | None:
     began, total = monotonic(), Tally()
     inside = not trial.judges.black_box or trial.against is not None
     for number in islice(count(), cases):
         scale = scale_of(number, inside=inside)
-        case = draw_case((from_seed << 40) + number, trial.adapter.offer, scale=scale)
+        case = case_for(mutant, number, from_seed, scale)
         finding, tally = trial.play(case)
         total.add(tally)
         if finding is not None:

@@ -28,7 +28,7 @@ from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.cache_names import REFERENCE
 from kvcanon.conformance.vectors import FOLDER, Vector, VectorLevel, read_vectors
 from kvcanon.conformance.workers.ending import end_with
-from kvcanon.lab.mutants.faulty import mutated, what_goes_wrong
+from kvcanon.lab.mutants.faulty import case_for, mutated, what_goes_wrong
 from kvcanon.lab.mutants.kill_matrix import find_mutants
 from kvcanon.lab.mutants.planted import MUTANTS, Mutant
 from kvcanon.lab.mutants.vector_text import vector_text
@@ -59,7 +59,7 @@ def speaks(mutant: Mutant, level: VectorLevel, case: Case) -> Finding | None:
 
 def ranks_of(mutant: Mutant) -> int:
     """How many ranks play the cases of a mutant."""
-    return RANKS if Need.RANKS in LAWS[mutant.law_id].needs else 1
+    return RANKS if Need.RANKS in LAWS[mutant.law_id].needs and not mutant.stores else 1
 
 
 def trial_of(mutant: Mutant, level: VectorLevel) -> Trial:
@@ -89,7 +89,8 @@ def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
     mutant = BY_NAME[name]
     for level in levels:
         for number in range(CASES[level]):
-            case = evolve(draw_case(number, REFERENCE.offer), ranks=ranks_of(mutant))
+            case = case_for(mutant, number)
+            case = evolve(case, ranks=max(case.ranks, ranks_of(mutant)))
             finding = speaks(mutant, level, case)
             if finding is not None:
                 smallest = reduce_case(finding, trial_of(mutant, level))
@@ -167,7 +168,9 @@ def make(by: Executor) -> int:
     say(f"{len(there)} vectors serve {len(names) - len(missing)} of {len(names)} mutants")
     outside = heard_outside()
     levels = [
-        list(VectorLevel) if BY_NAME[name].law_id in outside else [VectorLevel.SNAPSHOT]
+        list(VectorLevel)
+        if BY_NAME[name].law_id in outside and not BY_NAME[name].stores
+        else [VectorLevel.SNAPSHOT]
         for name in missing
     ]
     found: list[Candidate] = []

@@ -22,6 +22,7 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import Operation
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import StoreQueue
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import Component, Medium, Slot
 
@@ -128,7 +129,11 @@ class MakeOverridden(Protocol):
     """A factory of plain caches with overrides."""
 
     def __call__(
-        self, config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+        self,
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
+        store: StoreQueue | None = None,
     ) -> Cache:
         """Make a cache, as `ReferenceCache` does."""
 
@@ -139,8 +144,13 @@ def overriding(plant: Plant) -> MakeOverridden:
     plant(overrides)
 
     def make(
-        config: CacheConfig, engine: TransferEngine | None = None, agree: Agree | None = None
+        config: CacheConfig,
+        engine: TransferEngine | None = None,
+        agree: Agree | None = None,
+        store: StoreQueue | None = None,
     ) -> Cache:
-        return OverriddenCache(lambda: ReferenceCache(config, engine, agree), overrides.collected)
+        return OverriddenCache(
+            lambda: ReferenceCache(config, engine, agree, store), overrides.collected
+        )
 
     return make

@@ -101,8 +101,9 @@ class ScriptRecorder(WrappedCache):
 
     def _asked(self, operation: Operation) -> Json:
         arguments = cast("Json", to_json(operation))
-        if not arguments.get("state_pages", True):
-            arguments = {name: arguments[name] for name in arguments if name != "state_pages"}
+        for name in ("state_pages", "keep_store"):  # Only some caches take them.
+            if not arguments.get(name, True):
+                del arguments[name]
         return cast("Json", self.names.of_call({"op": method_of(type(operation)), **arguments}))
 
     def _read(self, matched: Matched) -> None:

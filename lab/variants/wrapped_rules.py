@@ -19,7 +19,7 @@ MODULES = tuple(
     import_module(f"kvcanon.reference.{name}")
     for name in (
         *("backup", "cache", "departures", "evict", "host", "host_insert", "insert", "load"),
-        *("lock", "match", "slots", "snapshot", "state", "transfer", "tree", "victims"),
+        *("lock", "match", "slots", "snapshot", "state", "tier", "transfer", "tree", "victims"),
     )
 )
 """The modules with rules of the plain cache; engines and events have none."""

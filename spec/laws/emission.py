@@ -49,16 +49,7 @@ from kvcanon.spec.operations import (
     Settle,
     method_of,
 )
-from kvcanon.spec.types import (
-    CPU,
-    DISK,
-    EXTERNAL,
-    FULL,
-    GPU,
-    Component,
-    Medium,
-    WritePolicy,
-)
+from kvcanon.spec.types import CPU, DISK, EXTERNAL, FULL, GPU, Component, Medium, WritePolicy
 
 
 class Order(StrEnum):

@@ -230,7 +230,9 @@ def replaces_events(step: Step) -> bool:
 
 def may_give_up(step: Step) -> bool:
     """Whether the events that waited, and those of a step, may be more than may wait."""
-    if any(churns(step, medium) for medium in (CPU, DISK)) or (step.before.events and describes(step.before.events, step.before)):
+    if any(churns(step, medium) for medium in (CPU, DISK)) or (
+        step.before.events and describes(step.before.events, step.before)
+    ):
         return True
     emitted = 1 if isinstance(step.operation, Reset) else len(moves_of(step))
     return len(step.before.events) + emitted > step.after.config.max_pending_events

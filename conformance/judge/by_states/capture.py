@@ -17,7 +17,16 @@ from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.difference import Difference
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.operations import Done, EndPrefetch, Match, Matched, Operation, Outcome, Refused, Taken
+from kvcanon.spec.operations import (
+    Done,
+    EndPrefetch,
+    Match,
+    Matched,
+    Operation,
+    Outcome,
+    Refused,
+    Taken,
+)
 from kvcanon.spec.snapshot import RankView, Snapshot
 from kvcanon.spec.transfer import Completion
 from kvcanon.spec.types import GPU, Component, Key, ReceiptId

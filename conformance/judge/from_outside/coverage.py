@@ -64,13 +64,13 @@ def can_come_up(law: Law, offer: Offer) -> bool:
         dict.fromkeys(offer.write_policies),
         dict.fromkeys(offer.eviction_policies),
     )
-    within = offer.states_within
+    offers = {"states_within": offer.states_within, "stores": offer.stores}
     configs = (
         CacheConfig(min(offer.page_sizes), window, mamba, write_policy=write, eviction_policy=evict)
         for window, mamba, write, evict in choices
     )
     return any(
-        law.enabled_if(Bounds(config, MANY, MANY, MANY, fetches=True, states_within=within))
+        law.enabled_if(Bounds(config, MANY, MANY, MANY, fetches=True, **offers))
         for config in configs
     )
 

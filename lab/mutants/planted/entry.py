@@ -25,18 +25,20 @@ class Mutant:
     bugs, if it has one, and its link; or "none"."""
     founding: bool = False
     """Whether it is one of the founding bugs of the canon."""
+    stores: bool = False
+    """Whether it shows only with a store below the host tier."""
 
 
 MUTANTS: list[Mutant] = []
 
 
 def mutant(
-    law_id: str, upstream: str = "none", *, founding: bool = False
+    law_id: str, upstream: str = "none", *, founding: bool = False, stores: bool = False
 ) -> Callable[[Plant], Plant]:
     """Decorator that adds a mutant to `MUTANTS`."""
 
     def enter(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__, law_id, plant, upstream, founding))
+        MUTANTS.append(Mutant(plant.__name__, law_id, plant, upstream, founding, stores))
         return plant
 
     return enter
