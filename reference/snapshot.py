@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kvcanon.reference.events import pending_events
-from kvcanon.reference.state import Hold, Node, Order, Pool, Shown, State, Tier, Transfer, Value
+from kvcanon.reference.state import Hold, Node, OpenOrder, Pool, Shown, State, Tier, Transfer, Value
 from kvcanon.reference.victims import recency_orders
 from kvcanon.spec.snapshot import (
     ComponentState,
@@ -54,7 +54,7 @@ def _store_state(tier: Tier) -> StoreState:
     )
 
 
-def _order_state(order: Order) -> OrderState:
+def _order_state(order: OpenOrder) -> OrderState:
     return OrderState(
         order.order_id,
         order.kind,

@@ -17,7 +17,7 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import BlockStored, Event
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.snapshot import HoldState, NodeState, PoolState, TransferState
-from kvcanon.spec.tier import OrderId, OrderKind, Progress, StoreQueue
+from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress, StoreQueue
 from kvcanon.spec.transfer import Agree, Direction, TransferEngine
 from kvcanon.spec.types import (
     CPU,
@@ -179,7 +179,7 @@ class LeavingVictim:
 
 
 @define(eq=False)
-class Order:
+class OpenOrder:
     """An order to the store: of a write until it has ended, of a fetch until nobody needs it."""
 
     order_id: OrderId
@@ -205,11 +205,11 @@ class Tier:
     is_open: bool = True
     stored: dict[bytes, BlockStored] = Factory(dict)
     """The pages that it is known to have, as they were announced."""
-    orders: dict[OrderId, Order] = Factory(dict)
-    reported: dict[OrderId, Progress] = Factory(dict)
+    orders: dict[OrderId, OpenOrder] = Factory(dict)
+    reported: dict[OrderId, OrderProgress] = Factory(dict)
     """How far the open orders are on this rank."""
 
-    def writes(self) -> list[Order]:
+    def writes(self) -> list[OpenOrder]:
         """The open orders that write."""
         return [order for order in self.orders.values() if order.kind is OrderKind.WRITE]
 

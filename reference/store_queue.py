@@ -10,7 +10,7 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.stores.page_store import PageStore
 from kvcanon.spec.stores.pages import PageKey
-from kvcanon.spec.tier import SEAL_BYTES, OrderId, OrderKind, Progress, StoreCalls, StoreOrder
+from kvcanon.spec.tier import SEAL_BYTES, OrderId, OrderKind, OrderProgress, StoreCalls, StoreOrder
 from kvcanon.spec.types import Key, Medium
 
 
@@ -34,10 +34,10 @@ class ManualQueue:
         self._submitted: list[StoreOrder] = []
         self._stopped: list[OrderId] = []
         self._written: list[tuple[bytes, bytes]] = []
-        self.progress: dict[OrderId, Progress] = {}
+        self.progress: dict[OrderId, OrderProgress] = {}
         """How far each order is."""
         self._open: dict[OrderId, _Open] = {}
-        self._news: dict[OrderId, Progress] = {}
+        self._news: dict[OrderId, OrderProgress] = {}
 
     @property
     def open_order_ids(self) -> Sequence[OrderId]:
@@ -55,7 +55,7 @@ class ManualQueue:
         """Note that an order shall end; it does when the caller says so."""
         self._stopped.append(order_id)
 
-    def poll(self) -> tuple[Progress, ...]:
+    def poll(self) -> tuple[OrderProgress, ...]:
         """The orders that went on since the last poll."""
         news, self._news = tuple(self._news.values()), {}
         return news
@@ -134,7 +134,7 @@ class ManualQueue:
         return record is not None and order.accept(at.pages, record)
 
     def _note(self, order_id: OrderId, pages: int, *, ended: bool) -> None:
-        self._news[order_id] = self.progress[order_id] = Progress(order_id, pages, ended)
+        self._news[order_id] = self.progress[order_id] = OrderProgress(order_id, pages, ended)
 
 
 class InlineQueue:
@@ -156,11 +156,11 @@ class InlineQueue:
     def stop(self, order_id: OrderId) -> None:
         """Nothing to stop: the next poll ends every order."""
 
-    def poll(self) -> tuple[Progress, ...]:
+    def poll(self) -> tuple[OrderProgress, ...]:
         """Carry out and end all orders."""
         orders, self._open = self._open, {}
         return tuple(
-            Progress(order_id, self._pages_done(order), ended=True)
+            OrderProgress(order_id, self._pages_done(order), ended=True)
             for order_id, order in orders.items()
         )
 

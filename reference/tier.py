@@ -13,18 +13,18 @@ from kvcanon.reference.events import emit_in_store, emit_not_in_store
 from kvcanon.reference.host_insert import insert_host
 from kvcanon.reference.match import on_device
 from kvcanon.reference.slots import release
-from kvcanon.reference.state import Node, Order, State, Tier
+from kvcanon.reference.state import Node, OpenOrder, State, Tier
 from kvcanon.reference.tree import walk, walked_pages
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.hashing import namespace_seed, page_hashes
 from kvcanon.spec.operations import HostInserted, HostPayload, Ordered
-from kvcanon.spec.tier import OrderId, OrderKind, Progress, StoreOrder, seal, unseal
+from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress, StoreOrder, seal, unseal
 from kvcanon.spec.types import CPU, FULL, Key, Slot
 
 
 def store(state: State, key: Key) -> Ordered:
-    """Order the write of the host pages of a key that follow those that are stored."""
+    """OpenOrder the write of the host pages of a key that follow those that are stored."""
     tier = _require_store(state)
     slots = _leading_host_slots(state, key)
     hashes = _hashes(key)[: len(slots)]
@@ -38,7 +38,9 @@ def store(state: State, key: Key) -> Ordered:
         seal(name, payloads.get(slot, blank))
         for name, slot in zip(hashes[start:], slots[start:], strict=True)
     ]
-    order = Order(state.new_id(), OrderKind.WRITE, key.prefix(len(slots)), start, hashes[start:])
+    order = OpenOrder(
+        state.new_id(), OrderKind.WRITE, key.prefix(len(slots)), start, hashes[start:]
+    )
     tier.orders[order.order_id] = order
     tier.queue.submit(
         StoreOrder(order.order_id, order.kind, order.key, start, record=records.__getitem__)
@@ -47,7 +49,7 @@ def store(state: State, key: Key) -> Ordered:
 
 
 def prefetch(state: State, key: Key) -> Ordered:
-    """Order the fetch of the pages of a key that the cache lacks, into free host slots."""
+    """OpenOrder the fetch of the pages of a key that the cache lacks, into free host slots."""
     tier, pool = _require_store(state), state.pools[FULL, CPU]
     start = _pages_there(state, key)
     count = min(len(key) - start, pool.free_slots)
@@ -57,7 +59,7 @@ def prefetch(state: State, key: Key) -> Ordered:
     pool.held.update(slots)
     fetched = key.prefix(start + count)
     hashes = _hashes(fetched)[start:]
-    order = Order(state.new_id(), OrderKind.FETCH, fetched, start, hashes, slots)
+    order = OpenOrder(state.new_id(), OrderKind.FETCH, fetched, start, hashes, slots)
     tier.orders[order.order_id] = order
 
     def accept(page: int, record: bytes) -> bool:
@@ -70,14 +72,14 @@ def prefetch(state: State, key: Key) -> Ordered:
     return Ordered(order.order_id, start, count)
 
 
-def poll_store(state: State) -> tuple[Progress, ...]:
+def poll_store(state: State) -> tuple[OrderProgress, ...]:
     """Take the progress of all orders, as far as on every rank, and count what it says."""
     tier = state.tier
     if tier is None:
         return ()
     for each in tier.queue.poll():
         tier.reported[each.order_id] = each
-    moved: list[Progress] = []
+    moved: list[OrderProgress] = []
     for order_id, progress in _on_all_ranks(state, tier).items():
         order = tier.orders[order_id]
         if (progress.pages, progress.ended) != (order.pages, order.ended):
@@ -158,10 +160,10 @@ def _pages_there(state: State, key: Key) -> int:
     return pages
 
 
-def _on_all_ranks(state: State, tier: Tier) -> Mapping[OrderId, Progress]:
+def _on_all_ranks(state: State, tier: Tier) -> Mapping[OrderId, OrderProgress]:
     """How far each open order is, on the rank that is least far."""
     orders = list(tier.orders)
-    here = [tier.reported.get(each, Progress(each, 0, ended=False)) for each in orders]
+    here = [tier.reported.get(each, OrderProgress(each, 0, ended=False)) for each in orders]
     if state.agree is None or not orders:
         return dict(zip(orders, here, strict=True))
     ours = [number for each in here for number in (each.pages, int(each.ended))]
@@ -169,12 +171,12 @@ def _on_all_ranks(state: State, tier: Tier) -> Mapping[OrderId, Progress]:
     if len(least) != len(ours) or any(m > n for m, n in zip(least, ours, strict=True)):
         raise SpecViolation(f"agree got {ours} and returned {least}; return the least of all ranks")
     return {
-        each: Progress(each, least[2 * at], ended=bool(least[2 * at + 1]))
+        each: OrderProgress(each, least[2 * at], ended=bool(least[2 * at + 1]))
         for at, each in enumerate(orders)
     }
 
 
-def _count(state: State, tier: Tier, order: Order, progress: Progress) -> None:
+def _count(state: State, tier: Tier, order: OpenOrder, progress: OrderProgress) -> None:
     """Note how far an order is, and which pages are therefore in the store, or not."""
     was, order.pages, order.ended = order.pages, progress.pages, progress.ended
     if order.cancelled:
@@ -185,7 +187,7 @@ def _count(state: State, tier: Tier, order: Order, progress: Progress) -> None:
         _note_missing(state, tier, order.hashes[order.pages])
 
 
-def _note_stored(state: State, tier: Tier, order: Order, page: int) -> None:
+def _note_stored(state: State, tier: Tier, order: OpenOrder, page: int) -> None:
     """A page is in the store; it counts if the page before it does."""
     at = order.start + page
     parent = _hashes(order.key.prefix(at))[-1] if at else None
@@ -206,7 +208,7 @@ def _note_missing(state: State, tier: Tier, name: bytes) -> None:
     emit_not_in_store(state, tier.stored.pop(name))
 
 
-def _close(state: State, tier: Tier, order: Order) -> None:
+def _close(state: State, tier: Tier, order: OpenOrder) -> None:
     """Forget an order that has ended, and free the slots that it still holds."""
     _give_back(state, order.slots)
     del tier.orders[order.order_id]

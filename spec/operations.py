@@ -18,7 +18,7 @@ from attrs import frozen
 
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import Event
-from kvcanon.spec.tier import OrderId, Progress
+from kvcanon.spec.tier import OrderId, OrderProgress
 from kvcanon.spec.transfer import Completion, TransferStatus
 from kvcanon.spec.types import (
     MAMBA,
@@ -368,7 +368,7 @@ class Ordered:
 class StorePolled:
     """The orders that went on or ended since the last `PollStore`, as far as on every rank."""
 
-    orders: tuple[Progress, ...]
+    orders: tuple[OrderProgress, ...]
 
 
 @frozen

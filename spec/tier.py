@@ -75,7 +75,7 @@ class StoreOrder:
 
 
 @frozen
-class Progress:
+class OrderProgress:
     """How far an order is."""
 
     order_id: OrderId
@@ -98,7 +98,7 @@ class StoreQueue(Protocol):
     def stop(self, order_id: OrderId) -> None:
         """Ask an order to end early. It has not ended before `poll` says so."""
 
-    def poll(self) -> tuple[Progress, ...]:
+    def poll(self) -> tuple[OrderProgress, ...]:
         """How far each order is that went on since the last poll."""
 
 
@@ -143,7 +143,7 @@ class StoreCalls:
     """The orders that the cache gave in the operation."""
     stopped: tuple[OrderId, ...] = ()
     """The orders that it asked to end."""
-    progress: Mapping[OrderId, Progress] = Factory(dict)
+    progress: Mapping[OrderId, OrderProgress] = Factory(dict)
     """How far each order was when the operation began, on every rank."""
     written: tuple[tuple[bytes, bytes], ...] = ()
     """The pages that were put into the store since the operation before, by hash, with the record.

@@ -89,9 +89,10 @@ def check(plan: CheckPlan, *, apart: bool = True, progress: Progress = no_progre
 
 def _without_stores(plan: CheckPlan, facts: Collection[CacheFacts]) -> CheckPlan:
     """The plan without the stage of stores, if none of its caches offers one."""
-    if any(each.offer is not None and each.offer.stores for each in facts):
+    if any(each.offer.stores for each in facts):
         return plan
-    return evolve(plan, stages=[each for each in plan.stages if each is not CheckStage.STORES])
+    stages = tuple(each for each in plan.stages if each is not CheckStage.STORES)
+    return evolve(plan, stages=stages)
 
 
 def _require_judged(result: CacheResult) -> None:

@@ -36,7 +36,7 @@ CLAIM_SECONDS = 1800
 """A claim expires after this time; no block should take so long."""
 
 
-class Store(ABC):
+class ResultStore(ABC):
     """The blocks of one cache: claims and reports."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Store(ABC):
         """Claim a block; False if it is claimed. At most one of several processes gets it."""
 
 
-class DirectoryStore(Store):
+class DirectoryStore(ResultStore):
     """A store in a directory that all machines can write to."""
 
     def __init__(self, directory: Path) -> None:
@@ -123,7 +123,7 @@ class DirectoryStore(Store):
         return self._done / f"{block:09}.json"
 
 
-class RedisStore(Store):
+class RedisStore(ResultStore):
     """A store in a Redis that all machines can reach."""
 
     def __init__(self, client: Redis, folder: str) -> None:
@@ -173,7 +173,7 @@ def require_store(location: str) -> None:
         ) from error
 
 
-def open_store(cache: CachePlan) -> Store:
+def open_store(cache: CachePlan) -> ResultStore:
     """Open the store of a cache in a directory or a Redis. Raises: UsageError."""
     location, folder = str(cache.plan.store), stored_as(cache, cache.plan.effort.block)
     if _is_redis(location):
@@ -235,7 +235,7 @@ def _redis(url: str) -> Redis:
 
 
 def share_blocks(
-    cache: CachePlan, store: Store, by: Workers, deadline: float, done: OnBlock
+    cache: CachePlan, store: ResultStore, by: Workers, deadline: float, done: OnBlock
 ) -> tuple[BlocksReport, str]:
     """Play unclaimed blocks until the time is over or enough was found.
 

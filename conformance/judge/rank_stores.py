@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kvcanon.reference.store_queue import ManualQueue
-from kvcanon.spec.tier import OrderId, Progress, StoreCalls
+from kvcanon.spec.tier import OrderId, OrderProgress, StoreCalls
 from kvcanon.spec.types import Medium
 
 
@@ -32,14 +32,14 @@ class RankStores:
         return [each for each in ids if each not in due]
 
     @property
-    def progress(self) -> Mapping[OrderId, Progress]:
+    def progress(self) -> Mapping[OrderId, OrderProgress]:
         """How far each order is on the rank that is least far."""
         first = self.queues[0].progress
         return {each: self._least(each) for each in first}
 
-    def _least(self, order_id: OrderId) -> Progress:
+    def _least(self, order_id: OrderId) -> OrderProgress:
         each = [queue.progress[order_id] for queue in self.queues if order_id in queue.progress]
-        return Progress(order_id, min(p.pages for p in each), all(p.ended for p in each))
+        return OrderProgress(order_id, min(p.pages for p in each), all(p.ended for p in each))
 
     def begin(self) -> None:
         """Begin an operation: what is due happens before it."""

@@ -41,7 +41,7 @@ from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import Need
 from kvcanon.spec.snapshot import RankView, Snapshot
-from kvcanon.spec.tier import OrderId, Progress, StoreCalls
+from kvcanon.spec.tier import OrderId, OrderProgress, StoreCalls
 from kvcanon.spec.transfer import EngineCalls
 from kvcanon.spec.types import EvictionPolicy, Medium, TransferId, WritePolicy
 
@@ -127,7 +127,7 @@ class StoreControl(Protocol):
         """Return the orders that have not ended."""
 
     @property
-    def progress(self) -> Mapping[OrderId, Progress]:
+    def progress(self) -> Mapping[OrderId, OrderProgress]:
         """How far each order is, on every rank."""
 
     def go_on(self, order_id: OrderId, pages: int) -> None:

@@ -8,7 +8,8 @@ below the host, hashes, refusals. An area has one module or several.
 These modules hold no laws, but what several areas share: `premises`, `bounds` (in which runs a law
 can come up), `visibility` (which methods show a law without snapshots), `situations` (what happens
 in a step), `comparison` (what a step changed), `unasked` (what a cache did on its own), `copies`
-(how copies ended), `placed` (the end of a prefetch), `page_hashes`, `emission` (the table of events) and `expected_events`.
+(how copies ended), `placed` (the end of a prefetch), `page_hashes`, `emission` (the table of
+events) and `expected_events`.
 
 What readers get wrong: a step law checks not only what an operation must do, but also what it must
 leave alone. Most faults of real caches are things that an operation did besides.

@@ -74,10 +74,7 @@ def moved_on(residency: Residency, difference: Difference) -> Ahead | None:
     before, after = difference.before, difference.after
     hashes_before, hashes_after = PageHashes(before), PageHashes(after)
     at_enqueue = emits_at_enqueue(after)
-    left, came = list[Resident](), list[Resident]()
-    if "store" in difference.fields:
-        left += below_host(before)
-        came += below_host(after)
+    left, came = [*below_host(before)], [*below_host(after)]
     for node_id in difference.touched:
         was, now = before.nodes.get(node_id), after.nodes.get(node_id)
         stays = was is not None and now is not None and was.hashes == now.hashes

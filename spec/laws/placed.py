@@ -7,7 +7,6 @@ that arrived had just been given back.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import lru_cache
 
 from attrs import evolve
@@ -29,7 +28,7 @@ def names_of(key: Key) -> tuple[bytes, ...]:
     return page_hashes(namespace_seed(key.namespace), key.pages)
 
 
-def free_of(state: Snapshot, pool: Pool) -> Collection[Slot]:
+def free_of(state: Snapshot, pool: Pool) -> frozenset[Slot]:
     """The free slots of a pool, as a set."""
     return state.pools.get(pool, NO_POOL).free_set
 
@@ -37,8 +36,9 @@ def free_of(state: Snapshot, pool: Pool) -> Collection[Slot]:
 def ended_order(step: Step) -> OrderState | None:
     """The prefetch that a step ended; None if it ended none."""
     call, store = step.operation, step.before.store
-    served = isinstance(call, EndPrefetch) and isinstance(step.outcome, HostInserted)
-    if not served or store is None:
+    if not isinstance(call, EndPrefetch) or not isinstance(step.outcome, HostInserted):
+        return None
+    if store is None:
         return None
     for order in store.orders:
         if order.order_id == call.order_id and order.kind is OrderKind.FETCH:

@@ -35,9 +35,6 @@ def orders_pages(step: Step) -> bool:
     return isinstance(step.outcome, Ordered) and step.outcome.order_id is not None
 
 
-KIND_OF = {Store: OrderKind.WRITE, Prefetch: OrderKind.FETCH}
-
-
 @law(
     "TIER-1",
     Kind.STEP,
@@ -85,7 +82,7 @@ def _misordered(step: Step, key: Key, answer: Ordered, given: StoreOrder) -> Ite
     pages = key.prefix(answer.start_pages + answer.pages)
     if len(pages) != answer.start_pages + answer.pages or answer.pages < 1:
         yield f"{name} is for {answer.pages} pages from {answer.start_pages} on, of {len(key)}"
-    right = KIND_OF[type(step.operation)]  # type: ignore[index]  # It is one of the two.
+    right = OrderKind.WRITE if isinstance(step.operation, Store) else OrderKind.FETCH
     if (given.kind, given.key, given.start_pages) != (right, pages, answer.start_pages):
         yield (
             f"{name} is a {given.kind} of pages {given.start_pages}..{len(given.key)} of a key; "
@@ -336,9 +333,11 @@ def orders_change_no_tree(step: Step) -> Iterator[str]:
     was, now = _held_by_orders(step.before), _held_by_orders(step.after)
     for pool, old in step.before.pools.items():
         free = free_of(step.after, pool)
-        due = old.free_set if pool != SLOTS_OF_STORES else old.free_set - (now - was) | (was - now)
+        moved = pool == SLOTS_OF_STORES
+        due = old.free_set - (now - was) | (was - now) if moved else old.free_set
         if free != due:
-            yield f"{name} changed which slots of {pool[0]} on {pool[1]} are free: {sorted(free ^ due)}"
+            wrong = sorted(free.symmetric_difference(due))
+            yield f"{name} changed which slots of {pool[0]} on {pool[1]} are free: {wrong}"
     taken = now - was
     if isinstance(step.outcome, Ordered) and isinstance(call, Prefetch):
         if len(taken) != step.outcome.pages:

@@ -25,11 +25,11 @@ from kvcanon.spec.operations import (
     StorePolled,
 )
 from kvcanon.spec.snapshot import Snapshot
-from kvcanon.spec.tier import OrderId, OrderKind, OrderState, Progress, StoreState
+from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress, OrderState, StoreState
 from kvcanon.spec.views import Step
 
 
-def moved_orders(store: StoreState, told: Mapping[OrderId, Progress]) -> list[OrderState]:
+def moved_orders(store: StoreState, told: Mapping[OrderId, OrderProgress]) -> list[OrderState]:
     """The open orders, each as far as the store has told on every rank."""
     return [
         evolve(order, pages=at.pages, ended=at.ended)
@@ -39,7 +39,7 @@ def moved_orders(store: StoreState, told: Mapping[OrderId, Progress]) -> list[Or
     ]
 
 
-def stored_after_poll(store: StoreState, told: Mapping[OrderId, Progress]) -> set[bytes]:
+def stored_after_poll(store: StoreState, told: Mapping[OrderId, OrderProgress]) -> set[bytes]:
     """The pages that are known to be in the store after a poll."""
     stored = set(store.stored)
     for was, now in zip(store.orders, moved_orders(store, told), strict=True):
@@ -157,7 +157,7 @@ def what_was_written_counts(step: Step) -> Iterator[str]:
     enabled_if=has_a_store,
 )
 def progress_is_true(step: Step) -> Iterator[str]:
-    """A poll of the store answers which orders went on, how far they are on every rank, and no more.
+    """A poll of the store answers which orders went on, and how far they are on every rank.
 
     A write is closed when it has ended, a prefetch when it was given up and has ended; until then
     orders stay open, and change only by a poll, the end of a prefetch, or a reset.
@@ -180,7 +180,7 @@ def progress_is_true(step: Step) -> Iterator[str]:
         return
     due = moved_orders(store, step.store.progress)
     moved = [
-        Progress(now.order_id, now.pages, now.ended)
+        OrderProgress(now.order_id, now.pages, now.ended)
         for was, now in zip(store.orders, due, strict=True)
         if was != now
     ]

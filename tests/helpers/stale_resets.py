@@ -18,7 +18,7 @@ class _KeepsSome(ReferenceCache):
 
     stays: Callable[[Node], bool]
 
-    def reset(self) -> None:
+    def reset(self, keep_store: bool = False) -> None:
         """Clear the tree, but for what stays."""
         state = self._state
         if state.holds:
@@ -59,7 +59,7 @@ class KeepsTheHost(_KeepsSome):
 class ResetsUnderCopies(ReferenceCache):
     """A reset waits for requests alone: copies in flight end in the tree that is gone."""
 
-    def reset(self) -> None:
+    def reset(self, keep_store: bool = False) -> None:
         """Clear the tree."""
         state = self._state
         of_requests = [each for each in state.holds.values() if each.transfer is None]

@@ -16,10 +16,18 @@ from kvcanon.lab.variants.wrapped_rules import Original, around, instead
 from kvcanon.reference import cache, events, tier
 from kvcanon.reference.host_insert import insert_host
 from kvcanon.reference.match import match
-from kvcanon.reference.state import Order, State, Tier
+from kvcanon.reference.state import OpenOrder, State, Tier
 from kvcanon.spec.events import BlockStored
 from kvcanon.spec.operations import HostInserted, Matched, Ordered
-from kvcanon.spec.tier import SEAL_BYTES, OrderId, OrderKind, Progress, StoreOrder, StoreQueue, seal
+from kvcanon.spec.tier import (
+    SEAL_BYTES,
+    OrderId,
+    OrderKind,
+    OrderProgress,
+    StoreOrder,
+    StoreQueue,
+    seal,
+)
 from kvcanon.spec.types import CPU, FULL, Key
 
 Rewrite = Callable[[StoreOrder], StoreOrder | None]
@@ -41,7 +49,7 @@ class _Rewriting:
         """Stop an order."""
         self.queue.stop(order_id)
 
-    def poll(self) -> tuple[Progress, ...]:
+    def poll(self) -> tuple[OrderProgress, ...]:
         """Poll the queue."""
         return self.queue.poll()
 
@@ -173,7 +181,7 @@ def known_pages_alone_are_fetched(prefetch: Original[Ordered], state: State, key
 
 @mutant("TIER-5", "sgl#13483", stores=True)
 @instead(tier._close)
-def closed_orders_keep_their_slots(state: State, below: Tier, order: Order) -> None:
+def closed_orders_keep_their_slots(state: State, below: Tier, order: OpenOrder) -> None:
     """What a prefetch did not fill stays reserved when it is closed."""
     del below.orders[order.order_id]
     below.reported.pop(order.order_id, None)
@@ -209,7 +217,7 @@ def prefetches_make_recent(prefetch: Original[Ordered], state: State, key: Key) 
     return prefetch(state, key)
 
 
-# Progress.
+# OrderProgress.
 
 
 @mutant("TIER-7", "C2 sgl#22894", stores=True)
@@ -233,7 +241,7 @@ def missing_pages_still_count(state: State, below: Tier, name: bytes) -> None:
 @mutant("TIER-8", stores=True)
 @around(tier._note_stored)
 def fetched_pages_do_not_count(
-    note: Original[None], state: State, below: Tier, order: Order, page: int
+    note: Original[None], state: State, below: Tier, order: OpenOrder, page: int
 ) -> None:
     """A page that came from the store does not count as being there."""
     if order.kind is OrderKind.WRITE:
@@ -245,17 +253,17 @@ def fetched_pages_do_not_count(
 def ranks_count_what_arrived_here(
     state: State,  # It is the rule's.
     below: Tier,
-) -> Mapping[OrderId, Progress]:
+) -> Mapping[OrderId, OrderProgress]:
     """A poll counts what the rank's own store has done, and asks no other rank."""
-    none = {each: Progress(each, 0, ended=False) for each in below.orders}
+    none = {each: OrderProgress(each, 0, ended=False) for each in below.orders}
     return {each: below.reported.get(each, none[each]) for each in below.orders}
 
 
 @mutant("TIER-9", stores=True)
 @around(tier.poll_store)
 def progress_is_reported_as_whole(
-    poll: Original[tuple[Progress, ...]], state: State
-) -> tuple[Progress, ...]:
+    poll: Original[tuple[OrderProgress, ...]], state: State
+) -> tuple[OrderProgress, ...]:
     """A poll answers that every order that ended has done all of its pages."""
     orders = {} if state.tier is None else dict(state.tier.orders)
     return tuple(
@@ -381,7 +389,9 @@ def stores_below_the_host_are_silent(state: State, event: BlockStored) -> None:
 
 @mutant("ASYNC-15", "sgl#28429", stores=True)
 @around(tier.poll_store)
-def polls_agree_twice(poll: Original[tuple[Progress, ...]], state: State) -> tuple[Progress, ...]:
+def polls_agree_twice(
+    poll: Original[tuple[OrderProgress, ...]], state: State
+) -> tuple[OrderProgress, ...]:
     """A poll of the store asks the other ranks a second time."""
     moved = poll(state)
     if state.agree is not None:
