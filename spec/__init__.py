@@ -9,18 +9,19 @@ Each chapter imports only chapters before it:
  5. `hashing`     page hashes
  6. `events`      the events that a cache emits for routers
  7. `transfer`    copies between media, which take time and can fail
- 8. `operations`  the calls of a cache, and their outcomes
- 9. `snapshot`    the whole state of a cache, as a value
-10. `cache`       the protocol of a cache
-11. `difference`  the nodes and slots that differ between two states
-12. `views`       a key's path, and a step seen page by page
-13. `refusals`    when each operation is refused, and with which error
-14. `replay`      what an eviction had to do, computed from the state before it
-15. `law`         what a law is, and how it is checked
-16. `laws`        the laws themselves, one module an area
-17. `wire`        what holds of the frames in which events travel to routers
-18. `shortest`    the part of a run that still shows what the whole run shows
-19. `stores`      stores of pages below the host: names, protocol, and the laws of stores
+ 8. `tier`        orders to a store below the host, and what is known of it
+ 9. `operations`  the calls of a cache, and their outcomes
+10. `snapshot`    the whole state of a cache, as a value
+11. `cache`       the protocol of a cache
+12. `difference`  the nodes and slots that differ between two states
+13. `views`       a key's path, and a step seen page by page
+14. `refusals`    when each operation is refused, and with which error
+15. `replay`      what an eviction had to do, computed from the state before it
+16. `law`         what a law is, and how it is checked
+17. `laws`        the laws themselves, one module an area
+18. `wire`        what holds of the frames in which events travel to routers
+19. `shortest`    the part of a run that still shows what the whole run shows
+20. `stores`      stores of pages below the host: names, protocol, and the laws of stores
 
 This is not a model of one engine's cache: it is what every prefix cache must do. Where sound caches
 differ, `config.Profile` has a field for the choice, with its reason.

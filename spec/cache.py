@@ -1,4 +1,4 @@
-"""Chapter 10. The cache: the protocol that both of our caches implement.
+"""Chapter 11. The cache: the protocol that both of our caches implement.
 
 No call waits for a copy, except `flush`, and `evict` and `load_back` under write_back, where data
 must reach the host before its device slots are free.
@@ -170,7 +170,7 @@ class Cache(Protocol):
 
 
 class StoredCache(Cache, Protocol):
-    """A cache with a store below its host tier (chapter 20). It has full data alone.
+    """A cache with a store below its host tier (chapter 8). It has full data alone.
 
     What waits for a prefetch, and how long, is the engine's choice, which has the clock:
 

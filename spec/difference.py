@@ -1,4 +1,4 @@
-"""Chapter 11. Differences: the nodes and slots that differ between two states.
+"""Chapter 12. Differences: the nodes and slots that differ between two states.
 
 A step touches few nodes of a large tree. If the state before it was sound, a law needs to check
 only the touched nodes, their parents and their children. A difference says where to look, not what

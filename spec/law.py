@@ -1,4 +1,4 @@
-"""Chapter 15. Laws: what a cache must do, each as a function that checks it.
+"""Chapter 16. Laws: what a cache must do, each as a function that checks it.
 
 A law is a pure function that yields one message for each way in which it is broken, and nothing
 where it holds. Its docstring is its page in the book: one sentence that states it, more where

@@ -1,4 +1,4 @@
-"""Chapter 8. Operations: the calls of a cache, and their outcomes.
+"""Chapter 9. Operations: the calls of a cache, and their outcomes.
 
 Every operation and every outcome is a value, so a run is a list of values: it can be judged,
 shrunk, written to a file and replayed against another cache.

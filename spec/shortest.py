@@ -1,4 +1,4 @@
-"""Chapter 18. Shortest: the part of a run that still shows what the whole run shows.
+"""Chapter 19. Shortest: the part of a run that still shows what the whole run shows.
 
 A broken law is understood from the few calls or events that it needs. *Delta debugging* (Zeller and
 Hildebrandt, "Simplifying and isolating failure-inducing input", 2002) finds them: parts are left

@@ -1,4 +1,4 @@
-"""Chapter 9. Snapshot: the whole state of a cache at one moment, as a value.
+"""Chapter 10. Snapshot: the whole state of a cache at one moment, as a value.
 
 A snapshot has only facts: nodes, pages, slots, locks. Oracles and laws compute what follows from
 them: which leaf may be evicted, which prefix is usable.

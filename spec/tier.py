@@ -1,6 +1,6 @@
-"""Chapter 20. The tier below the host: how a cache writes pages to a store and fetches them.
+"""Chapter 8. The tier below the host: how a cache writes pages to a store and fetches them.
 
-A store (chapter 19) keeps pages of full data by name, on a disk or on another machine. It outlives
+A store (chapter 20) keeps pages of full data by name, on a disk or on another machine. It outlives
 the cache, evicts on its own, and may be wrong. So a cache never counts on it: a match answers for
 the device and the host alone, and what is in the store comes to the host by a *prefetch*, before
 the match that needs it.

@@ -1,4 +1,4 @@
-"""Chapter 12. Views: a key's path through a state, and a step seen page by page.
+"""Chapter 13. Views: a key's path through a state, and a step seen page by page.
 
 Laws must not depend on where an implementation cuts its nodes, so step laws compare *pages*. Each
 page has a number that stands for its namespace and all tokens up to its end. It has the same number

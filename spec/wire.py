@@ -1,4 +1,4 @@
-"""Chapter 17. The wire: what holds of the frames in which events travel.
+"""Chapter 18. The wire: what holds of the frames in which events travel.
 
 Events leave an engine as frames: a topic, a sequence number and a batch of events in MessagePack.
 The laws of the events themselves are those of `laws.event`. These are of the frames alone: no cache

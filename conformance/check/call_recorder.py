@@ -6,7 +6,7 @@ answers of the cache, so they are recorded when the case is replayed on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
@@ -18,6 +18,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RecordedCall,
     RequestCall,
     StampWrite,
+    StoreDecision,
     TransferDecision,
     WaitDecision,
 )
@@ -26,6 +27,7 @@ from kvcanon.conformance.protocol.adapter import (
     Capability,
     CopyControl,
     RequestSubject,
+    StoreControl,
     Subject,
     WaitControl,
 )
@@ -33,6 +35,7 @@ from kvcanon.conformance.protocol.request import ESSENTIAL, FullRequestCache
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.operations import Evict, Operation, Read, Reset, TakeEvents, Write
+from kvcanon.spec.tier import OrderId, OrderProgress, StoreCalls
 from kvcanon.spec.types import Component, Key, Medium, Namespace, Slot, Slots, TransferId
 
 Result = TypeVar("Result")
@@ -58,6 +61,10 @@ class CallRecorder(ClientFactory):
         client = RecordingClient(recording, subject.can, copies, stamps, namespaces, on_ranks)
         client.calls = self
         return client
+
+    def store_of(self, subject: Subject) -> StoreControl | None:
+        """The control of the store below a cache, whose decisions are recorded."""
+        return None if subject.store is None else RecordingStore(subject.store, self)
 
     def request_client(
         self,
@@ -238,6 +245,50 @@ class RecordingWaits(RecordingCopies):
         """Say how the next wait ends; recorded if it would end otherwise."""
         if end != self.wait_end:
             self._calls.record(WaitDecision(end), lambda: self._waits.next_wait(end))
+
+
+class RecordingStore:
+    """The control of the store below a cache, whose decisions are recorded."""
+
+    def __init__(self, store: StoreControl, calls: CallRecorder) -> None:
+        self._store = store
+        self._calls = calls
+
+    @property
+    def open_order_ids(self) -> Sequence[OrderId]:
+        """The orders that have not ended."""
+        return self._store.open_order_ids
+
+    @property
+    def progress(self) -> Mapping[OrderId, OrderProgress]:
+        """How far each order is."""
+        return self._store.progress
+
+    def go_on(self, order_id: OrderId, pages: int) -> None:
+        """Let an order go on."""
+        call = StoreDecision("go_on", (order_id, pages))
+        self._calls.record(call, lambda: self._store.go_on(order_id, pages))
+
+    def end(self, order_id: OrderId) -> None:
+        """Let an order end where it is."""
+        self._calls.record(StoreDecision("end", (order_id,)), lambda: self._store.end(order_id))
+
+    def finish(self) -> None:
+        """Let all orders end where they are."""
+        self._calls.record(StoreDecision("finish"), self._store.finish)
+
+    def lose(self, at: int) -> None:
+        """Let the store lose a page."""
+        self._calls.record(StoreDecision("lose", (at,)), lambda: self._store.lose(at))
+
+    def damage(self, at: int, how: int) -> None:
+        """Let the store give a page with other bytes."""
+        call = StoreDecision("damage", (at, how))
+        self._calls.record(call, lambda: self._store.damage(at, how))
+
+    def take_calls(self) -> StoreCalls:
+        """What the cache asked since the last look; the judge takes it."""
+        return self._store.take_calls()
 
 
 def _recording(copies: CopyControl, calls: CallRecorder) -> RecordingCopies:

@@ -43,6 +43,7 @@ from kvcanon.conformance.protocol.adapter import (
     Adapter,
     CacheKind,
     RequestSubject,
+    StoreControl,
     Subject,
     Unoffered,
 )
@@ -69,6 +70,10 @@ class ClientFactory:
         """Make a client that calls `cache`, which judges or records the calls of a subject."""
         on_ranks = subject.ranks is not None
         return Client(cache, subject.can, subject.copies, stamps, namespaces, on_ranks)
+
+    def store_of(self, subject: Subject) -> StoreControl | None:
+        """The control of the store below a subject."""
+        return subject.store
 
     def request_client(
         self,
@@ -168,7 +173,7 @@ class CaseRun:
         if kept is not None:
             cache = self.recorder = Recorder(cache, folding=kept.folded)
         client = factory.tree_client(cache, subject, stamps, namespaces)
-        client.states_within, client.store = subject.states_within, subject.store
+        client.states_within, client.store = subject.states_within, factory.store_of(subject)
         self.client, self._do = client, partial(act, client)
 
     @property

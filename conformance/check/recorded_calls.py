@@ -49,7 +49,18 @@ class WaitDecision:
     end: str
 
 
-Call: TypeAlias = Operation | RequestCall | StampWrite | TransferDecision | WaitDecision
+@frozen
+class StoreDecision:
+    """A client decides what becomes of the store below the cache, or of an order to it."""
+
+    method: str
+    """`go_on`, `end`, `finish`, `lose` or `damage`."""
+    picks: tuple[int, ...] = ()
+
+
+Call: TypeAlias = (
+    Operation | RequestCall | StampWrite | TransferDecision | WaitDecision | StoreDecision
+)
 
 
 @frozen

@@ -297,6 +297,8 @@ class _Translation:
                 yield self._insertion(call, refused=isinstance(made.answer, BaseException))
             case RequestCall():
                 yield self._of_request(call, refused=isinstance(made.answer, BaseException))
+            case Reset(keep_store=True):
+                raise _NoSuchActionError
             case _ if plain:
                 yield Action(plain)
             case _:

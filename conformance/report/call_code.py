@@ -19,6 +19,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RecordedCall,
     RequestCall,
     StampWrite,
+    StoreDecision,
     TransferDecision,
     WaitDecision,
 )
@@ -113,10 +114,8 @@ class _Names:
             case RequestCall():
                 key = "" if call.key is None else f", {self._key(call.key)}"
                 return f"cache.{call.method}({call.request_id}{key})"
-            case TransferDecision():
-                return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
-            case WaitDecision(end):
-                return f'copies.next_wait("{end}")'
+            case TransferDecision() | WaitDecision() | StoreDecision():
+                return _decision(call)
             case StampWrite():
                 start = f", {call.start_pages}" if call.start_pages else ""
                 key, slots = self._key(call.key), self._slots_code(call.slots)
@@ -195,6 +194,17 @@ class _Names:
                     part = f"[{start}:{end}]" if start or end else ""
                     code = f"{name}.{component.value}{part}"
         return code, longest
+
+
+def _decision(call: TransferDecision | WaitDecision | StoreDecision) -> str:
+    """The code of what a client decides about a copy, a wait or a store."""
+    match call:
+        case TransferDecision():
+            return f"copies.{call.method}(copies.open_transfer_ids[{call.index}])"
+        case WaitDecision(end):
+            return f'copies.next_wait("{end}")'
+        case StoreDecision(method, picks):
+            return f"cache.below.{method}({', '.join(map(str, picks))})"
 
 
 def _same(pair: tuple[int, int]) -> bool:

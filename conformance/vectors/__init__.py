@@ -127,8 +127,8 @@ def _vector(name: str, value: Mapping[str, Any]) -> Vector:
         raise ValueError(f"there is no law {law_id!r}")
     if value["id"] != name or not re.fullmatch(rf"{law_id}-[a-z]+", name):
         raise ValueError(f"its id is {value['id']!r}, which is not its law, a letter and its name")
-    if tuple(value["case"]) != ("actions", "drain"):
-        raise ValueError("its case has not exactly actions, drain, in this order")
+    if tuple(value["case"]) not in (("actions", "drain"), ("actions", "drain", "store")):
+        raise ValueError("its case has not exactly actions, drain, or also store, in this order")
     case = case_from_json({"config": value["config"], **value["case"]})
     if Need.RANKS in LAWS[law_id].needs:
         case = evolve(case, ranks=RANKS)

@@ -59,7 +59,7 @@ def speaks(mutant: Mutant, level: VectorLevel, case: Case) -> Finding | None:
 
 def ranks_of(mutant: Mutant) -> int:
     """How many ranks play the cases of a mutant."""
-    return RANKS if Need.RANKS in LAWS[mutant.law_id].needs and not mutant.stores else 1
+    return RANKS if Need.RANKS in LAWS[mutant.law_id].needs else 1
 
 
 def trial_of(mutant: Mutant, level: VectorLevel) -> Trial:
@@ -89,8 +89,7 @@ def candidate(name: str, levels: Sequence[VectorLevel]) -> Candidate | None:
     mutant = BY_NAME[name]
     for level in levels:
         for number in range(CASES[level]):
-            case = case_for(mutant, number)
-            case = evolve(case, ranks=max(case.ranks, ranks_of(mutant)))
+            case = evolve(case_for(mutant, number), ranks=ranks_of(mutant))
             finding = speaks(mutant, level, case)
             if finding is not None:
                 smallest = reduce_case(finding, trial_of(mutant, level))

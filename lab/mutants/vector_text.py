@@ -14,6 +14,7 @@ from kvcanon.conformance.vectors import FORMAT, MARK, Json, ScriptCall, Vector
 def vector_text(vector: Vector) -> str:
     """Return the text of a vector's file: a line for each call, and for each field before."""
     case = case_to_json(vector.case)
+    store = json.dumps(case["store"]) if "store" in case else ""
     head = {
         "format": FORMAT,
         "id": vector.vector_id,
@@ -31,7 +32,7 @@ def vector_text(vector: Vector) -> str:
         *_list("  ", "calls", [_call_to_json(each) for each in vector.script.calls]),
         '  "case": {',
         *_list("    ", "actions", case["actions"]),
-        f'    "drain": {json.dumps(case["drain"])}',
+        f'    "drain": {json.dumps(case["drain"])}' + (f',\n    "store": {store}' if store else ""),
         "  }",
     ]
     return "\n".join(["{", *lines, "}\n"])

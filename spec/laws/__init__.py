@@ -1,4 +1,4 @@
-"""Chapter 16. The laws, area by area; importing this package registers them all.
+"""Chapter 17. The laws, area by area; importing this package registers them all.
 
 An id is an area and a number; ids are never reused. Read in this order: the tree's shape,
 residency, matches, recency, locks, slots, what a call was asked for, evictions, load-backs, events,

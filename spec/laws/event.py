@@ -4,23 +4,28 @@ A router knows only from events where a prefix is cached, and sends requests the
 the events must be true at every moment, and emitted in an order in which a prefix is never promised
 before all of it is there. These are all events (`laws.emission`):
 
-    operation            medium  event    of the pages                    order       only under
-    (new cache)          all     cleared  all                             alone
-    insert               GPU     stored   new on the device               root first
-    insert               CPU     removed  host victims, for backups       leaf first  write-through
-    insert_host          CPU     removed  host victims                    leaf first
-    insert_host          CPU     stored   placed, or refilled             root first
-    evict, load_back     CPU     removed  host victims, or below victims  leaf first  write_back
-    evict, load_back     CPU     stored   victims, once they are copied   root first  write_back
-    evict, load_back     GPU     removed  victims                         leaf first
-    evict_host           CPU     removed  victims                         leaf first
-    load_back            GPU     stored   loaded, at the enqueue          root first  enqueued
-    settle, poll, flush  CPU     stored   backed up, at the copy's end    root first
-    settle, poll, flush  GPU     stored   loaded, at the copy's end       root first  acknowledged
-    settle, poll, flush  CPU     removed  loaded, once on the device      leaf first  exclusive
-    settle, poll, flush  GPU     removed  loaded, if the copy failed      leaf first  enqueued
-    reset                all     cleared  all                             alone
-    (any)                all     none     window data and states alone
+    operation            medium    event    of the pages                   order       only under
+    (new cache)          all       cleared  all                            alone
+    insert               GPU       stored   new on the device              root first
+    insert               CPU       removed  host victims, for backups      leaf first  write-through
+    insert_host          CPU       removed  host victims                   leaf first
+    insert_host          CPU       stored   placed, or refilled            root first
+    end_prefetch         CPU       stored   placed, or refilled            root first
+    evict, load_back     CPU       removed  host victims, or below them    leaf first  write_back
+    evict, load_back     CPU       stored   victims, once they are copied  root first  write_back
+    evict, load_back     GPU       removed  victims                        leaf first
+    evict_host           CPU       removed  victims                        leaf first
+    load_back            GPU       stored   loaded, at the enqueue         root first  enqueued
+    settle, poll, flush  CPU       stored   backed up, at the copy's end   root first
+    settle, poll, flush  GPU       stored   loaded, at the copy's end      root first  acknowledged
+    settle, poll, flush  CPU       removed  loaded, once on the device     leaf first  exclusive
+    settle, poll, flush  GPU       removed  loaded, if the copy failed     leaf first  enqueued
+    poll_store           DISK      removed  not found there                leaf first
+    poll_store           DISK      stored   written, or found there        root first
+    poll_store           EXTERNAL  removed  not found there                leaf first
+    poll_store           EXTERNAL  stored   written, or found there        root first
+    reset                all       cleared  all                            alone
+    (any)                all       none     window data and states alone
 
     event    hash         parent
     stored   of the page  hash of the page before; none for a first page
@@ -55,6 +60,7 @@ from kvcanon.spec.laws.expected_events import (
     moves_of,
     replaces_events,
     residency_of,
+    shown_media,
     stores_and_removes,
 )
 from kvcanon.spec.laws.page_hashes import everywhere, short
@@ -171,7 +177,7 @@ def stream_is_residency(stream: Stream) -> Iterator[str]:
         return
     reported, there = set(folded), residency_of(state)
     pages = everywhere(state)
-    for medium in Medium:
+    for medium in shown_media(state):
         for wrong, problem in (
             (there - reported, "is resident without a store"),
             (reported - there, "is not resident"),

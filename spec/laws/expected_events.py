@@ -124,7 +124,13 @@ def emits_at_enqueue(state: Snapshot) -> bool:
 
 def closed_media(state: Snapshot) -> tuple[Medium, ...]:
     """The media on which parents stay as long as their children: under write_back not the host."""
-    return (GPU, DISK, EXTERNAL) if writes_back(state) else tuple(Medium)
+    media = (GPU,) if writes_back(state) else MEDIA
+    return media if state.store is None else (*media, state.store.medium)
+
+
+def shown_media(state: Snapshot) -> tuple[Medium, ...]:
+    """The media of which a state shows what is there: without a store none below the host."""
+    return MEDIA if state.store is None else (*MEDIA, state.store.medium)
 
 
 def may_send(step: Step) -> set[tuple[bool, Medium]]:

@@ -1,4 +1,4 @@
-"""Chapter 13. Grounds for refusal: when each operation is refused, and with which error.
+"""Chapter 14. Grounds for refusal: when each operation is refused, and with which error.
 
 One table, operation by error. A call must be refused while a ground of its row stands in the state
 before it, and with the error of such a ground; otherwise it must be served. A cache that declares

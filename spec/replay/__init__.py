@@ -1,4 +1,4 @@
-"""Chapter 14. Replays: what an eviction had to do, computed from the state before it.
+"""Chapter 15. Replays: what an eviction had to do, computed from the state before it.
 
 A cache may not choose its victims: the policy orders the leaves, the LRU order all other data,
 and an eviction ends as soon as enough slots are free. So the state before and the operation

@@ -1,4 +1,4 @@
-"""Chapter 19. Stores: what must hold of a store that keeps pages below the host.
+"""Chapter 20. Stores: what must hold of a store that keeps pages below the host.
 
 A *store* keeps pages on a disk or on another machine, by name, while a cache and its process come
 and go. It is opened with an *identity*: the weights, the layout and the place among the ranks that

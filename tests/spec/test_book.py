@@ -18,7 +18,7 @@ from kvcanon.spec.snapshot import Snapshot
 SPEC = Path(kvcanon.spec.__file__).parent
 CHAPTERS = re.findall(r"^ ?\d+\. `(\w+)`", kvcanon.spec.__doc__ or "", re.MULTILINE)
 AREAS = ["TREE", "RES", "MATCH", "REC", "LOCK", "ALLOC"]
-AREAS += ["ASK", "EVICT", "LOAD", "EVENT", "DATA", "ASYNC", "NS", "REFUSE"]
+AREAS += ["ASK", "EVICT", "LOAD", "EVENT", "DATA", "ASYNC", "TIER", "NS", "REFUSE"]
 
 
 def imported_chapters(path: Path) -> set[str]:

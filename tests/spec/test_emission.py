@@ -192,7 +192,9 @@ def test_every_row_has_a_play() -> None:
     """Every row of the table has a play."""
     steps = [last_step(name, play)[0] for name, play in PLAYED]
     rows = {row_of(step, event) for step in steps for event in step.events}
-    assert rows == {row for row in EMISSIONS if row.operations}
+    # `test_tier` plays those of the store below the host, which not every cache has.
+    of_stores = {op.PollStore, op.EndPrefetch}
+    assert rows == {row for row in EMISSIONS if of_stores.isdisjoint(row.operations or of_stores)}
 
 
 @each_cache

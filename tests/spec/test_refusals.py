@@ -268,6 +268,8 @@ def reset_at_rest(w: World) -> op.Operation:
     return op.Reset()
 
 
+OF_STORES = (op.Store, op.Prefetch, op.EndPrefetch)
+
 SERVED: list[Asked] = [
     lambda _: op.Match(NEW),
     lambda _: op.Match(COMING),
@@ -302,10 +304,12 @@ def test_every_cell_of_the_table_is_tried() -> None:
     """Every ground of the table is tried."""
     w = world("reference")
     tried = {(type(asked(w)), error) for error, _, asked in REFUSED}
+    # `test_tier` tries the calls on a store, which not every cache has.
+    rows = {each: row for each, row in REFUSALS.items() if each not in OF_STORES}
     assert tried | {(op.LoadBack, TransferPending)} == {
-        (operation, error) for operation, row in REFUSALS.items() for error in row
+        (operation, error) for operation, row in rows.items() for error in row
     }
-    refusable = {operation for operation, row in REFUSALS.items() if row}
+    refusable = {operation for operation, row in rows.items() if row}
     assert {type(asked(world("reference"))) for asked in SERVED} == refusable
 
 

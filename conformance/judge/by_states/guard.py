@@ -128,6 +128,8 @@ class GuardedCache(JudgedCache):
         self._random = Random(seed)
         self._written = WrittenBytes()
         self._reads = callable(getattr(cache, "read", None))
+        self.below = store
+        """The control of the store below the cache; None without one."""
         self._store = None if store is None else StoreWatch(store, self._written, cache.read)
         self._capture = StepCapture(
             cache, copies, self._read_stamps, ranks, self._store, thorough=thorough

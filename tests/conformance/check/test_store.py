@@ -22,7 +22,7 @@ from kvcanon.conformance.check.store import (
     CLAIM_SECONDS,
     DirectoryStore,
     RedisStore,
-    Store,
+    ResultStore,
     open_examples,
     open_store,
     report_from_json,
@@ -44,11 +44,11 @@ def played(block: int, cases: int = 8) -> BlocksReport:
 
 
 @pytest.fixture(params=["directory", "redis"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], ResultStore]:
     """A function that opens the same store again, as several machines do."""
     server = FakeServer()
 
-    def open_one() -> Store:
+    def open_one() -> ResultStore:
         if request.param == "directory":
             return DirectoryStore(tmp_path / "store")
         return RedisStore(FakeRedis(server=server), "store")
@@ -67,14 +67,14 @@ def test_a_report_survives_the_store() -> None:
     }
 
 
-def test_a_claimed_block_is_not_claimed_again(opened: Callable[[], Store]) -> None:
+def test_a_claimed_block_is_not_claimed_again(opened: Callable[[], ResultStore]) -> None:
     """A claimed block is not claimed again."""
     one, other = opened(), opened()
     claims = [one.claim(), other.claim(), one.claim(), other.claim()]
     assert claims == [0, 1, 2, 3]
 
 
-def test_what_is_done_is_not_done_again(opened: Callable[[], Store]) -> None:
+def test_what_is_done_is_not_done_again(opened: Callable[[], ResultStore]) -> None:
     """A finished block is not claimed again."""
     first = opened()
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_what_is_done_is_not_done_again(opened: Callable[[], Store]) -> None:
     assert opened().claim() == 3
 
 
-def test_a_released_block_is_claimed_next(opened: Callable[[], Store]) -> None:
+def test_a_released_block_is_claimed_next(opened: Callable[[], ResultStore]) -> None:
     """A released block is claimed next."""
     one, other = opened(), opened()
     one.claim()
@@ -92,7 +92,7 @@ def test_a_released_block_is_claimed_next(opened: Callable[[], Store]) -> None:
 
 
 def test_a_claim_that_nobody_completes_is_void_after_a_while(
-    opened: Callable[[], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], ResultStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim expires."""
     one, other = opened(), opened()
@@ -107,7 +107,7 @@ def test_a_claim_that_nobody_completes_is_void_after_a_while(
     assert other.claim() == 0
 
 
-def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) -> None:
+def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], ResultStore]) -> None:
     """Reports come in the order of their blocks."""
     store = opened()
     blocks = list(islice(iter(store.claim, None), 12))
@@ -118,7 +118,7 @@ def test_reports_come_in_the_order_of_their_blocks(opened: Callable[[], Store]) 
     assert [report.tally.cases for report in opened().reports()] == blocks
 
 
-def test_several_who_share_a_store_find_what_one_finds(opened: Callable[[], Store]) -> None:
+def test_several_who_share_a_store_find_what_one_finds(opened: Callable[[], ResultStore]) -> None:
     """Several processes with one store find what one process finds."""
     whole = BlocksReport()
     for block in range(4):
@@ -136,7 +136,7 @@ def test_several_who_share_a_store_find_what_one_finds(opened: Callable[[], Stor
     ]
 
 
-def test_a_check_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> None:
+def test_a_check_goes_on_where_it_was_cut_short(opened: Callable[[], ResultStore]) -> None:
     """A second run continues with the next blocks, and includes earlier results."""
     sound = evolve(PLAN, effort=evolve(PLAN.effort, block=4)).of("reference")
 
@@ -161,7 +161,7 @@ def test_a_check_goes_on_where_it_was_cut_short(opened: Callable[[], Store]) -> 
     assert opened().claim() == 5
 
 
-def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> None:
+def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], ResultStore]) -> None:
     """A block that was cut short is not stored as finished."""
     with workers(1) as by:
         late = time.monotonic() - 1
@@ -173,7 +173,7 @@ def test_a_block_that_the_time_cut_is_not_done(opened: Callable[[], Store]) -> N
 
 
 def test_what_this_run_found_need_not_show_again(
-    opened: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[], ResultStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A finding of this run is kept even if it does not show again."""
     monkeypatch.setattr(blocks, "FINDINGS_ENOUGH", 3)

@@ -24,6 +24,7 @@ WIDEST = Bounds(
     requests=1,
     fetches=True,
     states_within=True,
+    stores=True,
 )
 """A run in which every law can come up, except those of write_back alone."""
 WRITE_BACK = evolve(WIDEST, config=evolve(WIDEST.config, write_policy=WritePolicy.WRITE_BACK))
@@ -37,6 +38,8 @@ def out_of_reach(run: Bounds) -> set[str]:
 def test_every_law_can_come_up_under_some_policy() -> None:
     """Write-through and write_back each leave out only laws of the other."""
     assert out_of_reach(WIDEST) == {"ASYNC-16", "EVICT-7", "EVICT-8", "EVICT-9"}
+    of_stores = {law_id for law_id, law in LAWS.items() if law.area == "TIER"}
+    assert out_of_reach(evolve(WIDEST, stores=False)) - out_of_reach(WIDEST) == of_stores
     assert out_of_reach(WRITE_BACK) == {"ASK-3", "RES-4", "RES-5", "RES-10"}
 
 

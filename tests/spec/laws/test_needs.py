@@ -59,6 +59,8 @@ def without(state: Snapshot, need: Need) -> Snapshot:  # noqa: PLR0911 # One a n
             return evolve(state, transfers=())
         case Need.EVENTS:
             return evolve(state, events=())
+        case Need.STORE:
+            return evolve(state, store=None)
         case _:
             return state
 
@@ -74,13 +76,14 @@ def hiding(need: Need) -> Adapter:
             data = super().read(component, medium, slot)
             return b"" if need is Need.BYTES else data
 
-    offer = OFFERS.get(need, Offer(states_within=True))
+    offer = evolve(OFFERS.get(need, Offer(states_within=True)), stores=need is not Need.STORE)
     return Adapter(f"hiding {need}", Hiding, offer, hides=frozenset({need}))
 
 
 def cases_for(offer: Offer) -> Iterator[Case]:
     """The vectors of one rank that a cache can be made for, and drawn cases."""
-    vectors = (each.case for each in read_vectors() if each.case.ranks == 1)
+    cases = (each.case for each in read_vectors())
+    vectors = (each for each in cases if each.ranks == 1 and (offer.stores or each.store is None))
     yield from (case for case in vectors if is_offered(case.config, offer))
     yield from (draw_case(seed, offer) for seed in range(DRAWN))
 
