@@ -29,7 +29,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import left_to
 from kvcanon.conformance.protocol.adapter import CacheKind
 from kvcanon.conformance.workers.workers import Workers, workers
-from kvcanon.spec.law import LAWS, Law, Level
+from kvcanon.spec.law import LAWS, Law, Level, Need
 
 RunStage = Callable[[StageRun], StageOutcome]
 
@@ -158,16 +158,17 @@ def _result(facts: CacheFacts, outcomes: Sequence[StageOutcome], plan: CheckPlan
         no_engine=facts.no_engine,
         ignores=facts.ignores,
     )
-    result = evolve(result, standings=_standings(result.tally, findings, plan))
+    offered = [law for law in LAWS.values() if facts.offer.stores or Need.STORE not in law.needs]
+    result = evolve(result, standings=_standings(offered, result.tally, findings, plan))
     return evolve(result, missing=_missing(facts.kind, result, plan))
 
 
 def _standings(
-    tally: Tally, findings: Collection[Finding], plan: CheckPlan
+    laws: Collection[Law], tally: Tally, findings: Collection[Finding], plan: CheckPlan
 ) -> Mapping[str, Standing]:
-    """The standing of every law."""
+    """The standing of each of the laws that concern a cache."""
     broken = {law_id for finding in findings for law_id in finding.broken}
-    return {law_id: _standing(law, tally, plan, broken) for law_id, law in LAWS.items()}
+    return {law.law_id: _standing(law, tally, plan, broken) for law in laws}
 
 
 def _standing(law: Law, tally: Tally, plan: CheckPlan, broken: Collection[str]) -> Standing:

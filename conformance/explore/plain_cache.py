@@ -115,6 +115,7 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     new.events_given_up = state.events_given_up
     # Both are empty between two operations.
     new.departures, new.victims_copy = [], None
+    new.tier = None  # No scope has a store below the host.
     new.clock, new.next_id = state.clock, state.next_id
     twin._open = {each: _order(order, new, transfers) for each, order in engine._open.items()}
     twin._performed, twin._completions = set(engine._performed), list(engine._completions)

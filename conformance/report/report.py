@@ -224,6 +224,7 @@ def _of_cache(
             _remark(law, cache, plan, known),
         )
         for law in LAWS.values()
+        if law.law_id in cache.standings
     )
     checked = [
         each.law.law_id for each in laws if each.standing in (Standing.HELD, Standing.BROKEN)

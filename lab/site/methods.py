@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcanon.lab.mutants.by_methods import IN_TURN, measured
-from kvcanon.spec.law import LAWS, Law
+from kvcanon.spec.law import LAWS, Law, Need
 
 
 def method_table() -> Iterator[str]:
@@ -26,7 +26,8 @@ def method_table() -> Iterator[str]:
         row = f"and {names}" if more else "the six operations alone"
         seen = sum(at is not None and at <= step for at in found)
         yield f"| {row} | {_count(there)} | {_share(seen, len(found))} |"
-    hidden = f"{len(LAWS)}, those of what it hides left out"
+    without_store = sum(Need.STORE not in law.needs for law in LAWS.values())
+    hidden = f"{without_store}, those of what it hides left out"
     yield f"| and `snapshot` | {hidden} | all, in a longer check ([kill matrix](mutants.md)) |"
 
 

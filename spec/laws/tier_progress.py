@@ -201,7 +201,7 @@ def progress_is_true(step: Step) -> Iterator[str]:
         "the end of a prefetch of which pages have arrived",
         lambda step: (order := ended_order(step)) is not None and order.pages > 0,
     ),
-    needs=NEEDS,
+    needs=(*NEEDS, Need.BYTES),
     enabled_if=has_a_store,
 )
 def arrived_pages_are_placed(step: Step) -> Iterator[str]:

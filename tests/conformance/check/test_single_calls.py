@@ -18,6 +18,7 @@ from kvcanon.conformance.check.recorded_calls import (
     RecordedCall,
     RequestCall,
     StampWrite,
+    StoreDecision,
     TransferDecision,
     WaitDecision,
 )
@@ -70,7 +71,8 @@ def methods(calls: Sequence[RecordedCall]) -> list[str]:
 
 
 def _method(call: Call) -> str:
-    assert not isinstance(call, StampWrite | TransferDecision | WaitDecision), "have no number"
+    decisions = TransferDecision | WaitDecision | StoreDecision
+    assert not isinstance(call, StampWrite | decisions), "have no number"
     return call.method if isinstance(call, RequestCall) else method_of(type(call))
 
 

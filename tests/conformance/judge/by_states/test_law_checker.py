@@ -158,14 +158,16 @@ def test_residency_moves_on_with_what_moved() -> None:
 def heard(adapter: Adapter, case: Case, *, thorough: bool) -> Heard:
     """Return all violations of a cache in a case, up to its end or a crash."""
     found: Heard = []
-    subject = make_subject(adapter, case.config)
+    subject = make_subject(adapter, case.config, store=case.store)
     judged = guard_states(
         subject.cache,
         on_violation=lambda each, _: found.append((judged.steps, each.law.law_id, each.text)),
         copies=subject.copies,
         thorough=thorough,
+        store=subject.store,
     )
     client = Client(judged, subject.can, subject.copies, Stamps(case.config.slot_bytes))
+    client.store = subject.store
     try:
         for action in case.actions:
             act(client, *action)
