@@ -30,14 +30,14 @@ from kvcanon.conformance.vectors import FOLDER, Vector, VectorLevel, read_vector
 from kvcanon.conformance.workers.ending import end_with
 from kvcanon.lab.mutants.faulty import case_for, mutated, what_goes_wrong
 from kvcanon.lab.mutants.kill_matrix import find_mutants
-from kvcanon.lab.mutants.planted import MUTANTS, Mutant
+from kvcanon.lab.mutants.planted import MUTANTS, STORE_MUTANTS, Mutant
 from kvcanon.lab.mutants.vector_text import vector_text
 from kvcanon.lab.variants.marks import script_of
 from kvcanon.spec.law import LAWS, Need
 
 CASES = {VectorLevel.BLACK_BOX: 600, VectorLevel.SNAPSHOT: 400}
 """How many cases are drawn at most until a law speaks, from outside and by states."""
-BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *STORE_MUTANTS)}
 
 
 @frozen
@@ -217,7 +217,7 @@ def main() -> int:
     if given.rewrite:
         rewrite()
         return 0
-    assert len(find_mutants(Path(__file__).parent)) == len(BY_NAME)
+    assert len(find_mutants(Path(__file__).parent)) == len(MUTANTS)
     with ProcessPoolExecutor(
         given.jobs, get_context("spawn"), initializer=end_with, initargs=(os.getpid(),)
     ) as by:

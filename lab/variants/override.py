@@ -149,8 +149,9 @@ def overriding(plant: Plant) -> MakeOverridden:
         agree: Agree | None = None,
         store: StoreQueue | None = None,
     ) -> Cache:
+        below = {} if store is None else {"store": store}
         return OverriddenCache(
-            lambda: ReferenceCache(config, engine, agree, store), overrides.collected
+            lambda: ReferenceCache(config, engine, agree, **below), overrides.collected
         )
 
     return make

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kvcanon.spec.difference import Difference
 from kvcanon.spec.law import Bounds, Kind, LawClass, Need, Premise, law
 from kvcanon.spec.laws.page_hashes import short
 from kvcanon.spec.laws.placed import SLOTS_OF_STORES, arrived_of, free_of, names_of
@@ -255,6 +256,16 @@ def _fetchable(step: Step) -> tuple[int, int]:
     return start, min(len(call.key) - start, free)
 
 
+def holders_stay(difference: Difference) -> bool:
+    """Whether the same host slots are held, by the same orders."""
+    if "store" in difference.fields:
+        return False
+    was, now = (
+        state.pools.get(SLOTS_OF_STORES, NO_POOL) for state in (difference.before, difference.after)
+    )
+    return was.held == now.held
+
+
 @law(
     "TIER-5",
     Kind.STATE,
@@ -265,7 +276,7 @@ def _fetchable(step: Step) -> tuple[int, int]:
     ),
     needs=NEEDS,
     enabled_if=has_a_store,
-    follows=lambda difference: difference.fields.isdisjoint(("store", "pools")),
+    follows=holders_stay,
 )
 def reserved_slots_have_a_prefetch(state: Snapshot) -> Iterator[str]:
     """The host slots that are held are those of open prefetches, each of one.

@@ -34,7 +34,7 @@ from kvcanon.lab.variants.variant import VARIATIONS
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CANON, CacheConfig, Profile
 from kvcanon.spec.errors import OutOfSlots
-from kvcanon.spec.law import LAWS
+from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.operations import Evicted, Inserted, Matched, Receipt
 from kvcanon.spec.types import GPU, Counts, Key, Slots
 from serving import ServingCache
@@ -215,7 +215,8 @@ def result_of(
     """A handmade result of a check; all laws without a failure held."""
     standings = dict.fromkeys(LAWS, Standing.HELD)
     for law in LAWS.values():
-        if {need.value for need in law.needs} & set(lacks):
+        of_stores = Need.STORE in law.needs  # Those of a cache that offers one.
+        if {need.value for need in law.needs} & set(lacks) and not of_stores:
             standings[law.law_id] = Standing.NOT_EXERCISED
     for first in failures:
         for failure in first.every:

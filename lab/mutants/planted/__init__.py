@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from kvcanon.lab.mutants.planted.entry import MUTANTS, Mutant
+from kvcanon.lab.mutants.planted.entry import MUTANTS, STORE_MUTANTS, Mutant
 
-__all__ = ["MUTANTS", "Mutant"]
+__all__ = ["MUTANTS", "STORE_MUTANTS", "Mutant"]
 
 # Importing a module lists its mutants, in the order of the names of modules.
 for _module in sorted(each.name for each in iter_modules(__path__)):

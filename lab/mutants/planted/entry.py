@@ -30,15 +30,18 @@ class Mutant:
 
 
 MUTANTS: list[Mutant] = []
+STORE_MUTANTS: list[Mutant] = []
+"""Those that show only with a store below the host tier, which not every cache has."""
 
 
 def mutant(
     law_id: str, upstream: str = "none", *, founding: bool = False, stores: bool = False
 ) -> Callable[[Plant], Plant]:
-    """Decorator that adds a mutant to `MUTANTS`."""
+    """Decorator that adds a mutant to `MUTANTS`, or to `STORE_MUTANTS`."""
 
     def enter(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__, law_id, plant, upstream, founding, stores))
+        into = STORE_MUTANTS if stores else MUTANTS
+        into.append(Mutant(plant.__name__, law_id, plant, upstream, founding, stores))
         return plant
 
     return enter

@@ -32,11 +32,7 @@ from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.types import Component
 
-FAULTS = {
-    each.name: each
-    for each in MUTANTS
-    if Need.RANKS not in LAWS[each.law_id].needs and not each.stores
-}
+FAULTS = {each.name: each for each in MUTANTS if Need.RANKS not in LAWS[each.law_id].needs}
 """The planted faults that one cache alone shows, by name."""
 SOUND = ""
 """The name of no fault."""

@@ -16,6 +16,7 @@ from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.check.trial import Trial
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.vectors import FOLDER, read_vectors
+from kvcanon.lab.mutants.faulty import case_for, mutated
 from kvcanon.lab.mutants.kill_matrix import (
     NO_LAWS,
     find_mutants,
@@ -24,7 +25,7 @@ from kvcanon.lab.mutants.kill_matrix import (
     hunt_differences,
 )
 from kvcanon.lab.mutants.make_vectors import Candidate, covers, vectors_of
-from kvcanon.lab.mutants.planted import MUTANTS, Mutant
+from kvcanon.lab.mutants.planted import MUTANTS, STORE_MUTANTS, Mutant
 from kvcanon.lab.variants.override import Overrides
 from kvcanon.reference import ReferenceCache, cache, evict
 from kvcanon.reference.state import State
@@ -35,7 +36,22 @@ from kvcanon.spec.types import Counts
 HISTORICAL_BUGS_AT_LEAST = 40
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[each.name for each in MUTANTS])
+EVERY = (*MUTANTS, *STORE_MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", STORE_MUTANTS, ids=[each.name for each in STORE_MUTANTS])
+def test_a_quick_check_finds_each_fault_of_the_tier(mutant: Mutant) -> None:
+    """A fault of the tier is found by the law that it is made to break, within a quick check."""
+    trial = Trial(mutated(mutant))
+    for number in range(EFFORTS["quick"].store_cases):
+        finding, _ = trial.play(case_for(mutant, number))
+        if finding is not None:
+            assert mutant.law_id in finding.broken
+            return
+    pytest.fail("no case of a quick check shows it")
+
+
+@pytest.mark.parametrize("mutant", EVERY, ids=[each.name for each in EVERY])
 def test_a_vector_makes_its_law_speak(mutant: Mutant) -> None:
     """Each mutant of a law is shown by one of the law's vectors; `make vectors` adds one."""
     assert covers(mutant, read_vectors()) is not None
@@ -49,7 +65,7 @@ def test_mutants_name_laws_that_exist() -> None:
 def test_every_must_has_a_mutant() -> None:
     """Every MUST law has a mutant that breaks it."""
     musts = {law.law_id for law in LAWS.values() if law.level is Level.MUST}
-    assert musts <= {mutant.law_id for mutant in MUTANTS}
+    assert musts <= {mutant.law_id for mutant in (*MUTANTS, *STORE_MUTANTS)}
 
 
 def test_mutants_are_modelled_on_history() -> None:

@@ -59,8 +59,7 @@ def spoken(mutant: Mutant, vector: Vector) -> Iterator[tuple[Violation, Step]]:
     return iter(said)
 
 
-OF_CACHES = [mutant for mutant in MUTANTS if not mutant.stores]  # No scope has a store.
-ALONE = [mutant for mutant in OF_CACHES if mutant.law_id not in ("ASYNC-11", "ASYNC-15")]
+ALONE = [mutant for mutant in MUTANTS if mutant.law_id not in ("ASYNC-11", "ASYNC-15")]
 """The mutants that one cache shows; those of ranks take several."""
 
 

@@ -22,7 +22,7 @@ from kvcanon.conformance.vectors import (
     script_from_json,
 )
 from kvcanon.lab.mutants.faulty import mutated
-from kvcanon.lab.mutants.planted import MUTANTS
+from kvcanon.lab.mutants.planted import MUTANTS, STORE_MUTANTS
 from kvcanon.lab.variants.marks import BY_PROFILE, freedoms_of
 from kvcanon.lab.variants.registry import VARIATIONS
 from kvcanon.lab.variants.script_runner import fits, play_script, with_numbers
@@ -34,7 +34,7 @@ VECTORS = read_vectors()
 IDS = [each.vector_id for each in VECTORS]
 each_vector = pytest.mark.parametrize("each", VECTORS, ids=IDS)
 
-MUTANT = {mutant.name: mutant for mutant in MUTANTS}
+MUTANT = {mutant.name: mutant for mutant in (*MUTANTS, *STORE_MUTANTS)}
 
 SCHEMA = json.loads((ROOT / "conformance/vectors/vector.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
