@@ -23,7 +23,7 @@ def operations_chapter(document: Document) -> Iterator[str]:
     """The parts of the chapter."""
     yield "# The operations"
     yield (
-        "What a client calls. Each operation has a method of [`Cache`](#Cache) and a value, which "
+        "What a client calls. Each operation has a method of [`Cache`](#Cache), or of a cache with a store, and a value, which "
         "cases and vectors are made of. It is *refused* with an error while one of its grounds "
         "stands, and then it changes nothing. Otherwise it is served, and does what its laws "
         f"demand. [When a call is refused]({UP}/refusals.md) and [the events of each "
@@ -51,8 +51,11 @@ def operations_chapter(document: Document) -> Iterator[str]:
 def _operation(operation: type[Operation], document: Document) -> Iterator[str]:
     names, method = document.names, method_of(operation)
     module = names.modules[CACHE]
-    full = f"{CACHE}.Cache.{method}"
-    call = names.definitions[full]
+    call = next(
+        names.definitions[full]
+        for of in ("Cache", "StoredCache")
+        if (full := f"{CACHE}.{of}.{method}") in names.definitions
+    )
     value = names.definitions[f"{OPERATIONS}.{operation.__name__}"]
     yield f"## `{method}` {{ #op-{method} }}"
     signature = signature_of(call.node, document.source(module))

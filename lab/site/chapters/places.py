@@ -21,7 +21,7 @@ FOLDER = "spec"
 """The folder of the chapters on the site."""
 
 CHAPTERS: Mapping[str, tuple[str, ...]] = {
-    "state": ("types", "config", "snapshot", "transfer"),
+    "state": ("types", "config", "snapshot", "transfer", "tier"),
     "operations": ("operations", "cache", "errors", "refusals"),
     "definitions": (
         "oracle.prefix", "oracle.window", "oracle.eviction", "oracle.backup", "hashing",
