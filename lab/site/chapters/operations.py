@@ -23,9 +23,9 @@ def operations_chapter(document: Document) -> Iterator[str]:
     """The parts of the chapter."""
     yield "# The operations"
     yield (
-        "What a client calls. Each operation has a method of [`Cache`](#Cache), or of a cache with a store, and a value, which "
-        "cases and vectors are made of. It is *refused* with an error while one of its grounds "
-        "stands, and then it changes nothing. Otherwise it is served, and does what its laws "
+        "What a client calls. Each operation has a method of [`Cache`](#Cache), or of a cache with "
+        "a store, and a value, which cases and vectors are made of. It is *refused* with an error "
+        "while one of its grounds stands, and then it changes nothing. Otherwise it is served, and does what its laws "
         f"demand. [When a call is refused]({UP}/refusals.md) and [the events of each "
         f"operation]({UP}/events.md) have both tables whole."
     )
