@@ -25,8 +25,8 @@ def operations_chapter(document: Document) -> Iterator[str]:
     yield (
         "What a client calls. Each operation has a method of [`Cache`](#Cache), or of a cache with "
         "a store, and a value, which cases and vectors are made of. It is *refused* with an error "
-        "while one of its grounds stands, and then it changes nothing. Otherwise it is served, and does what its laws "
-        f"demand. [When a call is refused]({UP}/refusals.md) and [the events of each "
+        "while one of its grounds stands, and then it changes nothing. Otherwise it is served, and "
+        f"does what its laws demand. [When a call is refused]({UP}/refusals.md) and [the events of each "
         f"operation]({UP}/events.md) have both tables whole."
     )
     links = (f"[`{method_of(each)}`](#op-{method_of(each)})" for each in all_operations())
