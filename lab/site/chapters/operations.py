@@ -26,8 +26,8 @@ def operations_chapter(document: Document) -> Iterator[str]:
         "What a client calls. Each operation has a method of [`Cache`](#Cache), or of a cache with "
         "a store, and a value, which cases and vectors are made of. It is *refused* with an error "
         "while one of its grounds stands, and then it changes nothing. Otherwise it is served, and "
-        f"does what its laws demand. [When a call is refused]({UP}/refusals.md) and [the events of each "
-        f"operation]({UP}/events.md) have both tables whole."
+        f"does what its laws demand. [When a call is refused]({UP}/refusals.md) and [the events of "
+        f"each operation]({UP}/events.md) have both tables whole."
     )
     links = (f"[`{method_of(each)}`](#op-{method_of(each)})" for each in all_operations())
     yield f"{', '.join(links)}."
