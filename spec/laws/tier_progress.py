@@ -7,6 +7,7 @@ router needs it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from attrs import evolve
@@ -184,7 +185,7 @@ def progress_is_true(step: Step) -> Iterator[str]:
         for was, now in zip(store.orders, due, strict=True)
         if was != now
     ]
-    if sorted(answer.orders, key=lambda each: each.order_id) != moved:
+    if Counter(answer.orders) != Counter(moved):
         yield f"the poll answered {list(answer.orders)}; on every rank it is {moved}"
     closed = {o.order_id for o in due if o.ended and (o.cancelled or o.kind is OrderKind.WRITE)}
     left = tuple(order for order in due if order.order_id not in closed)
