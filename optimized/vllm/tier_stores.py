@@ -78,6 +78,8 @@ class TierStores:
     def begin(self, page: Page, block: int, *, late: bool = False) -> bool:
         """Copy a page to the host with the next step; `late` if that step overwrites its block.
 
+        Call `await_readers` for such a block afterwards.
+
         Returns: False where the host has no row for it.
         """
         row = self.host.take_row()
@@ -91,8 +93,6 @@ class TierStores:
         self._readers.setdefault(block, set()).add(job.number)
         self.in_flight += 1
         self.counts.late_pages += late
-        if late:
-            self._awaited.add(job.number)
         return True
 
     def take_jobs(self) -> tuple[Sequence[TierCopyJob], frozenset[int]]:

@@ -116,6 +116,51 @@ def test_failed_load_is_not_asked_again() -> None:
     assert engine.half.host.pinned == 0
 
 
+def test_request_whose_load_failed_computes_itself() -> None:
+    """It is answered nothing also where others find the same pages again."""
+    engine = TierEngine()
+    stored(engine, 2)
+    request = FakeRequest("again", 2)
+    engine.ask(request)
+    engine.load(request, 4, [5, 6])
+    copies = engine.decide()
+    engine.copies.failing = {copies.loads[0].number}
+    engine.work(copies)
+    stored(engine, 2, "computed anew")
+    assert engine.ask(FakeRequest("third", 2)) == 4
+    assert engine.ask(request) == 0
+
+
+def test_page_whose_store_failed_is_not_found() -> None:
+    """Its row has anything in it, and is used for another page."""
+    engine = TierEngine()
+    engine.compute(FakeRequest("first", 2), [1, 2])
+    engine.pool.order([2, 1])
+    copies = engine.decide(new=[(FakeRequest("next", 2, start="q"), [[9, 10]])])
+    engine.copies.failing = {job.number for job in copies.stores}
+    engine.work(copies)
+    assert engine.ask(FakeRequest("again", 2)) == 0
+    assert len(engine.half.host) == 0
+    stored(engine, 2, "computed anew")
+    assert engine.ask(FakeRequest("third", 2)) == 4
+
+
+def test_load_comes_after_the_stores_that_read_its_blocks() -> None:
+    """Else it would write over what they are copying."""
+    engine = TierEngine()
+    stored(engine, 2)
+    engine.compute(FakeRequest("other", 2, start="r"), [11, 12])
+    engine.pool.order([12, 11])
+    begun = engine.decide(new=[(FakeRequest("next", 2, start="s"), [[13, 14]])])
+    readers = {job.number for job in begun.stores if {11, 12} & set(job.blocks)}
+    assert readers
+    request = FakeRequest("again", 2)
+    assert engine.ask(request) == 4
+    engine.load(request, 4, [11, 12])
+    (load,) = engine.decide().loads
+    assert load.after >= readers
+
+
 def test_failures_are_reported_from_the_last_load_on() -> None:
     """One a step, and after the loads that began later: the queue's head frees blocks last."""
     engine = TierEngine(policy=Policy.WRITE_THROUGH)
