@@ -16,6 +16,7 @@ from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import ReportConsole, columns, figures_table, print_title
 from kvcanon.conformance.replay.replay import Judgement, Replay, TreeShape
 from kvcanon.conformance.replay.workload import Workload
+from kvcanon.run_record import run_record
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.types import Counts
@@ -27,6 +28,7 @@ def replay_json(
     """The report as a value for JSON."""
     return {
         "kvcanon": __version__,
+        "run": run_record(),
         "cache": cache,
         "workload": str(workload),
         "seed": workload.seed,

@@ -7,6 +7,7 @@ law.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from time import process_time
 from typing import Protocol, TypeAlias
 
 from attrs import asdict, evolve, frozen
@@ -91,6 +92,8 @@ class Replay:
     events: Mapping[str, int]
     """By kind and medium."""
     operations: Mapping[str, Latency]
+    processor_seconds: float
+    """Of this process, for the requests and the judge; without what reading the requests took."""
     tree: TreeShape | None
     """None if the cache does not show its state."""
     judgement: Judgement | None
@@ -181,6 +184,7 @@ def replay(
         )
     broken: tuple[str, ...] = ()
     words = ""
+    began = process_time()
     try:
         for request in requests:
             engine.serve(request)
@@ -189,6 +193,7 @@ def replay(
     except ViolationError as violation:
         broken = tuple(dict.fromkeys(each.law.law_id for each in violation.violations))
         words = str(violation)
+    processor_seconds = process_time() - began
     judgement = None
     if judge is not None:
         judgement = Judgement(
@@ -202,7 +207,7 @@ def replay(
         )
     shows_tree = Need.SNAPSHOT in subject.shows
     tree = tree_shape(subject.cache.snapshot()) if shows_tree else None
-    return _replay(engine.tally, timed.latencies(), tree, judgement)
+    return _replay(engine.tally, timed.latencies(), processor_seconds, tree, judgement)
 
 
 def _tree_judge(
@@ -261,6 +266,7 @@ def tree_shape(state: Snapshot) -> TreeShape:
 def _replay(
     tally: ReplayStats,
     operations: Mapping[str, Latency],
+    processor_seconds: float,
     tree: TreeShape | None,
     judgement: Judgement | None,
 ) -> Replay:
@@ -278,6 +284,7 @@ def _replay(
         evicted=counts_of(tally.evicted),
         events=dict(tally.events),
         operations=operations,
+        processor_seconds=processor_seconds,
         tree=tree,
         judgement=judgement,
     )

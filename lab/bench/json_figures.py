@@ -5,13 +5,10 @@ Times and rates at the top of a result are the medians of the runs below them.
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Mapping, Sequence
 
 from attrs import asdict
 
-from kvcanon import __version__
 from kvcanon.lab.bench.contest import CURVES, ContestOutcome, ContestPlan, Result
 from kvcanon.lab.bench.contestants import Field
 from kvcanon.lab.bench.growth import Point
@@ -20,16 +17,10 @@ from kvcanon.lab.bench.growth import Point
 def contest_json(
     workload: str, plan: ContestPlan, entrants: Field, outcome: ContestOutcome
 ) -> dict[str, object]:
-    """Return what was measured, on which machine, and all results."""
+    """Return what was measured, and all results."""
     return {
-        "kvcanon": __version__,
         "workload": workload,
         "rounds": plan.rounds,
-        "machine": {
-            "cores": os.cpu_count(),
-            "architecture": platform.machine(),
-            "python": platform.python_version(),
-        },
         "stood_in_for": entrants.stubbed(),
         "left_out": dict(entrants.missing),
         "cells": [

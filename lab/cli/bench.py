@@ -14,16 +14,9 @@ from typing import Annotated
 import typer
 from attrs import asdict, evolve, fields, frozen
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import OnceCommand
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import (
-    ReportConsole,
-    figures_table,
-    print_json,
-    print_title,
-    progress,
-)
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.cli.workload_options import (
     Conversations,
     Limit,
@@ -46,7 +39,7 @@ from kvcanon.lab.cli.bench_engine import bench_engine
 from kvcanon.lab.cli.bench_gpu import bench_gpu
 from kvcanon.lab.cli.bench_judge import bench_judge
 from kvcanon.lab.cli.bench_live import bench_live
-from kvcanon.lab.cli.bench_options import CacheName, Events
+from kvcanon.lab.cli.bench_options import CacheName, Events, print_figures
 from kvcanon.lab.cli.bench_show import bench_show
 from kvcanon.lab.cli.bench_store import bench_store
 from kvcanon.lab.cli.bench_tiers import bench_tiers
@@ -155,9 +148,8 @@ def bench_replay(
     with progress(cases, f"bench {cache}") as shown:
         measured = [_in_a_process(case) for case in shown]
     if as_json:
-        print_json(
+        print_figures(
             {
-                "kvcanon": __version__,
                 "cache": cache,
                 "workload": str(workload),
                 "seed": seed,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError
@@ -71,7 +70,7 @@ def _chosen(names: Sequence[str], asked: Sequence[str]) -> Sequence[str]:
 
 def _json(times: Mapping[int, Sequence[CallTimes]]) -> dict[str, object]:
     sizes = {str(size): [each.to_json() for each in some] for size, some in times.items()}
-    return {"kvcanon": __version__, "nodes": sizes}
+    return {"nodes": sizes}
 
 
 def _print(times: Mapping[int, Sequence[CallTimes]]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+from attrs import asdict
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.cli.workload_options import Seed
 from kvcanon.conformance.errors import UsageError
@@ -114,8 +114,11 @@ def bench_engine(
         measured = _jobs(chosen, cells, trees, stalls=stalls)
         jobs = [_job(what, cell, those, seed, numbers) for what, cell, those in measured]
     found = _measured(jobs, *_runner(peers, server=server))
-    value = [{"what": job.what, "cell": str(job.cell), "found": each} for job, each in found]
-    write_figures(json_file, {"kvcanon": __version__, "seed": seed, "measured": value})
+    value = [
+        {"what": job.what, "cell": str(job.cell), "of": asdict(job.cell), "found": each}
+        for job, each in found
+    ]
+    write_figures(json_file, {"seed": seed, "measured": value})
     _print(found, requests, rounds)
 
 

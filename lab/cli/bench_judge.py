@@ -10,15 +10,8 @@ from typing import Annotated
 import typer
 from attrs import asdict, frozen
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import (
-    ReportConsole,
-    figures_table,
-    print_json,
-    print_title,
-    progress,
-)
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, lacks_of, make_subject
@@ -36,7 +29,7 @@ from kvcanon.lab.bench.judge_speed import (
     rate,
     shares,
 )
-from kvcanon.lab.cli.bench_options import CacheName
+from kvcanon.lab.cli.bench_options import CacheName, print_figures
 
 LEVELS: dict[str, JudgeConfig] = {"inside": INSIDE, "thorough": THOROUGH, "outside": OUTSIDE}
 """`inside` checks states, by the laws that a step may have broken; `thorough` checks every law on
@@ -95,7 +88,7 @@ def bench_judge(
             )
     if as_json:
         levels = {name: level.to_json() for name, level in measured.items()}
-        print_json({"kvcanon": __version__, "cache": cache, "levels": levels})
+        print_figures({"cache": cache, "levels": levels})
     else:
         _print_tables(cache, measured)
 

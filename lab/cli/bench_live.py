@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from attrs import asdict
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.live_options import require_live
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import (
-    ReportConsole,
-    figures_table,
-    print_json,
-    print_title,
-    progress,
-)
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
+from kvcanon.lab.cli.bench_options import print_figures
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -91,7 +85,7 @@ def bench_live(
         measured = {
             part.value: [asdict(figure) for of, figure in found if of is part] for part in chosen
         }
-        print_json({"kvcanon": __version__, "measured": measured})
+        print_figures({"measured": measured})
     else:
         _print(live, found)
 

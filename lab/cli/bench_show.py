@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from attrs import asdict
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.options import AsJson
-from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_json, print_title
+from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.show.page import show_page
 from kvcanon.lab.bench.browser import find_browser
 from kvcanon.lab.bench.large_run import LargeRun
 from kvcanon.lab.bench.page_speed import PageSpeed, measure_page
+from kvcanon.lab.cli.bench_options import print_figures
 
 
 def bench_show(
@@ -43,7 +43,7 @@ def bench_show(
             made.write_text(show_page(LargeRun(nodes).record(steps)), encoding="utf-8")
             measured = measure_page(made)
     if as_json:
-        print_json({"kvcanon": __version__, **asdict(measured)})
+        print_figures(asdict(measured))
     else:
         _print(measured)
 

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from attrs import asdict
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.lab.bench.store_contestants import CONTESTANTS
 from kvcanon.lab.bench.store_speed import (
@@ -63,7 +62,6 @@ def bench_store(
     write_figures(
         figures,
         {
-            "kvcanon": __version__,
             "times": [asdict(each) for each in times],
             "ratios": [asdict(each) for each in compared],
             "restart": asdict(restarted) if restarted is not None else None,

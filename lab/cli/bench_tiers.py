@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
 from kvcanon.conformance.cli.workload_options import Limit, Seed, Trace
 from kvcanon.conformance.errors import UsageError
@@ -76,7 +75,7 @@ def bench_tiers(
         for what in shown:
             job = BenchJob(what, "", options[what], cell, source, 0.0)
             measured |= fill(where, job)
-    write_figures(json_file, {"kvcanon": __version__, "seed": seed, **measured})
+    write_figures(json_file, {"seed": seed, **measured})
     _print(measured, device_tokens // block_tokens, hosts, str(trace or "generated chat"))
     if where.release is None and find_spec("vllm") is None:
         ReportConsole().print(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from kvcanon.commit import SHOWN
 from kvcanon.conformance.errors import UsageError
 
 FOLDER = Path("lab/bench/measured")
@@ -24,6 +25,16 @@ OLD = "old"
 """The list of figures that are older than what they are about."""
 
 _PLACE = re.compile(r"(<!-- measured: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
+
+
+@frozen
+class KeptRun:
+    """A run of which a table was made."""
+
+    command: str
+    commit: str | None
+    """None if it was not known."""
+    date: str
 
 
 @frozen
@@ -40,6 +51,8 @@ class KeptFigures:
     """Why they are not of today's code, or not of this repository; empty if they are."""
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    runs: tuple[KeptRun, ...] = ()
+    """The runs of `--measured`; none of figures that were written down before there was one."""
 
     def cell(self, row: str, head: str) -> str:
         """The figure of a row and a column. Raises: UsageError: there is none."""
@@ -48,6 +61,13 @@ class KeptFigures:
                 return each[self.heads.index(head)]
         raise UsageError(f"{FOLDER / self.name}.json has no figure {row!r}, {head!r}")
 
+    def head_from(self, begin: str) -> str:
+        """The first head that begins so. Raises: UsageError: there is none."""
+        for head in self.heads:
+            if head.startswith(begin):
+                return head
+        raise UsageError(f"{FOLDER / self.name}.json has no column {begin!r}")
+
 
 def read_measured(checkout: Path) -> dict[str, KeptFigures]:
     """Every question that was measured, by name. Raises: UsageError: a file is not as it should."""
@@ -55,9 +75,10 @@ def read_measured(checkout: Path) -> dict[str, KeptFigures]:
     for path in sorted((checkout / FOLDER).glob("*.json")):
         value = json.loads(path.read_text("utf-8"))
         heads, rows = tuple(value.pop("heads")), tuple(map(tuple, value.pop("rows")))
+        runs = tuple(KeptRun(**run) for run in value.pop("runs", ()))
         if any(len(row) != len(heads) for row in rows):
             raise UsageError(f"{path} has a row that is not as long as its heads")
-        found[path.stem] = KeptFigures(path.stem, **value, heads=heads, rows=rows)
+        found[path.stem] = KeptFigures(path.stem, **value, heads=heads, rows=rows, runs=runs)
     return found
 
 
@@ -90,7 +111,9 @@ def measured_table(measured: KeptFigures) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
     yield ""
     old = f" {measured.old}" if measured.old else ""
-    yield f"*{_begun(measured.machine)}; {measured.figures_are}.{old}*"
+    when = "; ".join(dict.fromkeys(_when(run) for run in measured.runs))
+    when = f" Measured {when}." if when else ""
+    yield f"*{_begun(measured.machine)}; {measured.figures_are}.{when}{old}*"
 
 
 def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
@@ -100,7 +123,7 @@ def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     ours, theirs = (
         {head: server.cell(row, head) for head in server.heads} for row in ("kvcanon", rust)
     )
-    ratio, spread = "kvcanon's, times these", "least and most of 12 rounds"
+    ratio, spread = "kvcanon's, times these", server.head_from(SPREAD)
     first, spent = "first token, ms: p50 / p99", "cache, us a request"
     hits = next(row for row in measured["hit_rates_peers"].rows if row[0] == "full")
     memory = [float(row[-1]) for row in measured["engine_memory"].rows]
@@ -109,8 +132,8 @@ def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     yield "| beside SGLang 0.5.23's Rust core | kvcanon | measured in |"
     yield "|---|---|---|"
     yield (
-        f"| requests a second | {_rounded(theirs[ratio])} times as many ({least} to {most} in 12 "
-        f"rounds): no measurable difference | {WHOLE} |"
+        f"| requests a second | {_rounded(theirs[ratio])} times as many ({least} to {most} in "
+        f"{spread.removeprefix(SPREAD)}): no measurable difference | {WHOLE} |"
     )
     yield f"| time to first token, ms, p50 / p99 | {ours[first]}, and {theirs[first]} | the same |"
     yield (
@@ -131,6 +154,8 @@ def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     )
 
 
+SPREAD = "least and most of "
+"""The head of a column, before its number of rounds."""
 WHOLE = "a whole server on two CPU cores, tiny model, no GPU"
 
 
@@ -139,6 +164,11 @@ def old_list(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     for each in measured.values():
         if each.old:
             yield f"- {each.question} {each.old}"
+
+
+def _when(run: KeptRun) -> str:
+    at = f", commit {run.commit[:SHOWN]}" if run.commit else ""
+    return f"{run.date}{at}"
 
 
 def _rounded(figure: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 SHOWN = 12
@@ -22,7 +22,10 @@ def commit() -> str | None:
     git = Path(__file__).resolve().parents[2] / ".git"
     if git.exists():
         return commit_of_checkout(git)
-    origin = distribution("kvcanon").read_text("direct_url.json")
+    try:
+        origin = distribution("kvcanon").read_text("direct_url.json")
+    except PackageNotFoundError:  # A copy of the sources alone, as `make gpu` may have.
+        return None
     found = None if origin is None else json.loads(origin).get("vcs_info", {}).get("commit_id")
     return found if isinstance(found, str) else None
 

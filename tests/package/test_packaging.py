@@ -26,6 +26,7 @@ OWN_FILES = {
     "commit.py",
     "printable.py",
     "py.typed",
+    "run_record.py",
     "sglang_plugin.py",
     "sglang_release.py",
     "vllm_plugin.py",

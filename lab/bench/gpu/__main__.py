@@ -25,7 +25,7 @@ def main(file: Path) -> int:
         print(f"make gpu needs a GPU: {error}", file=sys.stderr)  # noqa: T201
         return 2
     sections = bench.sections()
-    outcome = run_sections(sections, _said(list(sections)), file)
+    outcome = run_sections(sections, _said(list(sections)), file, "make gpu")
     _print(bench)
     for name, why in outcome.errors.items():
         print(f"{name}: {why}", file=sys.stderr)  # noqa: T201

@@ -11,6 +11,7 @@ from attrs import define, field
 from kvcanon import __version__
 from kvcanon.conformance.errors import describe_exception
 from kvcanon.lab.bench.gpu.scenes import WrongBytes
+from kvcanon.run_record import run_record
 
 Section = Callable[[], object]
 
@@ -18,6 +19,9 @@ Section = Callable[[], object]
 @define
 class Outcome:
     """What the sections found so far."""
+
+    command: str = ""
+    """What runs them; empty for the command line of this process."""
 
     found: dict[str, object] = field(factory=dict)
     """A value for JSON, by section."""
@@ -28,17 +32,22 @@ class Outcome:
 
     def to_json(self) -> dict[str, object]:
         """All of it, as it is written."""
-        return {"kvcanon": __version__, "errors": self.errors, "sections": self.found}
+        return {
+            "kvcanon": __version__,
+            "run": run_record(self.command),
+            "errors": self.errors,
+            "sections": self.found,
+        }
 
 
 def run_sections(
-    sections: Mapping[str, Section], names: Iterable[str], file: Path | None
+    sections: Mapping[str, Section], names: Iterable[str], file: Path | None, command: str = ""
 ) -> Outcome:
     """Run the sections of these names; one that fails does not stop the others.
 
     The file is written after each, so that a run that is cut short keeps its results.
     """
-    outcome = Outcome()
+    outcome = Outcome(command)
     for name in names:
         try:
             outcome.found[name] = sections[name]()

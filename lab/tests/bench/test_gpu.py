@@ -32,8 +32,8 @@ from kvcanon.lab.bench.gpu.scenes import Model, WrongBytes, make_scene, require_
 from kvcanon.lab.bench.gpu.sheets import Sheet
 from kvcanon.lab.bench.gpu.timing import timing_of
 from kvcanon.lab.bench.gpu.transfers import check, measure_kernels, require_all_well
-from kvcanon.lab.site.gpu_figures import TRANSFERS, keep_transfers
-from kvcanon.lab.site.measured import read_measured
+from kvcanon.lab.site.measured import FOLDER, read_measured
+from kvcanon.lab.site.take_figures import take_figures
 from kvcanon.optimized import calibration
 from kvcanon.optimized import gpu as gpu_module
 from kvcanon.optimized.copy_plan import KIB, MIB, Limits
@@ -105,11 +105,12 @@ def test_every_section_runs_to_its_end(gpu: Gpu) -> None:
 def test_what_was_found_is_kept_as_a_table(gpu: Gpu, tmp_path: Path) -> None:
     """The file of `make gpu` makes the table of the docs; one that is cut short is refused."""
     sections = Bench(gpu, SIZES, LIMITS).sections()
-    file, kept = tmp_path / "gpu.json", tmp_path / TRANSFERS
+    file, kept = tmp_path / "gpu.json", tmp_path / FOLDER / "gpu_transfers.json"
     kept.parent.mkdir(parents=True)
+    kept.write_text('{"question": "How fast?"}')
     names = [name for name in sections if name in {"environment", "link"} or "transfer " in name]
-    run_sections(sections, names, file)
-    keep_transfers(file, tmp_path)
+    run_sections(sections, names, file, "make gpu")
+    take_figures("gpu_transfers", [file], tmp_path)
     figures = read_measured(tmp_path)["gpu_transfers"]
     assert (figures.command, figures.old, len(figures.rows)) == ("make gpu", "", 2)
     assert figures.rows[0][:2] == ("mha, 2 layers", "1")
@@ -120,12 +121,12 @@ def test_what_was_found_is_kept_as_a_table(gpu: Gpu, tmp_path: Path) -> None:
     for missing in ("environment", "link", "transfer mha x2, page 1, in order"):
         less = {name: each for name, each in found["sections"].items() if name != missing}
         file.write_text(json.dumps({**found, "sections": less}), "utf-8")
-        with pytest.raises(UsageError, match="run `make gpu` again, to its end"):
-            keep_transfers(file, tmp_path)
+        with pytest.raises(UsageError, match="run its command again, to its end"):
+            take_figures("gpu_transfers", [file], tmp_path)
     for other in ("[]", "3", '{"sections": []}', '{"sections": {"environment": 3, "link": 1}}'):
         file.write_text(other, "utf-8")
-        with pytest.raises(UsageError, match=r"is no file that|lacks"):
-            keep_transfers(file, tmp_path)
+        with pytest.raises(UsageError, match="is no file of which"):
+            take_figures("gpu_transfers", [file], tmp_path)
     assert kept.read_text("utf-8") == before
 
 
