@@ -75,8 +75,9 @@ def bench_tiers(
         for what in shown:
             job = BenchJob(what, "", options[what], cell, source, 0.0)
             measured |= fill(where, job)
-    write_figures(json_file, {"seed": seed, **measured})
-    _print(measured, device_tokens // block_tokens, hosts, str(trace or "generated chat"))
+    device_blocks = device_tokens // block_tokens
+    write_figures(json_file, {"seed": seed, "device_blocks": device_blocks, **measured})
+    _print(measured, device_blocks, hosts, str(trace or "generated chat"))
     if where.release is None and find_spec("vllm") is None:
         ReportConsole().print(
             f"vLLM's own tiers are left out: {peers} has no environment of {VLLM.name}; make it "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, replay, tree
+from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, replay, tiers, tree
 from kvcanon.lab.bench.tables.table import MakeTable, RunFile
 from kvcanon.lab.site.measured import FOLDER
 
@@ -31,6 +31,7 @@ TAKEN: Mapping[str, MakeTable] = {
     "guard_rates": replay.guard_rates,
     "guard_whole": replay.guard_whole,
     "hit_rates_peers": tree.hit_rates,
+    "hit_rates_tiers": tiers.tier_hits,
     "judge_growth": judge.judge_growth,
     "judge_steps": judge.judge_steps,
     "plain_speed": replay.plain_speed,

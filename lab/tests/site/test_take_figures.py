@@ -18,11 +18,15 @@ from kvcanon.lab.bench.engine_jobs import SERVER, SHORT_MEMORY
 from kvcanon.lab.bench.engine_memory import CoreMemory
 from kvcanon.lab.bench.engine_speed import CoreSpeed
 from kvcanon.lab.bench.floor import FullHit
+from kvcanon.lab.bench.gpu.stopwatch import CallTimes
 from kvcanon.lab.bench.growth import Point
 from kvcanon.lab.bench.json_figures import contest_json
+from kvcanon.lab.bench.judge_speed import Cost, Rate
 from kvcanon.lab.bench.server_contest import CoreUnderLoad
 from kvcanon.lab.bench.server_load import LoadFigures
 from kvcanon.lab.bench.throughput import Throughput
+from kvcanon.lab.bench.tier_hits import TierHits
+from kvcanon.lab.cli.bench_judge import JudgeRate
 from kvcanon.lab.cli.bench_options import write_figures
 from kvcanon.lab.site.measured import FOLDER, KeptFigures, read_measured
 from kvcanon.lab.site.take_figures import TAKEN, take_figures
@@ -190,6 +194,35 @@ def test_tables_of_replays(tmp_path: Path) -> None:
     }
     (row,) = taken("plain_speed", tmp_path, {"cases": [case]}).rows
     assert row == ("full", "16", "off", "1,957", "33 / 66", "33 / 66", "33 / 66", "87")
+
+
+def test_tables_of_bench_tiers_cliffs_and_judge(tmp_path: Path) -> None:
+    """Hits by the size of the host; the slowest calls by nodes; steps a second, by size."""
+    hits = [TierHits("no host", 0, 0.0559, 0), *(TierHits("a", n, n / 100, 0) for n in (4, 8))]
+    tiers = {"device_blocks": 4, "hits": [asdict(each) for each in hits]}
+    found = taken("hit_rates_tiers", tmp_path, tiers)
+    assert found.heads == ("tier", "host = device", "2 x")
+    assert found.rows == (("no host", "5.59", "5.59"), ("a", "4.00", "8.00"))
+    calls = [
+        CallTimes("wide", operation, 9, 1.7, 5, 66, 148, 0, 0, 2500, 8300).to_json()
+        for operation in ("insert", "evict many")
+    ]
+    cliffs = {"nodes": {"100000": calls, "2000": calls[:1]}}
+    assert taken("cliffs_little", tmp_path, cliffs).rows == (
+        ("insert, all nodes children of the root", "1.7 / 66 / 148", "1.7 / 66 / 148"),
+    )
+    found = taken("cliffs_much", tmp_path, cliffs)
+    assert found.heads[1:] == ("2,000", "100,000")
+    assert found.rows == (("wide: evict", "-", "8.3 for 2,500"),)
+    parts = {"laws": 0.45, "snapshot": 0.08, "cache": 0.05, "rest": 0.42}
+    level = JudgeRate(Rate(5062, 2.0), parts, (Cost(54, 624), Cost(108, 1248))).to_json()
+    judge = {"levels": {"inside": level}}
+    assert taken("judge_steps", tmp_path, judge).rows == (
+        ("inside", "2,531", "300", "45 %", "8 %", "5 %", "42 %"),
+    )
+    found = taken("judge_growth", tmp_path, judge)
+    assert found.heads[1:] == ("54 nodes", "108 nodes", "grows with")
+    assert found.rows == (("inside", "624", "1,248", "nodes^1.00"),)
 
 
 def test_a_table_keeps_what_it_was_measured_with(tmp_path: Path) -> None:
