@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvcanon.conformance.check.plan import EFFORTS
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.site.measured import (
     FOLDER,
@@ -51,6 +52,22 @@ def test_page_of_figures_has_no_other_table() -> None:
     performance = PLACE.sub("", (ROOT / "docs/performance.md").read_text("utf-8"))
     rows = [line for line in performance.splitlines() if line.startswith("|")]
     assert [row for row in rows if not row.startswith((*COUNTED, "|---"))] == []
+
+
+def test_page_of_figures_has_the_efforts_of_a_check() -> None:
+    """The table of efforts says the numbers of cases and the limits of today."""
+    page = (ROOT / "docs/performance.md").read_text("utf-8")
+    for effort in EFFORTS.values():
+        counts = (
+            *(effort.walker_cases, effort.machine_cases),
+            *(effort.ranks_cases, effort.store_cases),
+        )
+        cells = (f"{each:,} a cache" if each else "until the time is over" for each in counts)
+        minutes, seconds = divmod(effort.seconds, 60)
+        limit = f"{minutes:.0f} min" + (f" {seconds:.0f} s" if seconds else "")
+        if effort.is_open:
+            limit = f"`--minutes`, usually {minutes:.0f}"
+        assert f"| {effort.name} | {' | '.join(cells)} | {limit} |" in page
 
 
 def test_table_says_where_and_of_what() -> None:
