@@ -96,6 +96,7 @@ class Cache(Protocol):
     def evict(self, counts: Counts) -> Evicted:
         """Free device slots: evict leaves for full slots, least recently used data for the others.
 
+        `counts` is how many more slots to free, however many are free already.
         Under write_back victims whose copy fails leave all the same. If the engine raises, so does
         the call, and the victims that it was to copy stay.
 

@@ -34,7 +34,7 @@ def laws_json() -> dict[str, object]:
 
 
 def law_json(law: Law) -> dict[str, object]:
-    """One law."""
+    """What a law says, needs and was seen broken by, as values for JSON."""
     file, line = source_of(law)
     history = history_of(law.law_id)
     return {

@@ -108,7 +108,7 @@ def window_start_is_going_up(end_pages: int, window_tokens: int, page_size: int)
 
 
 def in_window_is_every_page(start: int, pages: int, window_from: int) -> bool:
-    """A node that no window begins inside of is in it if all of its pages are.
+    """A node is in a window if all its pages are, where no window begins inside it.
 
     pre: 1 <= pages <= 6
     pre: 0 <= start <= 1 << 20 and 0 <= window_from <= 1 << 20

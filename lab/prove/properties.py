@@ -137,7 +137,7 @@ def use_makes_leave_later(
 def hits_make_leave_later(
     policy: EvictionPolicy, hits: int, used: int, age: int, rank: int
 ) -> bool:
-    """A hit makes a node leave later under LFU, the second one under SLRU, and no hit otherwise.
+    """Each hit makes a node leave later under LFU, the second hit under SLRU; elsewhere none does.
 
     pre: 0 <= hits <= 8
     post: __return__ == (policy.name == "LFU" or policy.name == "SLRU" and hits == 1)

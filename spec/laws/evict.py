@@ -81,7 +81,7 @@ def asked_is_freed(step: Step) -> Iterator[str]:
     from_outside=((Cache.evict,),),
 )
 def overshoot_is_one_victim(step: Step) -> Iterator[str]:
-    """An eviction stops once enough slots are free: without its last victim they were too few.
+    """An eviction stops once it has freed enough: without its last victim it had freed too few.
 
     Components are served in the order full, swa, mamba; slots that one frees on the way count for
     the next. If nothing is asked for, nothing is evicted. This law holds for any order of victims;

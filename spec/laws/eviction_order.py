@@ -64,7 +64,7 @@ more, only how many slots were freed is checked."""
     from_outside=(visibility.EVICTIONS,),
 )
 def victims_in_policy_order(step: Step) -> Iterator[str]:
-    """An eviction takes victims in policy order, one by one, until enough slots are free.
+    """An eviction takes victims in policy order, one by one, until it has freed enough slots.
 
     This holds for evictions from device and host, and for those of a load-back, of an insert that
     backs up, and of a host insert. Components are served in the order full, swa, mamba; slots that

@@ -132,7 +132,8 @@ def device_prefix_closed(state: Snapshot, nodes: Collection[NodeState]) -> Itera
 def backed_parents(state: Snapshot, nodes: Collection[NodeState]) -> Iterator[str]:
     """A node with a host copy has a parent with a host copy, unless the policy is write_back.
 
-    Host copies are those of full data. One that is still in flight counts, on either node.
+    Host copies are those of full data. One that is still in flight counts, on either node. The root
+    has no data: a node directly below it needs no parent with a copy.
 
     Why: a prefix on the host with a gap cannot be loaded back. And a node that was not copied
     because its parent was not is deleted when the device is short of slots.
