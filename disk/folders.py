@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 @frozen
 class OpenFolder:
-    """A folder that this process has for itself."""
+    """A folder that this process has opened and locked against other processes."""
 
     path: Path
     lock: int

@@ -17,8 +17,9 @@ except ModuleNotFoundError as error:
     if error.name == FOLDER:
         raise ImportError(
             "kvcanon.live has no native module here: none was compiled when kvcanon was installed; "
-            "install a C++17 compiler such as g++ and run `pip install --force-reinstall "
-            "--no-cache-dir --no-binary kvcanon 'kvcanon[live]'`, or in a checkout `make native`."
+            "with a C++17 compiler such as g++, install kvcanon[live] again as before, but with "
+            "`--force-reinstall --no-cache-dir` and without `--config-settings=kvcanon.core=off`; "
+            "in a checkout run `make native`."
         ) from error
     package = {"zmq": "pyzmq"}.get(str(error.name), error.name)
     raise ImportError(

@@ -179,7 +179,7 @@ def require_all(rate: float) -> None:
     """Refuse a sample of calls: answers are compared with those before. Raises: UsageError."""
     if rate != 1:
         raise UsageError(
-            f"rate is {rate:g}; a cache without `snapshot` is judged at each call, so leave it at 1"
+            f"rate is {rate:g}; a cache without `snapshot` is judged at each call, so make it 1"
         )
 
 

@@ -258,7 +258,7 @@ def held_shared(
 
 
 def learned_page(sent: Sequence[SentRequest]) -> PageRange:
-    """What the page size can be by prompts that were sent twice in a row.
+    """Return the page sizes that fit the hits of prompts that were sent twice in a row.
 
     Every hit is a multiple of the page size, and the tokens after a hit are fewer than a page. If
     no size fits both, hits are too short: the range is then from 1 to the largest common divisor.

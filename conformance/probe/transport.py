@@ -52,7 +52,7 @@ MOST_BUSY_SECONDS = 10.0
 
 @frozen
 class EngineAddress:
-    """Where a server is, and how it is spoken to."""
+    """The address of a server: its host, port and path, and whether it takes TLS."""
 
     host: str
     port: int

@@ -100,7 +100,7 @@ class ShownRun:
 
     @property
     def in_short(self) -> str:
-        """How long it is, and where a law breaks."""
+        """The number of steps, and the step at which a law breaks."""
         steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
         where = "" if self.breaks_at is None else f", breaks at step {self.breaks_at}"
         return f"{steps}{where}"

@@ -74,7 +74,7 @@ class MemoryGround:
         return sum(entry.size() for entry in self.server.pages.values())
 
     def files_of(self, identity: StoreIdentity, key: PageKey) -> Sequence[Path]:  # noqa: ARG002
-        """There are none."""
+        """Return no files: the pages are in memory."""
         return ()
 
     def stall(self) -> None:

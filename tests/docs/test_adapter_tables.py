@@ -12,6 +12,7 @@ from adapter_page import PAGE, TABLES, Row
 from kvcanon import conformance
 from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import Limit
+from kvcanon.spec.errors import CacheError, EngineRaised
 from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.operations import (
     EndPrefetch,
@@ -28,6 +29,7 @@ from meddling import Meddled, broken_by, meddled
 
 COLUMNS = ("pages", "recency", "hits", "locks", "slots", "events")
 LEFT_ALONE = next(rows for head, rows in TABLES.items() if head.startswith("operation | pages"))
+ARGUMENTS = TABLES["refusal | its arguments | what they say"]
 ID = re.compile(r"[A-Z]+-\d+")
 UNMEDDLED = {("reset", "pages"), ("reset", "locks")}
 """Cells about a state in which no page is left to meddle with."""
@@ -48,6 +50,13 @@ def names_in(head: str) -> list[str]:
 def test_table_lists_every_name(head: str, names: list[str]) -> None:
     """Fields and values are listed, all of them, in the order of the code."""
     assert names_in(head) == names
+
+
+def test_table_lists_the_arguments_of_every_refusal() -> None:
+    """An adapter can raise each refusal from the table alone."""
+    listed = {row[0].strip("`"): re.findall(r"`(\w+)`", row[1]) for row in ARGUMENTS}
+    refusals = [each for each in CacheError.__subclasses__() if each is not EngineRaised]
+    assert listed == {each.__name__: list(vars(each)["__match_args__"]) for each in refusals}
 
 
 def laws_in(cell: str) -> set[str]:

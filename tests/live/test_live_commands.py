@@ -216,6 +216,7 @@ def test_a_missing_extra_is_one_line(missing: str) -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "kvcanon[live]" in line
+    assert ("without `--config-settings=kvcanon.core=off`" in line) == missing.endswith("_stream")
 
 
 def test_metrics_and_dashboard_tell_what_is_held() -> None:
