@@ -32,6 +32,11 @@ from kvcanon.conformance.laws.law_search import MOST_LAWS, MOST_SYMPTOMS, search
             "ALLOC-7",
         ),
         ("storage", "Wrong tokens after KV came from a storage", "RES-9"),
+        (
+            "BlockRemoved before BlockStored",
+            "The router forgets a prompt while its pages move between device and host",
+            "EVENT-14",
+        ),
     ],
 )
 def test_symptom_in_the_words_of_an_engine_is_first(words: str, seen: str, law_id: str) -> None:
