@@ -82,7 +82,14 @@ def folder_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "DIR").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    few = evolve(EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0)
+    few = evolve(
+        EFFORTS["quick"],
+        walker_cases=12,
+        machine_cases=0,
+        ranks_cases=0,
+        corpus_cases=0,
+        store_cases=0,
+    )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
 

@@ -19,6 +19,7 @@ FEW = evolve(
     machine_cases=4,
     run=4,
     ranks_cases=8,
+    store_cases=8,
     corpus_cases=8,
     seconds=560,
 )

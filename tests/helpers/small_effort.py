@@ -11,7 +11,13 @@ from attrs import evolve
 from kvcanon.conformance.check.plan import EFFORTS
 
 SMALL = evolve(
-    EFFORTS["quick"], walker_cases=6, machine_cases=0, ranks_cases=0, corpus_cases=0, seconds=560
+    EFFORTS["quick"],
+    walker_cases=6,
+    machine_cases=0,
+    ranks_cases=0,
+    corpus_cases=0,
+    store_cases=0,
+    seconds=560,
 )
 
 

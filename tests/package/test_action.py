@@ -28,7 +28,7 @@ from reported import Forgetful, Crashing
 from kvcanon.reference import ReferenceCache as Sound
 
 EFFORTS["quick"] = evolve(
-    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0
+    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0, store_cases=0
 )
 """
 """Caches whose check plays few cases."""

@@ -40,7 +40,7 @@ import pytest
 from attrs import evolve
 from kvcanon.conformance.check.plan import EFFORTS
 EFFORTS["quick"] = evolve(
-    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0
+    EFFORTS["quick"], walker_cases=12, machine_cases=0, ranks_cases=0, corpus_cases=0, store_cases=0
 )
 sys.exit(pytest.main(sys.argv[1:]))
 """

@@ -172,8 +172,14 @@ ROWS: dict[tuple[str, str], list[Call]] = {
     ],
 }
 """By operation and error: calls of parts that are refused so."""
-THE_CACHE_KNOWS = {("insert", "TransferPending"), ("load_back", "TransferPending")}
-"""Which loads are in flight is in no argument, and in no record of an adapter."""
+THE_CACHE_KNOWS = {
+    ("insert", "TransferPending"),
+    ("load_back", "TransferPending"),
+    ("store", "BadArgument"),
+    ("prefetch", "BadArgument"),
+    ("end_prefetch", "BadArgument"),
+}
+"""Which loads and which orders of a store are in flight is in no record of an adapter."""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)

@@ -255,7 +255,7 @@ def test_every_stage_can_be_run() -> None:
 
 # Shards.
 
-TINY = evolve(FEW, walker_cases=20, block=4, machine_cases=4, run=1, ranks_cases=16)
+TINY = evolve(FEW, walker_cases=20, block=4, machine_cases=4, run=1, ranks_cases=16, store_cases=16)
 
 
 def played(*results: CheckResult) -> dict[CheckStage, tuple[int, int, Counter[str]]]:

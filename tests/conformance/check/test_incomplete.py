@@ -40,8 +40,9 @@ NOTHING = (
     Unplayed(CheckStage.WALKER, 0, 32),
     Unplayed(CheckStage.MACHINE, 0, 4),
     Unplayed(CheckStage.RANKS, 0, 8),
+    Unplayed(CheckStage.STORES, 0, 16),
 )
-"""What it leaves out: whole blocks of the walker and of ranks, a run of the machine."""
+"""What it leaves out: whole blocks of the walker, of ranks and of stores, a run of the machine."""
 
 
 def checked(*caches: str, **options: Any) -> CheckResult:  # noqa: ANN401  # As `evolve` takes them.
@@ -54,7 +55,7 @@ def test_all_vectors_are_played_without_time() -> None:
     result = checked("reference")
     vectors, *drawn = result.stages
     assert (vectors.cases, vectors.asked, vectors.cut_short) == (len(vector_files()),) * 2 + ("",)
-    assert [each.cases for each in drawn] == [0, 0, 0, 0]
+    assert [each.cases for each in drawn] == [0] * 5
     assert result.unplayed == NOTHING
     assert report_of(result).verdict is CheckVerdict.INCOMPLETE
 
@@ -99,7 +100,7 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     assert re.fullmatch(
         r"INCOMPLETE: no law is broken in what was played; --minutes 1 gives time for the rest\. "
         r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 8 corpus cases, 0 of 32 walker cases, "
-        r"0 of 4 machine cases, 0 of 8 ranks cases\.",
+        r"0 of 4 machine cases, 0 of 8 ranks cases, 0 of 16 stores cases\.",
         lines[-1],
     )
     value = json.loads(files["json"].read_text("utf-8"))
@@ -108,7 +109,7 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     (failure,) = ET.parse(files["junit"]).iterfind(".//failure")  # noqa: S314  # Our own.
     missing = (
         "INCOMPLETE: played 0 of 8 corpus cases, 0 of 32 walker cases, 0 of 4 machine cases, "
-        "0 of 8 ranks cases"
+        "0 of 8 ranks cases, 0 of 16 stores cases"
     )
     assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
     assert missing in files["html"].read_text("utf-8")

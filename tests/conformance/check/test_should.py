@@ -246,7 +246,9 @@ def test_the_command_ends_with_0_unless_it_is_strict(
 def test_check_cache_warns_unless_it_is_strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """`check_cache` warns of a broken SHOULD law, and raises if it is strict."""
     monkeypatch.setitem(
-        EFFORTS, "quick", evolve(SMALL, walker_cases=4, machine_cases=0, ranks_cases=0)
+        EFFORTS,
+        "quick",
+        evolve(SMALL, walker_cases=4, machine_cases=0, ranks_cases=0, store_cases=0),
     )
     with pytest.warns(UserWarning, match=f"SHOULD, not kept: {SHOULD_ID} thrifty: "):
         check_cache(REFERENCE)

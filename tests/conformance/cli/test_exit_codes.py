@@ -29,7 +29,13 @@ SERVING = f"{sys.executable} -m kvcanon.conformance.protocol.pipe_server"
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play few cases, with a short limit."""
     few = evolve(
-        EFFORTS["quick"], walker_cases=16, machine_cases=2, run=2, ranks_cases=4, corpus_cases=0
+        EFFORTS["quick"],
+        walker_cases=16,
+        machine_cases=2,
+        run=2,
+        ranks_cases=4,
+        corpus_cases=0,
+        store_cases=4,
     )
     monkeypatch.setitem(EFFORTS, "quick", few)
     monkeypatch.setenv(VARIABLE, "1.5")
