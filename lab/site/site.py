@@ -12,6 +12,7 @@ from pathlib import Path
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.laws.laws_json import SCHEMA, laws_json, source_of, witnesses_of
 from kvcanon.lab.mutants.kill_matrix import find_checkout, find_mutants
+from kvcanon.lab.mutants.planted import STORE_MUTANTS
 from kvcanon.lab.site.chapters.chapters import ABOUT, chapters, navigation
 from kvcanon.lab.site.chapters.places import FOLDER, spec_names
 from kvcanon.lab.site.chapters.print_edition import print_edition
@@ -121,7 +122,7 @@ def read_book(checkout: Path) -> Book:
     if bare:
         raise UsageError(f"{', '.join(bare)} has no vector; `make vectors` makes one")
     witnesses = {
-        law_id: [play_witness(vector, mutants) for vector in found]
+        law_id: [play_witness(vector, (*mutants, *STORE_MUTANTS)) for vector in found]
         for law_id, found in vectors.items()
     }
     names = spec_names(checkout)
