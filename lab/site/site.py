@@ -115,14 +115,14 @@ def write_document(checkout: Path, book: Book, pictures: Pictures, pages: Path) 
 
 def read_book(checkout: Path) -> Book:
     """Read and play all that pages of laws are made from. Raises: UsageError."""
-    mutants = find_mutants(checkout)
+    mutants = (*find_mutants(checkout), *STORE_MUTANTS)
     engines, faults = read_faults(checkout)
     vectors = {law.law_id: witnesses_of(law) for law in LAWS.values()}
     bare = [law_id for law_id, found in vectors.items() if not found]
     if bare:
         raise UsageError(f"{', '.join(bare)} has no vector; `make vectors` makes one")
     witnesses = {
-        law_id: [play_witness(vector, (*mutants, *STORE_MUTANTS)) for vector in found]
+        law_id: [play_witness(vector, mutants) for vector in found]
         for law_id, found in vectors.items()
     }
     names = spec_names(checkout)
