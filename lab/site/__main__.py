@@ -38,15 +38,15 @@ USAGE = f"usage: python -m kvcanon.lab.site FOLDER, or {OTHERS}"
 def main(arguments: list[str]) -> int:
     """Do as asked, and return the exit code."""
     try:
-        checkout = find_checkout(Path.cwd())
         match arguments:
             case [option, page] if option == ISSUE:
                 sys.stdout.write(with_script(Path(page)))
             case [option, name, *files] if option == MEASURED and files:
+                checkout = find_checkout(Path.cwd())
                 take_figures(name, [Path(file) for file in files], checkout)
                 write_figures_of_pages(checkout)
             case [what] if _is_known(what):
-                _write(what, checkout)
+                _write(what, find_checkout(Path.cwd()))
             case _:
                 sys.stderr.write(f"{USAGE}\n")
                 return 2
