@@ -88,7 +88,7 @@ def folder_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         machine_cases=0,
         ranks_cases=0,
         corpus_cases=0,
-        store_cases=0,
+        store_cases=4,
     )
     monkeypatch.setitem(EFFORTS, "quick", few)
 
