@@ -32,6 +32,8 @@ from loopback import publisher
 from sent_events import stores
 endpoint, replay = sys.argv[1:]
 with publisher(endpoint, replay_endpoint=replay) as sender:
+    # A subscriber tries again after at most a second.
+    time.sleep(1.5)
     sender.publish([AllBlocksCleared()])
     for number in range(1_000_000):
         sender.publish(stores(10 * number))
