@@ -38,6 +38,7 @@ STAGES = (
     FROM_OUTSIDE,
     CheckStage.MACHINE,
     CheckStage.RANKS,
+    CheckStage.STORES,
 )
 """The parts that are counted apart."""
 
@@ -172,6 +173,7 @@ def parts_of(effort: Effort) -> Iterator[CasePart]:
         BY_STATES: [n for n in walker if not n % WHITE_EVERY],
         FROM_OUTSIDE: [n for n in walker if n % WHITE_EVERY],
         CheckStage.RANKS: range(effort.ranks_cases),
+        CheckStage.STORES: range(effort.store_cases),
         CheckStage.VECTORS: range(len(read_vectors())),
         CheckStage.CORPUS: range(effort.corpus_cases),
     }
@@ -221,7 +223,12 @@ def watched_cases(seed: int, stage: str) -> NumberedCases:
 
 def numbered_cases(name: str, seed: int, stage: str) -> NumberedCases:
     """The cases of a stage of the check of a cache."""
-    plan = CheckPlan((name,), seed=seed, of_corpus=stage == CheckStage.CORPUS)
+    plan = CheckPlan(
+        (name,),
+        seed=seed,
+        of_corpus=stage == CheckStage.CORPUS,
+        of_stores=stage == CheckStage.STORES,
+    )
     if stage == CheckStage.RANKS:
         plan = evolve(plan, judges=evolve(plan.judges, ranks=RANKS))
     return cases_of(plan.of(name))

@@ -102,6 +102,7 @@ def test_measure_counts_cases_by_stage() -> None:
         walker_cases=8,
         machine_cases=4,
         ranks_cases=4,
+        store_cases=4,
         corpus_cases=8,
         run=4,
         block=4,
