@@ -26,6 +26,7 @@ from kvcanon.lab.mutants.looks import (
     by_vectors,
     compared,
     first_sight,
+    with_store,
 )
 from kvcanon.lab.mutants.place import MutantPlace
 from kvcanon.lab.mutants.planted_package import mutant_of
@@ -39,6 +40,8 @@ class Budget:
     """Cases judged by states, played first."""
     checked: int
     """Cases played as `check` plays them."""
+    stored: int
+    """Cases with a store below the host tier."""
     compared: int
     """Cases compared with the plain cache."""
     inside: int
@@ -46,8 +49,8 @@ class Budget:
 
 
 BUDGETS = {
-    "quick": Budget(first=12, checked=250, compared=150, inside=300),
-    "standard": Budget(first=12, checked=2_000, compared=1_000, inside=2_000),
+    "quick": Budget(first=12, checked=250, stored=64, compared=150, inside=300),
+    "standard": Budget(first=12, checked=2_000, stored=300, compared=1_000, inside=2_000),
 }
 """By effort. With `quick` two CPU cores judge 300 mutants in about 20 minutes."""
 
@@ -85,6 +88,7 @@ def _by_laws(cases: NumberedCases, budget: Budget) -> Iterator[Look]:
     yield from by_states(cases, range(budget.first))
     yield from by_vectors(cases)
     yield from as_checked(cases, range(budget.checked))
+    yield from with_store(cases, range(budget.stored))
 
 
 def _by_comparison(cases: NumberedCases, budget: Budget) -> Sighting | None:

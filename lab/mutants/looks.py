@@ -68,6 +68,13 @@ def as_checked(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
         yield Look(f"case {number}", cases.trial(number), cases.case(number))
 
 
+def with_store(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
+    """Cases with a store below the host tier, as `check` plays them."""
+    stored = evolve(cases, of_stores=True)
+    for number in numbers:
+        yield Look(f"stored case {number}", stored.trial(number), stored.case(number))
+
+
 def compared(cases: NumberedCases, numbers: Iterable[int]) -> Iterator[Look]:
     """Cases without laws, compared with the plain cache state by state."""
     trial = Trial(cases.base.adapter, NO_LAWS, REFERENCE)

@@ -39,7 +39,7 @@ CONSTANTS: Mapping[str, object] = {
 
 def mutant_of(place: MutantPlace | None) -> Adapter:
     """The plain cache with a change, or without any. Raises: whatever its import raises."""
-    offer = Offer(states_within=True)
+    offer = Offer(states_within=True, stores=True)
     return Adapter(place.place_id if place else "copy", _factory(place), offer)
 
 

@@ -27,6 +27,7 @@ from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.operations import METHODS
+from kvcanon.spec.tier import StoreQueue
 from kvcanon.spec.transfer import Agree, TransferEngine
 
 CACHE = "reference"
@@ -81,10 +82,11 @@ class ReachWatch:
         config: CacheConfig,
         engine: TransferEngine | None = None,
         agree: Agree | None = None,
+        store: StoreQueue | None = None,
     ) -> ReferenceCache:
         """Make a plain cache that is watched."""
         self._seen.update(settings_of(config))
-        return _Watched(config, engine, agree)
+        return _Watched(config, engine, agree, store)
 
     def saw(self, *features: Feature) -> None:
         """Note features of the case that runs."""

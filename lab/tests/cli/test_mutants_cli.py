@@ -120,7 +120,7 @@ RUN = ("lab", "mutants", "--mechanical", "--jobs", "1")
 
 @pytest.fixture
 def _few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    budgets = {"quick": Budget(first=8, checked=4, compared=20, inside=8)}
+    budgets = {"quick": Budget(first=8, checked=4, stored=4, compared=20, inside=8)}
     monkeypatch.setattr(measurement, "BUDGETS", budgets)
     monkeypatch.setattr(judge, "by_vectors", lambda search: ())
 

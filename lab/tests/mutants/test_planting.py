@@ -18,7 +18,7 @@ from kvcanon.lab.mutants.planted_package import mutant_of
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 
-FEW = Budget(first=8, checked=8, compared=8, inside=8)
+FEW = Budget(first=8, checked=8, stored=4, compared=8, inside=8)
 
 
 def test_a_copy_without_a_change_does_the_same() -> None:
