@@ -190,8 +190,8 @@ def _count(state: State, tier: Tier, order: OpenOrder, progress: OrderProgress) 
 def _note_stored(state: State, tier: Tier, order: OpenOrder, page: int) -> None:
     """A page is in the store; it counts if the page before it does."""
     at = order.start + page
-    parent = _hashes(order.key.prefix(at))[-1] if at else None
-    name = order.hashes[page]
+    before = order.hashes[page - 1 : page] or _hashes(order.key.prefix(at))[-1:]
+    parent, name = before[0] if before else None, order.hashes[page]
     if name in tier.stored or (parent is not None and parent not in tier.stored):
         return
     event = BlockStored(name, parent, order.key.pages[at], tier.queue.medium, order.key.namespace)
@@ -203,9 +203,15 @@ def _note_missing(state: State, tier: Tier, name: bytes) -> None:
     """A page is not in the store: it does not count any more, nor do those that follow it."""
     if name not in tier.stored:
         return
-    for child in [each for each, event in tier.stored.items() if event.parent_hash == name]:
-        _note_missing(state, tier, child)
-    emit_not_in_store(state, tier.stored.pop(name))
+    followers: dict[bytes | None, list[bytes]] = {}
+    for each, event in tier.stored.items():
+        followers.setdefault(event.parent_hash, []).append(each)
+    leaving, waiting = list[bytes](), [name]
+    while waiting:
+        leaving.append(waiting.pop())
+        waiting += followers.get(leaving[-1], ())
+    for each in reversed(leaving):
+        emit_not_in_store(state, tier.stored.pop(each))
 
 
 def _close(state: State, tier: Tier, order: OpenOrder) -> None:

@@ -279,3 +279,21 @@ def test_orders_are_shown() -> None:
     assert store is not None
     shown = [(each.order_id, each.kind, len(each.slots)) for each in store.orders]
     assert shown == [(written, OrderKind.WRITE, 0), (fetched, OrderKind.FETCH, 2)]
+
+
+def test_a_long_chain_leaves_whole_where_its_first_page_is_missing() -> None:
+    """However many pages follow, and the last of them leaves first."""
+    pages = 2_500
+    slots = Counts(full=pages + 1)
+    config = evolve(CONFIG, device_slots=slots, host_slots=slots, max_pending_events=8 * pages)
+    cache, queue = scene(config=config)
+    prompt = make_key(range(pages), 1)
+    put(cache, prompt)
+    assert write(cache, queue, prompt, pages).pages == pages
+    cache.evict(Counts(full=pages))
+    cache.evict_host(Counts(full=pages))
+    cache.take_events()
+    queue.lose(0)
+    fetch(cache, queue, prompt)
+    removed = [each.block_hash for each in cache.take_events() if isinstance(each, BlockRemoved)]
+    assert removed == [*reversed(hashes_of(prompt))]
