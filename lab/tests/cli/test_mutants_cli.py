@@ -145,6 +145,7 @@ def test_a_hole_is_shown_with_its_line(
     """A mutant that only the comparison finds is listed with its line."""
     monkeypatch.setattr(judge, "by_states", lambda search, numbers: ())
     monkeypatch.setattr(judge, "as_checked", lambda search, numbers: ())
+    monkeypatch.setattr(judge, "with_store", lambda search, numbers: ())
     assert main([*RUN, "--only", SEEN]) == 1
     out = capsys.readouterr().out
     assert "1  only the comparison sees it" in out
