@@ -34,6 +34,9 @@ class ManualQueue:
         self._submitted: list[StoreOrder] = []
         self._stopped: list[OrderId] = []
         self._written: list[tuple[bytes, bytes]] = []
+        self._whole: dict[bytes, bytes] = {}
+        """The last record that was written of each page."""
+        self._refused: list[tuple[OrderId, int]] = []
         self.progress: dict[OrderId, OrderProgress] = {}
         """How far each order is."""
         self._open: dict[OrderId, _Open] = {}
@@ -106,11 +109,15 @@ class ManualQueue:
         self.records[name] = changes[how % len(changes)]
 
     def take_calls(self) -> StoreCalls:
-        """What was asked and written since the last look, and how far every order is."""
+        """What was asked, written and refused since the last look, and how far every order is."""
         calls = StoreCalls(
-            tuple(self._submitted), tuple(self._stopped), dict(self.progress), tuple(self._written)
+            tuple(self._submitted),
+            tuple(self._stopped),
+            dict(self.progress),
+            tuple(self._written),
+            refused=tuple(self._refused),
         )
-        self._submitted, self._stopped, self._written = [], [], []
+        self._submitted, self._stopped, self._written, self._refused = [], [], [], []
         return calls
 
     def _name_at(self, at: int) -> bytes:
@@ -126,12 +133,17 @@ class ManualQueue:
         name, order = at.names[at.pages], at.order
         if order.kind is OrderKind.WRITE:
             assert order.record is not None
-            self.records[name] = order.record(at.pages)
+            self.records[name] = self._whole[name] = order.record(at.pages)
             self._written.append((name, self.records[name]))
             return True
         assert order.accept is not None
         record = self.records.get(name)
-        return record is not None and order.accept(at.pages, record)
+        if record is None:
+            return False
+        accepted = order.accept(at.pages, record)
+        if not accepted and record == self._whole.get(name):
+            self._refused.append((order.order_id, at.pages))
+        return accepted
 
     def _note(self, order_id: OrderId, pages: int, *, ended: bool) -> None:
         self._news[order_id] = self.progress[order_id] = OrderProgress(order_id, pages, ended)

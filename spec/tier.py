@@ -150,3 +150,6 @@ class StoreCalls:
     """
     right: Mapping[bytes, tuple[bytes, ...]] = Factory(dict)
     """The bytes that were written for pages, by hash, as far as they are known."""
+    refused: tuple[tuple[OrderId, int], ...] = ()
+    """The pages of fetches that the cache did not accept since the operation before, counted from 0
+    in their order, though the record was the one that it wrote itself."""

@@ -17,27 +17,39 @@ from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import DISK, EXTERNAL, Counts, WritePolicy
 
-SHARE, LEAST = 1 / 2, 4
-"""The actions on the store: so many for each other action, and the least number."""
+LENGTHS = (10, 25, 50)
+"""How many actions a case has besides those on the store."""
+PER_STORED = 4
+"""How many other actions there are for each on the store that is drawn after one of each kind."""
+FIRST = "round_trip"
+"""A case begins with it, as long as the pools have room."""
 SWARM = (0.3, 1, 1, 3)
 """The factors for the weights of actions, one drawn for each action of a case."""
 POLICIES = (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK, WritePolicy.WRITE_THROUGH_SELECTIVE)
-HOST_SLOTS = range(2, 21)
+HOST_SLOTS = (3, 8, 12, 16, 20, 24)
+EVENTS = (True, True, False)
+"""Whether events are enabled, if the cache offers both."""
+DRAWN_LOG_SHARE = 1 / 2
+"""In this share of cases few events may wait, perhaps; in the others as many as the cache offers.
+"""
 
 
 def draw_stored_case(seed: int, offer: Offer, ranks: int = 1) -> Case:
     """Draw the case of a seed, with a store, on one rank or several."""
     case, random = draw_case(seed, offer), Random(f"store {seed}")
-    config = _with_host_tier(random, case.config, offer)
-    names = [name for name in STORES if STORES[name].weight]
-    weights = [STORES[name].weight * random.choice(SWARM) for name in names]
-    actions = list(case.actions)
-    for name in random.choices(names, weights, k=LEAST + int(len(actions) * SHARE)):
-        picks = [random.randrange(PICKS) for _ in range(3)]
-        actions.insert(random.randrange(len(actions) + 1), Action(name, *picks))
+    actions = list(case.actions[: random.choice(LENGTHS)])
+    kinds = [kind for kind in STORES.values() if kind.weight]
+    weights = [kind.weight * random.choice(SWARM) for kind in kinds]
+    names = [
+        kind.name
+        for kind in [*kinds, *random.choices(kinds, weights, k=len(actions) // PER_STORED)]
+    ]
+    for name in names:
+        actions.insert(random.randrange(len(actions) + 1), _drawn(random, name))
+    actions.insert(0, _drawn(random, FIRST))
     return evolve(
         case,
-        config=config,
+        config=_config_for(random, case.config, offer),
         actions=tuple(actions),
         unobserved=False,
         ranks=ranks,
@@ -45,15 +57,23 @@ def draw_stored_case(seed: int, offer: Offer, ranks: int = 1) -> Case:
     )
 
 
-def _with_host_tier(random: Random, config: CacheConfig, offer: Offer) -> CacheConfig:
+def _drawn(random: Random, name: str) -> Action:
+    return Action(name, *[random.randrange(PICKS) for _ in range(3)])
+
+
+def _config_for(random: Random, config: CacheConfig, offer: Offer) -> CacheConfig:
     """The configuration with full data alone, and a host tier."""
     policies = [each for each in POLICIES if each in offer.write_policies]
-    host = config.host_slots if config.host_slots.full else Counts(full=random.choice(HOST_SLOTS))
     policy = random.choice(policies) if policies else WritePolicy.WRITE_THROUGH
+    logs = sorted(set(offer.event_logs))
+    log = random.choice(logs) if random.random() < DRAWN_LOG_SHARE else logs[-1]
+    events = random.choice([each for each in EVENTS if each in offer.events])
     return evolve(
         config,
         window_tokens=None,
         mamba=False,
-        write_policy=config.write_policy if config.host_tier else policy,
-        host_slots=host,
+        write_policy=policy,
+        host_slots=Counts(full=random.choice(HOST_SLOTS)),
+        events=events,
+        max_pending_events=log,
     )

@@ -12,7 +12,7 @@ from kvcanon.conformance.cases.client import ActionKind, Client, enter
 from kvcanon.conformance.protocol.adapter import Capability, StoreControl
 from kvcanon.spec.cache import StoredCache
 from kvcanon.spec.errors import CacheError
-from kvcanon.spec.tier import OrderId
+from kvcanon.spec.operations import Ordered
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, Key
 
 STORES: dict[str, ActionKind] = {}
@@ -72,11 +72,14 @@ def end_prefetch(client: Client, a: int, _b: int, _c: int) -> None:
 
 
 @enter(STORES, 1, host=True)
-def end_wrongly(client: Client, a: int, _b: int, _c: int) -> None:
-    """End a prefetch that is not open: one that ended before, a write, or none."""
-    if (found := _store_of(client)) is not None:
-        ids = [each for each in found[1].progress if each not in client.prefetches]
-        found[0].end_prefetch(ids[a % len(ids)] if ids and a % 3 else ALL_PAGES + a)
+def end_wrongly(client: Client, a: int, b: int, _c: int) -> None:
+    """End a prefetch that is not open: a write that is, one that ended before, or none."""
+    if (found := _store_of(client)) is None:
+        return
+    if a % 2:
+        found[0].store(client.known(a, b))
+    ids = [each for each in found[1].progress if each not in client.prefetches]
+    found[0].end_prefetch(ids[-1 - b % min(2, len(ids))] if ids and a % 4 else ALL_PAGES + a)
 
 
 @enter(STORES, 2, host=True)
@@ -94,56 +97,92 @@ def damage_stored(client: Client, a: int, b: int, _c: int) -> None:
 
 
 @enter(STORES, 2, Capability.RESET, host=True)
-def restart(client: Client, a: int, b: int, _c: int) -> None:
-    """Reset for the same weights, mostly: what a new process over the same store begins with."""
+def restart(client: Client, a: int, b: int, c: int) -> None:
+    """Reset for the same weights, mostly: what a new process over the same store begins with.
+
+    Perhaps in the middle of a write and of two prefetches, one of which was given up before.
+    """
     if (found := _store_of(client)) is None:
         return
+    cache, control = found
     _let_go(client)
     client.settle()
     if b % 2:
-        found[1].finish()
-        found[0].poll_store()
+        control.finish()
+        cache.poll_store()
+    if c % 2:
+        cache.store(client.known(b, 1))
+        _begin_prefetch(client, cache, client.prompt(a, b, c))
+        _begin_prefetch(client, cache, client.prompt(b, c, a))
+        if client.prefetches:
+            cache.end_prefetch(client.prefetches.pop())
     if a % 8:
-        found[0].reset(keep_store=True)
+        cache.reset(keep_store=True)
     else:
-        found[0].reset()
+        cache.reset()
     client.prefetches.clear()
 
 
 @enter(STORES, 4, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
 def round_trip(client: Client, a: int, b: int, c: int) -> None:
-    """Write a prompt to the store, let it leave the host, and fetch it again for its next use."""
+    """Write a prompt to the store, let it leave the host, and fetch it again for its next use.
+
+    Meanwhile the store may have lost a page of it, or give another one, or the cache is reset.
+    """
     if (found := _store_of(client)) is None:
         return
     cache, control = found
-    key = client.prompt(a, b, c)
-    client.keys.append(key)
-    for _ in range(2):
-        with suppress(CacheError):  # What is locked may leave no slots.
-            client.put(key)
-    cache.flush()
-    _empty(client, GPU)
-    _carry_out(cache, control, cache.store(key).order_id)
-    if c % 4:
+    key = _kept_on_host(client, client.prompt(b, a, c))
+    _carry_out(cache, control, cache.store(key))
+    meanwhile, at = a % 6, -1 - b % max(1, len(key))
+    if meanwhile:
         _empty(client, CPU)
-    if c % 8 == 1:
+    if meanwhile == 1:
         _let_go(client)
         cache.flush()
         cache.reset(keep_store=True)
         client.prefetches.clear()
-    if c % 3 == 0:
-        control.damage(-1 - b % max(1, len(key)), c // 3)
-    order_id = _begin_prefetch(client, cache, key)
-    if order_id is None:
+    elif meanwhile in (2, 3):
+        control.lose(at)
+    elif meanwhile in (4, 5):
+        control.damage(at, c)
+    fetched = _begin_prefetch(client, cache, key)
+    if fetched.order_id is None:
         return
-    if b % 3:
-        _carry_out(cache, control, order_id)
+    if c % 3:
+        _carry_out(cache, control, fetched)
     else:
-        control.go_on(order_id, 1)
+        control.go_on(fetched.order_id, 1)
         cache.poll_store()
-    client.prefetches.remove(order_id)
-    cache.end_prefetch(order_id)
+    client.prefetches.remove(fetched.order_id)
+    cache.end_prefetch(fetched.order_id)
     _load(client, key)
+
+
+@enter(STORES, 2, Capability.FLUSH, Capability.EVICT, host=True)
+def cross_orders(client: Client, a: int, b: int, c: int) -> None:
+    """Order a write twice, end it as if it were a prefetch, and begin a fetch while it goes on.
+
+    The fetch is of more than a prompt that was just computed, and is perhaps on the device alone.
+    """
+    if (found := _store_of(client)) is None:
+        return
+    cache, control = found
+    key = _kept_on_host(client, client.prompt(a, b, c))
+    written = cache.store(key)
+    cache.store(client.known(a, 1) if c % 3 else key)
+    if written.order_id is not None:
+        with suppress(CacheError):
+            cache.end_prefetch(written.order_id)
+        control.go_on(written.order_id, b % 2)
+        cache.poll_store()
+    fresh = client.prompt(b, c, a)
+    with suppress(CacheError):
+        client.put(fresh)
+    client.keys.append(fresh)
+    _begin_prefetch(client, cache, Key((*fresh.pages, *key.pages), fresh.namespace))
+    _carry_out(cache, control, written)
+    cache.store(key)
 
 
 @enter(STORES, 0, host=True)
@@ -153,18 +192,35 @@ def finish_orders(client: Client, _a: int, _b: int, _c: int) -> None:
         client.store.finish()
 
 
-def _begin_prefetch(client: Client, cache: StoredCache, key: Key) -> OrderId | None:
+def _kept_on_host(client: Client, prompt: Key) -> Key:
+    """Compute the beginning of a prompt and evict it from the device, so that it is on the host.
+
+    Twice, since some caches do not copy at the first use. Returns what of it the pools have room
+    for, if nobody else needs them.
+    """
+    config = client.cache.config
+    key = prompt.prefix(min(len(prompt), config.device_slots.full, config.host_slots.full))
+    client.keys.append(key)
+    for _ in range(2):
+        with suppress(CacheError):  # What is locked may leave no slots.
+            client.put(key)
+    client.cache.flush()
+    _empty(client, GPU)
+    return key
+
+
+def _begin_prefetch(client: Client, cache: StoredCache, key: Key) -> Ordered:
     """Order a prefetch, which the client knows from then on."""
-    order_id = cache.prefetch(key).order_id
-    if order_id is not None:
-        client.prefetches.append(order_id)
-    return order_id
+    ordered = cache.prefetch(key)
+    if ordered.order_id is not None:
+        client.prefetches.append(ordered.order_id)
+    return ordered
 
 
-def _carry_out(cache: StoredCache, control: StoreControl, order_id: OrderId | None) -> None:
-    """Let an order go on to its end, and take its progress."""
-    if order_id is not None and order_id in control.open_order_ids:
-        control.go_on(order_id, ALL_PAGES)
+def _carry_out(cache: StoredCache, control: StoreControl, ordered: Ordered) -> None:
+    """Let an order go on to its last page, and take its progress."""
+    if ordered.order_id is not None and ordered.order_id in control.open_order_ids:
+        control.go_on(ordered.order_id, ordered.pages)
     cache.poll_store()
 
 

@@ -81,7 +81,7 @@ EFFORTS = {
             ranks_cases=48,
             corpus_cases=CORPUS_CASES,
             seconds=120,
-            store_cases=64,
+            store_cases=128,
         ),
         Effort(
             "standard",

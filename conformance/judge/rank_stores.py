@@ -78,10 +78,16 @@ class RankStores:
         self.queues[at % len(self.queues)].damage(at, how)
 
     def take_calls(self) -> StoreCalls:
-        """What the first rank asked, what was written there, and how far orders are on all."""
+        """What the first rank asked, what was written there, and how far orders are on all.
+
+        Also what any rank refused.
+        """
         progress = self.progress
         calls = [queue.take_calls() for queue in self.queues]
-        return StoreCalls(calls[0].submitted, calls[0].stopped, progress, calls[0].written)
+        first, refused = calls[0], dict.fromkeys(page for each in calls for page in each.refused)
+        return StoreCalls(
+            first.submitted, first.stopped, progress, first.written, refused=tuple(refused)
+        )
 
     def _later(self, rank: int, order_id: OrderId, happen: Callable[[], None]) -> None:
         # Each rank is the first for some orders and the last for others.

@@ -236,6 +236,48 @@ def arrived_pages_are_placed(step: Step) -> Iterator[str]:
 
 
 @law(
+    "TIER-15",
+    Kind.STEP,
+    LawClass.SERVING,
+    premise=Premise[Step](
+        "a record that the cache wrote itself was fetched",
+        lambda step: step.store is not None and bool(_fetched_on(step) or step.store.refused),
+    ),
+    needs=NEEDS,
+    enabled_if=has_a_store,
+)
+def whole_records_are_accepted(step: Step) -> Iterator[str]:
+    """A fetch accepts each record that is, bit for bit, the one that the cache wrote.
+
+    Until the prefetch is given up: after that it may refuse what still comes.
+
+    Why: otherwise the store is written and read, and no prompt ever gets a page from it.
+
+    Seen broken: not seen
+    """
+    store = step.before.store
+    if store is None or step.store is None:
+        return
+    waited_for = {order.order_id: order for order in store.orders if not order.cancelled}
+    for order_id, page in step.store.refused:
+        if order_id in waited_for:
+            at = waited_for[order_id].start_pages + page
+            yield f"prefetch {order_id} did not accept page {at} of its key, which is as written"
+
+
+def _fetched_on(step: Step) -> bool:
+    """Whether a prefetch went on since the step before."""
+    store = step.before.store
+    told = {} if step.store is None else step.store.progress
+    return store is not None and any(
+        order.kind is OrderKind.FETCH
+        and order.order_id in told
+        and told[order.order_id].pages > order.pages
+        for order in store.orders
+    )
+
+
+@law(
     "TIER-11",
     Kind.STEP,
     LawClass.SERVING,

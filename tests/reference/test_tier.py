@@ -16,10 +16,20 @@ from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.events import BlockRemoved, BlockStored
 from kvcanon.spec.hashing import namespace_seed, page_hashes
-from kvcanon.spec.operations import HostInserted, LoadDecision, Ordered
+from kvcanon.spec.law import LAWS
+from kvcanon.spec.operations import HostInserted, LoadDecision, Ordered, PollStore, StorePolled
 from kvcanon.spec.stores.pages import StoreIdentity
-from kvcanon.spec.tier import SEAL_BYTES, OrderKind, OrderProgress, seal, unseal
+from kvcanon.spec.tier import (
+    SEAL_BYTES,
+    OrderKind,
+    OrderProgress,
+    StoreCalls,
+    StoreOrder,
+    seal,
+    unseal,
+)
 from kvcanon.spec.types import CPU, DISK, EXTERNAL, FULL, GPU, Counts, Key, Medium, make_key
+from kvcanon.spec.views import Step
 
 CONFIG = CacheConfig(
     device_slots=Counts(full=8), host_slots=Counts(full=8), write_policy="write_through"
@@ -133,6 +143,42 @@ def test_missing_and_damaged_pages_end_a_fetch(is_lost: bool) -> None:
     put(cache, PROMPT)
     again = write(cache, queue, PROMPT)
     assert (again.start_pages, again.pages) == (1, 3)
+
+
+@pytest.mark.parametrize("change", ["none", "damaged", "lost"])
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_queue_says_which_whole_records_were_refused(change: str, accepts: bool) -> None:
+    """A record counts as refused if it is the one that was written, and no other."""
+    queue = ManualQueue(DISK)
+    queue.submit(StoreOrder(1, OrderKind.WRITE, PROMPT, 0, record=lambda page: bytes([page] * 8)))
+    queue.go_on(1, 4)
+    queue.take_calls()
+    if change == "damaged":
+        queue.damage(0, 0)
+    if change == "lost":
+        queue.lose(0)
+    queue.submit(StoreOrder(2, OrderKind.FETCH, PROMPT, 0, accept=lambda _page, _record: accepts))
+    queue.go_on(2, 4)
+    refused = ((2, 0),) if change == "none" and not accepts else ()
+    assert queue.take_calls().refused == refused
+    assert queue.take_calls().refused == ()
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_whole_record_is_accepted_until_nobody_waits(given_up: bool) -> None:
+    """A prefetch that was given up may refuse what still comes; another may not."""
+    cache, queue = scene()
+    put(cache, PROMPT)
+    write(cache, queue, PROMPT)
+    forget(cache)
+    ordered = cache.prefetch(PROMPT)
+    assert ordered.order_id is not None
+    if given_up:
+        cache.end_prefetch(ordered.order_id)
+    state = cache.snapshot()
+    calls = StoreCalls(refused=((ordered.order_id, 2),))
+    step = Step(state, PollStore(), StorePolled(()), state, store=calls)
+    assert bool(list(LAWS["TIER-15"].check(step))) is not given_up
 
 
 def hashes_of(key: Key) -> tuple[bytes, ...]:

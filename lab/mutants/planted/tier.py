@@ -307,6 +307,30 @@ def pages_are_placed_before_they_arrive(
     return end(state, order_id)
 
 
+@mutant("TIER-15", stores=True)
+@around(tier.prefetch)
+def no_record_is_accepted(prefetch: Original[Ordered], state: State, key: Key) -> Ordered:
+    """A prefetch refuses every record, as if none proved to be its page."""
+    with _orders_are(state, lambda order: evolve(order, accept=lambda _page, _record: False)):
+        return prefetch(state, key)
+
+
+@mutant("TIER-15", stores=True)
+@around(tier.prefetch)
+def last_records_are_refused(prefetch: Original[Ordered], state: State, key: Key) -> Ordered:
+    """A prefetch of several pages refuses the record of its last one."""
+
+    def without_the_last(order: StoreOrder) -> StoreOrder:
+        accept, last = order.accept, len(order.key) - order.start_pages - 1
+        assert accept is not None
+        return evolve(
+            order, accept=lambda page, record: not 0 < page == last and accept(page, record)
+        )
+
+    with _orders_are(state, without_the_last):
+        return prefetch(state, key)
+
+
 @mutant("RES-11", stores=True)
 @instead(insert_host, tier)
 def fetched_pages_are_dropped(
