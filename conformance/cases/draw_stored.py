@@ -21,8 +21,9 @@ LENGTHS = (10, 25, 50)
 """How many actions a case has besides those on the store."""
 PER_STORED = 4
 """How many other actions there are for each on the store that is drawn after one of each kind."""
-FIRST = "round_trip"
-"""A case begins with it, as long as the pools have room."""
+OPENINGS = (*(("round_trip",),) * 3, ("lose_stored", "damage_stored", "round_trip"))
+"""A case begins with one of these, as long as the pools have room; what an empty store cannot lose
+is no fault."""
 SWARM = (0.3, 1, 1, 3)
 """The factors for the weights of actions, one drawn for each action of a case."""
 POLICIES = (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK, WritePolicy.WRITE_THROUGH_SELECTIVE)
@@ -40,17 +41,14 @@ def draw_stored_case(seed: int, offer: Offer, ranks: int = 1) -> Case:
     actions = list(case.actions[: random.choice(LENGTHS)])
     kinds = [kind for kind in STORES.values() if kind.weight]
     weights = [kind.weight * random.choice(SWARM) for kind in kinds]
-    names = [
-        kind.name
-        for kind in [*kinds, *random.choices(kinds, weights, k=len(actions) // PER_STORED)]
-    ]
-    for name in names:
-        actions.insert(random.randrange(len(actions) + 1), _drawn(random, name))
-    actions.insert(0, _drawn(random, FIRST))
+    more = random.choices(kinds, weights, k=len(actions) // PER_STORED)
+    for kind in (*kinds, *more):
+        actions.insert(random.randrange(len(actions) + 1), _drawn(random, kind.name))
+    opening = [_drawn(random, name) for name in random.choice(OPENINGS)]
     return evolve(
         case,
         config=_config_for(random, case.config, offer),
-        actions=tuple(actions),
+        actions=(*opening, *actions),
         unobserved=False,
         ranks=ranks,
         store=random.choice((DISK, EXTERNAL)),
