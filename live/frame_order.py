@@ -48,6 +48,15 @@ class FrameOrder:
         last = (self._tracker.expected or 0) - 1
         self._want(max(last, 0), compared=None if last < 0 else last)
 
+    def asked(self) -> None:
+        """A replay is asked for: it has all that was sent before what is held by now.
+
+        Of frames that are held later it may lack those just before them, which were sent after it
+        and before the subscription was in effect.
+        """
+        if self.held:
+            self._asked = self.held[0].sequence
+
     def take(self, frame: Frame) -> Iterator[Frame]:
         """Give a live frame with its place, or hold it while a replay is wanted."""
         if self.wanted is None:
@@ -65,8 +74,11 @@ class FrameOrder:
         if last is not None:
             if not self._tracker.is_same_run(sequence, payload):
                 self._begin_anew()
-                return
-            if sequence <= last:
+                if sequence:
+                    return
+                # This replay is all that the other publisher has.
+                last = None
+            elif sequence <= last:
                 return
         if self.has_reached(sequence):
             return
@@ -93,8 +105,8 @@ class FrameOrder:
         if never_came_so_far:
             self._begin_anew()
             return
-        if self.held:
-            self._asked = self.held[0].sequence
+        if not answered:
+            self.asked()
         while self.held and self.wanted is None:
             frame = self.held.popleft()
             self.held_bytes -= len(frame.payload)

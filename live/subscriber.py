@@ -376,6 +376,7 @@ class Subscriber:
     def _ask(self, lane: _Lane, first: int) -> ReplayRequest:
         self._end_replay(lane)
         asked = ask_replay(self._context, str(lane.source.replay_endpoint), first)
+        lane.order.asked()
         lane.replay = asked
         self._poller.register(asked.socket, zmq.POLLIN)
         return asked
