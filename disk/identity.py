@@ -26,12 +26,12 @@ class DiskIdentity:
 
     @property
     def base(self) -> bytes:
-        """What all ranks of a model share."""
+        """A digest of the model's facts, the same on all of its ranks."""
         return _digest([("format", FORMAT), *sorted(self.facts.items())])
 
     @property
     def fingerprint(self) -> bytes:
-        """What no other model, and no other rank, shares."""
+        """A digest of the model's facts and of the rank: it differs for any other model or rank."""
         return _digest([("base", self.base.hex()), ("place", self.place)])
 
     @property

@@ -17,7 +17,7 @@ KEPT_BYTES = 16 << 20
 
 @define(eq=False)
 class Scratch:
-    """Pieces of memory that nobody uses. At most one for each thread is ever made."""
+    """Buffers that are used again: there are as many as threads that ever needed one at a time."""
 
     free: list[mmap.mmap] = field(factory=list)
     lock: threading.Lock = field(factory=threading.Lock)

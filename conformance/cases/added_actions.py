@@ -143,7 +143,7 @@ def unlock_copy(client: Client, a: int, b: int, _c: int) -> None:
 
 @enter(ADDED, 0)
 def hand_over_oddly(client: Client, a: int, b: int, c: int) -> None:
-    """Insert and free slots that are held, but not so: two states, a slot twice, wrong pairs."""
+    """Insert and free held slots wrongly: two states, a slot twice, wrong pairs."""
     windowed, stated = (int(each in client.components) for each in (SWA, MAMBA))
     slots = client.cache.allocate(Counts(3, windowed, 2 * stated))
     client.blocks.append(slots)

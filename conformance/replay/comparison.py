@@ -18,7 +18,7 @@ from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 @frozen
 class Variants:
-    """What is compared: the values of each option, none where the usual one is meant."""
+    """The values of each option that are compared; an option without values keeps its default."""
 
     pools: tuple[PoolSize, ...] = ()
     hosts: tuple[PoolSize, ...] = ()
