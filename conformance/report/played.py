@@ -23,6 +23,7 @@ def _listed(result: CheckResult) -> str:
         if stage.name in short and stage.asked is not None
         else f"{stage.cases:,} {_units(stage.name)}"
         for stage in result.stages
+        if stage.cases or stage.name in short
     ]
     return ", ".join(parts) or "nothing"
 
@@ -41,7 +42,7 @@ def not_offered(result: CheckResult) -> Iterator[str]:
         left_out = stage.unoffered - stage.declined
         if stage.name is CheckStage.VECTORS and left_out:
             there = stage.cases + stage.unoffered
-            yield f"{left_out:,} of {there:,} vectors not offered: the adapter has no such cache."
+            yield f"{left_out:,} of {there:,} vectors not offered: they need what the adapter's Offer lacks."
     if slow := sum(stage.too_slow for stage in result.stages):
         there = sum(stage.cases for stage in result.stages)
         yield f"{slow:,} of {there:,} cases left: large, and too slow for this machine."

@@ -135,7 +135,7 @@ class Choosy(ReferenceCache):
         (
             ReferenceCache,
             Offer(events=(False,)),
-            r"(\d+) of \1 vectors not offered: the adapter has no such cache\.",
+            r"(\d+) of \1 vectors not offered: they need what the adapter's Offer lacks\.",
         ),
     ],
 )
