@@ -42,7 +42,8 @@ def not_offered(result: CheckResult) -> Iterator[str]:
         left_out = stage.unoffered - stage.declined
         if stage.name is CheckStage.VECTORS and left_out:
             there = stage.cases + stage.unoffered
-            yield f"{left_out:,} of {there:,} vectors not offered: they need what the adapter's Offer lacks."
+            unoffered = f"{left_out:,} of {there:,} vectors not offered"
+            yield f"{unoffered}: they need what the adapter's Offer lacks."
     if slow := sum(stage.too_slow for stage in result.stages):
         there = sum(stage.cases for stage in result.stages)
         yield f"{slow:,} of {there:,} cases left: large, and too slow for this machine."
