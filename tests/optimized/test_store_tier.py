@@ -20,6 +20,7 @@ from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_orders import HostReads, PageOrder
+from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.sealed_queue import SealedQueue
 from kvcanon.optimized.store_tier import StoreTier, TrackedOrder
@@ -57,7 +58,7 @@ def nothing_is_kept(reads: HostReads, slots: object) -> None:
     """A page that leaves the host before it is written is not copied."""
 
 
-def all_was_lent(order: PageOrder, slots: object) -> None:
+def all_was_lent(order: PageOrder, slots: SlotArray) -> None:
     """Only the first page of an order is copied when its slot is overwritten."""
     if np.isin(order.slots[:1], slots).any():
         order._kept.setdefault(0, order.host.pages[order.slots[0]].copy())
@@ -146,12 +147,12 @@ FAULTS: tuple[tuple[type, str, Callable[..., object], str], ...] = (
     (HostReads, "keep", nothing_is_kept, "TIER-2"),
     (PageOrder, "keep", all_was_lent, "TIER-2"),
     (StoreTier, "_is_being_written", nothing_is_being_written, "TIER-3"),
-    (StoreTier, "_on_all_ranks", ranks_are_not_asked, "TIER-9"),
+    (StoreTier, "_on_all_ranks", ranks_are_not_asked, "ASYNC-11"),
     (StoreTier, "_count", nothing_is_counted, "TIER-8"),
     (StoreTier, "_count", misses_count, "TIER-7"),
     (StoreTier, "_count", cancelled_orders_count, "TIER-7"),
     (StoreTier, "_close", slots_are_not_freed, "TIER-5"),
-    (StoreTier, "end_prefetch", slots_are_freed_early, "TIER-5"),
+    (StoreTier, "end_prefetch", slots_are_freed_early, "DATA-1"),
     (StoreTier, "_place", what_arrived_is_forgotten, "RES-11"),
     (StoreTier, "start_anew", store_is_never_let_go, "TIER-12"),
     (StoreTier, "start_anew", resets_stop_nothing, "TIER-11"),
