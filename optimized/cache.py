@@ -21,6 +21,7 @@ from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.layout import layout_for_slot_bytes
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.optimized.sealed_queue import SealedQueue
 from kvcanon.optimized.snapshot import Shown, events_of, take_snapshot
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, ReceiptSpent, SlotNotHeld
@@ -33,10 +34,13 @@ from kvcanon.spec.operations import (
     LoadDecision,
     LoadedBack,
     Matched,
+    Ordered,
     Receipt,
     Settled,
+    StorePolled,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import OrderId, StoreQueue
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine
 from kvcanon.spec.types import GPU, Component, Counts, Key, Medium, ReceiptId, Slot, Slots
 
@@ -55,12 +59,19 @@ class OptimizedCache:
         engine: TransferEngine | None = None,
         agree: Agree | None = None,
         pools: Pools | None = None,
+        store: StoreQueue | None = None,
     ) -> None:
         if pools is None:
             layout = layout_for_slot_bytes(config.slot_bytes)
             pools = Pools(config, dict.fromkeys(config.components, layout))
         self._pools = pools
-        self._cache = PrefixCache(config, self._pools, engine, agree=agree)
+        self._cache = PrefixCache(
+            config,
+            self._pools,
+            engine,
+            agree=agree,
+            store=None if store is None else SealedQueue(store, config),
+        )
         self._tree = self._cache.tree
         self._receipts: dict[ReceiptId, Receipt] = {}
         self._shown = Shown()
@@ -175,9 +186,25 @@ class OptimizedCache:
         """Wait for every transfer in flight and settle it."""
         return Settled(tuple(self._cache.flush()))
 
-    def reset(self) -> None:
-        """Forget everything in the tree."""
-        self._cache.reset()
+    def reset(self, keep_store: bool = False) -> None:
+        """Forget everything in the tree, and let go of the store unless it is kept."""
+        self._cache.reset(keep_store)
+
+    def store(self, key: Key) -> Ordered:
+        """Order the write of a key's host pages to the store."""
+        return self._cache.store(self._words(key), self._cache.namespace(key.namespace))
+
+    def prefetch(self, key: Key) -> Ordered:
+        """Order the fetch of the pages of a key that the cache lacks."""
+        return self._cache.prefetch(self._words(key), self._cache.namespace(key.namespace))
+
+    def poll_store(self) -> StorePolled:
+        """Take the progress of all orders to the store."""
+        return StorePolled(self._cache.poll_store())
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place what has arrived of a prefetch, and give the other slots back."""
+        return self._cache.end_prefetch(order_id)
 
     def take_events(self) -> tuple[Event, ...]:
         """The events since the last call."""

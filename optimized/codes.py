@@ -34,13 +34,15 @@ def _coded(name: str, members: frozenset[str]) -> tuple[str, ...]:
     return values
 
 
-def _members(kind: type[Member], without: frozenset[Member] = frozenset()) -> tuple[Member, ...]:
-    values = _coded(kind.__name__, frozenset(each.value for each in kind if each not in without))
+def _members(kind: type[Member]) -> tuple[Member, ...]:
+    values = _coded(kind.__name__, frozenset(each.value for each in kind))
     return tuple(kind(value) for value in values)
 
 
 COMPONENTS = _members(Component)
-MEDIA = _members(Medium, without=frozenset(Medium) - {GPU, CPU})
+ALL_MEDIA = _members(Medium)
+"""With those that a store below the host may be on."""
+MEDIA = ALL_MEDIA[: len((GPU, CPU))]
 """Those that have pools."""
 DIRECTIONS = _members(Direction)
 STATUSES = _members(TransferStatus)

@@ -73,6 +73,12 @@ class Engine(Protocol):
     def submit(self, transfer_id: int, direction: int, moves: Moves) -> bool:
         """Begin a transfer; answers whether `poll` will tell of its end. If not, it has failed."""
 
+    def keep_unread(self, slots: NDArray[np.int32]) -> None:
+        """Keep what a store below has yet to read of host slots, which are about to be overwritten.
+
+        Only a cache with a store calls it.
+        """
+
     def give_up(self, transfer_id: int) -> bool:
         """Whether a transfer whose `submit` was interrupted never begins; else `poll` tells."""
 

@@ -16,20 +16,38 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from kvcanon.optimized import _core, native_types
-from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, STATUSES, WRITE_POLICIES, three
+from kvcanon.optimized.codes import (
+    ALL_MEDIA,
+    COMPONENTS,
+    EVICTION_POLICIES,
+    STATUSES,
+    WRITE_POLICIES,
+    three,
+)
 from kvcanon.optimized.engine_tensors import ComponentTensors
+from kvcanon.optimized.page_orders import HostReads, PageQueue
 from kvcanon.optimized.page_transfer import PoolsEngine, SlotArray, StagingEngine
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.split_dict import SplitDict
 from kvcanon.optimized.stats import Stats, read_stats
+from kvcanon.optimized.store_tier import StoreTier
 from kvcanon.optimized.threaded_engine import ThreadedEngine
 from kvcanon.optimized.transfer_bridge import TransferBridge
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, CacheBusy
 from kvcanon.spec.hashing import encode_namespace, namespace_seed
-from kvcanon.spec.operations import HostInserted, HostPayload
+from kvcanon.spec.operations import HostInserted, HostPayload, Ordered
+from kvcanon.spec.tier import OrderId, OrderProgress
 from kvcanon.spec.transfer import Agree, Completion, TransferEngine, TransferStatus
-from kvcanon.spec.types import DEFAULT_NAMESPACE, GPU, Component, Counts, Namespace, TransferId
+from kvcanon.spec.types import (
+    DEFAULT_NAMESPACE,
+    FULL,
+    GPU,
+    Component,
+    Counts,
+    Namespace,
+    TransferId,
+)
 
 if TYPE_CHECKING:
     from kvcanon.optimized.cuda_engine import CudaEngine
@@ -46,6 +64,8 @@ class PrefixCache(_core.CacheCore):
     several ranks, which settle the same copies; docs/ranks.md says which calls are collective.
     `padding_slots` are the first device slots of each pool, which kernels may use for padded
     tokens: the cache never gives them out. `device_slots` counts them.
+    `store` carries out orders on a store below the host tier, as `ThreadedQueue` does. Its
+    owner closes it, after the cache.
 
     The operations are methods of the native base class, so that a call enters no Python code.
 
@@ -61,6 +81,7 @@ class PrefixCache(_core.CacheCore):
         *,
         agree: Agree | None = None,
         padding_slots: Counts = Counts(),  # It is frozen.
+        store: PageQueue | None = None,
     ) -> None:
         """Make an empty cache; the class describes the arguments."""
         if config.host_tier and pools is None:
@@ -74,8 +95,11 @@ class PrefixCache(_core.CacheCore):
             else None
         )
         self.engine: TransferEngine | None = self._owned_engine if engine is None else engine
+        host = None
+        if store is not None and pools is not None and FULL in pools.layouts:
+            host = HostReads(pools.slab(FULL).numpy())
         self._bridge = (
-            TransferBridge(self.engine, pools, agree)
+            TransferBridge(self.engine, pools, agree, host)
             if self.engine is not None and pools is not None
             else None
         )
@@ -95,7 +119,12 @@ class PrefixCache(_core.CacheCore):
             max_pending_events=min(config.max_pending_events, 1 << 62),
             engine=self._bridge,
             padding_slots=three(padding_slots),
+            store=None if store is None else ALL_MEDIA.index(store.medium),
         )
+        self.store_tier: StoreTier | None = None
+        """The open orders to the store below the host; None without a store."""
+        if store is not None and host is not None:
+            self.store_tier = StoreTier(self, store, host, agree)
         self._closed = False
         self._namespaces: SplitDict[int, Namespace] = SplitDict()
         self._numbers: SplitDict[Namespace, int] = SplitDict()
@@ -143,8 +172,11 @@ class PrefixCache(_core.CacheCore):
             raise BadArgument("number", f"is {number}, which is no number of a namespace")
         return namespace
 
-    def reset(self) -> None:
+    def reset(self, keep_store: bool = False) -> None:
         """Empty the tree, and forget all namespaces without pages or events.
+
+        It lets go of the store below the host, whose pages may be of other weights, unless it is
+        told to keep it.
 
         Slots that requests hold stay theirs. It is also what makes a cache usable again after a
         `CacheUnusable` that asks for it: then all receipts are spent and all copies forgotten.
@@ -154,6 +186,8 @@ class PrefixCache(_core.CacheCore):
             CacheUnusable: the engine cannot go on; make a new cache.
         """
         self._reset()
+        if self.store_tier is not None:
+            self.store_tier.start_anew(keep_store=keep_store)
         # Few are left, if any: to copy these is faster than to remove all others one by one.
         namespaces: SplitDict[int, Namespace] = SplitDict()
         numbers: SplitDict[Namespace, int] = SplitDict()
@@ -197,11 +231,55 @@ class PrefixCache(_core.CacheCore):
             if self.pools is not None:
                 for number, first, slots in placements:
                     data = payloads[number][first : first + len(slots)]
+                    if self._bridge is not None and COMPONENTS[number] is FULL:
+                        self._bridge.keep_unread(slots)
                     self.pools.write_host(COMPONENTS[number], slots.tolist(), data)
 
         return HostInserted(
             *self._insert_host(tokens, start_pages, (full, swa, mamba), namespace, write)
         )
+
+    def store(self, tokens: native_types.Tokens, namespace: int = 0) -> Ordered:
+        """Order the write of the leading host pages of a prompt that the store does not have.
+
+        It begins after the pages that are known to be stored, and copies no page: the store reads
+        the host's memory. What was written counts from the `poll_store` on that says so.
+
+        Raises:
+            BadArgument: there is no store, or the tokens or the namespace are not valid.
+        """
+        number, words = namespace, self._page_words
+        return self._stores().store(tokens, number, self.namespace_of(number), words)
+
+    def prefetch(self, tokens: native_types.Tokens, namespace: int = 0) -> Ordered:
+        """Order the fetch of the pages of a prompt that the host lacks, as many as have room.
+
+        Each page has a free host slot reserved, until `end_prefetch`. Never evicts: call
+        `evict_host` first if there are too few.
+
+        Raises:
+            BadArgument: there is no store, or the tokens or the namespace are not valid.
+        """
+        number, words = namespace, self._page_words
+        return self._stores().prefetch(tokens, number, self.namespace_of(number), words)
+
+    def poll_store(self) -> tuple[OrderProgress, ...]:
+        """Take the progress of the orders that went on, as far as on all ranks. Never waits.
+
+        With `agree` it waits for the other ranks to agree, if an order is open.
+        """
+        self._require_open()
+        return () if self.store_tier is None else self.store_tier.poll()
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place the pages of a prefetch that have arrived, and give the other slots back.
+
+        Slots that a late read may still write to come free in a later `poll_store`.
+
+        Raises:
+            BadArgument: no open prefetch has this id.
+        """
+        return self._stores().end_prefetch(order_id)
 
     def commit_host(
         self,
@@ -365,6 +443,16 @@ class PrefixCache(_core.CacheCore):
     def __exit__(self, *_raised: object) -> None:
         """Close the cache."""
         self.close()
+
+    @property
+    def _page_words(self) -> int:
+        return self.config.page_size * (2 if self.config.bigram else 1)
+
+    def _stores(self) -> StoreTier:
+        self._require_open()
+        if self.store_tier is None:
+            raise BadArgument("store", "is none; make the cache with a store below its host tier")
+        return self.store_tier
 
     def _copies(self) -> TransferBridge:
         self._require_open()

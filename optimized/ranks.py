@@ -18,7 +18,7 @@ from kvcanon.spec.transfer import Agree
 
 
 def agree_by(group: dist.ProcessGroup | None = None) -> Agree:
-    """Make the `agree` of this rank: the least of all ranks of a group, one byte for each copy.
+    """Make the `agree` of this rank: the least of all ranks of a group, four bytes for each number.
 
     It takes one all-reduce of CPU tensors, so give a group of gloo, as
     `torch.distributed.new_group(backend="gloo")`; None is the default group. A rank that does not
@@ -31,7 +31,7 @@ def agree_by(group: dist.ProcessGroup | None = None) -> Agree:
         raise BadArgument("group", "reduces no CPU tensors; give one with the backend gloo")
 
     def agree(arrivals: Sequence[int]) -> Sequence[int]:
-        least = torch.tensor(arrivals, dtype=torch.int8)
+        least = torch.tensor(arrivals, dtype=torch.int32)
         dist.all_reduce(least, dist.ReduceOp.MIN, group=group)
         numbers: list[int] = least.tolist()
         return numbers

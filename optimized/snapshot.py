@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
 from attrs import Factory, define
 
 from kvcanon.optimized import _core, native_types
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS, MEDIA
+from kvcanon.optimized.keys import key_of, pages_of
 from kvcanon.optimized.prefix_cache import PrefixCache
+from kvcanon.optimized.store_tier import StoreTier, TrackedOrder
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvcanon.spec.snapshot import (
@@ -28,7 +29,8 @@ from kvcanon.spec.snapshot import (
     TransferState,
     Usage,
 )
-from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Page, Slot
+from kvcanon.spec.tier import OrderState, StoreState
+from kvcanon.spec.types import FULL, Component, Medium, Namespace, NodeId, Slot
 
 
 @define
@@ -62,6 +64,7 @@ def take_snapshot(cache: PrefixCache, shown: Shown | None = None) -> Snapshot:
         holds=tuple(HoldState(*each) for each in tree.holds()),
         transfers=tuple(_transfer_state(each) for each in tree.transfers()),
         events=events,
+        store=None if cache.store_tier is None else _store_state(cache, cache.store_tier),
     )
 
 
@@ -111,7 +114,7 @@ class _StoredPages(NamedTuple):
 def _stored_events(stored: _StoredPages) -> tuple[BlockStored, ...]:
     hashes = _hashes(stored.hashes)
     parents = (stored.parent, *hashes[:-1])
-    pages = _pages(stored.words, stored.page_size, stored.bigram)
+    pages = pages_of(stored.words, stored.page_size, stored.bigram)
     return tuple(
         BlockStored(each, parent, page, stored.medium, stored.namespace)
         for each, parent, page in zip(hashes, parents, pages, strict=True)
@@ -133,7 +136,7 @@ def _node_state(
         parent_id=parent_id,
         child_ids=child_ids,
         namespace=namespace,
-        pages=_pages(words, page_size, bigram),
+        pages=pages_of(words, page_size, bigram),
         data=dict(zip(components, map(_component_state, data), strict=True)),
         hit_count=hits,
         priority=priority,
@@ -171,6 +174,32 @@ def _pool_state(cache: PrefixCache, pool: Pool, shown: Shown) -> PoolState:
     return state
 
 
+def _store_state(cache: PrefixCache, tier: StoreTier) -> StoreState:
+    stored = [
+        event for event in events_of(cache, cache.tree.stored()) if isinstance(event, BlockStored)
+    ]
+    return StoreState(
+        tier.queue.medium,
+        tier.is_open,
+        {event.block_hash: event for event in stored},
+        tuple(_order_state(cache.config, its) for its in tier.orders.values()),
+    )
+
+
+def _order_state(config: CacheConfig, its: TrackedOrder) -> OrderState:
+    order = its.order
+    return OrderState(
+        order.order_id,
+        order.kind,
+        key_of(config, order.words.tobytes(), order.namespace),
+        order.run.start_pages,
+        tuple(its.reserved.tolist()),
+        its.pages,
+        its.ended,
+        its.cancelled,
+    )
+
+
 def _transfer_state(transfer: native_types.TransferTuple) -> TransferState:
     transfer_id, direction, parts, sources, targets, cancelled = transfer
     return TransferState(
@@ -187,16 +216,6 @@ def _by_component(
     slots: tuple[tuple[Slot, ...] | None, ...],
 ) -> Mapping[Component, tuple[Slot, ...]]:
     return {c: some for c, some in zip(COMPONENTS, slots, strict=True) if some is not None}
-
-
-@lru_cache(maxsize=1 << 14)
-def _pages(words: bytes, page_size: int, bigram: bool) -> tuple[Page, ...]:
-    """Pages of units; kept, because a snapshot meets the same ones again and again."""
-    numbers = np.frombuffer(words, dtype=np.uint32)
-    if bigram:
-        pairs = numbers.reshape(-1, page_size, 2).tolist()
-        return tuple(tuple((first, second) for first, second in page) for page in pairs)
-    return tuple(map(tuple, numbers.reshape(-1, page_size).tolist()))
 
 
 def _hashes(joined: bytes) -> tuple[bytes, ...]:

@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from kvcanon.optimized.codes import COMPONENTS, DIRECTIONS
 from kvcanon.optimized.copy_workers import MOST_FAILED, WorkerEngine
+from kvcanon.optimized.page_orders import HostReads
 from kvcanon.optimized.page_transfer import (
     LayerwiseEngine,
     Move,
@@ -45,6 +46,8 @@ class TransferBridge:
     pools: Pools
     agree: Agree | None = None
     """Asks the other ranks how far their copies are; None if there are no others."""
+    store_reads: HostReads | None = None
+    """The host pages that a store below has yet to read; None without a store."""
     _last_taken: dict[Direction, TransferId] = field(factory=dict, init=False)
     _not_taken: dict[TransferId, TransferId | None] = field(factory=dict, init=False)
     """The latest orders that were given up, each with the last order before it that the engine
@@ -70,6 +73,9 @@ class TransferBridge:
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)
         order = page_order(transfer_id, way, named, self.pools, after)
+        if self.store_reads is not None and way is Direction.BACKUP:
+            for move in named:
+                self.keep_unread(move.targets)
         self._handed_over[transfer_id] = order
         try:
             self.engine.submit(order)
@@ -80,6 +86,11 @@ class TransferBridge:
             return not self.give_up(transfer_id)
         self._take(order)
         return True
+
+    def keep_unread(self, slots: SlotArray) -> None:
+        """Keep what the store has yet to read of host slots, which are about to be overwritten."""
+        if self.store_reads is not None:
+            self.store_reads.keep(slots)
 
     def give_up(self, transfer_id: TransferId) -> bool:
         """Give up an order, if no byte of it has moved; answers whether that is so.

@@ -185,6 +185,40 @@ def cross_orders(client: Client, a: int, b: int, c: int) -> None:
     cache.store(key)
 
 
+@enter(STORES, 2, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
+def write_late(client: Client, a: int, b: int, c: int) -> None:
+    """Write a prompt whose host slots have other pages by the time at which the store takes it."""
+    if (found := _store_of(client)) is None:
+        return
+    cache, control = found
+    written = cache.store(_kept_on_host(client, client.prompt(a, b, c)))
+    _empty(client, CPU)
+    _kept_on_host(client, client.prompt(a, b, c + 1))
+    _carry_out(cache, control, written)
+
+
+@enter(STORES, 2, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
+def read_late(client: Client, a: int, b: int, c: int) -> None:
+    """Give up a prefetch on which the store goes on while other pages come to the host."""
+    if (found := _store_of(client)) is None:
+        return
+    cache, control = found
+    key = _kept_on_host(client, client.prompt(a, b, c))
+    _carry_out(cache, control, cache.store(key))
+    _empty(client, CPU)
+    ordered = _begin_prefetch(client, cache, key)
+    if ordered.order_id is None:
+        return
+    if c % 2:
+        control.go_on(ordered.order_id, 1)
+        cache.poll_store()
+    client.prefetches.remove(ordered.order_id)
+    cache.end_prefetch(ordered.order_id)
+    other = _kept_on_host(client, client.prompt(a, b, c + 1))
+    _carry_out(cache, control, ordered)
+    _load(client, other)
+
+
 @enter(STORES, 0, host=True)
 def finish_orders(client: Client, _a: int, _b: int, _c: int) -> None:
     """Let every order end where it is; not drawn, but the drain does it."""

@@ -70,7 +70,7 @@ def rank_all(run: StageRun) -> StageOutcome:
 
 def store_all(run: StageRun) -> StageOutcome:
     """Play cases with a store below the host tier, of the caches that offer one."""
-    plan = evolve(run.plan, of_stores=True, against=None)
+    plan = evolve(run.plan, of_stores=True)
     if not any(Need.STORE in law.needs for law in plan.judges.every_law):
         return run.outcome(endless=False)
     return _play_all(run, plan, plan.effort.store_cases)

@@ -3,8 +3,8 @@
 Answers are compared operation by operation, then the events, and the states page by page (data,
 locks, recency) if both caches have snapshots.
 
-Node cuts, slot numbers and the ids of receipts and transfers may differ. Everything else that a
-client can see is compared, to the last event.
+Node cuts, slot numbers and the ids of receipts, transfers and orders may differ. Everything else
+that a client can see is compared, to the last event.
 """
 
 from __future__ import annotations
@@ -27,19 +27,23 @@ from kvcanon.spec.errors import (
 )
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
 from kvcanon.spec.operations import (
+    EndPrefetch,
     Free,
     Insert,
     Inserted,
     LoadedBack,
     Matched,
     Operation,
+    Ordered,
     Receipt,
     Settle,
     Settled,
+    StorePolled,
     Unlock,
     UnlockWindow,
 )
 from kvcanon.spec.snapshot import Snapshot
+from kvcanon.spec.tier import OrderId, OrderProgress
 from kvcanon.spec.types import MAMBA, Slots, TransferId
 from kvcanon.spec.views import COLUMN, PageNumbers, page_rows
 
@@ -72,6 +76,7 @@ class Recorder(WrappedCache):
         self.facts: list[tuple[str, Fact, Fact]] = []
         """Operations and answers since the last comparison."""
         self._ordinals: dict[TransferId, int] = {}
+        self._orders: dict[OrderId, int] = {}
 
     def forget(self) -> None:
         """Drop the recorded operations, once they are compared."""
@@ -111,6 +116,8 @@ class Recorder(WrappedCache):
                 return evolve(operation, slots=Slots()), operation.slots.counts()
             case Free():
                 return operation.slots.counts()
+            case EndPrefetch():
+                return evolve(operation, order_id=self._order(operation.order_id))
             case Settle():
                 ids = self._numbered(tuple(each.transfer_id for each in operation.completions))
                 oks = tuple(each.ok for each in operation.completions)
@@ -135,6 +142,10 @@ class Recorder(WrappedCache):
                 fact = evolve(answer, backups=self._numbered(answer.backups))
             case LoadedBack() if answer.transfer_id is not None:
                 fact = evolve(answer, transfer_id=sum(self._numbered((answer.transfer_id,))))
+            case Ordered() if answer.order_id is not None:
+                fact = evolve(answer, order_id=self._order(answer.order_id))
+            case StorePolled():
+                fact = tuple(self._progress(each) for each in answer.orders)
             case tuple() if self._folding:
                 fact = folded_events(answer)
             case Settled():
@@ -153,6 +164,32 @@ class Recorder(WrappedCache):
         if counts_copies or names:
             return type(refusal).__name__
         return type(refusal).__name__, str(refusal)
+
+    def store_facts(self, state: Snapshot) -> Mapping[str, Fact]:
+        """What a state says of the store below the host, without ids and slots."""
+        store = state.store
+        if store is None:
+            return {}
+        orders = {
+            f"order {self._order(each.order_id)}": evolve(
+                each, order_id=self._order(each.order_id), slots=(len(each.slots),)
+            )
+            for each in store.orders
+        }
+        pages = {f"page {name.hex()}": event for name, event in store.stored.items()}
+        return {
+            "use": store.is_open,
+            "medium": store.medium,
+            "orders": [*orders],
+            **orders,
+            **pages,
+        }
+
+    def _order(self, order_id: OrderId) -> int:
+        return self._orders.setdefault(order_id, len(self._orders))
+
+    def _progress(self, progress: OrderProgress) -> OrderProgress:
+        return evolve(progress, order_id=self._order(progress.order_id))
 
     def _numbered(self, transfer_ids: tuple[TransferId, ...]) -> tuple[int, ...]:
         if self._folding:
@@ -192,9 +229,9 @@ def first_difference(
     if state.events != other_state.events:
         return _differs("events", state.events, other_state.events)
     for what, ours, theirs in zip(
-        ("pages", "recency", "room"),
-        _facts_of(state, numbers),
-        _facts_of(other_state, numbers),
+        ("pages", "recency", "room", "the store"),
+        (*_facts_of(state, numbers), model.store_facts(state)),
+        (*_facts_of(other_state, numbers), other.store_facts(other_state)),
         strict=True,
     ):
         if ours != theirs:

@@ -57,7 +57,7 @@ class RankStores:
 
     def end(self, order_id: OrderId) -> None:
         """Let an order end where it is on one rank; the others go on to its last page."""
-        failing = order_id % len(self.queues)
+        failing = self._place(order_id) % len(self.queues)
         for rank, queue in enumerate(self.queues):
             end = partial(queue.end, order_id)
             go_on = partial(queue.go_on, order_id, len(queue.records) + 1)
@@ -89,7 +89,12 @@ class RankStores:
             first.submitted, first.stopped, progress, first.written, refused=tuple(refused)
         )
 
+    def _place(self, order_id: OrderId) -> int:
+        """The place of an order among all: caches that are compared number theirs otherwise."""
+        return list(self.queues[0].progress).index(order_id)
+
     def _later(self, rank: int, order_id: OrderId, happen: Callable[[], None]) -> None:
         # Each rank is the first for some orders and the last for others.
-        delay = 1 + (order_id + rank) % len(self.queues) * (order_id % 2)
+        place = self._place(order_id)
+        delay = 1 + (place + rank) % len(self.queues) * (place % 2)
         self._due.append((self._now + delay, rank, order_id, happen))

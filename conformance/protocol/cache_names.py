@@ -96,7 +96,7 @@ def load_adapter(name: str) -> Adapter:
     if not callable(found):
         what = "None" if found is None else f"no factory but a {type(found).__name__}"
         raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")
-    offer = CHECKED if name in CHECKING else Offer()
+    offer = evolve(CHECKED, stores=True) if name in CHECKING else Offer()
     return Adapter(name, cast("MakeCache", found), offer, is_bare=True)
 
 

@@ -55,7 +55,7 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
                bool mamba, const nb::tuple& device_slots, const nb::tuple& host_slots,
                int write_policy, int eviction_policy, int64_t load_back_threshold_pages,
                bool events, int64_t max_pending_events, nb::object engine, int tag_bits,
-               const nb::tuple& padding_slots, bool caller_copies) {
+               const nb::tuple& padding_slots, bool caller_copies, std::optional<int> store) {
     const int64_t page_size = whole_number(page_units, "page_size");
     require(unit_words == 1 || unit_words == 2, "unit_words", unit_words, "1 or 2");
     require(1 <= page_size && page_size <= MOST_PAGE_WORDS / 2, "page_size", page_size,
@@ -69,6 +69,9 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     require(0 <= eviction_policy && eviction_policy <= static_cast<int>(EvictionPolicy::PRIORITY),
             "eviction_policy", eviction_policy, "an index into _core.ENUMS");
     require(1 <= max_pending_events, "max_pending_events", max_pending_events, "at least 1");
+    const int first_store = static_cast<int>(DISK), last_store = static_cast<int>(EXTERNAL);
+    require(!store || (first_store <= *store && *store <= last_store), "store", store.value_or(0),
+            "None, or an index into _core.ENUMS of DISK or EXTERNAL");
     require(0 < tag_bits && tag_bits <= 32, "tag_bits", tag_bits, "1 to 32");
     Config config;
     config.page_size = static_cast<int32_t>(page_size);
@@ -95,8 +98,16 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
     config.max_pending_events = max_pending_events;
     config.tag_bits = tag_bits;
     config.caller_copies = caller_copies;
+    config.has_store = store.has_value();
+    if (store) config.store_medium = static_cast<Medium>(*store);
     if (config.host_tier() && engine.is_none() && !caller_copies) {
         throw BadArgument("engine", "is None; a cache with a host tier needs one");
+    }
+    if (config.has_store && !config.host_tier()) {
+        throw BadArgument("store", "needs a host tier above it; choose a write policy");
+    }
+    if (config.has_store && (config.swa() || config.mamba)) {
+        throw BadArgument("store", "keeps full data alone; leave it out, or windows and states");
     }
     new (self) CacheCore(config, std::move(engine));
     self->state.serial = next_serial();
@@ -136,6 +147,8 @@ bool use_namespace(CacheCore& core, int64_t number) {
 nb::object& reference_of(CacheCore* core) { return core->engine.object(); }
 
 nb::object& reference_of(TreeView* tree) { return tree->owner; }
+
+nb::object& reference_of(TierView* tier) { return tier->owner; }
 
 nb::object& reference_of(NodesView* nodes) { return nodes->owner; }
 
@@ -203,7 +216,7 @@ void bind_core(nb::module_& m) {
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
              "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
              "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0),
-             "caller_copies"_a = false, nb::sig(docs::CACHE_CORE_INIT));
+             "caller_copies"_a = false, "store"_a.none() = nb::none(), nb::sig(docs::CACHE_CORE_INIT));
     core.def("__repr__", &repr_of_core);
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(
@@ -249,6 +262,18 @@ void bind_core(nb::module_& m) {
     bind_operations(core);
     bind_events(m, core, tree);
     bind_packed_events(m, core);
+    nb::class_<TierView> tier(m, "Tier", nb::type_slots(collected<TierView>),
+                              "What a cache decides about the store below its host tier.");
+    tier.def(
+        "__init__",
+        [](TierView* self, nb::handle_t<CacheCore> cache) {
+            if (!nb::inst_ptr<CacheCore>(cache)->state.config.has_store) {
+                throw BadArgument("cache", "has no store below its host tier");
+            }
+            new (self) TierView(nb::borrow(cache));
+        },
+        "cache"_a);
+    bind_tier(m, tier);
     bind_inspection(tree);
 }
 

@@ -9,6 +9,7 @@
 #include "docstrings.hpp"
 #include "emit.hpp"
 #include "enum_values.hpp"
+#include "tier.hpp"
 
 namespace nb = nanobind;
 
@@ -90,9 +91,9 @@ nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>> tokens(nb::handle_t<TakenEve
     return nb::ndarray<nb::numpy, const uint32_t, nb::ndim<2>>(words, {pages, page_words}, event);
 }
 
-nb::list listed_events(State& state) {
+nb::list listed_events(const State& state, const std::vector<Event>& events) {
     nb::list listed;
-    for (const Event& event : pending_events(state)) {
+    for (const Event& event : events) {
         listed.append(nb::cast(TakenEvent(state, event), nb::rv_policy::move));
     }
     return listed;
@@ -113,7 +114,7 @@ nb::tuple events_after(State& state, uint64_t edition, size_t seen) {
 
 nb::list take_events(CacheCore& core) {
     return core.operate(Operation::TAKE_EVENTS, [&] {
-        nb::list taken = listed_events(core.state);
+        nb::list taken = listed_events(core.state, pending_events(core.state));
         // Not before, so that no event is lost if there is no memory for the list.
         forget_events(core.state);
         return taken;
@@ -146,10 +147,20 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
     tree.def(
         "pending_events",
         [](TreeView& self) {
-            return self.core.look([&] { return listed_events(self.core.state); });
+            return self.core.look([&] {
+                return listed_events(self.core.state, pending_events(self.core.state));
+            });
         },
         nb::sig("def pending_events(self) -> list[Event]"),
         "Return the events that `take_events` would, without taking them.");
+    tree.def(
+        "stored",
+        [](TreeView& self) {
+            return self.core.look(
+                [&] { return listed_events(self.core.state, stored_events(self.core.state)); });
+        },
+        nb::sig("def stored(self) -> list[Event]"),
+        "Return the pages that are known to be in the store, as the events that announced them.");
     tree.def(
         "pending_events_after",
         [](TreeView& self, uint64_t edition, size_t seen) {

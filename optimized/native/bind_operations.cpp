@@ -195,7 +195,9 @@ nb::tuple do_reserve_host(CacheCore& self, nb::handle full, nb::handle swa, nb::
         self.refuse_if_caller_copies();
         const SlotLists slots = reserve_host(self.state, counts_of(full, swa, mamba));
         try {
-            return arrays_of(slots);
+            nb::tuple arrays = arrays_of(slots);
+            if (self.state.config.has_store) self.engine.object().attr("keep_unread")(arrays[0]);
+            return arrays;
         } catch (...) {
             take_back(self.state, slots, CPU);
             throw;

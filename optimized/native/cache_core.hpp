@@ -75,6 +75,16 @@ struct TreeView {
         : owner(std::move(cache)), core(nanobind::cast<CacheCore&>(owner)) {}
 };
 
+// What a cache decides about the store below its host tier: kvcanon.optimized._core.Tier.
+struct TierView {
+    // Keeps the cache alive.
+    nanobind::object owner;
+    CacheCore& core;
+
+    explicit TierView(nanobind::object cache)
+        : owner(std::move(cache)), core(nanobind::cast<CacheCore&>(owner)) {}
+};
+
 // Counts one call of an operation, and measures its time.
 class Stopwatch {
   public:
@@ -147,6 +157,9 @@ void bind_inspection(nanobind::class_<TreeView>& tree);
 // Adds the class of events, and the methods that return them.
 void bind_events(nanobind::module_& m, nanobind::class_<CacheCore>& core,
                  nanobind::class_<TreeView>& tree);
+
+// Adds the class of page runs, and the methods of a tier.
+void bind_tier(nanobind::module_& m, nanobind::class_<TierView>& tier);
 
 // Adds events for the wire, and the method that takes them.
 void bind_packed_events(nanobind::module_& m, nanobind::class_<CacheCore>& core);

@@ -7,9 +7,11 @@
 namespace kvcanon {
 
 enum Component : int { FULL = 0, SWA = 1, MAMBA = 2 };
-enum Medium : int { GPU = 0, CPU = 1 };
+// The store below the host is on one of the last two.
+enum Medium : int { GPU = 0, CPU = 1, DISK = 2, EXTERNAL = 3 };
 constexpr int COMPONENTS = 3;
 constexpr Component ALL_COMPONENTS[COMPONENTS] = {FULL, SWA, MAMBA};
+// Those that have pools, which come first.
 constexpr int MEDIA = 2;
 
 enum class WritePolicy : int { NONE, WRITE_THROUGH, WRITE_THROUGH_SELECTIVE, WRITE_BACK };
@@ -58,6 +60,9 @@ struct Config {
     bool events = true;
     // Events of single pages that may wait to be taken.
     int64_t max_pending_events = int64_t{1} << 20;
+    // Whether there is a store below the host, and on which medium.
+    bool has_store = false;
+    Medium store_medium = DISK;
     // Bits of the hash that finds a page. Tests use fewer, so that pages collide.
     int tag_bits = 32;
 

@@ -25,7 +25,7 @@ constexpr const char* CACHE_CORE_INIT =
     "device_slots: Three, host_slots: Three, write_policy: int, eviction_policy: int, "
     "load_back_threshold_pages: int, events: bool, max_pending_events: int = ..., "
     "engine: Engine | None = None, tag_bits: int = 32, padding_slots: Three = (0, 0, 0), "
-    "caller_copies: bool = False) -> None";
+    "caller_copies: bool = False, store: int | None = None) -> None";
 
 constexpr const char* MATCHED = R"(The longest usable prefix of a prompt.
 

@@ -3,6 +3,8 @@
 #include <cassert>
 #include <limits>
 
+#include "tier.hpp"
+
 namespace kvcanon {
 
 namespace {
@@ -40,14 +42,18 @@ bool has_room(State& state, int64_t pages) {
     return !events.given_up;
 }
 
-void emit(State& state, EventKind kind, const Node* node, Medium medium) {
+void emit(State& state, const Event& event) {
     if (!state.config.events) return;
-    state.counters.events += static_cast<uint64_t>(node->pages);
-    if (!has_room(state, node->pages)) return;
-    state.events.log.push_back({kind, medium, node->span, node->offset, node->pages});
-    state.events.pages += node->pages;
+    state.counters.events += static_cast<uint64_t>(event.pages);
+    if (!has_room(state, event.pages)) return;
+    state.events.log.push_back(event);
+    state.events.pages += event.pages;
     assert(state.events.pages <= state.config.max_pending_events);
-    pin(node->span.get());
+    pin(event.span.get());
+}
+
+Event event_of(EventKind kind, const Node* node, Medium medium) {
+    return {kind, medium, node->span, node->offset, node->pages};
 }
 
 Event cleared() { return {EventKind::CLEARED, GPU, SpanRef(), 0, 0}; }
@@ -65,9 +71,10 @@ std::vector<Event> all_resident(const State& state) {
     for (const Node* node = next_of(state.root); node != nullptr; node = next_of(node)) {
         for (const Medium medium : {GPU, CPU}) {
             if (!node->data[FULL].resident(medium)) continue;
-            events.push_back({EventKind::STORED, medium, node->span, node->offset, node->pages});
+            events.push_back(event_of(EventKind::STORED, node, medium));
         }
     }
+    for (const Event& event : stored_events(state)) events.push_back(event);
     return events;
 }
 
@@ -75,12 +82,17 @@ std::vector<Event> all_resident(const State& state) {
 
 void emit_stored(State& state, const Node* node, Medium medium) {
     assert(node->data[FULL].resident(medium));
-    emit(state, EventKind::STORED, node, medium);
+    emit(state, event_of(EventKind::STORED, node, medium));
 }
 
 void emit_removed(State& state, const Node* node, Medium medium) {
     assert(node->data[FULL].resident(medium));
-    emit(state, EventKind::REMOVED, node, medium);
+    emit(state, event_of(EventKind::REMOVED, node, medium));
+}
+
+void emit_in_store(State& state, const Event& event) {
+    assert(event.span->hashed() >= event.offset + event.pages);
+    emit(state, event);
 }
 
 void emit_cleared(State& state) {

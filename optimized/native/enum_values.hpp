@@ -15,7 +15,7 @@ constexpr size_t number_of(Enum value) {
 }
 
 constexpr std::array<const char*, COMPONENTS> COMPONENT_VALUES = {"full", "swa", "mamba"};
-constexpr std::array<const char*, MEDIA> MEDIUM_VALUES = {"GPU", "CPU_PINNED"};
+constexpr std::array MEDIUM_VALUES = {"GPU", "CPU_PINNED", "DISK", "EXTERNAL"};
 constexpr std::array DIRECTION_VALUES = {"backup", "load_back"};
 constexpr std::array STATUS_VALUES = {"done", "failed", "cancelled"};
 constexpr std::array EVENT_KIND_VALUES = {"stored", "removed", "cleared"};
@@ -26,6 +26,7 @@ constexpr std::array WRITE_POLICY_VALUES = {"none", "write_through", "write_thro
 constexpr std::array EVICTION_POLICY_VALUES = {"lru",  "lfu",  "fifo",    "mru",
                                                "filo", "slru", "priority"};
 
+static_assert(MEDIUM_VALUES.size() == number_of(EXTERNAL) + 1);
 static_assert(DIRECTION_VALUES.size() == number_of(Direction::LOAD_BACK) + 1);
 static_assert(STATUS_VALUES.size() == number_of(Status::CANCELLED) + 1);
 static_assert(EVENT_KIND_VALUES.size() == number_of(EventKind::CLEARED) + 1);

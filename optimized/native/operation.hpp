@@ -29,6 +29,9 @@ enum class Operation : int {
     COMMIT_HOST,
     ABORT_HOST,
     HOST_SLOTS,
+    STORE,
+    PREFETCH,
+    POLL_STORE,
 };
 
 // The names of the methods, in this order.
@@ -36,7 +39,7 @@ constexpr const char* OPERATION_NAMES[] = {
     "match",       "lock",       "unlock",     "unlock_window", "allocate",    "free",
     "insert",      "evict",      "evict_host", "load_back",     "insert_host", "arrived",
     "settle",      "poll",       "flush",      "reset",         "take_events", "reserve_host",
-    "commit_host", "abort_host", "host_slots",
+    "commit_host", "abort_host", "host_slots", "store",         "prefetch",    "poll_store",
 };
 constexpr int OPERATIONS = sizeof OPERATION_NAMES / sizeof *OPERATION_NAMES;
 

@@ -45,6 +45,7 @@ void reset(State& state) {
     state.changed = true;
     free_tree(state);
     forget_tree(state);
+    state.stored.clear();
     state.namespaces->forget_idle();
     emit_cleared(state);
 }
@@ -65,6 +66,7 @@ void recover(State& state) {
     }
     unpair_all_but_held(state);
     forget_events(state);
+    state.stored.clear();
     state.namespaces->forget_idle();
     state.root = state.arena.make();
     emit_cleared(state);

@@ -112,6 +112,17 @@ void unpair(std::vector<Slot>& ours, std::vector<Slot>& theirs, const Runs& slot
     }
 }
 
+// Free host slots but those that the store reads, which are a client's until `end_read`.
+void release_unread(State& state, const Runs& slots) {
+    Pool& pool = state.pool(FULL, CPU);
+    for (const Run run : slots) {
+        for (int32_t at = 0; at < run.size; ++at) {
+            const Run one{run.begin + at, 1};
+            (state.read_by_store.contains(one) ? pool.held : pool.free).add(one);
+        }
+    }
+}
+
 // Write the slots of a node that come free into the journal.
 void note_freed(State& state, const Node* node, Component component, Medium medium,
                 const Runs& slots) {
@@ -203,8 +214,30 @@ void release(State& state, Component component, Medium medium, const Runs& slots
         if (component == FULL) unpair(state.swa_of_full, state.full_of_swa, slots);
         if (component == SWA) unpair(state.full_of_swa, state.swa_of_full, slots);
     }
-    state.pool(component, medium).free.add(slots);
-    assert(is_possible(state.pool(component, medium)));
+    Pool& pool = state.pool(component, medium);
+    if (component == FULL && medium == CPU && state.read_by_store.size() != 0) {
+        release_unread(state, slots);
+    } else {
+        pool.free.add(slots);
+    }
+    assert(is_possible(pool));
+}
+
+void begin_read(State& state, const Runs& slots) { state.read_by_store.add(slots); }
+
+void end_read(State& state, const Runs& slots) {
+    state.changed = true;
+    Pool& pool = state.pool(FULL, CPU);
+    for (const Run run : slots) {
+        for (int32_t at = 0; at < run.size; ++at) {
+            const Run one{run.begin + at, 1};
+            state.read_by_store.remove(one);
+            if (!pool.held.contains(one)) continue;
+            pool.held.remove(one);
+            pool.free.add(one);
+        }
+    }
+    assert(is_possible(pool));
 }
 
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size) {

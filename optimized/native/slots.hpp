@@ -51,6 +51,11 @@ class Handover {
 // Put slots into the free list, and end their pairings.
 void release(State& state, Component component, Medium medium, const Runs& slots);
 
+// The store begins to read host slots of full data, which nodes own. One that comes free before
+// `end_read` is given to nobody until then.
+void begin_read(State& state, const Runs& slots);
+void end_read(State& state, const Runs& slots);
+
 // The index of the first slot that has a partner, from index `from` on; `size` where none has.
 int32_t first_paired(const Slot* partners, int32_t from, int32_t size);
 

@@ -106,6 +106,9 @@ State::State(const Config& asked, Engine* performer)
     if (config.writes_back()) {
         queue_kinds.insert(queue_kinds.end(), {Queue::INNER_DUPLICATES, Queue::LEAF_DUPLICATES});
     }
+    if (config.has_store) {
+        read_by_store = SlotSet(static_cast<int32_t>(config.capacity(FULL, CPU)));
+    }
     if (config.pairs_slots()) {
         swa_of_full.assign(static_cast<size_t>(config.capacity(FULL, GPU)), -1);
         full_of_swa.assign(static_cast<size_t>(config.capacity(SWA, GPU)), -1);

@@ -25,6 +25,7 @@
 #include "queued.hpp"
 #include "runs.hpp"
 #include "slot_set.hpp"
+#include "stored_pages.hpp"
 #include "token_span.hpp"
 #include "victim_queue.hpp"
 
@@ -366,6 +367,11 @@ struct State {
     // Completions that wait for earlier transfers.
     std::map<uint64_t, bool> arrived;
     PendingEvents events;
+    // Of the store below the host.
+    StoredPages stored;
+    // Host slots of full data that the store reads now. One that comes free meanwhile is a client's
+    // until the read has ended.
+    SlotSet read_by_store;
     // Part of every receipt, so that a cache does not accept the receipt of another.
     uint64_t serial = 0;
     uint64_t clock = 0;

@@ -231,7 +231,7 @@ def test_snippets_of_the_fast_cache_print_what_the_page_says(
         assert capsys.readouterr().out == output
     assert isinstance(names["cache"], PrefixCache)
     names["cache"].tree.check()
-    assert len([output for _, output in snippets if output]) == 11
+    assert len([output for _, output in snippets if output]) == 12
 
 
 def test_page_of_the_fast_cache_has_every_call_and_every_refusal() -> None:

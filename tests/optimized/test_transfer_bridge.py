@@ -316,8 +316,9 @@ def test_an_order_is_given_up_only_if_the_engine_does_not_have_it() -> None:
 MIDDLE = "called in the middle of another call, by its engine or from a second thread"
 
 
-ELSEWHERE = {"wait", "wait_layer", "detach", "attach"}
-"""Calls that never reach the tree, or are refused before they do."""
+STORES = {"store", "prefetch", "poll_store", "end_prefetch"}
+ELSEWHERE = {"wait", "wait_layer", "detach", "attach"} | STORES
+"""Calls that never reach the tree, or are refused before they do: this cache has no store."""
 
 
 class Calling(ManualEngine):

@@ -1,0 +1,146 @@
+"""Orders to the store below the host, as the fast cache gives them: runs of pages in host memory.
+
+An order copies no page. A fetch fills host slots that are reserved for it. A write reads the slots
+in which its pages were when it was given, and these may be evicted before the store comes to them:
+
+- A slot that the store reads *now* (`PageOrder.lend`) is given to nobody else until the read ends.
+- A slot that an order has yet to read may be given away. Its page is copied at that moment, and not
+  before (`HostReads.keep`). That is rare: most of what leaves the host was stored long ago.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from attrs import Factory, define, field
+
+from kvcanon.optimized import _core
+from kvcanon.optimized.page_transfer import SlotArray
+from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress
+from kvcanon.spec.types import Medium, Namespace
+
+Words = npt.NDArray[np.uint32]
+
+
+@define(eq=False)
+class HostReads:
+    """The host pool of full data, and the writes that still have to read it."""
+
+    pages: npt.NDArray[np.uint8]
+    """uint8[slots, page_bytes]."""
+    writes: list[PageOrder] = Factory(list)
+    """Those that have not ended."""
+    _reads: npt.NDArray[np.int32] = field(init=False)
+    """How many reads of each slot are under way."""
+
+    def __attrs_post_init__(self) -> None:
+        self._reads = np.zeros(len(self.pages), dtype=np.int32)
+
+    def keep(self, slots: SlotArray) -> None:
+        """Copy what writes still have to read of slots that are about to be overwritten."""
+        for order in self.writes:
+            order.keep(slots)
+
+    def begin_read(self, slots: SlotArray) -> SlotArray:
+        """Note a read of slots; returns those that no other read was under way of."""
+        self._reads[slots] += 1
+        first: SlotArray = slots[self._reads[slots] == 1]
+        return first
+
+    def end_read(self, slots: SlotArray) -> SlotArray:
+        """Note the end of a read; returns the slots of which no other is under way."""
+        self._reads[slots] -= 1
+        last: SlotArray = slots[self._reads[slots] == 0]
+        return last
+
+
+@define(eq=False)
+class PageOrder:
+    """An order: to write or to fetch the last pages of a prompt. Pages are counted from 0 in it.
+
+    Only the thread of the cache calls its methods. What `lend` returned, and the fields, any thread
+    may read.
+    """
+
+    order_id: OrderId
+    kind: OrderKind
+    run: _core.PageRun
+    """The tokens and hashes of its pages."""
+    words: Words
+    """The tokens of the prompt up to the last page, as the cache has them."""
+    namespace: Namespace
+    slots: SlotArray
+    """The host slot of each page."""
+    host: HostReads
+    tier: _core.Tier
+    _kept: dict[int, npt.NDArray[np.uint8]] = Factory(dict)
+    """The pages of a write that lost their slots."""
+    _lent: int = 0
+    """Leading pages of a write that were lent: nothing reads them later."""
+
+    def __len__(self) -> int:
+        """The number of pages."""
+        return len(self.run)
+
+    @property
+    def page_bytes(self) -> int:
+        """The bytes of a page."""
+        size: int = self.host.pages.shape[1]
+        return size
+
+    def memory(self, page: int) -> memoryview:
+        """The bytes of a page: to be written to the store now, or to be filled from it."""
+        kept = self._kept.get(page)
+        return (self.host.pages[self.slots[page]] if kept is None else kept).data
+
+    def read(self, page: int) -> bytes:
+        """A copy of the bytes of a page of a write, for a queue that may ask for them again."""
+        return bytes(self.memory(page))
+
+    def lend(self, begin: int, end: int) -> list[memoryview]:
+        """The bytes of some pages, which stay as they are until `give_back`."""
+        if self.kind is OrderKind.WRITE:
+            self.tier.begin_read(self.host.begin_read(self._unkept(begin, end)))
+            self._lent = max(self._lent, end)
+        return [self.memory(page) for page in range(begin, end)]
+
+    def give_back(self, begin: int, end: int) -> None:
+        """The store has done with pages that were lent."""
+        if self.kind is OrderKind.WRITE:
+            self.tier.end_read(self.host.end_read(self._unkept(begin, end)))
+            for page in range(begin, end):
+                self._kept.pop(page, None)
+
+    def keep(self, slots: SlotArray) -> None:
+        """Copy the pages in these slots that were not lent yet."""
+        for page in np.flatnonzero(np.isin(self.slots[self._lent :], slots)) + self._lent:
+            if page not in self._kept:
+                self._kept[int(page)] = self.host.pages[self.slots[page]].copy()
+
+    def _unkept(self, begin: int, end: int) -> SlotArray:
+        """The slots that these pages are read from."""
+        if not self._kept:
+            return self.slots[begin:end]
+        return self.slots[[page for page in range(begin, end) if page not in self._kept]]
+
+
+class PageQueue(Protocol):
+    """Carries out orders on a store, each page by page, as `kvcanon.spec.tier.StoreQueue` does.
+
+    The cache calls it from its own thread. It never raises and never waits.
+    """
+
+    @property
+    def medium(self) -> Medium:
+        """DISK, or EXTERNAL if the store is on another machine."""
+
+    def submit(self, order: PageOrder) -> None:
+        """Accept an order; return without waiting for it."""
+
+    def stop(self, order_id: OrderId) -> None:
+        """Ask an order to end early. It has not ended before `poll` says so."""
+
+    def poll(self) -> tuple[OrderProgress, ...]:
+        """How far each order is that went on since the last poll."""

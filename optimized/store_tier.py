@@ -1,0 +1,213 @@
+"""The tier below the host: orders to the store, and what becomes of them.
+
+The native core decides which pages an order is about, and knows which are stored. Here are the open
+orders: their host slots, how far they are on every rank, and who still waits for them. What
+`kvcanon.spec.cache.StoredCache` says of each call holds here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import Factory, define, field
+
+from kvcanon.optimized import _core, native_types
+from kvcanon.optimized.page_orders import HostReads, PageOrder, PageQueue, Words
+from kvcanon.optimized.page_transfer import SlotArray
+from kvcanon.spec.errors import BadArgument, PrefixNotCached, SpecViolation
+from kvcanon.spec.operations import HostInserted, Ordered
+from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress
+from kvcanon.spec.transfer import Agree
+from kvcanon.spec.types import Namespace
+
+if TYPE_CHECKING:
+    from kvcanon.optimized.prefix_cache import PrefixCache
+
+NOTHING_PLACED = (0, 0, 0)
+
+
+@define(eq=False)
+class TrackedOrder:
+    """An order that the store still works on, or a prefetch that was not given up."""
+
+    order: PageOrder
+    namespace: int
+    """The number of its namespace."""
+    reserved: SlotArray
+    """Of a prefetch: the host slots that it still holds."""
+    pages: int = 0
+    """Leading pages that are done on every rank."""
+    ended: bool = False
+    cancelled: bool = False
+
+    @property
+    def progress(self) -> tuple[int, bool]:
+        """How far it is on every rank, and whether it has ended there."""
+        return self.pages, self.ended
+
+
+@define(eq=False)
+class StoreTier:
+    """The open orders of one cache. One thread calls it, that of the cache."""
+
+    cache: PrefixCache
+    queue: PageQueue
+    host: HostReads
+    agree: Agree | None = None
+    """Asks the other ranks how far their orders are; None if there are no others."""
+    is_open: bool = True
+    """Whether the store may still be used: a reset for new weights lets go of it."""
+    orders: dict[OrderId, TrackedOrder] = Factory(dict)
+    _tier: _core.Tier = field(init=False)
+    _reported: dict[OrderId, OrderProgress] = Factory(dict)
+    """How far orders are on this rank."""
+    _next_id: OrderId = 1
+
+    def __attrs_post_init__(self) -> None:
+        self._tier = _core.Tier(self.cache)
+
+    def store(
+        self, tokens: native_types.Tokens, number: int, namespace: Namespace, page_words: int
+    ) -> Ordered:
+        """Order the write of the leading host pages that the store is not known to have."""
+        run, slots = self._tier.unstored(tokens, number)
+        if not (self.is_open and len(run)) or self._is_being_written(run):
+            return Ordered(None, run.start_pages, 0)
+        words = words_of(tokens, (run.start_pages + len(run)) * page_words)
+        order = self._order(OrderKind.WRITE, run, words, namespace, slots)
+        self.host.writes.append(order)
+        return self._submit(TrackedOrder(order, number, slots[:0]))
+
+    def prefetch(
+        self, tokens: native_types.Tokens, number: int, namespace: Namespace, page_words: int
+    ) -> Ordered:
+        """Order the fetch of the pages that the cache lacks, as many as have a free host slot."""
+        run = self._tier.unfetched(tokens, number)
+        if not (self.is_open and len(run)):
+            return Ordered(None, run.start_pages, 0)
+        words = words_of(tokens, (run.start_pages + len(run)) * page_words)
+        slots, _, _ = self.cache.reserve_host(len(run))
+        order = self._order(OrderKind.FETCH, run, words, namespace, slots)
+        return self._submit(TrackedOrder(order, number, slots))
+
+    def poll(self) -> tuple[OrderProgress, ...]:
+        """Take the progress of all orders, as far as on every rank, and count what it says."""
+        for each in self.queue.poll():
+            if each.order_id in self.orders:
+                self._reported[each.order_id] = each
+        moved: list[OrderProgress] = []
+        for order_id, progress in self._on_all_ranks().items():
+            its = self.orders[order_id]
+            if (progress.pages, progress.ended) != its.progress:
+                moved.append(progress)
+                self._count(its, progress)
+            if its.ended and (its.order.kind is OrderKind.WRITE or its.cancelled):
+                self._close(its)
+        return tuple(moved)
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """Place what has arrived of a prefetch, and give the other slots back once it has ended."""
+        its = self.orders.get(order_id)
+        if its is None or its.order.kind is not OrderKind.FETCH or its.cancelled:
+            raise BadArgument("order_id", f"is {order_id}, which no open prefetch has")
+        arrived, its.reserved = its.reserved[: its.pages], its.reserved[its.pages :]
+        if its.ended:
+            self._close(its)
+        else:
+            its.cancelled = True
+            self.queue.stop(order_id)
+        return self._place(its, arrived)
+
+    def start_anew(self, *, keep_store: bool) -> None:
+        """Give up all orders after a reset, and let go of the store unless it is kept."""
+        for its in self.orders.values():
+            if not (its.cancelled or its.ended):
+                self.queue.stop(its.order.order_id)
+            its.cancelled = True
+        self.is_open &= keep_store
+
+    def _is_being_written(self, run: _core.PageRun) -> bool:
+        """Whether an open write has the first page of a run."""
+        first = run.hash(0)
+        for order in self.host.writes:
+            at = run.start_pages - order.run.start_pages
+            if 0 <= at < len(order) and order.run.hash(at) == first:
+                return True
+        return False
+
+    def _order(
+        self,
+        kind: OrderKind,
+        run: _core.PageRun,
+        words: Words,
+        namespace: Namespace,
+        slots: SlotArray,
+    ) -> PageOrder:
+        self._next_id += 1
+        return PageOrder(
+            self._next_id - 1, kind, run, words, namespace, slots, self.host, self._tier
+        )
+
+    def _submit(self, its: TrackedOrder) -> Ordered:
+        order = its.order
+        self.orders[order.order_id] = its
+        self.queue.submit(order)
+        return Ordered(order.order_id, order.run.start_pages, len(order))
+
+    def _on_all_ranks(self) -> Mapping[OrderId, OrderProgress]:
+        """How far each open order is, on the rank that is least far. Raises: SpecViolation."""
+        orders = list(self.orders)
+        here = [self._reported.get(each, OrderProgress(each, 0, ended=False)) for each in orders]
+        if self.agree is None or not orders:
+            return dict(zip(orders, here, strict=True))
+        ours = [number for each in here for number in (each.pages, int(each.ended))]
+        least = list(self.agree(ours))
+        if len(least) != len(ours) or any(m > n for m, n in zip(least, ours, strict=True)):
+            raise SpecViolation(
+                f"agree got {ours} and returned {least}; return the least of all ranks"
+            )
+        return {
+            each: OrderProgress(each, least[2 * at], ended=bool(least[2 * at + 1]))
+            for at, each in enumerate(orders)
+        }
+
+    def _count(self, its: TrackedOrder, progress: OrderProgress) -> None:
+        """Note how far an order is, and which pages are therefore in the store, or not."""
+        was, its.pages, its.ended = its.pages, progress.pages, progress.ended
+        if its.cancelled:
+            return
+        order = its.order
+        self._tier.note_stored(order.run, was, its.pages)
+        if order.kind is OrderKind.FETCH and its.ended and its.pages < len(order):
+            self._tier.note_missing(order.run, its.pages)
+
+    def _place(self, its: TrackedOrder, arrived: SlotArray) -> HostInserted:
+        """Insert the slots of arrived pages; they come free if their beginning has left."""
+        order, count = its.order, len(arrived)
+        if not count:
+            return HostInserted(*NOTHING_PLACED, 0)
+        start = order.run.start_pages
+        words = order.words[: len(order.words) // (start + len(order)) * (start + count)]
+        try:
+            return self.cache.commit_host(words, start, arrived, namespace=its.namespace)
+        except PrefixNotCached:
+            self.cache.abort_host(arrived)
+            return HostInserted(*NOTHING_PLACED, count)
+
+    def _close(self, its: TrackedOrder) -> None:
+        """Forget an order that has ended, and free the slots that it still holds."""
+        order = its.order
+        if order.kind is OrderKind.WRITE:
+            self.host.writes.remove(order)
+        elif len(its.reserved):
+            self.cache.abort_host(its.reserved)
+            its.reserved = its.reserved[:0]
+        del self.orders[order.order_id]
+        self._reported.pop(order.order_id, None)
+
+
+def words_of(tokens: native_types.Tokens, count: int) -> Words:
+    """A copy of the first words of a prompt, as the core reads them."""
+    return np.asarray(tokens)[:count].astype(np.uint32)
