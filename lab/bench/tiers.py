@@ -20,7 +20,7 @@ from kvcanon.lab.connectors.tier_rules import (
     OffloadingRules,
     ruled,
 )
-from kvcanon.optimized.vllm.pages import Policy
+from kvcanon.optimized.vllm.tier_shape import Policy
 
 MakeTier = Callable[[EngineShape, int], InstantConnector]
 """Makes a tier for an engine, with so many blocks in the host."""

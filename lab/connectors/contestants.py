@@ -12,7 +12,7 @@ from kvcanon.lab.connectors.drawn_run import DrawnRun, MakeDrawn
 from kvcanon.lab.connectors.engine_shape import Queueing
 from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon
 from kvcanon.lab.connectors.plain_connector import plain_connector
-from kvcanon.optimized.vllm.pages import Policy
+from kvcanon.optimized.vllm.tier_shape import Policy
 
 
 @frozen

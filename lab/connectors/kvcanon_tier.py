@@ -17,9 +17,9 @@ from kvcanon.lab.connectors.drawn_run import DrawnRun
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.late_copies import BlockCopy, CopiedBlock, LateCopies
 from kvcanon.lab.connectors.serial_engine import InstantConnector
-from kvcanon.optimized.vllm.pages import PageGroup, Policy, TierShape
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
 from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies, TierCopyJob
+from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy, TierShape
 from kvcanon.optimized.vllm.worker_half import WorkerHalf
 
 

@@ -71,7 +71,7 @@ class RunningEngine:
         self._drain()
         half = self._half()
         if half is not None:
-            self.answer.counts = half.counts.as_dict()
+            self.answer.counts = half.totals()
         return self.answer
 
     def _serve(self, asks: Sequence[Ask], *, first: bool) -> None:
@@ -137,7 +137,7 @@ class RunningEngine:
         half = self._half()
         if half is None:
             return
-        if self._announced != half.host.keys():
+        if self._announced != half.pages.keys():
             self.answer.untrue_events += 1
 
     def note_events(self, events: Sequence[Any]) -> None:

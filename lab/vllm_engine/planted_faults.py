@@ -9,12 +9,10 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.optimized.vllm.block_copies import ThreadCopies
-from kvcanon.optimized.vllm.host_pages import HostPages
-from kvcanon.optimized.vllm.pages import PageGroup
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
-from kvcanon.optimized.vllm.step_copies import LoadResults, TierCopyJob
-from kvcanon.optimized.vllm.tier_events import stored_event
-from kvcanon.optimized.vllm.tier_stores import TierStores
+from kvcanon.optimized.vllm.step_copies import LoadResults, StepCopies, TierCopyJob
+from kvcanon.optimized.vllm.tier_events import PagesStored, TierEvent
+from kvcanon.optimized.vllm.tier_shape import PageGroup
 from kvcanon.optimized.vllm.worker_half import WorkerHalf
 
 LATE_SECONDS = 0.05
@@ -74,10 +72,11 @@ def store_after_preemption() -> None:
 def stale_after_reset() -> None:
     """A reset leaves the host as it is."""
 
-    def kept(self: HostPages) -> None:
+    def kept(self: SchedulerHalf) -> bool:
         del self
+        return True
 
-    _plant(HostPages, "clear", kept)
+    _plant(SchedulerHalf, "reset_cache", kept)
 
 
 def salt_ignored() -> None:
@@ -110,21 +109,25 @@ def window_one_block_short() -> None:
 
 def event_before_bytes() -> None:
     """A page is announced when its copy begins."""
-    build = SchedulerHalf.build_connector_meta
-    begin, begun = TierStores.begin, list[Any]()
+    build, take = SchedulerHalf.build_connector_meta, SchedulerHalf.take_events
+    early: list[TierEvent] = []
 
-    def begins(self: TierStores, page: Any, block: int, *, late: bool = False) -> bool:  # noqa: ANN401
-        begun.append(page)
-        return begin(self, page, block, late=late)
-
-    def announcing(self: SchedulerHalf, plan: Any) -> Any:  # noqa: ANN401
-        built = build(self, plan)
-        self._events.extend(stored_event(page) for page in begun)
-        begun.clear()
+    def announcing(self: SchedulerHalf, plan: Any) -> StepCopies:  # noqa: ANN401
+        built, pool = build(self, plan), self._pool
+        for job in built.stores:
+            for block, group in zip(job.blocks, job.groups, strict=True):
+                key = pool.blocks[block].block_hash if pool else None
+                if key is not None:
+                    early.append(PagesStored((key[:-4],), None, (), 0, group, None, None, None))
         return built
 
-    _plant(TierStores, "begin", begins)
+    def taking(self: SchedulerHalf) -> list[TierEvent]:
+        events = [*early, *take(self)]
+        early.clear()
+        return events
+
     _plant(SchedulerHalf, "build_connector_meta", announcing)
+    _plant(SchedulerHalf, "take_events", taking)
 
 
 PLANTED: Mapping[str, Callable[[], None]] = {

@@ -5,6 +5,7 @@
 
 #include "bind_core.hpp"
 #include "bind_hashing.hpp"
+#include "bind_hashed_pages.hpp"
 
 NB_MODULE(_core, m) {
     // Its types and caches are those of one interpreter, as those of NumPy and torch are.
@@ -20,4 +21,5 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core of kvcanon.optimized.";
     kvcanon::bind_hashing(m);
     kvcanon::bind_core(m);
+    kvcanon::bind_hashed_pages(m);
 }

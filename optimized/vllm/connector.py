@@ -22,7 +22,6 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvcanon.optimized.vllm.block_copies import CopyEngine, ThreadCopies
-from kvcanon.optimized.vllm.pages import TierShape
 from kvcanon.optimized.vllm.regions import group_regions, page_bytes
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
 from kvcanon.optimized.vllm.start_checks import check_engine, check_interface, engine_groups
@@ -30,6 +29,7 @@ from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies
 from kvcanon.optimized.vllm.stream_copies import StreamCopies
 from kvcanon.optimized.vllm.tier_config import host_rows, read_config
 from kvcanon.optimized.vllm.tier_events import PagesStored, TierEvent
+from kvcanon.optimized.vllm.tier_shape import TierShape
 from kvcanon.optimized.vllm.tier_stats import TierMetrics, TierStats
 from kvcanon.optimized.vllm.worker_half import WorkerHalf
 
@@ -241,7 +241,7 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         half = self._scheduler
         if half is None:
             return None
-        now = half.counts.as_dict()
+        now = half.totals()
         new = {name: count - self._reported.get(name, 0) for name, count in now.items()}
         if not any(new.values()):
             return None

@@ -32,7 +32,7 @@ class VllmRequest(Protocol):
     def all_token_ids(self) -> Sequence[int]: ...  # noqa: D102
 
     @property
-    def block_hashes(self) -> Sequence[bytes]: ...  # noqa: D102
+    def block_hashes(self) -> list[bytes]: ...  # noqa: D102
 
     @property
     def lora_request(self) -> LoraRequest | None: ...  # noqa: D102

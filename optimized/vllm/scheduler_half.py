@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import Factory, define, field
 
-from kvcanon.optimized.vllm.device_pages import DevicePages
+from kvcanon.optimized._core import HashedPages
 from kvcanon.optimized.vllm.engine_calls import (
     BlocksOfRequest,
     ConnectorOutput,
@@ -19,14 +19,13 @@ from kvcanon.optimized.vllm.engine_calls import (
     VllmBlockPool,
     VllmRequest,
 )
-from kvcanon.optimized.vllm.host_pages import HostPages
-from kvcanon.optimized.vllm.pages import Page, PageKey, Policy, TierShape, group_suffix
 from kvcanon.optimized.vllm.request_tables import RequestTable, RequestTables, settled_tokens
 from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies, TierCopyJob
+from kvcanon.optimized.vllm.store_jobs import StoreJobs
 from kvcanon.optimized.vllm.tier_counts import TierCounts
-from kvcanon.optimized.vllm.tier_events import TierEvent, removed_event, stored_event
+from kvcanon.optimized.vllm.tier_events import TierEvent, event_of, event_prompt
 from kvcanon.optimized.vllm.tier_loads import PagesToLoad, TierLoad, find_pages
-from kvcanon.optimized.vllm.tier_stores import TierStore, TierStores
+from kvcanon.optimized.vllm.tier_shape import Policy, TierShape
 
 STEPS_AHEAD = 2
 """Under write_back what so many steps may evict is on the host before."""
@@ -40,9 +39,9 @@ class SchedulerHalf:
 
     shape: TierShape
     counts: TierCounts = Factory(TierCounts)
-    host: HostPages = field(init=False)
-    device: DevicePages = Factory(DevicePages)
-    stores: TierStores = field(init=False)
+    pages: HashedPages = field(init=False)
+    jobs: StoreJobs = field(init=False)
+    _pool: VllmBlockPool | None = None
     _tables: RequestTables = field(init=False)
     _requests: dict[str, VllmRequest] = Factory(dict)
     _answers: dict[str, TierLoad] = Factory(dict)
@@ -58,7 +57,6 @@ class SchedulerHalf:
     _new_loads: list[TierCopyJob] = Factory(list)
     _void: set[str] = Factory(set)
     """Requests whose load could not begin."""
-    _events: list[TierEvent] = Factory(list)
     _blocks_used: int = 0
     """Blocks that were given since the free queue was walked."""
     _ahead: int = 0
@@ -66,13 +64,11 @@ class SchedulerHalf:
     _shared: bool = False
     """Whether another connector loads into the same blocks: vLLM's MultiConnector gives this one no
     block of what another loads, and none of a request that nobody loads for."""
-    _suffixes: tuple[bytes, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        self.host = HostPages(self.shape.rows, self._removed, self.counts)
-        self.stores = TierStores(self.host, self.counts)
+        self.pages = HashedPages(self.shape.rows, events=self.shape.events)
+        self.jobs = StoreJobs(self.pages, self.shape.ranks)
         self._tables = RequestTables(self.shape.block_tokens)
-        self._suffixes = tuple(map(group_suffix, range(len(self.shape.groups))))
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         """Take the block pool of the engine's cache manager."""
@@ -80,7 +76,8 @@ class SchedulerHalf:
 
     def bind_gpu_block_pool(self, gpu_block_pool: VllmBlockPool) -> None:
         """Take the engine's block pool, of which this reads hashes and the free queue."""
-        self.device.pool = gpu_block_pool
+        self._pool = gpu_block_pool
+        self.pages.watch(gpu_block_pool.blocks, gpu_block_pool.null_block.block_id)
         blocks = len(gpu_block_pool.blocks)
         self._ahead = max(1, min(STEPS_AHEAD * self.shape.step_blocks, blocks // SHARE_AHEAD))
         self._blocks_used = self._ahead
@@ -109,10 +106,9 @@ class SchedulerHalf:
         found = self._find(request, first, last)
         if found is None:
             return 0, False
-        pages = [self.host.get(key) for _, _, key in found.places]
-        pinned = [each for each in pages if each is not None]
-        self.host.pin(pinned)
-        self._answers[name] = TierLoad(found, pinned)
+        self._answers[name] = answer = TierLoad(found)
+        for run in found.runs:
+            answer.rows += self.pages.hold(found.hashes, run.group, run.first, run.end)
         self.counts.answered_pages += found.end - first
         return (found.end - first) * size, True
 
@@ -134,7 +130,7 @@ class SchedulerHalf:
             else:
                 self._begin_load(name, load, table)
         if answer is not None:
-            self.host.unpin(answer.pinned)
+            self.pages.let_go(answer.rows)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepCopies:
         """Decide the copies that begin with a step."""
@@ -149,7 +145,7 @@ class SchedulerHalf:
         if self._moves:
             self._store_ahead()
         self._step += 1
-        stores, awaited = self.stores.take_jobs()
+        stores, awaited = self.jobs.take()
         loads, self._new_loads = self._new_loads, []
         void, self._void = frozenset(self._void), set()
         return StepCopies(self._step, stores, loads, awaited, void)
@@ -158,9 +154,8 @@ class SchedulerHalf:
         """Take what all ranks have ended."""
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, EndedStores):
-            for page in self.stores.settle(meta, self.shape.ranks, self._still_there):
-                if self.shape.events:
-                    self._events.append(stored_event(page))
+            # Another connector may load into a block without a word to this one.
+            self.jobs.settle(meta, check_blocks=self._shared)
         failed = connector_output.failed_recving or set()
         for name in connector_output.finished_recving or ():
             self._end_load(name, failed=name in failed)
@@ -188,12 +183,11 @@ class SchedulerHalf:
 
     def has_pending_push_work(self) -> bool:
         """Whether copies to the host are in flight, so that steps must go on."""
-        return self.stores.in_flight > 0
+        return self.pages.storing > 0
 
     def take_events(self) -> Iterable[TierEvent]:
         """The events since the last call."""
-        events, self._events = self._events, []
-        return events
+        return [event_of(each) for each in self.pages.take_events()]
 
     def reset_cache(self) -> bool:
         """Forget all pages, on the host, on the device and in copies.
@@ -203,9 +197,7 @@ class SchedulerHalf:
         self.counts.resets += 1
         for name in list(self._answers):
             self._withdraw(name)
-        self.host.clear()
-        self.stores.outdate()
-        self.device.clear()
+        self.pages.clear()
         self._tables.clear()
         live = self._loads.keys() & self._requests.keys()
         for load in self._loads.values():
@@ -213,13 +205,17 @@ class SchedulerHalf:
         self._untrusted |= live
         return not live
 
+    def totals(self) -> dict[str, int]:
+        """All counters by name."""
+        return {**self.counts.as_dict(), **self.pages.counts()}
+
     def gauges(self) -> dict[str, int]:
         """Sizes of now, in pages."""
         return {
-            "host_pages": len(self.host),
+            "host_pages": self.pages.on_host,
             "host_rows": self.shape.rows,
-            "pinned_pages": self.host.pinned,
-            "storing_pages": self.stores.in_flight,
+            "pinned_pages": self.pages.held,
+            "storing_pages": self.pages.storing,
             "loading_requests": len(self._loads),
         }
 
@@ -241,9 +237,9 @@ class SchedulerHalf:
         vLLM looks at waiting requests in order, and stops at one that needs more blocks than are
         free, also where those behind it have them for loads that have ended: nobody is served then.
         """
-        if not self._unstarted or self.device.pool is None:
+        if not self._unstarted or self._pool is None:
             return True
-        free = self.device.pool.get_num_free_blocks()
+        free = self._pool.get_num_free_blocks()
         return self._most_blocks(request) + sum(self._unstarted.values()) <= free
 
     def _most_blocks(self, request: VllmRequest) -> int:
@@ -252,25 +248,13 @@ class SchedulerHalf:
         return blocks * len(self.shape.groups)
 
     def _find(self, request: VllmRequest, first: int, last: int) -> PagesToLoad | None:
-        several = len(self.shape.groups) > 1
-        has = self._has_anywhere if several else self.host.__contains__
-        return find_pages(request.block_hashes, first, last, self.shape, has)
-
-    def _has_anywhere(self, key: PageKey) -> bool:
-        """Whether a page is on the host, or on the device.
-
-        With a window the local hit may end before full pages that are on the device still.
-        """
-        if key in self.host:
-            return True
-        block = self.device.block_of(key)
-        return block is not None and self.device.has_hash(block, key)
+        return find_pages(request.block_hashes, first, last, self.shape, self.pages)
 
     def _withdraw(self, name: str) -> None:
         """Take an answer back."""
         answer = self._answers.pop(name, None)
         if answer is not None:
-            self.host.unpin(answer.pinned)
+            self.pages.let_go(answer.rows)
 
     def _taken_up(
         self, request: VllmRequest, answer: TierLoad | None, tokens: int
@@ -284,110 +268,69 @@ class SchedulerHalf:
         found = self._find(request, first, end)
         return TierLoad(found) if found is not None and found.end == end else None
 
-    def _begin_load(self, name: str, load: TierLoad, table: Sequence[Sequence[int]]) -> None:
-        rows: list[int] = []
-        stores: list[TierStore] = []
-        for at, group, key in load.found.places:
-            hosted = self.host.get(key)
-            if hosted is not None:
-                # At once, since a store that begins for another page may need a row.
-                self.host.pin([hosted])
-                load.hosted.append(hosted)
-            else:
-                store = self._store_of(key)
-                if store is None:
-                    self.host.unpin(load.hosted)
-                    self._void.add(name)
-                    return
-                stores.append(store)
-            source = hosted or stores[-1]
-            load.pages.append(source.page)
-            rows.append(source.row)
-            load.blocks.append(table[group][at])
-        for store in stores:
-            store.pinned_by.append(load.hosted)
-        after = {store.job for store in stores}
-        # The blocks may be read by stores, too, which end first.
-        after |= self.stores.readers_of(load.blocks)
+    def _begin_load(self, name: str, load: TierLoad, table: Sequence[list[int]]) -> None:
+        blocks: list[int] = []
+        groups: list[int] = []
+        for run in load.found.runs:
+            # At once, since a store that begins for another page may need a row.
+            rows = self.pages.hold_all(
+                load.found.hashes, run.group, run.first, run.end, self.jobs.ahead
+            )
+            if rows is None:
+                self.pages.let_go(load.rows)
+                self._void.add(name)
+                return
+            load.rows += rows
+            blocks += table[run.group][run.first : run.end]
+            groups += [run.group] * len(rows)
+        load.table = table
         self._loads[name] = load
         self.counts.loads += 1
-        self.counts.loaded_pages += len(rows)
-        groups = [group for _, group, _ in load.found.places]
-        number = self.stores.next_number()
+        self.counts.loaded_pages += len(blocks)
         self._new_loads.append(
             TierCopyJob(
-                number,
-                load.blocks,
-                rows,
+                self.jobs.next_number(),
+                blocks,
+                load.rows,
                 groups,
                 to_host=False,
                 request_id=name,
-                after=frozenset(after),
+                # Its rows may be filled yet, and its blocks read, by stores.
+                after=frozenset(self.pages.jobs_before(blocks, load.rows)),
             )
         )
 
-    def _store_of(self, key: PageKey) -> TierStore | None:
-        """The store of a page that is being stored; one that is on the device is stored for it."""
-        if key not in self.stores:
-            block = self.device.block_of(key)
-            page = None if block is None else self.device.page_of(block)
-            if block is None or page is None or not self.stores.begin(page, block):
-                return None
-        return self.stores.get(key)
-
     def _end_load(self, name: str, *, failed: bool) -> None:
-        load = self._loads.pop(name, None)
+        load, request = self._loads.pop(name, None), self._requests.get(name)
         if failed:
             self.counts.failed_loads += 1
-            if name in self._requests:
+            if request is not None:
                 self._failed.add(name)
-        if load is not None:
-            self.host.unpin(load.hosted)
-            if failed:
-                for hosted in load.hosted:
-                    self.host.drop(hosted)
-            else:
-                self._settle_load(load, live=name in self._requests and not load.stale)
-
-    def _settle_load(self, load: TierLoad, *, live: bool) -> None:
-        """Take note that pages are on the device, if a request holds them there."""
-        if live:
-            for block, page in zip(load.blocks, load.pages, strict=True):
-                self.device.learn(block, page)
-        for hosted in load.hosted if self._moves else ():
-            hosted.moved |= live
-            if hosted.moved and not hosted.pins:
-                self.host.drop(hosted)
+        if load is None:
+            return
+        if failed:
+            self.pages.drop(load.rows)
+            self.pages.let_go(load.rows)
+            return
+        # Only a request that lives holds the blocks.
+        live = request is not None and not load.stale
+        if request is not None and live:
+            prompt = self._event_prompt(request)
+            for run in load.found.runs:
+                blocks, hashes = load.table[run.group], load.found.hashes
+                span = (run.group, run.first, run.end)
+                self.pages.learn(blocks, hashes, *span, prompt, loaded=True)
+        self.pages.let_go(load.rows, moved=live and self._moves)
 
     def _give(self, table: Sequence[Sequence[int]]) -> None:
         """Take note of blocks that requests were given, and save what those held before."""
-        pool = self.device.pool
-        if pool is None:
+        if self._pool is None:
             return
-        null = pool.null_block.block_id
+        null = self._pool.null_block.block_id
+        late = self.jobs.late if self._moves and not self._shared else None
         for row in table:
-            for block in row:
-                if block != null:
-                    self._give_block(block)
-
-    def _give_block(self, block: int) -> None:
-        self._blocks_used += 1
-        page = self.device.page_of(block)
-        if page is not None and not self.device.has_hash(block, page.key):
-            self.device.forget(block)
-            if self._moves and not self._shared and not self._stored(page.key):
-                self.stores.begin(page, block, late=True)
-        self.stores.await_readers(block)
-
-    def _still_there(self, block: int, key: PageKey) -> bool:
-        """Whether a page was in a block all the time that a store read it.
-
-        Another connector may load into a block without a word to this one.
-        """
-        return not self._shared or self.device.has_hash(block, key)
-
-    def _stored(self, key: PageKey) -> bool:
-        return key in self.host or key in self.stores
+            self._blocks_used += len(row) - row.count(null)
+            self.jobs.wait_for(self.pages.give(row, late))
 
     def _learn_preempted(self, name: str) -> None:
         request, table = self._requests.get(name), self._tables.get(name)
@@ -405,52 +348,24 @@ class SchedulerHalf:
         """Take note of the pages that a request has completed."""
         end = min(tokens // self.shape.block_tokens, len(request.block_hashes))
         first, table.known_blocks = table.known_blocks, max(end, table.known_blocks)
-        if end <= first or request.request_id in self._untrusted:
+        if self._pool is None or end <= first or request.request_id in self._untrusted:
             return
         if request.mm_features or request.prompt_embeds is not None:
             return
-        for suffix, row in zip(self._suffixes, table.blocks, strict=True):
-            for at in range(first, min(end, len(row))):
-                key = request.block_hashes[at] + suffix
-                # A block that is not found under this hash was given to another request since.
-                if not self.device.has_hash(row[at], key):
-                    continue
-                page = self._page(request, at, key)
-                self.device.learn(row[at], page)
-                if not self._moves and not self._stored(key):
-                    self.stores.begin(page, row[at])
+        prompt = self._event_prompt(request)
+        for group, row in enumerate(table.blocks):
+            # Those blocks alone that vLLM finds under these hashes: others were given away since.
+            learnt = self.pages.learn(row, request.block_hashes, group, first, end, prompt)
+            if not self._moves:
+                self.pages.store(learnt, self.jobs.ahead)
 
-    def _page(self, request: VllmRequest, at: int, key: PageKey) -> Page:
-        if not self.shape.events:
-            return Page(key)
-        size, lora = self.shape.block_tokens, request.lora_request
-        return Page(
-            key,
-            request.block_hashes[at - 1] if at else None,
-            tuple(request.all_token_ids[at * size : (at + 1) * size]),
-            None if lora is None else lora.lora_int_id,
-            None if lora is None else lora.lora_name,
-            request.cache_salt,
-        )
+    def _event_prompt(self, request: VllmRequest) -> object:
+        return event_prompt(request, self.shape.block_tokens) if self.shape.events else None
 
     def _store_ahead(self) -> None:
         """Store what the device evicts next, once half of what was walked last is used up."""
-        pool = self.device.pool
-        if pool is None or self._blocks_used * 2 < self._ahead:
+        if self._pool is None or self._blocks_used * 2 < self._ahead:
             return
         self._blocks_used = 0
-        block = pool.free_block_queue.fake_free_list_head.next_free_block
-        for _ in range(self._ahead):
-            if block is None or block.next_free_block is None:
-                return
-            page = self.device.page_of(block.block_id)
-            if page is not None and block.block_hash == page.key:
-                if page.key in self.host:
-                    self.host.use(page.key)
-                elif page.key not in self.stores:
-                    self.stores.begin(page, block.block_id)
-            block = block.next_free_block
-
-    def _removed(self, page: Page) -> None:
-        if self.shape.events:
-            self._events.append(removed_event(page))
+        queue = self._pool.free_block_queue
+        self.pages.store_ahead(queue.fake_free_list_head, self._ahead, self.jobs.ahead)

@@ -7,8 +7,8 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kvcanon.optimized.vllm.pages import PageGroup
 from kvcanon.optimized.vllm.tier_config import EngineGroup
+from kvcanon.optimized.vllm.tier_shape import PageGroup
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

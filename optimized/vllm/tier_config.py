@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from kvcanon.optimized.vllm.pages import PageGroup, Policy
+from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy
 
 DEFAULT_HOST_GIB = 8.0
 GIB = 1 << 30

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
-from kvcanon.optimized.vllm.pages import Page
+from kvcanon.optimized.vllm.engine_calls import VllmRequest
 
 HOST_MEDIUM = "CPU"
 
@@ -36,22 +36,48 @@ class PagesRemoved:
 
 
 TierEvent = PagesStored | PagesRemoved
+TakenEvent = tuple[bool, bytes, int, object, int]
+"""As `HashedPages.take_events` answers it."""
 
 
-def stored_event(page: Page) -> PagesStored:
-    """The event of a page that came."""
-    return PagesStored(
-        (page.block_hash,),
-        page.parent_hash,
-        page.token_ids,
-        len(page.token_ids),
-        page.group,
-        page.lora_id,
-        page.lora_name,
-        page.salt,
+@frozen(eq=False)
+class EventPrompt:
+    """A prompt, as far as the events of its pages say something of it."""
+
+    block_tokens: int
+    hashes: Sequence[bytes]
+    token_ids: Sequence[int]
+    lora_id: int | None
+    lora_name: str | None
+    salt: str | None = field(repr=False)
+
+
+def event_prompt(request: VllmRequest, block_tokens: int) -> EventPrompt:
+    """What events say of a request. Its tokens and hashes grow with it, and are not copied."""
+    lora = request.lora_request
+    return EventPrompt(
+        block_tokens,
+        request.block_hashes,
+        request.all_token_ids,
+        None if lora is None else lora.lora_int_id,
+        None if lora is None else lora.lora_name,
+        request.cache_salt,
     )
 
 
-def removed_event(page: Page) -> PagesRemoved:
-    """The event of a page that left."""
-    return PagesRemoved((page.block_hash,), page.group)
+def event_of(taken: TakenEvent) -> TierEvent:
+    """The event of a page that came to the host or left it."""
+    came, block_hash, group, prompt, at = taken
+    if not came or not isinstance(prompt, EventPrompt):
+        return PagesRemoved((block_hash,), group)
+    size = prompt.block_tokens
+    return PagesStored(
+        (block_hash,),
+        prompt.hashes[at - 1] if at else None,
+        tuple(prompt.token_ids[at * size : (at + 1) * size]),
+        size,
+        group,
+        prompt.lora_id,
+        prompt.lora_name,
+        prompt.salt,
+    )

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from attrs import Factory, define, frozen
 
-from kvcanon.optimized.vllm.host_pages import KeptPage
-from kvcanon.optimized.vllm.pages import Page, PageKey, TierShape, group_suffix
+from kvcanon.optimized._core import HashedPages
+from kvcanon.optimized.vllm.tier_shape import TierShape
+
+
+@frozen
+class PageRun:
+    """Consecutive pages of a prompt, of one group of layers."""
+
+    group: int
+    first: int
+    end: int
 
 
 @frozen
 class PagesToLoad:
     """The pages to load for a prompt, from the end of its local hit on."""
 
+    hashes: list[bytes]
+    """Of all blocks of the prompt."""
     first: int
     """The first block after the local hit."""
     end: int
     """One past the last block of the hit."""
-    places: Sequence[tuple[int, int, PageKey]]
-    """Of each page its block in the prompt, its group and its key."""
+    runs: Sequence[PageRun]
+    """The pages that each group needs of it."""
 
 
 @define(eq=False)
@@ -27,45 +38,40 @@ class TierLoad:
     """A load, from the answer on until its bytes are there."""
 
     found: PagesToLoad
-    pinned: list[KeptPage] = Factory(list)
-    """Those of its pages that were on the host when it was answered."""
-    blocks: list[int] = Factory(list)
-    """The block of each place, once the load has begun."""
-    pages: list[Page] = Factory(list)
-    hosted: list[KeptPage] = Factory(list)
-    """The pages that it reads from the host."""
+    rows: list[int] = Factory(list)
+    """The rows that are held for it."""
+    table: Sequence[list[int]] = ()
+    """The blocks of its request by group, once it has begun."""
     stale: bool = False
     """Whether the cache was reset since it began."""
 
 
 def find_pages(
-    hashes: Sequence[bytes],
-    first: int,
-    last: int,
-    shape: TierShape,
-    has: Callable[[PageKey], bool],
+    hashes: list[bytes], first: int, last: int, shape: TierShape, pages: HashedPages
 ) -> PagesToLoad | None:
     """The longest hit that ends after block `first` and by `last`, with what every group needs.
 
-    Blocks before `first` are a local hit, which has what the groups need there. Returns: None
-    where nothing is found.
+    Blocks before `first` are a local hit, which has what the groups need there. With a window the
+    local hit may end before full pages that are on the device still, so that these count there,
+    too. Returns: None where nothing is found.
     """
+    several = len(shape.groups) > 1
     end, before = min(last, len(hashes)), -1
     # What one window has may end before what another has; then both are looked at again.
-    while end != before:
+    while first < end != before:
         before = end
         for number, group in enumerate(shape.groups):
-            suffix, needed = group_suffix(number), group.pages_needed(shape.block_tokens)
+            needed = group.pages_needed(shape.block_tokens)
             if needed is None:
-                end = next((at for at in range(first, end) if not has(hashes[at] + suffix)), end)
+                end = pages.leading(hashes, number, first, end, or_device=several)
             else:
-                there = [has(each + suffix) for each in hashes[first:end]]
+                there = pages.there(hashes, number, first, end, or_device=several)
                 end = first + _end_with_window(there, needed)
-        if len(shape.groups) == 1:
+        if not several:
             break
     if end <= first:
         return None
-    return PagesToLoad(first, end, tuple(_places(hashes, first, end, shape)))
+    return PagesToLoad(hashes, first, end, tuple(_runs(first, end, shape)))
 
 
 def _end_with_window(there: Sequence[bool], needed: int) -> int:
@@ -78,11 +84,7 @@ def _end_with_window(there: Sequence[bool], needed: int) -> int:
     return run
 
 
-def _places(
-    hashes: Sequence[bytes], first: int, end: int, shape: TierShape
-) -> Iterator[tuple[int, int, PageKey]]:
+def _runs(first: int, end: int, shape: TierShape) -> Iterator[PageRun]:
     for number, group in enumerate(shape.groups):
-        suffix, needed = group_suffix(number), group.pages_needed(shape.block_tokens)
-        begin = first if needed is None else max(first, end - needed)
-        for at in range(begin, end):
-            yield at, number, hashes[at] + suffix
+        needed = group.pages_needed(shape.block_tokens)
+        yield PageRun(number, first if needed is None else max(first, end - needed), end)

@@ -9,12 +9,17 @@ from typing import Any
 
 from attrs import Factory, define, field
 
-from kvcanon.optimized.vllm.pages import PageGroup, Policy, TierShape, group_suffix
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
 from kvcanon.optimized.vllm.step_copies import StepCopies, TierCopyJob
+from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy, TierShape
 from kvcanon.optimized.vllm.worker_half import WorkerHalf
 
 BLOCK_TOKENS = 2
+
+
+def key_of(block_hash: bytes, group: int) -> bytes:
+    """What vLLM's pool has of a block that it finds."""
+    return block_hash + group.to_bytes(4, "big")
 
 
 @define(eq=False)
@@ -144,9 +149,7 @@ class TierEngine:
         for group, table in enumerate(tables):
             for at, block in enumerate(table):
                 if block:
-                    self.pool.blocks[block].block_hash = request.block_hashes[at] + group_suffix(
-                        group
-                    )
+                    self.pool.blocks[block].block_hash = key_of(request.block_hashes[at], group)
         copies = self.step(new=[(request, tables)])
         request.num_computed_tokens = request.blocks * BLOCK_TOKENS
         self.half.request_finished_all_groups(request, tuple(tables))

@@ -13,7 +13,7 @@ from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, Engin
 from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon
 from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.stand_in_engine import StandInEngine
-from kvcanon.optimized.vllm.pages import Policy
+from kvcanon.optimized.vllm.tier_shape import Policy
 
 BLOCK_TOKENS = 4
 

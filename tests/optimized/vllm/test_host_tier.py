@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.optimized.vllm.pages import PageGroup, Policy
 from kvcanon.optimized.vllm.step_copies import EndedStores
 from kvcanon.optimized.vllm.tier_config import EngineGroup, host_rows, read_config
+from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy
 from tier_engine import FakeRequest, TierEngine
 
 
@@ -97,7 +97,7 @@ def test_pages_in_flight_are_loaded_for_another_request_too() -> None:
     assert [set(job.rows) for job in copies.loads] == [{0, 1}, {0, 1}]
     engine.half.request_finished_all_groups(first, ([5, 6],))
     engine.work(copies)
-    assert engine.half.host.pinned == 0
+    assert engine.half.pages.held == 0
     assert engine.ask(FakeRequest("fourth", 2)) == 0
 
 
@@ -113,7 +113,7 @@ def test_failed_load_is_not_asked_again() -> None:
     engine.work(copies)
     assert engine.ask(request) == 0
     assert engine.ask(FakeRequest("third", 2)) == 0
-    assert engine.half.host.pinned == 0
+    assert engine.half.pages.held == 0
 
 
 def test_request_whose_load_failed_computes_itself() -> None:
@@ -140,7 +140,7 @@ def test_page_whose_store_failed_is_not_found() -> None:
     engine.copies.failing = {job.number for job in copies.stores}
     engine.work(copies)
     assert engine.ask(FakeRequest("again", 2)) == 0
-    assert len(engine.half.host) == 0
+    assert engine.half.pages.on_host == 0
     stored(engine, 2, "computed anew")
     assert engine.ask(FakeRequest("third", 2)) == 4
 
@@ -206,13 +206,13 @@ def test_answers_are_idempotent_and_let_go() -> None:
     stored(engine, 2)
     request = FakeRequest("again", 2)
     assert engine.ask(request) == engine.ask(request) == 4
-    assert engine.half.host.pinned == 2
+    assert engine.half.pages.held == 2
     engine.half.request_finished_all_groups(request, ([],))
-    assert engine.half.host.pinned == 0
+    assert engine.half.pages.held == 0
     other = FakeRequest("other", 2)
     engine.ask(other)
     engine.load(other, 0, [5, 6])
-    assert engine.half.host.pinned == 0
+    assert engine.half.pages.held == 0
 
 
 def test_reset_outdates_stores_in_flight() -> None:

@@ -1,17 +1,11 @@
-"""A page of a prompt, and the sizes of a tier of them."""
+"""The sizes of a tier of pages, and when they are copied there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
 
-from attrs import field, frozen
-
-GROUP_BYTES = 4
-"""How many bytes at the end of a key name the group, as vLLM has it in its pool."""
-
-PageKey = bytes
-"""vLLM's hash of a block and all before it, and the group."""
+from attrs import frozen
 
 
 class Policy(Enum):
@@ -52,31 +46,3 @@ class TierShape:
     policy: Policy = Policy.WRITE_BACK
     events: bool = False
     """Whether anybody reads what is stored and removed."""
-
-
-@frozen(eq=False)
-class Page:
-    """A page, and what an event says of it."""
-
-    key: PageKey
-    parent_hash: bytes | None = None
-    """Hash of the block before; None for the first of a prompt, and without events."""
-    token_ids: tuple[int, ...] = ()
-    lora_id: int | None = None
-    lora_name: str | None = None
-    salt: str | None = field(default=None, repr=False)
-
-    @property
-    def block_hash(self) -> bytes:
-        """The hash of the block, as vLLM has it."""
-        return self.key[:-GROUP_BYTES]
-
-    @property
-    def group(self) -> int:
-        """The number of its group."""
-        return int.from_bytes(self.key[-GROUP_BYTES:], "big")
-
-
-def group_suffix(group: int) -> bytes:
-    """What follows a block hash in the key of a group's page."""
-    return group.to_bytes(GROUP_BYTES, "big")
