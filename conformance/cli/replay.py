@@ -6,13 +6,14 @@ that is judged; 1 is every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
 import typer
-from attrs import evolve
+from attrs import evolve, frozen
 
 from kvcanon.conformance.cli.command_line import BROKEN
 from kvcanon.conformance.cli.options import AsJson, CacheName, require_files, write_file
@@ -32,24 +33,33 @@ from kvcanon.conformance.cli.workload_options import (
     usual,
 )
 from kvcanon.conformance.errors import UsageError, describe_exception
+from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.replay.comparison import ComparedRun, Variants, compare
-from kvcanon.conformance.replay.fitted_cache import Fit, make_cache
-from kvcanon.conformance.replay.replay import Judgement, replay
+from kvcanon.conformance.replay.disk import ReplayDisk
+from kvcanon.conformance.replay.fitted_cache import Fit, disk_of, make_cache
+from kvcanon.conformance.replay.replay import Judgement, Replay, replay
 from kvcanon.conformance.replay.workload import (
     CHAT_SIZES,
+    NO_POOL,
     TRACE_SIZES,
+    PoolSize,
     PoolSizes,
     Workload,
+    WorkloadSizes,
+    pool_size,
     pool_sizes,
 )
 from kvcanon.conformance.replay.workloads.block_rows import Turns
+from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.replay.workloads.trace import TraceOptions
 from kvcanon.conformance.show.page import show_page
 from kvcanon.conformance.show.replay_run import ReplayRecorder
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 Policy = TypeVar("Policy", WritePolicy, EvictionPolicy)
+ONE_RUN = "--guard, --html and --restarts"
+ReplaySubject: TypeAlias = Subject | RequestSubject
 
 PageSize: TypeAlias = Annotated[
     int | None,
@@ -75,6 +85,23 @@ Hosts: TypeAlias = Annotated[
         metavar=f"{SIZE},...",
         help="Host pool, in tokens; several are compared. Every other host pool is as many times "
         f"larger than its device pool as this one. {usual(CHAT_SIZES.host, TRACE_SIZES.host)}",
+    ),
+]
+Disk: TypeAlias = Annotated[
+    PoolSize | None,
+    typer.Option(
+        parser=pool_size,
+        metavar=SIZE,
+        help="Disk below the host pool, in tokens. A cache over a disk has no window. Usual: none.",
+    ),
+]
+Restarts: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="With --disk-tokens: serve all requests N times more, each time by a new cache over "
+        "what is on the disk.",
     ),
 ]
 Window: TypeAlias = Annotated[
@@ -148,6 +175,8 @@ def replay_command(
     turns: TurnsOption = Turns.AUTO,
     pool_tokens: Pools = None,
     host_tokens: Hosts = None,
+    disk_tokens: Disk = None,
+    restarts: Restarts = 0,
     window: Window = None,
     swa_tokens: SwaTokens = None,
     mamba_states: MambaStates = None,
@@ -174,13 +203,15 @@ def replay_command(
         "window_tokens": window,
         "swa": swa_tokens,
         "mamba_states": mamba_states,
+        "disk": disk_tokens,
     }
+    _require_restartable(restarts, disk_tokens, html)
     adapter = evolve(load_adapter(cache), name=cache)
     read = workload.read()
     usual_sizes = workload.usual_sizes(read).with_options(events=events)
     if variants.are_several:
-        if guard or html is not None:
-            raise UsageError("--guard and --html are about one run; give one value of each option")
+        if guard or html is not None or restarts:
+            raise UsageError(f"{ONE_RUN} are about one run; give one value of each option")
         runs = compare(adapter, usual_sizes, variants, options, read.requests)
         _compare(cache, workload, runs, read.notes, as_json=as_json, plot=plot)
         return
@@ -190,20 +221,84 @@ def replay_command(
     given = {name for name, value in options.items() if value is not None}
     fit = Fit(adapter, given, list(read.notes))
     sizes = fit.sizes(usual_sizes.with_options(**options))
-    requests = fit.requests(read.requests)
-    subject = make_cache(adapter, sizes.config(requests))
+    page = PageOptions(html, html_steps, html_from)
+    _replay_one(
+        fit, sizes, workload, fit.requests(read.requests), restarts, guard, page, as_json=as_json
+    )
+
+
+@frozen
+class PageOptions:
+    """The page that is written beside the report."""
+
+    path: Path | None
+    steps: int
+    first_request: int
+
+
+def _replay_one(
+    fit: Fit,
+    sizes: WorkloadSizes,
+    workload: Workload,
+    requests: Sequence[Request],
+    restarts: int,
+    guard: float,
+    page: PageOptions,
+    *,
+    as_json: bool,
+) -> None:
+    """Replay on a cache of one size, and report it. Raises: UsageError, typer.Exit."""
+    adapter, disk, seed = fit.adapter, disk_of(sizes), workload.seed
+    make = partial(make_cache, adapter, sizes.config(requests), disk)
+    subject = make()
     fit.note_missing(subject, subject.cache.config)
-    recorder = None
-    if html is not None:
-        recorder = ReplayRecorder(subject, first_request=html_from, most_steps=html_steps)
-    with _named_failures(cache), progress(requests, f"replay {cache}") as shown:
-        result = replay(subject, shown, guard, seed, adapter.profile, watch=recorder)
-    of_run = (cache, workload, subject.cache.config, result, fit.notes)
+    recorder = ReplayRecorder(subject, first_request=page.first_request, most_steps=page.steps)
+    watch = None if page.path is None else recorder
+
+    def serve(each: ReplaySubject) -> Replay:
+        with _named_failures(adapter.name), progress(requests, f"replay {adapter.name}") as shown:
+            return replay(each, shown, guard, seed, adapter.profile, watch=watch, disk=disk)
+
+    results = _until_broken(map(serve, _restarted(subject, make, disk, restarts)))
+    of_run = (adapter.name, workload, subject.cache.config, results, fit.notes)
     print_json(replay_json(*of_run)) if as_json else print_replay(*of_run)
-    if recorder is not None and html is not None:
-        facts = (("cache", cache), ("requests", f"{workload}, seed {seed}"))
-        write_file(html, show_page(recorder.run(f"Replay on {cache}", facts)))
-    _end(result.judgement)
+    if page.path is not None:
+        facts = (("cache", adapter.name), ("requests", f"{workload}, seed {seed}"))
+        write_file(page.path, show_page(recorder.run(f"Replay on {adapter.name}", facts)))
+    _end(results[-1].judgement)
+
+
+def _require_restartable(restarts: int, disk: PoolSize | None, html: Path | None) -> None:
+    """Refuse restarts that begin with nothing, or that a page has no place for.
+
+    Raises: UsageError.
+    """
+    if restarts and disk in {None, NO_POOL}:
+        raise UsageError("--restarts serves from what is on a disk; give --disk-tokens")
+    if restarts and html is not None:
+        raise UsageError("--html shows one cache; leave --restarts out")
+
+
+def _restarted(
+    first: ReplaySubject, make: Callable[[], ReplaySubject], disk: ReplayDisk | None, restarts: int
+) -> Iterator[ReplaySubject]:
+    """The cache of each run, over what the runs before have left on the disk."""
+    yield first
+    if disk is None:
+        return
+    for _ in range(restarts):
+        disk.restart()
+        yield make()
+
+
+def _until_broken(results: Iterator[Replay]) -> list[Replay]:
+    """The results up to the first that breaks a law."""
+    taken = []
+    for result in results:
+        taken.append(result)
+        if result.judgement is not None and result.judgement.broken:
+            break
+    return taken
 
 
 def _read_as(trace: Path | None, options: TraceOptions) -> TraceOptions:
@@ -251,7 +346,7 @@ def _compare(
             done.append(run)
             note(f"replay {cache}, runs", len(done), None)
     if as_json:
-        print_json([replay_json(cache, workload, r.config, r.result, notes) for r in done])
+        print_json([replay_json(cache, workload, r.config, [r.result], notes) for r in done])
     else:
         print_comparison(cache, workload, done, notes)
     if plot is not None:

@@ -23,10 +23,15 @@ from kvcanon.spec.types import Counts
 
 
 def replay_json(
-    cache: str, workload: Workload, config: CacheConfig, result: Replay, notes: Sequence[str]
+    cache: str,
+    workload: Workload,
+    config: CacheConfig,
+    runs: Sequence[Replay],
+    notes: Sequence[str],
 ) -> dict[str, object]:
-    """The report as a value for JSON."""
-    return {
+    """The report as a value for JSON: that of the last run, and those before its restarts."""
+    *before, result = runs
+    report: dict[str, object] = {
         "kvcanon": __version__,
         "run": run_record(),
         "cache": cache,
@@ -36,14 +41,23 @@ def replay_json(
         "notes": list(notes),
         "result": result.to_json(),
     }
+    if before:
+        report["before_restarts"] = [each.to_json() for each in before]
+    return report
 
 
 def print_replay(
-    cache: str, workload: Workload, config: CacheConfig, result: Replay, notes: Sequence[str]
+    cache: str,
+    workload: Workload,
+    config: CacheConfig,
+    runs: Sequence[Replay],
+    notes: Sequence[str],
 ) -> None:
-    """Print the report; `notes` say what is unusual for this cache."""
-    out = ReportConsole()
+    """Print the report of the last run; `notes` say what is unusual for this cache."""
+    out, result = ReportConsole(), runs[-1]
     print_title(out, f"replay {cache}", f"{workload}, seed {workload.seed}")
+    if len(runs) > 1:
+        _print_runs(out, runs)
     table = columns()
     for name, value in _rows(config, result).items():
         table.add_row(name, value)
@@ -64,16 +78,33 @@ def print_replay(
         out.print(line)
 
 
+def _print_runs(out: ReportConsole, runs: Sequence[Replay]) -> None:
+    """Print the hits of each run between two restarts."""
+    table = figures_table("run", "hit rate", "on device", "load-back", "of these from disk")
+    for number, run in enumerate(runs, 1):
+        prompts = max(1, run.prompt_tokens)
+        table.add_row(
+            str(number),
+            f"{run.hit_rate:.4f}",
+            f"{run.device_hit_tokens / prompts:.4f}",
+            f"{run.host_hit_tokens / prompts:.4f}",
+            f"{run.disk_hit_tokens / prompts:.4f}",
+        )
+    out.print(Padding(table, (0, 0, 1, 2)))
+    out.print(f"Run {len(runs)}, after the last restart:")
+
+
 def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
     prompt_tokens = max(1, result.prompt_tokens)
-    tree = result.tree
+    tree, on_disk = result.tree, "stored DISK" in result.events or result.disk_hit_tokens
     return {
         "cache": _cache(config),
         "requests": f"{result.requests:,}, {result.rejected:,} of them rejected",
         "prompts": f"{result.prompt_tokens:,} tokens",
         "hit rate": f"{result.hit_rate:.4f} of the tokens: "
         f"{result.device_hit_tokens / prompt_tokens:.4f} on the device, "
-        f"{result.host_hit_tokens / prompt_tokens:.4f} after a load-back",
+        f"{result.host_hit_tokens / prompt_tokens:.4f} after a load-back"
+        + (f" ({result.disk_hit_tokens / prompt_tokens:.4f} from the disk)" if on_disk else ""),
         "evicted": f"{_of_components(config, result.evicted)} slots",
         "backups": f"{result.backups:,} by inserts; no free host slots for "
         f"{result.backup_declined_pages:,} pages",

@@ -169,6 +169,7 @@ def guard_subject(
             copies=subject.copies,
             new=new,
             on_should=on_should,
+            store=subject.store,
         )
     require_all(rate)
     _require_unused(subject)

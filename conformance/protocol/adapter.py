@@ -47,6 +47,7 @@ from kvcanon.spec.types import EvictionPolicy, Medium, TransferId, WritePolicy
 
 if TYPE_CHECKING:
     from kvcanon.reference.engine import ManualEngine
+    from kvcanon.reference.store_queue import ManualQueue
 
 
 class Capability(StrEnum):
@@ -405,9 +406,22 @@ def _make_stored(adapter: Adapter, config: CacheConfig, medium: Medium) -> Subje
     from kvcanon.reference.engine import ManualEngine  # noqa: PLC0415
     from kvcanon.reference.store_queue import ManualQueue  # noqa: PLC0415
 
-    engine, queue = ManualEngine(), ManualQueue(medium)
+    return make_stored_subject(adapter, config, ManualQueue(medium), ManualEngine())
+
+
+def make_stored_subject(
+    adapter: Adapter,
+    config: CacheConfig,
+    queue: ManualQueue,
+    engine: ManualEngine | None = None,
+) -> Subject:
+    """Make an empty cache over the store of a queue. Raises: UsageError.
+
+    Without an engine the cache decides itself when copies end.
+    """
+    given = {"store": queue} if engine is None else {"store": queue, "engine": engine}
     with making(adapter):
-        made = adapter.make(config, engine=engine, store=queue)
+        made = adapter.make(config, **given)
     _require_methods(adapter, made, config, (*tree.ESSENTIAL, *OF_A_STORE))
     subject = subject_of(made, engine)
     return evolve(subject, shows=(subject.shows | {Need.STORE}) - adapter.hides, store=queue)

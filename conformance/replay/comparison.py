@@ -8,9 +8,9 @@ from itertools import product
 from attrs import frozen
 
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.replay.fitted_cache import Fit, make_cache
+from kvcanon.conformance.replay.fitted_cache import Fit, disk_of, make_cache
 from kvcanon.conformance.replay.replay import Replay, replay
-from kvcanon.conformance.replay.workload import PoolSize, WorkloadSizes
+from kvcanon.conformance.replay.workload import NO_POOL, PoolSize, WorkloadSizes
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
@@ -59,7 +59,8 @@ class ComparedRun:
         """What its device pool is compared within: the policy, and the host tier."""
         host = f", host {self.sizes.host}" if self.config.host_tier else ""
         write = f", {self.config.write_policy}" if self.config.host_tier else ""
-        return f"{self.config.eviction_policy}{host}{write}"
+        disk = f", disk {self.sizes.disk}" if self.sizes.disk != NO_POOL else ""
+        return f"{self.config.eviction_policy}{host}{disk}{write}"
 
 
 def compare(
@@ -75,8 +76,9 @@ def compare(
         fit = Fit(adapter, {name for name, value in given.items() if value is not None})
         sizes = fit.sizes(usual.with_options(**given))
         fitted = fit.requests(requests)
-        subject = make_cache(adapter, sizes.config(fitted))
-        result = replay(subject, fitted, profile=adapter.profile)
+        disk = disk_of(sizes)
+        subject = make_cache(adapter, sizes.config(fitted), disk)
+        result = replay(subject, fitted, profile=adapter.profile, disk=disk)
         yield ComparedRun(sizes, subject.cache.config, result)
 
 

@@ -22,6 +22,7 @@ from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl
+from kvcanon.conformance.replay.disk import ReplayDisk
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
@@ -51,6 +52,8 @@ class ReplayStats:
     device_hit_tokens: int = 0
     host_hit_tokens: int = 0
     """Tokens that were usable only after a load-back, which may have loaded window data only."""
+    disk_hit_tokens: int = 0
+    """Of these, tokens whose pages came from the disk for the request."""
     load_backs: int = 0
     backups: int = 0
     backup_declined_pages: int = 0
@@ -74,17 +77,20 @@ class TreeEngine:
         can: frozenset[Capability] = EVERYTHING,
         copies: CopyControl | None = None,
         states_within: bool = False,
+        disk: ReplayDisk | None = None,
     ) -> None:
         """Begin with a cache of which only the optional operations in `can` are called.
 
         `copies` controls its copies, if the cache does not end them itself. `states_within` says
-        that it takes mamba states at several pages of an insert.
+        that it takes mamba states at several pages of an insert. `disk` is below the cache's host
+        tier.
         """
         self.tally = ReplayStats()
         self._cache = cache
         self._can = can
         self._copies = copies
         self._states_within = states_within and cache.config.mamba
+        self._disk = disk
         self._stamped = stamped and Capability.WRITE in can
         """Whether to write bytes to the slots that it fills: only a judge reads them."""
         config = cache.config
@@ -104,6 +110,7 @@ class TreeEngine:
             self.tally.rejected += 1
             return
         reusable = key.prefix(whole_pages(request.length_tokens - 1, page_size))
+        fetched = 0 if self._disk is None else self._disk.fetch(self._cache, reusable)
         found = self._cache.match(reusable)
         loads = Capability.LOAD_BACK in self._can
         prefix = reusable.prefix(found.prefix_pages if loads else found.device_pages)
@@ -120,10 +127,14 @@ class TreeEngine:
             states = states[len(states) - len(slots.mamba) :]
             self._hand_over(key, present_pages, slots, states)
             self.tally.device_hit_tokens += found.device_pages * page_size
-            self.tally.host_hit_tokens += (present_pages - found.device_pages) * page_size
+            loaded = present_pages - found.device_pages
+            self.tally.host_hit_tokens += loaded * page_size
+            self.tally.disk_hit_tokens += min(fetched, loaded) * page_size
         if receipt is not None:
             self._cache.unlock(receipt)
-        self._settle(wait=False)
+        self._settle(wait=self._disk is not None)
+        if self._disk is not None:
+            self._disk.write(self._cache, key)
         if self._cache.config.events and Capability.TAKE_EVENTS in self._can:
             self.tally.events.update(map(event_name, self._cache.take_events()))
 

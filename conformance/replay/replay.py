@@ -6,7 +6,7 @@ law.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from time import process_time
 from typing import Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from kvcanon.conformance.judge import (
     require_all,
 )
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
+from kvcanon.conformance.replay.disk import ReplayDisk
 from kvcanon.conformance.replay.engine import ReplayStats, TreeEngine, counts_of
 from kvcanon.conformance.replay.latency import Latency, TimedCache
 from kvcanon.conformance.replay.request_engine import (
@@ -81,6 +82,8 @@ class Replay:
     device_hit_tokens: int
     host_hit_tokens: int
     """Tokens that were usable only after a load-back, which may have loaded window data only."""
+    disk_hit_tokens: int
+    """Of these, tokens whose pages came from the disk for the request."""
     load_backs: int
     loaded: Counts
     backups: int
@@ -146,10 +149,12 @@ def replay(
     profile: Profile = CANON,
     *,
     watch: ReplayWatch | None = None,
+    disk: ReplayDisk | None = None,
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    `watch` sees every call and its answer, and the counts after each request. The replay ends early
+    `watch` sees every call and its answer, and the counts after each request. `disk` is below the
+    host tier of the subject. The replay ends early
     only if a law is broken. Operations that the cache lacks are left out.
 
     Raises:
@@ -181,6 +186,7 @@ def replay(
             can=subject.can,
             copies=subject.copies,
             states_within=subject.states_within,
+            disk=disk,
         )
     broken: tuple[str, ...] = ()
     words = ""
@@ -196,18 +202,24 @@ def replay(
     processor_seconds = process_time() - began
     judgement = None
     if judge is not None:
-        judgement = Judgement(
-            guard_rate,
-            judge.steps,
-            judge.judged,
-            dict(judge.laws_exercised),
-            broken,
-            words,
-            tuple(law_id for law_id in LAWS if law_id in unkept),
-        )
+        judgement = _judgement(judge, guard_rate, broken, words, unkept)
     shows_tree = Need.SNAPSHOT in subject.shows
     tree = tree_shape(subject.cache.snapshot()) if shows_tree else None
     return _replay(engine.tally, timed.latencies(), processor_seconds, tree, judgement)
+
+
+def _judgement(
+    judge: Judge, rate: float, broken: tuple[str, ...], words: str, unkept: Collection[str]
+) -> Judgement:
+    return Judgement(
+        rate,
+        judge.steps,
+        judge.judged,
+        dict(judge.laws_exercised),
+        broken,
+        words,
+        tuple(law_id for law_id in LAWS if law_id in unkept),
+    )
 
 
 def _tree_judge(
@@ -276,6 +288,7 @@ def _replay(
         prompt_tokens=tally.prompt_tokens,
         device_hit_tokens=tally.device_hit_tokens,
         host_hit_tokens=tally.host_hit_tokens,
+        disk_hit_tokens=tally.disk_hit_tokens,
         load_backs=tally.load_backs,
         loaded=counts_of(tally.loaded),
         backups=tally.backups,

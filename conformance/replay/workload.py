@@ -68,6 +68,8 @@ class WorkloadSizes:
     page_size: int
     pool: PoolSize
     host: PoolSize = NO_POOL
+    disk: PoolSize = NO_POOL
+    """Of the disk below the host tier."""
     window_tokens: int = 0
     """0 for no window."""
     swa: PoolSize | None = None
@@ -87,6 +89,10 @@ class WorkloadSizes:
         if given.get("write_policy") is WritePolicy.NONE:
             given.setdefault("host", NO_POOL)
         return evolve(self, **given)
+
+    def disk_pages(self) -> int | None:
+        """The pages of the disk; None if it has no limit."""
+        return None if self.disk.tokens is None else whole_pages(self.disk.tokens, self.page_size)
 
     def config(self, requests: Sequence[Request]) -> CacheConfig:
         """The configuration of a cache for these requests. Raises: BadParameter."""

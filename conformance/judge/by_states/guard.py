@@ -237,6 +237,8 @@ class GuardedCache(JudgedCache):
             result = call_cache(call, *args, **kwargs)
             if result.refusal is None:
                 self._follow(operation, result.answer)
+            if self._store is not None:
+                self._store.calls()  # They are those of this operation, and not of the next.
         else:
             before = self._last
             if before is None:
