@@ -222,8 +222,9 @@ def replay_command(
     fit = Fit(adapter, given, list(read.notes))
     sizes = fit.sizes(usual_sizes.with_options(**options))
     page = PageOptions(html, html_steps, html_from)
+    requests = fit.requests(read.requests)
     _replay_one(
-        fit, sizes, workload, fit.requests(read.requests), restarts, guard, page, as_json=as_json
+        fit, sizes, workload, requests, restarts=restarts, guard=guard, page=page, as_json=as_json
     )
 
 
@@ -241,10 +242,10 @@ def _replay_one(
     sizes: WorkloadSizes,
     workload: Workload,
     requests: Sequence[Request],
+    *,
     restarts: int,
     guard: float,
     page: PageOptions,
-    *,
     as_json: bool,
 ) -> None:
     """Replay on a cache of one size, and report it. Raises: UsageError, typer.Exit."""
