@@ -32,16 +32,33 @@ class HostReads:
     """uint8[slots, page_bytes]."""
     writes: list[PageOrder] = Factory(list)
     """Those that have not ended."""
+    _due: npt.NDArray[np.int32] = field(init=False)
+    """How many writes have yet to read each slot."""
     _reads: npt.NDArray[np.int32] = field(init=False)
     """How many reads of each slot are under way."""
 
     def __attrs_post_init__(self) -> None:
-        self._reads = np.zeros(len(self.pages), dtype=np.int32)
+        self._due, self._reads = (np.zeros(len(self.pages), dtype=np.int32) for _ in range(2))
 
     def keep(self, slots: SlotArray) -> None:
         """Copy what writes still have to read of slots that are about to be overwritten."""
-        for order in self.writes:
-            order.keep(slots)
+        if self._due[slots].any():
+            for order in self.writes:
+                order.keep(slots)
+
+    def begin_write(self, order: PageOrder) -> None:
+        """Note a write, which has yet to read all of its slots."""
+        self.writes.append(order)
+        self._due[order.slots] += 1
+
+    def end_write(self, order: PageOrder) -> None:
+        """Note the end of a write."""
+        self.writes.remove(order)
+        self.read(order.unread(len(order)))
+
+    def read(self, slots: SlotArray) -> None:
+        """Note that a write has slots to read no more."""
+        self._due[slots] -= 1
 
     def begin_read(self, slots: SlotArray) -> SlotArray:
         """Note a read of slots; returns those that no other read was under way of."""
@@ -103,6 +120,7 @@ class PageOrder:
         """The bytes of some pages, which stay as they are until `give_back`."""
         if self.kind is OrderKind.WRITE:
             self.tier.begin_read(self.host.begin_read(self._unkept(begin, end)))
+            self.host.read(self.unread(end))
             self._lent = max(self._lent, end)
         return [self.memory(page) for page in range(begin, end)]
 
@@ -118,6 +136,11 @@ class PageOrder:
         for page in np.flatnonzero(np.isin(self.slots[self._lent :], slots)) + self._lent:
             if page not in self._kept:
                 self._kept[int(page)] = self.host.pages[self.slots[page]].copy()
+                self.host.read(self.slots[page : page + 1])
+
+    def unread(self, end: int) -> SlotArray:
+        """The slots of pages before `end` that a write has yet to read."""
+        return self._unkept(min(self._lent, end), end)
 
     def _unkept(self, begin: int, end: int) -> SlotArray:
         """The slots that these pages are read from."""

@@ -77,7 +77,7 @@ class StoreTier:
             return Ordered(None, run.start_pages, 0)
         words = words_of(tokens, (run.start_pages + len(run)) * page_words)
         order = self._order(OrderKind.WRITE, run, words, namespace, slots)
-        self.host.writes.append(order)
+        self.host.begin_write(order)
         return self._submit(TrackedOrder(order, number, slots[:0]))
 
     def prefetch(
@@ -200,7 +200,7 @@ class StoreTier:
         """Forget an order that has ended, and free the slots that it still holds."""
         order = its.order
         if order.kind is OrderKind.WRITE:
-            self.host.writes.remove(order)
+            self.host.end_write(order)
         elif len(its.reserved):
             self.cache.abort_host(its.reserved)
             its.reserved = its.reserved[:0]

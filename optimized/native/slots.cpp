@@ -223,7 +223,20 @@ void release(State& state, Component component, Medium medium, const Runs& slots
     assert(is_possible(pool));
 }
 
-void begin_read(State& state, const Runs& slots) { state.read_by_store.add(slots); }
+void begin_read(State& state, const Runs& slots) {
+    state.changed = true;
+    Pool& pool = state.pool(FULL, CPU);
+    state.read_by_store.add(slots);
+    for (const Run run : slots) {
+        for (int32_t at = 0; at < run.size; ++at) {
+            const Run one{run.begin + at, 1};
+            if (!pool.free.contains(one)) continue;
+            pool.free.remove(one);
+            pool.held.add(one);
+        }
+    }
+    assert(is_possible(pool));
+}
 
 void end_read(State& state, const Runs& slots) {
     state.changed = true;

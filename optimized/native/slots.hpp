@@ -51,8 +51,8 @@ class Handover {
 // Put slots into the free list, and end their pairings.
 void release(State& state, Component component, Medium medium, const Runs& slots);
 
-// The store begins to read host slots of full data, which nodes own. One that comes free before
-// `end_read` is given to nobody until then.
+// The store begins to read host slots of full data. One that is free, or comes free before
+// `end_read`, is given to nobody until then.
 void begin_read(State& state, const Runs& slots);
 void end_read(State& state, const Runs& slots);
 

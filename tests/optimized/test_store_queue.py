@@ -195,6 +195,32 @@ def test_a_slot_that_the_store_reads_is_given_to_nobody() -> None:
         server.require_bytes(prompt, 8)
 
 
+def test_a_free_slot_that_the_store_reads_is_given_to_nobody() -> None:
+    """A page may have left the host before the store begins to read it, with its slot still free.
+
+    From then on nobody gets the slot, and so the store reads the right bytes.
+    """
+    prompt = prompt_of(1, 8)
+    with over_slow() as (server, slow):
+        server.compute(prompt)
+        ordered = server.cache.store(prompt)
+        assert ordered.order_id is not None
+        server.empty()
+        slow.go_on(2)
+        wait_until(lambda: bool(server.cache.poll_store()) or slow.begun > 2)
+        wait_until(lambda: not server.cache.poll_store() and host_pool(server) == (12, 4))
+        reserved, _, _ = server.cache.reserve_host(12)
+        for slot in reserved:
+            server.pools.host_page(FULL, int(slot))[:] = bytes(PAGE_BYTES)
+        server.cache.abort_host(reserved)
+        slow.go_on()
+        assert server.wait_for_store(ordered.order_id) == 8
+        server.cache.tree.check()
+        assert host_pool(server) == (16, 0)
+        assert server.fetch(prompt) == HostInserted(8, 0, 0, 0)
+        server.require_bytes(prompt, 8)
+
+
 def test_a_reserved_slot_does_not_change_what_is_written() -> None:
     """Slots that a client reserves and fills may be those of pages that are still to be written."""
     prompt = prompt_of(1, 8)
