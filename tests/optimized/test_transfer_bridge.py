@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from fast.caches import CALLS, IN_THE_TREE, counted, insert, new_cache, tiered, unchanged
+from fast.caches import (
+    CALLS,
+    IN_THE_TREE,
+    OF_A_STORE,
+    counted,
+    insert,
+    new_cache,
+    tiered,
+    unchanged,
+)
 from fast.nodes import bare_core
 from kvcanon.optimized import PrefixCache, _core
 from kvcanon.optimized.layout import PageLayout
@@ -316,9 +325,8 @@ def test_an_order_is_given_up_only_if_the_engine_does_not_have_it() -> None:
 MIDDLE = "called in the middle of another call, by its engine or from a second thread"
 
 
-STORES = {"store", "prefetch", "poll_store", "end_prefetch"}
-ELSEWHERE = {"wait", "wait_layer", "detach", "attach"} | STORES
-"""Calls that never reach the tree, or are refused before they do: this cache has no store."""
+ELSEWHERE = {"wait", "wait_layer", "detach", "attach"} | OF_A_STORE
+"""Calls that never reach the tree, or are refused before they do."""
 
 
 class Calling(ManualEngine):

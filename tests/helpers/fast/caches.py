@@ -134,6 +134,8 @@ CALLS: dict[str, Callable[[PrefixCache], object]] = {
     "attach": lambda cache: cache.attach(),
 }
 """Every call that a cache refuses when it is closed, by name."""
+OF_A_STORE = {"store", "prefetch", "poll_store", "end_prefetch"}
+"""Those of them that a cache without a store refuses for that."""
 IN_THE_TREE: dict[str, Callable[[PrefixCache], object]] = {
     "new namespace": lambda cache: cache.namespace(Namespace(lora="other")),
     "pending events": lambda cache: cache.tree.pending_events(),
