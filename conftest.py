@@ -12,6 +12,9 @@ there they fail where that is missing.
 
 Of the lab's tests a change plays a sample. Those that are marked `unsampled` are played each time:
 they are for the product as much, since they show what no test of the product does.
+
+`-n auto` starts three workers for two processors: tests wait a fifth of their time, for processes
+that they start and for what must not come.
 """
 
 import os
@@ -55,6 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "nightly: needs a browser, another engine's environment, or minutes"
     )
     config.addinivalue_line("markers", "unsampled: is played whatever --sample says")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """How many workers `-n auto` starts; None where the variable of xdist says it."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (3 * (os.cpu_count() or 1) + 1) // 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

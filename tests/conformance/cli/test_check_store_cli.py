@@ -30,19 +30,27 @@ ADAPTER = file_adapter("forgetful", Forgetful)
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Play few cases, and find modules in a folder of the test."""
-    monkeypatch.setitem(check.STORE_EFFORTS, "quick", 13)
+    """Draw few cases, and find modules in a folder of the test."""
+    monkeypatch.setitem(check.STORE_EFFORTS, "quick", 4)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "their_store.py").write_text(FAULTY, "utf-8")
 
 
+@pytest.fixture
+def _one_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play the witnesses of one law, which the faulty store breaks."""
+    of_one = {"STORE-10": check.read_witnesses()["STORE-10"]}
+    monkeypatch.setattr(check, "read_witnesses", lambda: of_one)
+
+
 def test_a_sound_store_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    """The plain store of files breaks no law, and the last line says so."""
-    printed = read(capsys, "check-store", "files")
-    assert "files: no law is broken." in printed.splitlines()[-1]
+    """The plain store in memory breaks no law, and the last line says so."""
+    printed = read(capsys, "check-store", "memory")
+    assert "memory: no law is broken." in printed.splitlines()[-1]
     assert all(f"\n{law_id} " in printed for law_id in STORE_LAWS)
 
 
+@pytest.mark.usefixtures("_one_law")
 def test_a_faulty_store_ends_with_1_and_the_shortest_calls(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +67,7 @@ def test_a_faulty_store_ends_with_1_and_the_shortest_calls(
     assert report["verdict"] == "broken"
 
 
+@pytest.mark.usefixtures("_one_law")
 def test_quiet_prints_the_verdict_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """One line, for logs."""
     options = ("their_store:ADAPTER", "--only", "STORE-10", "--quiet")

@@ -21,7 +21,7 @@ from kvcanon.spec.law import LAWS, Need
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import Component, EvictionPolicy, Medium, Slot
 
-DRAWN = 16
+DRAWN = 6
 """Drawn cases, beside the vectors, which exercise all laws."""
 BY_USE = tuple(
     policy
@@ -81,10 +81,13 @@ def hiding(need: Need) -> Adapter:
 
 
 def cases_for(offer: Offer) -> Iterator[Case]:
-    """The vectors of one rank that a cache can be made for, and drawn cases."""
-    cases = (each.case for each in read_vectors())
-    vectors = (each for each in cases if each.ranks == 1 and (offer.stores or each.store is None))
-    yield from (case for case in vectors if is_offered(case.config, offer))
+    """A vector of each law, of one rank and that a cache can be made for, and drawn cases."""
+    vectors = dict[str, Case]()
+    for each in read_vectors():
+        offered = offer.stores or each.case.store is None
+        if each.case.ranks == 1 and offered and is_offered(each.case.config, offer):
+            vectors.setdefault(each.law_id, each.case)
+    yield from vectors.values()
     yield from (draw_case(seed, offer) for seed in range(DRAWN))
 
 

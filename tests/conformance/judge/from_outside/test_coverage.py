@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from attrs import evolve
 
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.adapter_parts.offers import FULL_ATTENTION
+from kvcanon.conformance.cases.case import Case
 from kvcanon.conformance.cases.draw import draw_case
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.judge.from_outside.coverage import (
@@ -40,21 +39,33 @@ class Alone(ReferenceCache):
         super().__init__(config, engine)
 
 
-def judged(kind: type[ReferenceCache]) -> Counter[str]:
-    """Return the laws that are judged of a cache in black-box mode."""
-    laws: Counter[str] = Counter()
+def judged(adapter: Adapter, case: Case) -> set[str]:
+    """Return the laws that a case shows of a cache in black-box mode."""
+    _, tallies = play(case, [adapter], JudgeConfig(black_box=True))
+    return {law_id for law_id, times in tallies["it"].laws.items() if times}
+
+
+def telling(adapter: Adapter) -> dict[Case, set[str]]:
+    """Return drawn cases, each of which shows a law of a cache that none before it shows."""
+    kept, shown = dict[Case, set[str]](), set[str]()
     for seed in range(CASES):
-        _, tallies = play(
-            draw_case(seed, OFFER), [Adapter("it", kind, OFFER)], JudgeConfig(black_box=True)
-        )
-        laws += tallies["it"].laws
-    return laws
+        case = draw_case(seed, adapter.offer, kind=adapter.kind)
+        if not (laws := judged(adapter, case)) <= shown:
+            kept[case] = laws
+            shown |= laws
+    return kept
 
 
-def test_laws_are_judged_from_outside_that_say_so() -> None:
+@pytest.fixture(scope="module")
+def cases() -> dict[Case, set[str]]:
+    """The cases that show something of the plain cache, with the laws that they show of it."""
+    return telling(Adapter("it", ReferenceCache, OFFER))
+
+
+def test_laws_are_judged_from_outside_that_say_so(cases: dict[Case, set[str]]) -> None:
     """The laws that are judged without snapshots are those that declare `from_outside`."""
     declared = {law_id for law_id, law in LAWS.items() if law.from_outside is not None}
-    assert set(judged(ReferenceCache)) == declared
+    assert set[str]().union(*cases.values()) == declared
 
 
 def test_laws_name_methods_that_a_cache_may_lack() -> None:
@@ -64,12 +75,13 @@ def test_laws_name_methods_that_a_cache_may_lack() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_laws_need_the_methods_that_they_name(group: AnyOf) -> None:
+def test_laws_need_the_methods_that_they_name(group: AnyOf, cases: dict[Case, set[str]]) -> None:
     """A law is not judged of a cache that lacks a whole group of its methods."""
     names = [method.__name__ for method in group]
-    kind = type("Lacking", (Alone,), dict.fromkeys(names))
-    for law_id in judged(kind):
-        assert group not in (LAWS[law_id].from_outside or ())
+    adapter = Adapter("it", type("Lacking", (Alone,), dict.fromkeys(names)), OFFER)
+    for case in cases:
+        for law_id in judged(adapter, case):
+            assert group not in (LAWS[law_id].from_outside or ())
 
 
 def test_missing_methods_are_named() -> None:
@@ -80,30 +92,29 @@ def test_missing_methods_are_named() -> None:
     assert missing_for(LAWS["RES-5"], ["free_slots"]) == []
 
 
-def judged_by_requests(lacks: tuple[str, ...] = ()) -> Counter[str]:
-    """Return the laws that are judged of a cache by request that lacks these methods."""
-    laws: Counter[str] = Counter()
-    made = type("Lacking", (ServingCache,), dict.fromkeys(lacks))
-    adapter = Adapter("it", made, kind=CacheKind.REQUEST)
-    for seed in range(CASES):
-        case = draw_case(seed, Offer(), kind=CacheKind.REQUEST)
-        _, tallies = play(case, [adapter], JudgeConfig(black_box=True))
-        laws += tallies["it"].laws
-    return laws
+@pytest.fixture(scope="module")
+def request_cases() -> dict[Case, set[str]]:
+    """The cases that show something of a cache by request, with the laws that they show of it."""
+    return telling(Adapter("it", ServingCache, kind=CacheKind.REQUEST))
 
 
-def test_requests_show_the_laws_that_are_listed() -> None:
+def test_requests_show_the_laws_that_are_listed(request_cases: dict[Case, set[str]]) -> None:
     """The laws that calls by request show without snapshots are those that are listed."""
-    assert set(judged_by_requests()) == set(SHOWN_BY_REQUESTS)
+    assert set[str]().union(*request_cases.values()) == set(SHOWN_BY_REQUESTS)
 
 
 @pytest.mark.parametrize(
     "method", sorted({each for needed in SHOWN_BY_REQUESTS.values() for each in needed})
 )
-def test_requests_need_the_methods_that_are_listed(method: Capability) -> None:
+def test_requests_need_the_methods_that_are_listed(
+    method: Capability, request_cases: dict[Case, set[str]]
+) -> None:
     """Without a method of a cache by request, exactly the laws that need it are not judged."""
     without = {law_id for law_id, needed in SHOWN_BY_REQUESTS.items() if method in needed}
-    assert set(judged_by_requests((method.value,))) == set(SHOWN_BY_REQUESTS) - without
+    made = type("Lacking", (ServingCache,), {method.value: None})
+    adapter = Adapter("it", made, kind=CacheKind.REQUEST)
+    shown = set[str]().union(*(judged(adapter, case) for case in request_cases))
+    assert shown == set(SHOWN_BY_REQUESTS) - without
 
 
 def test_report_says_what_requests_cannot_show() -> None:

@@ -400,12 +400,12 @@ class FreesOneByOne(NoFreeSlots):
 
 def test_half_of_a_refused_call_shows_where_free_lists_do_not() -> None:
     """Slots that a refused call freed are reported at once."""
-    laws = {
-        law
-        for _, found in findings(Adapter("it", FreesOneByOne), range(60))
-        for law in found.broken
-    }
-    assert "ALLOC-6" in laws
+    adapter = Adapter("it", FreesOneByOne)
+    assert any(
+        "ALLOC-6" in found.broken
+        for seed in range(60)
+        for _, found in findings(adapter, range(seed, seed + 1))
+    )
 
 
 class HoldsNothingTwice(ReferenceCache):
