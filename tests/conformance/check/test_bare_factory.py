@@ -63,7 +63,7 @@ def test_what_is_ignored_is_not_offered() -> None:
 
 def checked(name: str) -> tuple[CacheResult, CheckPlan]:
     """The result of a small check of a factory."""
-    plan = plan_of(name, only=["walker", "vectors"], effort=evolve(FEW, walker_cases=64))
+    plan = plan_of(name, only=["walker", "vectors"], effort=evolve(FEW, walker_cases=32))
     (cache,) = check(plan, apart=False).caches
     return cache, plan
 
@@ -71,7 +71,7 @@ def checked(name: str) -> tuple[CacheResult, CheckPlan]:
 @pytest.mark.parametrize("name", ["Plain", "WithoutNamespaces"])
 def test_a_full_attention_cache_is_accused_of_nothing(name: str) -> None:
     """A cache without windows or namespaces breaks no law, and the report says what it ignores."""
-    plan = plan_of(f"bare:{name}", only=["walker", "vectors"], effort=evolve(FEW, walker_cases=64))
+    plan = plan_of(f"bare:{name}", only=["walker", "vectors"], effort=evolve(FEW, walker_cases=32))
     report = report_of(check(plan, apart=False))
     (cache,) = report.caches
     assert not cache.failures

@@ -11,6 +11,7 @@ import pytest
 from command_line import read, usage_error
 from kvcanon.conformance.stores import check
 from kvcanon.conformance.stores.case import case_from_json
+from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.spec.stores import STORE_LAWS
 
 FAULTY = '''
@@ -39,7 +40,7 @@ def _few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def _one_law(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play the witnesses of one law, which the faulty store breaks."""
-    of_one = {"STORE-10": check.read_witnesses()["STORE-10"]}
+    of_one = {"STORE-10": read_witnesses()["STORE-10"]}
     monkeypatch.setattr(check, "read_witnesses", lambda: of_one)
 
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 from attrs import Factory, define, evolve, field, frozen
 
-from gpu.fake import DriverLibrary
-from gpu.late import LateDevice, LateDriver, LateEvent, LateKernel, LateStream
+from gpu.fake import DriverLibrary, InterpretedKernel
+from gpu.late import CopiedKernel, LateDevice, LateDriver, LateEvent, LateKernel, LateStream
 from gpu.scene import BACKUP, CONFIG, LAYOUTS, LOAD_BACK, SMALL, WAYS, contents, random_pools, slots
 from kvcanon.optimized import calibration, cuda_engine, mover, slot_uploads
 from kvcanon.optimized.copy_plan import Limits
@@ -265,11 +265,12 @@ class Workshop:
 
     library: DriverLibrary
     monkeypatch: pytest.MonkeyPatch
+    kernel: pages.Kernel = field(factory=CopiedKernel)
 
     def gpu(self, seed: int) -> tuple[LateDevice, Gpu]:
         """A late device, with its kernel in place, and as an engine opens it."""
         device = LateDevice(seed)
-        self.monkeypatch.setattr(pages, "MOVE_PAGES", LateKernel(device))
+        self.monkeypatch.setattr(pages, "MOVE_PAGES", LateKernel(device, self.kernel))
         driver = LateDriver(str(self.library.path), device)
         return device, Gpu(torch.device("cpu"), device, driver)
 
@@ -315,8 +316,12 @@ def workshop(library: DriverLibrary, monkeypatch: pytest.MonkeyPatch) -> Worksho
 def test_late_work_moves_the_same_bytes(
     limits: Limits, direct_bytes: int, seed: int, workshop: Workshop
 ) -> None:
-    """Copies and compute on two streams are, in any legal order, as if each happened at once."""
-    workshop.play(seed, limits, direct_bytes)
+    """Copies and compute on two streams are, in any legal order, as if each happened at once.
+
+    The first is played with the kernel itself.
+    """
+    kernel = CopiedKernel() if seed else InterpretedKernel()
+    evolve(workshop, kernel=kernel).play(seed, limits, direct_bytes)
 
 
 KERNEL, COPY = StreamRole
