@@ -193,7 +193,11 @@ class Reducer:
         for each in judge_sent(sent, self.by):
             if each.fault is finding.fault and each.last == last:
                 return ShownFinding(each, tuple(sent), repeated=True)
-        self._refuted = True
+        if any(each.reply.aborted and not each.request.abort_after for each in sent):
+            # A client left for want of time; some servers say only at the end what they found.
+            self._ran_out = SECONDS
+        else:
+            self._refuted = True
         return None
 
 

@@ -408,8 +408,9 @@ class ProbeSession:
         whole = ShownFinding(finding, tuple(sent[: finding.last + 1]), repeated=False)
         if finding.fault in LEAKS:
             return whole, ""
-        # What a whole round shows takes as long to show again.
-        least = max(KEPT_FOR_REDUCTION, self.round_seconds)
+        # What a whole round shows takes as long to show again, and a reply that goes on is cut when
+        # half of the time is over.
+        least = max(KEPT_FOR_REDUCTION, 3 * self.round_seconds)
         seconds = max(least, min(REDUCE_SECONDS, self.player.seconds_left / 2))
         with self._extra_time(seconds):
             reducer = Reducer(self.player, by)

@@ -20,7 +20,8 @@ from command_line import read, usage_error
 from fakes.engine_faults import FAULTS, faulty_engine
 from fakes.engine_server import ServedAs, engine_at
 from fakes.model import FakeEngine, FakeRun, config_of
-from kvcanon.conformance.probe import beside, session, transport
+from kvcanon.conformance.probe import beside, reduction, session, transport
+from kvcanon.conformance.probe.session import ProbeSession
 from kvcanon.live import Publisher
 from kvcanon.spec.types import Namespace
 from probing import ANY, WHOLE, kinds, probe_json, sound_at
@@ -62,9 +63,12 @@ def test_reply_that_breaks_off_is_the_end_of_the_server(
 
 
 def test_script_of_an_eviction_in_use_sends_requests_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It shows the fault while it is there, and no longer."""
+    # On a busy machine the long reply takes seconds, and is needed whole.
+    monkeypatch.setattr(session, "KEPT_FOR_REDUCTION", 20.0)
+    monkeypatch.setattr(reduction, "MOST_REPLAYED", 30)
     script, silent = tmp_path / "a.py", ServedAs("vllm", hides=frozenset({"scores"}))
     options = ("--only", "together", "--window", "0", "--no-host-tier", "--script", str(script))
     with engine_at(faulty_engine(FAULTS["lock is a flag"]), silent) as url:
@@ -74,6 +78,23 @@ def test_script_of_an_eviction_in_use_sends_requests_at_once(
         assert played(script, url) == "the fault shows"
     with sound_at("vllm") as url:
         assert played(script, url) == ""
+
+
+def test_finding_whose_requests_are_cut_for_want_of_time_is_not_refuted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that has to go on for the fault to show was cut: seconds are missing."""
+    monkeypatch.setattr(session, "KEPT_FOR_REDUCTION", 0.2)
+    monkeypatch.setattr(session, "REDUCE_SECONDS", 0.2)
+    monkeypatch.setattr(ProbeSession, "round_seconds", property(lambda _: 0.1, lambda *_: None))
+    silent = ServedAs("vllm", hides=frozenset({"scores"}))
+    options = ("--only", "together", "--window", "0", "--no-host-tier")
+    with engine_at(faulty_engine(FAULTS["lock is a flag"]), silent) as url:
+        code, report = probe_json(capsys, url, *options)
+    assert (code, report["findings"]) == (3, [])
+    missed = [words for words in report["not_shown"] if "goes on" in words]
+    assert missed
+    assert not any("another client" in words for words in missed)
 
 
 def played(script: Path, url: str) -> str:
