@@ -461,7 +461,7 @@ class LateWorkshop:
     def gpu(self, seed: int) -> tuple[Gpu, LateDevice]:
         """A GPU, and the device behind it."""
         device = LateDevice(seed)
-        self.monkeypatch.setattr(pages, "MOVE_PAGES", LateKernel(device))
+        self.monkeypatch.setattr(pages, "MOVE_PAGES", LateKernel(device, InterpretedKernel()))
         driver = LateDriver(str(self.library), device)
         return Gpu(torch.device("cpu"), device, driver), device
 

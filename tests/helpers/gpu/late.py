@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -273,9 +274,8 @@ class CopiedKernel:
 def _copy_pages(*arguments: torch.Tensor | int, **constants: int) -> None:
     """Copy the pages of a launch, piece by piece."""
     require_aligned(arguments, constants["ALIGNED_BYTES"])
-    table, slots, rows, row_address, row_bytes, first, segments, count = (
-        each.tolist() if isinstance(each, torch.Tensor) else each for each in arguments
-    )
+    given: Any = [each.tolist() if isinstance(each, torch.Tensor) else each for each in arguments]
+    table, slots, rows, row_address, row_bytes, first, segments, count = given
     size_bytes = constants["ELEMENTS"] * constants["ELEMENT_BYTES"]
     for base, offset, slot_bytes in table[first : first + segments]:
         for page in range(count):
