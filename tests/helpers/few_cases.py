@@ -16,6 +16,7 @@ from kvcanon.conformance.report.report import report_of
 FEW = evolve(
     EFFORTS["quick"],
     walker_cases=24,
+    block=8,
     machine_cases=4,
     run=4,
     ranks_cases=8,

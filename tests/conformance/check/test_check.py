@@ -171,10 +171,10 @@ def test_a_check_that_is_out_of_time_says_so() -> None:
 
 def test_a_deep_check_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     """A deep check with a store continues with the next blocks."""
-    short = evolve(DEEP, seconds=1.2)
+    short = evolve(DEEP, seconds=0.6)
     plan = evolve(plan_of("reference", only=["walker"], effort=short), store=str(tmp_path))
     counts = [check_here(plan).caches[0].tally.cases for _ in range(2)]
-    while counts[-1] == counts[0] and len(counts) < 8:  # A busy machine may play none in the time.
+    while counts[-1] == counts[0] and len(counts) < 24:  # A busy machine may play none in the time.
         counts.append(check_here(plan).caches[0].tally.cases)
     assert counts == sorted(counts)
     assert counts[-1] > counts[0] > 0
@@ -203,7 +203,7 @@ def test_progress_counts_cases() -> None:
     """Progress counts up to the number of cases."""
     shown: list[tuple[str, int, int | None]] = []
     check_here(plan_of("reference", only=["walker"]), progress=lambda *each: shown.append(each))
-    assert shown == [("walker, reference", cases, 24) for cases in (16, 32)]
+    assert shown == [("walker, reference", cases, 24) for cases in (8, 16, 24)]
 
 
 # What is asked of it.

@@ -37,10 +37,10 @@ NO_TIME = evolve(FEW, seconds=1e-9)
 """An effort without time for any drawn case."""
 NOTHING = (
     Unplayed(CheckStage.CORPUS, 0, 8),
-    Unplayed(CheckStage.WALKER, 0, 32),
+    Unplayed(CheckStage.WALKER, 0, 24),
     Unplayed(CheckStage.MACHINE, 0, 4),
     Unplayed(CheckStage.RANKS, 0, 8),
-    Unplayed(CheckStage.STORES, 0, 16),
+    Unplayed(CheckStage.STORES, 0, 8),
 )
 """What it leaves out: whole blocks of the walker, of ranks and of stores, a run of the machine."""
 
@@ -99,8 +99,8 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     assert lines[1] == lines[-1]
     assert re.fullmatch(
         r"INCOMPLETE: no law is broken in what was played; --minutes 1 gives time for the rest\. "
-        r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 8 corpus cases, 0 of 32 walker cases, "
-        r"0 of 4 machine cases, 0 of 8 ranks cases, 0 of 16 stores cases\.",
+        r"(NOT EXERCISED: .*)?Played \d+ vectors, 0 of 8 corpus cases, 0 of 24 walker cases, "
+        r"0 of 4 machine cases, 0 of 8 ranks cases, 0 of 8 stores cases\.",
         lines[-1],
     )
     value = json.loads(files["json"].read_text("utf-8"))
@@ -108,8 +108,8 @@ def test_the_command_exits_with_3_and_every_report_says_what_is_missing(
     assert value["caches"][0]["unplayed"][0] == {"stage": "corpus", "played": 0, "asked": 8}
     (failure,) = ET.parse(files["junit"]).iterfind(".//failure")  # noqa: S314  # Our own.
     missing = (
-        "INCOMPLETE: played 0 of 8 corpus cases, 0 of 32 walker cases, 0 of 4 machine cases, "
-        "0 of 8 ranks cases, 0 of 16 stores cases"
+        "INCOMPLETE: played 0 of 8 corpus cases, 0 of 24 walker cases, 0 of 4 machine cases, "
+        "0 of 8 ranks cases, 0 of 8 stores cases"
     )
     assert str(failure.get("message")).startswith(f"{missing}; --minutes 1 ")
     assert missing in files["html"].read_text("utf-8")
@@ -186,7 +186,7 @@ def test_minutes_give_any_effort_more_time(
     check_here(monkeypatch)
     options = ("--jobs", "1", "--only", "walker,MATCH-1", "--minutes", "10")
     assert main(["check", "reference", *options]) == 0
-    assert capsys.readouterr().out.endswith("Played 32 walker cases.\n")
+    assert capsys.readouterr().out.endswith("Played 24 walker cases.\n")
 
 
 def test_a_test_of_ones_own_fails_if_the_check_is_incomplete(

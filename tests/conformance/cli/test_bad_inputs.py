@@ -192,7 +192,8 @@ def test_bad_input_is_one_clear_line(
         assert bool(printed.out) == row.needs.get("stdout", False)
         message = line
     else:
-        assert not printed.err
+        # On a busy machine a check may have to say that it goes on.
+        assert all(line.endswith(", and goes on") for line in printed.err.splitlines())
         message = " ".join(printed.out.split())
     for words in row.says:
         assert words in message
