@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import Factory, asdict, define
 
+from kvcanon import vllm_plugin
 from kvcanon.lab.vllm_engine.planted_faults import PLANTED, fail_loads
 from kvcanon.lab.vllm_engine.run_script import Ask, EngineSettings, Round, draw_rounds
 from kvcanon.lab.vllm_engine.tiny_models import save_model
@@ -151,6 +152,8 @@ class RunningEngine:
 
     def _half(self) -> Any:  # noqa: ANN401  # None, or the scheduler's half.
         connector = self.engine.engine_core.engine_core.scheduler.connector
+        if self.settings.beside and connector is not None:
+            connector = connector.sub_connectors[0]
         return None if connector is None else connector._scheduler
 
 
@@ -182,18 +185,9 @@ def make_engine(settings: EngineSettings, folder: str) -> Any:  # noqa: ANN401  
     groups = 1 if settings.model == "full" else 2
     arguments: dict[str, Any] = {}
     if settings.connector:
-        # Two layers a group, keys and values of heads of 32 numbers of 4 bytes, by ranks.
-        row = 2 * 2 * 2 * 32 * 4 * BLOCK_TOKENS
-        arguments["kv_transfer_config"] = config.KVTransferConfig(
-            kv_connector="KvcanonConnector",
-            kv_connector_module_path="kvcanon.optimized.vllm.connector",
-            kv_role="kv_both",
-            kv_load_failure_policy="recompute",
-            kv_connector_extra_config={
-                "host_gib": settings.host_blocks * row / GIB,
-                "policy": settings.policy,
-            },
-        )
+        # As vLLM's plugins do where kvcanon is installed; `MultiConnector` looks for the name.
+        vllm_plugin.register()
+        arguments["kv_transfer_config"] = config.KVTransferConfig(**_transfer(settings))
         arguments["kv_events_config"] = config.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -210,12 +204,37 @@ def make_engine(settings: EngineSettings, folder: str) -> Any:  # noqa: ANN401  
         enable_prefix_caching=True,
         enforce_eager=True,
         skip_tokenizer_init=True,
-        async_scheduling=False,
+        async_scheduling=settings.overlapping,
         **arguments,
     )
     return import_module("vllm.v1.engine.llm_engine").LLMEngine.from_engine_args(
         made, enable_multiprocessing=False
     )
+
+
+def _transfer(settings: EngineSettings) -> dict[str, Any]:
+    """What vLLM is told of the connector."""
+    # Two layers a group, keys and values of heads of 32 numbers of 4 bytes, by ranks.
+    row = 2 * 2 * 2 * 32 * 4 * BLOCK_TOKENS
+    usual = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
+    tiers = [
+        {
+            **usual,
+            "kv_connector": "KvcanonConnector",
+            "kv_connector_extra_config": {
+                "host_gib": settings.host_blocks * row / GIB,
+                "policy": policy,
+            },
+        }
+        for policy in (settings.policy, "write_through")
+    ]
+    if not settings.beside:
+        return tiers[0]
+    return {
+        **usual,
+        "kv_connector": "MultiConnector",
+        "kv_connector_extra_config": {"connectors": tiers},
+    }
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ class EngineSettings:
     host_blocks: int = 48
     failing: bool = False
     """Whether every third load fails."""
+    beside: bool = False
+    """Whether a second tier stands beside it in `MultiConnector`, under write_through."""
+    overlapping: bool = False
+    """Whether vLLM plans a step while another runs (`--async-scheduling`)."""
     fault: str = ""
     seed: int = 0
 

@@ -62,8 +62,10 @@ class SchedulerHalf:
     _ahead: int = 0
     _step: int = 0
     _shared: bool = False
-    """Whether another connector loads into the same blocks: vLLM's MultiConnector gives this one no
-    block of what another loads, and none of a request that nobody loads for."""
+    """Whether another connector beside this one, in vLLM's MultiConnector, has loaded into blocks
+    between steps: what such blocks held is not saved late, since nothing waits for that."""
+    _given: dict[str, Sequence[Sequence[int]]] = Factory(dict)
+    """The blocks that requests were given since the last step, without a load of this tier."""
 
     def __attrs_post_init__(self) -> None:
         self.pages = HashedPages(self.shape.rows, events=self.shape.events)
@@ -117,7 +119,6 @@ class SchedulerHalf:
     ) -> None:
         """Begin the load that was answered, into the blocks of a request."""
         name, table = request.request_id, blocks.get_block_ids()
-        self._shared = self._shared or not any(table)
         answer = self._answers.pop(name, None)
         if num_external_tokens:
             # Before the step's own blocks are known, since the load may come before it.
@@ -129,19 +130,27 @@ class SchedulerHalf:
                 self._void.add(name)
             else:
                 self._begin_load(name, load, table)
+        else:
+            self._given[name] = table
         if answer is not None:
             self.pages.let_go(answer.rows)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepCopies:
         """Decide the copies that begin with a step."""
         plan = scheduler_output
+        given, self._given = self._given, {}
+        for name, table in given.items():
+            if name not in plan.num_scheduled_tokens:
+                # It waits for a load of another connector, which begins with this step.
+                self._shared = True
+                self._give(table)
         for name in plan.preempted_req_ids or ():
             self._learn_preempted(name)
         for name in plan.num_scheduled_tokens:
             self._unstarted.pop(name, None)
             self._learn_of(name)
-        for given in self._tables.follow(plan):
-            self._give(given)
+        for table in self._tables.follow(plan):
+            self._give(table)
         if self._moves:
             self._store_ahead()
         self._step += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvcanon.optimized.vllm.step_copies import EndedStores
+from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies
 from kvcanon.optimized.vllm.tier_config import EngineGroup, host_rows, read_config
 from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy
 from tier_engine import FakeRequest, TierEngine
@@ -280,16 +280,36 @@ def test_long_free_queue_is_not_walked_each_step() -> None:
         engine.step()
 
 
-def test_another_connectors_blocks_are_not_saved_late() -> None:
-    """Where another connector may have loaded into a block, its former bytes are not trusted."""
+def given_to_another_connectors_load(engine: TierEngine) -> StepCopies:
+    """Let blocks 1 and 2 be given to a request that another connector loads for."""
+    request = FakeRequest("loaded by another", 2, start="q")
+    engine.half.on_new_request(request)
+    assert engine.ask(request) == 0
+    engine.load(request, 0, [1, 2])
+    return engine.decide()
+
+
+def test_blocks_that_another_connector_loads_into_are_not_saved_late() -> None:
+    """VLLM names them without a load, and schedules nothing: their bytes are about to be others."""
     engine = TierEngine()
     engine.compute(FakeRequest("first", 2), [1, 2])
-    request = FakeRequest("next", 2, start="q")
-    engine.half.on_new_request(request)
-    engine.load(request, 0, [])
-    for block in (1, 2):
-        engine.pool.blocks[block].block_hash = None
-    assert not engine.decide(new=[(request, [[1, 2]])]).stores
+    assert not given_to_another_connectors_load(engine).stores
+    # What the blocks held is forgotten, and not saved when the loaded request computes, either.
+    engine.step(new=[(FakeRequest("loaded by another", 2, start="q"), [[1, 2]])])
+    assert not engine.half.has_pending_push_work()
+    assert engine.ask(FakeRequest("again", 2)) == 0
+
+
+def test_store_of_a_block_that_another_connector_loads_into_is_not_trusted() -> None:
+    """Its copy may have read the bytes of the other's load."""
+    engine = TierEngine(policy=Policy.WRITE_THROUGH)
+    engine.compute(FakeRequest("first", 2), [1, 2])
+    copies = engine.decide()
+    assert copies.stores
+    later = given_to_another_connectors_load(engine)
+    assert later.awaited == {job.number for job in copies.stores}
+    engine.work(copies)
+    assert engine.half.pages.on_host == 0
 
 
 def test_store_counts_when_all_ranks_ended_it() -> None:
