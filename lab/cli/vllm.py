@@ -89,8 +89,13 @@ def _print(verdicts: Sequence[EngineVerdict], seed: int, *, wrong: int, faults: 
 def _engine(settings: EngineSettings) -> str:
     if settings.fault:
         return f"{settings.model}, {settings.fault}"
-    failing = ", failing loads" if settings.failing else ""
-    return (
-        f"{settings.model}, {settings.policy}, {settings.at_a_time} at a time, "
-        f"{settings.ranks} ranks{failing}"
+    also = {
+        "failing loads": settings.failing,
+        "beside a second tier": settings.beside,
+        "overlapping steps": settings.overlapping,
+    }
+    words = (
+        *(settings.model, settings.policy, f"{settings.at_a_time} at a time"),
+        *(f"{settings.ranks} ranks", *(what for what, on in also.items() if on)),
     )
+    return ", ".join(words)

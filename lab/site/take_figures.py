@@ -37,6 +37,7 @@ TAKEN: Mapping[str, MakeTable] = {
     "plain_speed": replay.plain_speed,
     "server": engine.server,
     "server_cores": engine.server_cores,
+    "tier_times": tiers.tier_times,
     "tree_events": tree.requests_with_events,
     "tree_host": tree.requests_with_host,
     "tree_plain": tree.requests_without_events,

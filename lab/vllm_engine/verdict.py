@@ -56,6 +56,7 @@ def sound_settings(seed: int) -> Iterator[EngineSettings]:
         yield evolve(usual, at_a_time=4, failing=True)
         yield evolve(usual, policy="write_through", at_a_time=4)
         yield evolve(usual, ranks=2, at_a_time=4)
+        yield evolve(usual, at_a_time=4, failing=True, beside=True, overlapping=True)
 
 
 def faulty_settings(seed: int) -> Iterator[EngineSettings]:

@@ -92,6 +92,9 @@ def check_engine(config: VllmConfig) -> None:
     ):
         if getattr(parallel, name, 1) > 1:
             refuse(f"{flag} above 1", f"leave {flag} out")
+    if config.model_config.enable_sleep_mode:
+        # A sleeping engine gives memory away that copies may still read and write.
+        refuse("sleep mode", "leave --enable-sleep-mode out")
     drafts = config.speculative_config
     if drafts is not None and drafts.method not in DRAFTS_WITHOUT_MODEL:
         refuse(

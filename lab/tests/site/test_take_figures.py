@@ -203,6 +203,18 @@ def test_tables_of_bench_tiers_cliffs_and_judge(tmp_path: Path) -> None:
     found = taken("hit_rates_tiers", tmp_path, tiers)
     assert found.heads == ("tier", "host = device", "2 x")
     assert found.rows == (("no host", "5.59", "5.59"), ("a", "4.00", "8.00"))
+    runs = [
+        {
+            "seed": seed,
+            "times": [{"tier": tier, "request_us": us, "p50_us": us / 2} for tier, us in each],
+        }
+        for seed, each in enumerate(([("a", 800.0), ("b", 240.0)], [("a", 500.0), ("b", 200.0)]))
+    ]
+    found = taken("tier_times", tmp_path, *runs)
+    assert found.rows == (
+        ("a", "800 / 400", "500 / 250", "1.00 to 1.00"),
+        ("b", "240 / 120", "200 / 100", "0.30 to 0.40"),
+    )
     calls = [
         CallTimes("wide", operation, 9, 1.7, 5, 66, 148, 0, 0, 2500, 8300).to_json()
         for operation in ("insert", "evict many")

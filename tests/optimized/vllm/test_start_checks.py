@@ -38,6 +38,7 @@ def engine(**changed: object) -> SimpleNamespace:
             decode_context_parallel_size=changed.get("dcp", 1),
             prefill_context_parallel_size=changed.get("pcp", 1),
         ),
+        model_config=SimpleNamespace(enable_sleep_mode=changed.get("sleeps", False)),
         speculative_config=changed.get("drafts"),
     )
 
@@ -78,6 +79,7 @@ def test_other_interface_is_refused(name: str) -> None:
         ({"kv_role": "kv_producer"}, "kv_role kv_producer"),
         ({"prefixes": False}, "prefix caching"),
         ({"pipeline": 2}, "--pipeline-parallel-size"),
+        ({"sleeps": True}, "sleep mode"),
         ({"dcp": 2}, "--decode-context-parallel-size"),
         ({"pcp": 2}, "--prefill-context-parallel-size"),
         ({"drafts": SimpleNamespace(method="eagle")}, "speculative decoding by eagle"),
