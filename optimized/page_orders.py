@@ -30,35 +30,48 @@ class HostReads:
 
     pages: npt.NDArray[np.uint8]
     """uint8[slots, page_bytes]."""
-    writes: list[PageOrder] = Factory(list)
+    writes: dict[OrderId, PageOrder] = Factory(dict)
     """Those that have not ended."""
-    _due: npt.NDArray[np.int32] = field(init=False)
-    """How many writes have yet to read each slot."""
+    _due: npt.NDArray[np.int64] = field(init=False)
+    """The write that has yet to read each slot; 0 if none has."""
+    _due_pages: npt.NDArray[np.int32] = field(init=False)
+    """Which of its pages is in the slot."""
     _reads: npt.NDArray[np.int32] = field(init=False)
     """How many reads of each slot are under way."""
 
     def __attrs_post_init__(self) -> None:
-        self._due, self._reads = (np.zeros(len(self.pages), dtype=np.int32) for _ in range(2))
+        self._due = np.zeros(len(self.pages), dtype=np.int64)
+        self._due_pages, self._reads = (np.zeros(len(self.pages), np.int32) for _ in range(2))
 
     def keep(self, slots: SlotArray) -> None:
-        """Copy what writes still have to read of slots that are about to be overwritten."""
-        if self._due[slots].any():
-            for order in self.writes:
-                order.keep(slots)
+        """Copy what writes still have to read of slots that are about to be overwritten.
+
+        It costs what it copies, however many writes are open.
+        """
+        due = slots[self._due[slots] != 0]
+        for order_id, page in zip(
+            self._due[due].tolist(), self._due_pages[due].tolist(), strict=True
+        ):
+            self.writes[order_id].keep(page)
+        self.read(due)
 
     def begin_write(self, order: PageOrder) -> None:
         """Note a write, which has yet to read all of its slots."""
-        self.writes.append(order)
-        self._due[order.slots] += 1
+        # Two writes share pages if the store lost some that the first had written, and the second
+        # begins with those.
+        self.keep(order.slots)
+        self.writes[order.order_id] = order
+        self._due[order.slots] = order.order_id
+        self._due_pages[order.slots] = np.arange(len(order))
 
     def end_write(self, order: PageOrder) -> None:
         """Note the end of a write."""
-        self.writes.remove(order)
+        del self.writes[order.order_id]
         self.read(order.unread(len(order)))
 
     def read(self, slots: SlotArray) -> None:
-        """Note that a write has slots to read no more."""
-        self._due[slots] -= 1
+        """Note that the writes of these slots need not read them any more."""
+        self._due[slots] = 0
 
     def begin_read(self, slots: SlotArray) -> SlotArray:
         """Note a read of slots; returns those that no other read was under way of."""
@@ -131,12 +144,9 @@ class PageOrder:
             for page in range(begin, end):
                 self._kept.pop(page, None)
 
-    def keep(self, slots: SlotArray) -> None:
-        """Copy the pages in these slots that were not lent yet."""
-        for page in np.flatnonzero(np.isin(self.slots[self._lent :], slots)) + self._lent:
-            if page not in self._kept:
-                self._kept[int(page)] = self.host.pages[self.slots[page]].copy()
-                self.host.read(self.slots[page : page + 1])
+    def keep(self, page: int) -> None:
+        """Copy a page of a write that was not lent yet, and whose slot is given away."""
+        self._kept[page] = self.host.pages[self.slots[page]].copy()
 
     def unread(self, end: int) -> SlotArray:
         """The slots of pages before `end` that a write has yet to read."""

@@ -28,6 +28,9 @@ BATCH_BYTES = 16 << 20
 """About how much one call to the store moves."""
 MOST_UNDER_WAY = 2
 """Batches that a thread has: one that it moves, and the next."""
+MOST_WAITING_BYTES = 1 << 30
+"""How much may wait to be written. What leaves the host meanwhile is copied, so it is a bound of
+memory, too."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,8 @@ class _Hand:
     """The batches that were moved, by all threads, each with its leading pages that went well."""
     waiting: deque[_Running] = field(factory=deque)
     """Orders with pages that no thread has, the oldest first."""
+    waiting_pages: int = 0
+    """Of those orders, the pages that no thread has had."""
     under_way: int = 0
     _tasks: SimpleQueue[_Task | None] = field(factory=SimpleQueue)
     _thread: threading.Thread = field(init=False)
@@ -88,10 +93,12 @@ class _Hand:
                 begin = running.handed_over
                 end = min(begin + max(1, batch_bytes // order.page_bytes), len(order))
                 running.handed_over = end
+                self.waiting_pages -= end - begin
                 running.batches += 1
                 self.under_way += 1
                 self._tasks.put(_Task(running, PageBatch(order, begin, order.lend(begin, end))))
             if running.stopped or running.handed_over == len(order):
+                self.waiting_pages -= len(order) - running.handed_over
                 self.waiting.popleft()
 
     def close(self) -> None:
@@ -115,14 +122,26 @@ class _Hand:
 
 
 class ThreadedQueue:
-    """A `PageQueue` over a store, for one cache. `close` it after the cache, before the store."""
+    """A `PageQueue` over a store, for one cache. `close` it after the cache, before the store.
+
+    A store that is slower than pages come, or stands still, is passed over: a write ends at once,
+    with no page written, while more than `most_waiting_bytes` wait to be written.
+    """
 
     def __init__(
-        self, carrier: PageCarrier, medium: Medium = DISK, *, batch_bytes: int = BATCH_BYTES
+        self,
+        carrier: PageCarrier,
+        medium: Medium = DISK,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         """Start the threads. `medium` is EXTERNAL if the store is on another machine."""
         self.medium = medium
+        self.passed_over_pages = 0
+        """The pages of writes that ended at once."""
         self._batch_bytes = batch_bytes
+        self._most_waiting_bytes = most_waiting_bytes
         self._done: SimpleQueue[tuple[_Task, int]] = SimpleQueue()
         self._hands = {kind: _Hand(kind, carrier, self._done) for kind in OrderKind}
         self._running: dict[OrderId, _Running] = {}
@@ -131,14 +150,18 @@ class ThreadedQueue:
         self._closed = False
 
     def submit(self, order: PageOrder) -> None:
-        """Accept an order, and begin with it unless others come first."""
-        running = _Running(order, stopped=self._closed)
+        """Accept an order, and begin with it unless others come first, or too many wait."""
+        hand = self._hands[order.kind]
+        writes = order.kind is OrderKind.WRITE
+        is_full = writes and hand.waiting_pages * order.page_bytes > self._most_waiting_bytes
+        running = _Running(order, stopped=self._closed or is_full)
         self._running[order.order_id] = running
         if running.stopped:
+            self.passed_over_pages += len(order) if is_full else 0
             self._news[order.order_id] = running
             return
-        hand = self._hands[order.kind]
         hand.waiting.append(running)
+        hand.waiting_pages += len(order)
         hand.hand_over(self._batch_bytes)
 
     def stop(self, order_id: OrderId) -> None:

@@ -131,7 +131,7 @@ class StoreTier:
     def _is_being_written(self, run: _core.PageRun) -> bool:
         """Whether an open write has the first page of a run."""
         first = run.hash(0)
-        for order in self.host.writes:
+        for order in self.host.writes.values():
             at = run.start_pages - order.run.start_pages
             if 0 <= at < len(order) and order.run.hash(at) == first:
                 return True

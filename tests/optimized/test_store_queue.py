@@ -15,6 +15,7 @@ from fast.stores import PAGE_BYTES, PAGE_SIZE, Server, bytes_of, prompt_of, serv
 from kvcanon.disk import DiskIdentity, DiskStore
 from kvcanon.optimized.store_carriers import DiskCarrier, PageBatch, PageCarrier, SealedCarrier
 from kvcanon.optimized.store_queue import ThreadedQueue
+from kvcanon.optimized.store_tier import StoreTier
 from kvcanon.reference.stores.memory_store import MemoryServer, MemoryStore
 from kvcanon.spec.operations import HostInserted
 from kvcanon.spec.stores.pages import StoreIdentity
@@ -152,10 +153,13 @@ class Slow(PageCarrier):
 
 
 @contextmanager
-def over_slow(pages: int = 2) -> Iterator[tuple[Server, Slow]]:
-    """A server over a slow store, with batches of so many pages."""
-    slow = Slow()
-    with ThreadedQueue(slow, batch_bytes=pages * PAGE_BYTES) as queue, server_over(queue) as server:
+def over_slow(pages: int = 2, waiting: int = 99) -> Iterator[tuple[Server, Slow]]:
+    """A server over a slow store, with batches of so many pages, of which so many may wait."""
+    slow, limit = Slow(), waiting * PAGE_BYTES
+    with (
+        ThreadedQueue(slow, batch_bytes=pages * PAGE_BYTES, most_waiting_bytes=limit) as queue,
+        server_over(queue) as server,
+    ):
         try:
             yield server, slow
         finally:
@@ -166,6 +170,12 @@ def host_pool(server: Server) -> tuple[int, int]:
     """How many host slots are free, and how many are held."""
     stats = server.cache.stats().pools[FULL, CPU]
     return stats.free_slots, stats.held_slots
+
+
+def tier_of(server: Server) -> StoreTier:
+    """The open orders of a server."""
+    assert server.cache.store_tier is not None
+    return server.cache.store_tier
 
 
 def test_a_slot_that_the_store_reads_is_given_to_nobody() -> None:
@@ -237,6 +247,36 @@ def test_a_reserved_slot_does_not_change_what_is_written() -> None:
         assert server.wait_for_store(ordered.order_id) == 8
         assert server.fetch(prompt) == HostInserted(8, 0, 0, 0)
         server.require_bytes(prompt, 8)
+
+
+def test_a_store_that_stands_still_is_passed_over() -> None:
+    """Beyond what may wait, writes end at once; they are given again once the store goes on."""
+    prompts = [prompt_of(at, 4) for at in range(3)]
+    with over_slow(waiting=3) as (server, slow):
+        for prompt in prompts:
+            server.compute(prompt)
+            server.cache.store(prompt)
+            server.cache.evict(4)
+        ended = [each for each in server.cache.poll_store() if each.ended]
+        assert [each.pages for each in ended] == [0]
+        assert tier_of(server).queue.passed_over_pages == 4  # type: ignore[attr-defined]
+        slow.go_on()
+        wait_until(lambda: not server.cache.poll_store() and not tier_of(server).orders)
+        assert server.write(prompts[2]) == 4
+
+
+def test_a_write_that_waits_costs_others_nothing() -> None:
+    """A page is copied for the write that has yet to read it, and no other is looked at."""
+    prompts = [prompt_of(at, 4) for at in range(4)]
+    with over_slow() as (server, _):
+        for prompt in prompts:
+            server.compute(prompt)
+            server.cache.store(prompt)
+            server.cache.evict(4)
+        server.empty()
+        server.compute(prompt_of(9, 2))
+        kept = [len(its.order._kept) for its in tier_of(server).orders.values()]
+        assert sum(kept) == 2
 
 
 def test_a_failed_batch_ends_its_order() -> None:

@@ -20,7 +20,6 @@ from kvcanon.conformance.protocol.cache_names import REFERENCE, load_adapter
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_orders import HostReads, PageOrder
-from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.sealed_queue import SealedQueue
 from kvcanon.optimized.store_tier import StoreTier, TrackedOrder
@@ -58,10 +57,10 @@ def nothing_is_kept(reads: HostReads, slots: object) -> None:
     """A page that leaves the host before it is written is not copied."""
 
 
-def all_was_lent(order: PageOrder, slots: SlotArray) -> None:
+def first_pages_are_kept(order: PageOrder, page: int) -> None:
     """Only the first page of an order is copied when its slot is overwritten."""
-    if np.isin(order.slots[:1], slots).any():
-        order._kept.setdefault(0, order.host.pages[order.slots[0]].copy())
+    if page == 0:
+        order._kept[0] = order.host.pages[order.slots[0]].copy()
 
 
 def nothing_is_being_written(tier: StoreTier, run: object) -> bool:
@@ -96,7 +95,8 @@ def cancelled_orders_count(tier: StoreTier, its: TrackedOrder, progress: OrderPr
 
 def slots_are_not_freed(tier: StoreTier, its: TrackedOrder) -> None:
     """The slots of pages that did not arrive stay reserved."""
-    tier.host.writes[:] = [each for each in tier.host.writes if each is not its.order]
+    if its.order.kind == "write":
+        tier.host.end_write(its.order)
     del tier.orders[its.order.order_id]
 
 
@@ -145,7 +145,7 @@ ORIGINAL_PREFETCH = StoreTier.prefetch
 
 FAULTS: tuple[tuple[type, str, Callable[..., object], str], ...] = (
     (HostReads, "keep", nothing_is_kept, "TIER-2"),
-    (PageOrder, "keep", all_was_lent, "TIER-2"),
+    (PageOrder, "keep", first_pages_are_kept, "TIER-2"),
     (StoreTier, "_is_being_written", nothing_is_being_written, "TIER-3"),
     (StoreTier, "_on_all_ranks", ranks_are_not_asked, "ASYNC-11"),
     (StoreTier, "_count", nothing_is_counted, "TIER-8"),
