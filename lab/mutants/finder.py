@@ -3,8 +3,8 @@
 An id has the function, the change, and the number of that change in the function, as in
 `insert._merge:max-min:1`. An edit elsewhere keeps the id.
 
-Imports, annotations, decorators, docstrings, asserts, error texts and the module `engine` are not
-changed: the judge uses its own engine, never the copy.
+Imports, annotations, decorators, docstrings, asserts, error texts and the modules `engine` and
+`store_queue` are not changed: the judge uses its own engine and queue, never the copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvcanon.lab.mutants.place import MutantPlace
 from kvcanon.lab.mutants.signatures import are_of_one_type
 from kvcanon.lab.mutants.sources import module_names, source_of
 
-UNCHANGED = frozenset({"__init__", "engine"})
+UNCHANGED = frozenset({"__init__", "engine", "store_queue"})
 """Modules that are not mutated."""
 
 LEFT_OUT = (ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)
