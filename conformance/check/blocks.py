@@ -44,6 +44,8 @@ RANKED_EVERY = 4
 """One case with a store in RANKED_EVERY has several ranks, each over a store of its own."""
 COMPARED_EVERY = 8
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
+STORED_COMPARED_EVERY = 3
+"""One case with a store in so many is compared, on one rank and on several."""
 
 KINDS_ENOUGH = 12
 """Findings of different fingerprints after which no further case of a cache is played."""
@@ -76,8 +78,11 @@ class NumberedCases:
 
     def trial(self, number: int) -> Trial:
         """How the case with a number is played: some are judged by states, and some compared."""
-        if self.base.judges.ranks > 1 or self.of_stores:
+        if self.base.judges.ranks > 1:
             return self.base
+        if self.of_stores:
+            compared = number % STORED_COMPARED_EVERY == 1
+            return self.base if compared else evolve(self.base, against=None)
         judges = evolve(self.base.judges, black_box=not self._is_white(number))
         against = self.base.against if number % COMPARED_EVERY == 1 else None
         return evolve(self.base, judges=judges, against=against)
