@@ -216,7 +216,8 @@ void bind_core(nb::module_& m) {
              "eviction_policy"_a, "load_back_threshold_pages"_a, "events"_a,
              "max_pending_events"_a = Config().max_pending_events, "engine"_a.none() = nb::none(),
              "tag_bits"_a = 32, "padding_slots"_a = nb::make_tuple(0, 0, 0),
-             "caller_copies"_a = false, "store"_a.none() = nb::none(), nb::sig(docs::CACHE_CORE_INIT));
+             "caller_copies"_a = false, "store"_a.none() = nb::none(),
+             nb::sig(docs::CACHE_CORE_INIT));
     core.def("__repr__", &repr_of_core);
     core.def("_close", [](CacheCore& self) { self.closed = true; }, "Refuse all later calls.");
     core.def(

@@ -147,9 +147,8 @@ void bind_events(nb::module_& m, nb::class_<CacheCore>& core, nb::class_<TreeVie
     tree.def(
         "pending_events",
         [](TreeView& self) {
-            return self.core.look([&] {
-                return listed_events(self.core.state, pending_events(self.core.state));
-            });
+            return self.core.look(
+                [&] { return listed_events(self.core.state, pending_events(self.core.state)); });
         },
         nb::sig("def pending_events(self) -> list[Event]"),
         "Return the events that `take_events` would, without taking them.");

@@ -19,7 +19,8 @@ namespace kvcanon {
 
 namespace {
 
-constexpr const char* PAGE_RUN = R"(Consecutive pages of a prompt: what an order to the store is about.
+constexpr const char* PAGE_RUN =
+    R"(Consecutive pages of a prompt: what an order to the store is about.
 
 It keeps their tokens and hashes, whatever becomes of them in the cache.)";
 

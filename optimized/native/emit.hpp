@@ -23,8 +23,8 @@ void emit_removed(State& state, const Node* node, Medium medium);
 // Emit that all pages left all media. What waited is of no use any more where the log is full.
 void emit_cleared(State& state);
 
-// Emit that pages are now in the store below the host, or are not there any more. The span has their
-// hashes.
+// Emit that pages are now in the store below the host, or are not there any more. The span has
+// their hashes.
 void emit_in_store(State& state, const Event& event);
 
 // The events that wait, with all page hashes: the log, or all that is resident.

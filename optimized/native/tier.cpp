@@ -21,7 +21,7 @@ std::vector<uint8_t> hashes_of(const State& state, const Key& key, const Path& p
         const int32_t pages = std::min(stop.shared, end - known);
         if (pages <= 0 || span->hashed() < stop.node->offset + pages) break;
         std::copy_n(hash_of(span, stop.node->offset), static_cast<size_t>(pages) * HASH_BYTES,
-                    hashes.begin() + static_cast<ptrdiff_t>(known) * HASH_BYTES);
+                    hashes.data() + static_cast<size_t>(known) * HASH_BYTES);
         known += pages;
     }
     if (known == end) return hashes;
@@ -40,10 +40,9 @@ PageRun run_of(State& state, const Key& key, int32_t start, const std::vector<ui
     PageRun run;
     run.start = start;
     if (start >= end) return run;
-    run.span =
-        make_span(key.page(start, state.config), end - start,
-                  static_cast<size_t>(state.config.page_words), *state.namespaces,
-                  key.namespace_id, nullptr, 0);
+    run.span = make_span(key.page(start, state.config), end - start,
+                         static_cast<size_t>(state.config.page_words), *state.namespaces,
+                         key.namespace_id, nullptr, 0);
     run.span->hashes = std::make_unique<SpanHashes>();
     SpanHashes& own = *run.span->hashes;
     const uint8_t* first = hashes.data() + static_cast<size_t>(start) * HASH_BYTES;
@@ -77,7 +76,8 @@ std::vector<StoredPage*> with_followers(StoredPage* page) {
     while (!waiting.empty()) {
         leaving.push_back(waiting.back());
         waiting.pop_back();
-        for (StoredPage* each = leaving.back()->first_follower; each != nullptr; each = each->next) {
+        for (StoredPage* each = leaving.back()->first_follower; each != nullptr;
+             each = each->next) {
             waiting.push_back(each);
         }
     }
