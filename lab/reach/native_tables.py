@@ -18,6 +18,8 @@ from kvcanon.lab.reach.native import SOURCES, NativeLine
 
 MOST_UNVISITED = 0.03
 """The largest share of the lines that judged calls can reach which no case may visit."""
+BINDINGS = "bind_"
+"""How the names of files begin that have the Python bindings."""
 REASONS = Path(__file__).with_name("native.toml")
 
 
@@ -94,7 +96,9 @@ def is_unread(file: str, function: str) -> bool:
 
 
 def _is_in_uncalled(line: NativeLine) -> bool:
-    return is_uncalled(line.path.removeprefix(SOURCES), line.function)
+    # What binds the core to Python runs when it is imported, and is not mutated.
+    file = line.path.removeprefix(SOURCES)
+    return not file.startswith(BINDINGS) and is_uncalled(file, line.function)
 
 
 def native_tables(found: NativeReach) -> Iterator[str]:
