@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.conformance.cases.case import PICKS, Action
 from kvcanon.conformance.cases.client import ActionKind, Client, enter
@@ -35,6 +35,10 @@ TOGETHER, STATES, LOGGED, POLLED, ODD = range(400, 480, 16)
 """The first letter of the keys of each action."""
 LOG, MOST_LOGGED = 12, 16
 """The longest event log that is filled, and the most pages that are inserted for it."""
+
+
+UNISSUED = 1 << 20
+"""A receipt's number that no case reaches."""
 
 
 @enter(ADDED, 0)
@@ -127,6 +131,8 @@ def poll_early(client: Client, a: int, b: int, c: int) -> None:
 @enter(ADDED, 0, host=True)
 def unlock_copy(client: Client, a: int, b: int, _c: int) -> None:
     """Unlock with numbers that may be those of the lock of a copy in flight."""
+    # A number that a receipt of ours has is passed over for one that none has: caches that number
+    # copies and receipts otherwise get equally many calls.
     copies = client.copies
     if copies is None or not copies.open_transfer_ids or not client.keys:
         return
@@ -136,9 +142,10 @@ def unlock_copy(client: Client, a: int, b: int, _c: int) -> None:
     issued = [*client.receipts, *client.spent, *of_requests]
     for near in (-1, 0, 1):
         receipt = Receipt(transfer_id + near, key)
-        if receipt not in issued:
-            with suppress(CacheError):
-                client.cache.unlock(receipt)
+        if receipt in issued:
+            receipt = evolve(receipt, receipt_id=UNISSUED)
+        with suppress(CacheError):
+            client.cache.unlock(receipt)
 
 
 @enter(ADDED, 0)

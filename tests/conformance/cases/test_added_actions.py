@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,9 +18,9 @@ from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import CacheError
 from kvcanon.spec.events import AllBlocksCleared
-from kvcanon.spec.operations import Evicted, Inserted
+from kvcanon.spec.operations import Evicted, Inserted, Receipt
 from kvcanon.spec.transfer import TransferEngine
-from kvcanon.spec.types import GPU, MAMBA, Counts, Key, Slots, WritePolicy
+from kvcanon.spec.types import GPU, MAMBA, Counts, Key, Slots, WritePolicy, make_key
 from serving import ServingCache
 
 CONFIG = CacheConfig(
@@ -208,3 +210,25 @@ def test_added_actions_find_their_faults(adapter: Adapter, name: str) -> None:
     drawn = (draw_case(seed, Offer(), kind=adapter.kind) for seed in range(200))
     having = (case for case in drawn if any(action.name == name for action in case.actions))
     assert any(play(case, [adapter])[0] for case in having)
+
+
+@pytest.mark.parametrize("issued", [4, 5, 6, 99])
+def test_as_many_unlocks_are_tried_whatever_numbers_receipts_have(issued: int) -> None:
+    """A cache whose receipt has the number of a copy gets as many calls as one where none has.
+
+    Otherwise two caches that number them in other ways would be said to disagree.
+    """
+    key = make_key([1, 2], 1)
+    tried: list[Receipt] = []
+    client = SimpleNamespace(
+        copies=SimpleNamespace(open_transfer_ids=[5]),
+        cache=SimpleNamespace(unlock=tried.append),
+        keys=[key],
+        known=lambda _a, _b: key,
+        requests=[],
+        receipts=[Receipt(issued, key)],
+        spent=[],
+    )
+    ADDED["unlock_copy"].do(cast("Client", client), 0, 0, 0)
+    assert len(tried) == 3
+    assert Receipt(issued, key) not in tried
