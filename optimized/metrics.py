@@ -152,6 +152,38 @@ def _staging(stats: Stats) -> Values:
         yield (medium,), size_bytes
 
 
+def _of_calls(field: str) -> Callable[[Stats], Values]:
+    """A count of the calls to the store, for each kind of orders."""
+
+    def values(stats: Stats) -> Values:
+        if stats.store is not None:
+            for kind, calls in stats.store.calls.items():
+                yield (stats.store.medium, kind), getattr(calls, field)
+
+    return values
+
+
+def _calls(stats: Stats) -> Values:
+    if stats.store is None:
+        return
+    for kind, each in stats.store.calls.items():
+        bad = {"failed": each.failed_calls, "given_up": each.given_up_calls}
+        for outcome, calls in {"answered": each.calls - sum(bad.values()), **bad}.items():
+            yield (stats.store.medium, kind, outcome), calls
+
+
+def _of_store(name: str, meaning: str, field: str) -> MetricSpec:
+    """A metric of the store below the host, where there is one."""
+
+    def values(stats: Stats) -> Values:
+        if stats.store is not None:
+            yield (stats.store.medium,), float(getattr(stats.store, field))
+
+    return MetricSpec(name, meaning, values, ("medium",))
+
+
+CALLS = ("medium", "order")
+
 COUNTERS = (
     _plain("matches", "Matched prompts."),
     _plain("asked_tokens", "Tokens of matched prompts, in whole pages."),
@@ -186,6 +218,32 @@ COUNTERS = (
         "events_dropped",
     ),
     MetricSpec("refused_calls", "Refused calls, which changed nothing.", _refused, ("operation",)),
+    MetricSpec(
+        "store_calls",
+        "Calls to the store below the host: answered, failed, or given up at their deadline.",
+        _calls,
+        (*CALLS, "outcome"),
+    ),
+    MetricSpec("store_pages", "Pages written to the store, or fetched.", _of_calls("pages"), CALLS),
+    MetricSpec("store_bytes", "Bytes of these pages.", _of_calls("bytes"), CALLS),
+    MetricSpec(
+        "store_missed_pages",
+        "Pages that the store did not have, or refused.",
+        _of_calls("missed_pages"),
+        CALLS,
+    ),
+    MetricSpec(
+        "store_passed_over_pages",
+        "Pages that the store was not asked for: it was left alone, or too many waited.",
+        _of_calls("passed_over_pages"),
+        CALLS,
+    ),
+    _of_store(
+        "store_damaged_pages",
+        "Fetched pages that did not prove to be what was written.",
+        "damaged_pages",
+    ),
+    _of_store("store_rests", "How often the store was left alone after a failure.", "rests"),
 )
 
 GAUGES = (
@@ -208,6 +266,9 @@ GAUGES = (
         _staging,
         ("medium",),
     ),
+    _of_store("store_resting", "1 while the store is left alone after a failure.", "is_resting"),
+    _of_store("store_late_calls", "Calls that were given up and have not returned.", "late_calls"),
+    _of_store("store_waiting_pages", "Pages that wait to be written.", "waiting_pages"),
     _plain("nodes", "Nodes of the tree."),
     _plain("receipts", "Open receipts, including one for each copy in flight."),
     _plain("namespaces", "Namespaces that have pages or events, or had a short time ago."),

@@ -4,6 +4,7 @@ An order copies no page. A fetch fills host slots that are reserved for it. A wr
 in which its pages were when it was given, and these may be evicted before the store comes to them:
 
 - A slot that the store reads *now* (`PageOrder.lend`) is given to nobody else until the read ends.
+  So is one that a fetch fills now, also if the order has ended meanwhile.
 - A slot that an order has yet to read may be given away. Its page is copied at that moment, and not
   before (`HostReads.keep`). That is rare: most of what leaves the host was stored long ago.
 """
@@ -18,6 +19,7 @@ from attrs import Factory, define, field
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.page_transfer import SlotArray
+from kvcanon.optimized.store_stats import StoreStats
 from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress
 from kvcanon.spec.types import Medium, Namespace
 
@@ -109,6 +111,8 @@ class PageOrder:
     """The pages of a write that lost their slots."""
     _lent: int = 0
     """Leading pages of a write that were lent: nothing reads them later."""
+    _lendings: list[tuple[int, int]] = Factory(list)
+    """The pages that were lent and not given back: the first, and the one behind the last."""
 
     def __len__(self) -> int:
         """The number of pages."""
@@ -131,6 +135,7 @@ class PageOrder:
 
     def lend(self, begin: int, end: int) -> list[memoryview]:
         """The bytes of some pages, which stay as they are until `give_back`."""
+        self._lendings.append((begin, end))
         if self.kind is OrderKind.WRITE:
             self.tier.begin_read(self.host.begin_read(self._unkept(begin, end)))
             self.host.read(self.unread(end))
@@ -139,10 +144,16 @@ class PageOrder:
 
     def give_back(self, begin: int, end: int) -> None:
         """The store has done with pages that were lent."""
+        self._lendings.remove((begin, end))
         if self.kind is OrderKind.WRITE:
             self.tier.end_read(self.host.end_read(self._unkept(begin, end)))
             for page in range(begin, end):
                 self._kept.pop(page, None)
+
+    @property
+    def quiet_pages(self) -> int:
+        """How many of its last pages have memory that the store does not use now."""
+        return len(self) - max((end for _, end in self._lendings), default=0)
 
     def keep(self, page: int) -> None:
         """Copy a page of a write that was not lent yet, and whose slot is given away."""
@@ -162,7 +173,8 @@ class PageOrder:
 class PageQueue(Protocol):
     """Carries out orders on a store, each page by page, as `kvcanon.spec.tier.StoreQueue` does.
 
-    The cache calls it from its own thread. It never raises and never waits.
+    The cache calls it from its own thread. It never raises and never waits. An order may end while
+    a call to the store that was given up still uses memory of it: `PageOrder.quiet_pages` says so.
     """
 
     @property
@@ -177,3 +189,6 @@ class PageQueue(Protocol):
 
     def poll(self) -> tuple[OrderProgress, ...]:
         """How far each order is that went on since the last poll."""
+
+    def stats(self) -> StoreStats | None:
+        """What it did, and how its store is; None if it counts nothing. Any thread may call this."""

@@ -474,7 +474,8 @@ class PrefixCache(_core.CacheCore):
     def stats(self) -> Stats:
         """Return counters and present sizes of the cache. Any thread may call this."""
         staging = self.engine.memory_bytes if isinstance(self.engine, StagingEngine) else {}
-        return read_stats(self.tree, self.config, self.pools, staging)
+        store = None if self.store_tier is None else self.store_tier.queue.stats()
+        return read_stats(self.tree, self.config, self.pools, staging, store)
 
 
 def _engine_for(pools: Pools) -> ThreadedEngine | CudaEngine:

@@ -63,3 +63,6 @@ class SealedQueue:
     def poll(self) -> tuple[OrderProgress, ...]:
         """How far each order is that went on since the last poll."""
         return self.queue.poll()
+
+    def stats(self) -> None:
+        """It counts nothing."""

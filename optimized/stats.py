@@ -17,6 +17,7 @@ from attrs import frozen
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, MEDIA
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.store_stats import StoreStats
 from kvcanon.spec.types import CPU, GPU, Component, Counts, Medium
 
 
@@ -110,6 +111,8 @@ class Stats:
     """By the name of the method."""
     staging_bytes: Mapping[Medium, int]
     """Bytes that the engine of copies holds beside the pools."""
+    store: StoreStats | None
+    """Of the store below the host; None without one, or if its queue counts nothing."""
 
 
 def read_stats(
@@ -117,6 +120,7 @@ def read_stats(
     config: CacheShape,
     pools: Pools | None,
     staging_bytes: Mapping[Medium, int],
+    store: StoreStats | None = None,
 ) -> Stats:
     """Read the counters of a tree, with pages as tokens and slots as bytes where that says more."""
     counters = tree.counters()
@@ -173,4 +177,5 @@ def read_stats(
             for name, (calls, refused, nanoseconds) in tree.calls().items()
         },
         staging_bytes={GPU: 0, CPU: 0, **staging_bytes},
+        store=store,
     )

@@ -1,4 +1,4 @@
-"""What moves pages between host memory and a store: to the disk tier, or to any store of pages.
+"""What moves pages between host memory and a store: one that proves them, or any store of pages.
 
 A carrier moves the pages of one batch, and answers how many leading pages went well. Worker threads
 call it, which may wait for the store.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attrs import frozen
+from attrs import define, frozen
 
 from kvcanon.optimized.page_orders import PageOrder
 from kvcanon.spec.stores.page_store import PageStore
@@ -17,7 +17,7 @@ from kvcanon.spec.stores.pages import PageKey
 from kvcanon.spec.tier import SEAL_BYTES, seal, unseal
 
 if TYPE_CHECKING:
-    from kvcanon.disk import DiskStore
+    from kvcanon.disk import PageGet, PagePut
 
 
 @frozen(eq=False)
@@ -40,9 +40,18 @@ class PageBatch:
         run = self.order.run
         return [run.hash(page) for page in range(self.begin, self.begin + len(self))]
 
+    def give_back(self) -> None:
+        """Nothing reads or writes the memory any more."""
+        self.order.give_back(self.begin, self.begin + len(self))
+
 
 class PageCarrier(Protocol):
-    """Moves batches of pages. Whatever it raises counts as no page moved."""
+    """Moves batches of pages. Whatever it raises counts as no page moved, and as a failed store."""
+
+    @property
+    def damaged_pages(self) -> int:
+        """How many pages were read that did not prove to be theirs."""
+        return 0
 
     def write(self, batch: PageBatch) -> int:
         """Write the pages to the store; the answer counts the leading ones that are stored."""
@@ -51,19 +60,45 @@ class PageCarrier(Protocol):
         """Read the pages into their memory; the answer counts the leading ones that are there."""
 
 
-@frozen(eq=False)
-class DiskCarrier:
-    """Moves pages to and from `kvcanon.disk`, without a copy in between.
+class ProvedStore(Protocol):
+    """A store that proves its pages: `kvcanon.disk.DiskStore`, or one of `kvcanon.external`."""
 
-    A page has its hash as name, and no seal: the disk tier proves its pages. The store is opened
-    with the identity of what the cache keeps: model, weights, dtype, layout and rank.
+    def put(self, pages: Sequence[PagePut]) -> Sequence[bool]:
+        """Store pages by name; says for each whether it is stored."""
+
+    def get(self, pages: Sequence[PageGet]) -> Sequence[int | None]:
+        """Read pages; says for each how many bytes it has, or None if it is not proved."""
+
+    def statistics(self) -> StoreFigures:
+        """What it has done."""
+
+
+class StoreFigures(Protocol):
+    """What a carrier reads of a store's statistics."""
+
+    @property
+    def damaged_pages(self) -> int:
+        """Pages that did not prove to be what was put."""
+
+
+@frozen(eq=False)
+class ProvedCarrier:
+    """Moves pages to and from a store that proves them, in the memory where they are.
+
+    A page has its hash as name, and no seal. The store is opened with the identity of what the
+    cache keeps: model, weights, dtype, layout and rank.
     """
 
-    store: DiskStore
+    store: ProvedStore
+
+    @property
+    def damaged_pages(self) -> int:
+        """How many pages were read that did not prove to be theirs."""
+        return self.store.statistics().damaged_pages
 
     def write(self, batch: PageBatch) -> int:
         """Put the pages, each with the name of the page before it."""
-        # The disk tier needs xxhash, which a cache without it does not.
+        # Pages in stores need xxhash, which a cache without one does not.
         from kvcanon.disk import PagePut  # noqa: PLC0415
 
         names, run = batch.hashes, batch.order.run
@@ -82,11 +117,13 @@ class DiskCarrier:
         return _leading([length == batch.order.page_bytes for length in lengths])
 
 
-@frozen(eq=False)
+@define(eq=False)
 class SealedCarrier:
     """Moves pages to and from any `kvcanon.spec.stores.PageStore`, as sealed records."""
 
     store: PageStore
+    damaged_pages: int = 0
+    """How many pages were read that did not prove to be theirs."""
 
     def write(self, batch: PageBatch) -> int:
         """Put the record of each page."""
@@ -107,6 +144,7 @@ class SealedCarrier:
         for page, (name, memory, record, length) in enumerate(found):
             data = None if length is None else unseal(name, bytes(record[:length]), size)
             if data is None:
+                self.damaged_pages += length is not None
                 return page
             memory[:] = data
         return len(batch)

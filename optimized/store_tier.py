@@ -36,11 +36,15 @@ class TrackedOrder:
     namespace: int
     """The number of its namespace."""
     reserved: SlotArray
-    """Of a prefetch: the host slots that it still holds."""
+    """Of a prefetch: the host slots that it still holds, of consecutive pages."""
+    first_reserved: int = 0
+    """The page of the first of them."""
     pages: int = 0
     """Leading pages that are done on every rank."""
     ended: bool = False
     cancelled: bool = False
+    quiet_pages: int = 0
+    """Once it has ended: its last pages whose memory the store does not use, on every rank."""
 
     @property
     def progress(self) -> tuple[int, bool]:
@@ -113,10 +117,11 @@ class StoreTier:
         if its is None or its.order.kind is not OrderKind.FETCH or its.cancelled:
             raise BadArgument("order_id", f"is {order_id}, which no open prefetch has")
         arrived, its.reserved = its.reserved[: its.pages], its.reserved[its.pages :]
+        its.first_reserved = its.pages
+        its.cancelled = True
         if its.ended:
             self._close(its)
         else:
-            its.cancelled = True
             self.queue.stop(order_id)
         return self._place(its, arrived)
 
@@ -157,21 +162,33 @@ class StoreTier:
         return Ordered(order.order_id, order.run.start_pages, len(order))
 
     def _on_all_ranks(self) -> Mapping[OrderId, OrderProgress]:
-        """How far each open order is, on the rank that is least far. Raises: SpecViolation."""
-        orders = list(self.orders)
-        here = [self._reported.get(each, OrderProgress(each, 0, ended=False)) for each in orders]
-        if self.agree is None or not orders:
-            return dict(zip(orders, here, strict=True))
-        ours = [number for each in here for number in (each.pages, int(each.ended))]
-        least = list(self.agree(ours))
+        """How far each open order is, on the rank that is least far. Raises: SpecViolation.
+
+        A slot comes free on all ranks in the same poll. So the number for an end is 0 before it,
+        and then one more than the last pages whose memory is free.
+        """
+        numbers = []
+        for order_id, its in self.orders.items():
+            here = self._reported.get(order_id, OrderProgress(order_id, 0, ended=False))
+            numbers += [here.pages, 1 + its.order.quiet_pages if here.ended else 0]
+        if self.agree is not None and numbers:
+            numbers = self._agreed(numbers, self.agree)
+        progress = {}
+        pairs = zip(numbers[::2], numbers[1::2], strict=True)
+        for (order_id, its), (pages, end) in zip(self.orders.items(), pairs, strict=True):
+            its.quiet_pages = max(0, end - 1)
+            progress[order_id] = OrderProgress(order_id, pages, ended=end > 0)
+        return progress
+
+    @staticmethod
+    def _agreed(ours: list[int], agree: Agree) -> list[int]:
+        """The least of all ranks. Raises: SpecViolation."""
+        least = list(agree(ours))
         if len(least) != len(ours) or any(m > n for m, n in zip(least, ours, strict=True)):
             raise SpecViolation(
                 f"agree got {ours} and returned {least}; return the least of all ranks"
             )
-        return {
-            each: OrderProgress(each, least[2 * at], ended=bool(least[2 * at + 1]))
-            for at, each in enumerate(orders)
-        }
+        return least
 
     def _count(self, its: TrackedOrder, progress: OrderProgress) -> None:
         """Note how far an order is, and which pages are therefore in the store, or not."""
@@ -197,13 +214,20 @@ class StoreTier:
             return HostInserted(*NOTHING_PLACED, count)
 
     def _close(self, its: TrackedOrder) -> None:
-        """Forget an order that has ended, and free the slots that it still holds."""
+        """Forget an order that has ended, and free the slots that it still holds.
+
+        A fetch stays as long as a call that was given up may write to some of its slots.
+        """
         order = its.order
         if order.kind is OrderKind.WRITE:
             self.host.end_write(order)
-        elif len(its.reserved):
-            self.cache.abort_host(its.reserved)
-            its.reserved = its.reserved[:0]
+        else:
+            in_use = max(0, len(order) - its.quiet_pages - its.first_reserved)
+            free, its.reserved = its.reserved[in_use:], its.reserved[:in_use]
+            if len(free):
+                self.cache.abort_host(free)
+            if len(its.reserved):
+                return
         del self.orders[order.order_id]
         self._reported.pop(order.order_id, None)
 

@@ -82,7 +82,7 @@ class OrderProgress:
     pages: int
     """Its leading pages that were written, or fetched and proved."""
     ended: bool
-    """Whether it does no more: no page follows, and no slot of it is written to any more."""
+    """Whether it does no more: no page follows, and no slot that comes free then is written to."""
 
 
 class StoreQueue(Protocol):

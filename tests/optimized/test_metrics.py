@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fast.caches import array, hybrid, insert, new_cache
+from fast.slow_store import over_slow
 from kvcanon.optimized import PrefixCache
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.metrics import COUNTERS, GAUGES, CacheCollector
@@ -205,7 +206,8 @@ def test_scrape(cache: PrefixCache) -> None:
 
 def test_every_metric_is_collected_and_explained(cache: PrefixCache) -> None:
     """Every statistic has a metric with a help text and a valid name, and is in the docs."""
-    families = scraped({"only": cache})
+    with over_slow() as (server, _):
+        families = scraped({"with windows": cache, "over a store": server.cache})
     told = {f"kvcanon_{each.name}" for each in COUNTERS + GAUGES} | {"kvcanon_operation_seconds"}
     assert {family.name for family in families} == told
     for family in families:

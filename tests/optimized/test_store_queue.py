@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attrs import Factory, define
 
-from fast.copies import PATIENCE_S
+from fast.slow_store import FIRST_REST_SECONDS, Clock, Slow, over_slow
 from fast.stores import PAGE_BYTES, PAGE_SIZE, Server, bytes_of, prompt_of, server_over, wait_until
 from kvcanon.disk import DiskIdentity, DiskStore
 from kvcanon.optimized.page_orders import PageOrder
-from kvcanon.optimized.store_carriers import DiskCarrier, PageBatch, PageCarrier, SealedCarrier
+from kvcanon.optimized.store_carriers import ProvedCarrier, SealedCarrier
 from kvcanon.optimized.store_queue import ThreadedQueue
+from kvcanon.optimized.store_stats import StoreCallStats
 from kvcanon.optimized.store_tier import StoreTier
 from kvcanon.reference.stores.memory_store import MemoryServer, MemoryStore
 from kvcanon.spec.operations import HostInserted
 from kvcanon.spec.stores.pages import StoreIdentity
+from kvcanon.spec.tier import OrderKind
 from kvcanon.spec.types import CPU, EXTERNAL, FULL
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
@@ -31,7 +31,7 @@ def on_disk(folder: Path) -> Iterator[Server]:
     """A server that starts over what is in a folder."""
     store = DiskStore.open(folder, IDENTITY)
     with (
-        ThreadedQueue(DiskCarrier(store), batch_bytes=3 * PAGE_BYTES) as queue,
+        ThreadedQueue(ProvedCarrier(store), batch_bytes=3 * PAGE_BYTES, clock=Clock()) as queue,
         server_over(queue) as server,
     ):
         yield server
@@ -117,60 +117,17 @@ def test_any_store_of_pages_is_a_store() -> None:
         server.require_bytes(prompt, 6)
 
 
-@define(eq=False)
-class Slow(PageCarrier):
-    """A store in memory that waits before each batch until it is told to go on."""
-
-    pages: dict[bytes, bytes] = Factory(dict)
-    may_go_on: threading.Semaphore = Factory(lambda: threading.Semaphore(0))
-    begun: int = 0
-    fails_at: int | None = None
-    """The page of an order before which it fails."""
-
-    def write(self, batch: PageBatch) -> int:
-        """Keep the pages as they are once it may go on."""
-        self.begun += 1
-        assert self.may_go_on.acquire(timeout=PATIENCE_S)
-        for at, (name, memory) in enumerate(zip(batch.hashes, batch.memory, strict=True)):
-            if batch.begin + at == self.fails_at:
-                raise OSError("the store is full")
-            self.pages[name] = bytes(memory)
-        return len(batch)
-
-    def read(self, batch: PageBatch) -> int:
-        """Fill the memory once it may go on."""
-        self.begun += 1
-        assert self.may_go_on.acquire(timeout=PATIENCE_S)
-        for at, (name, memory) in enumerate(zip(batch.hashes, batch.memory, strict=True)):
-            if name not in self.pages:
-                return at
-            memory[:] = self.pages[name]
-        return len(batch)
-
-    def go_on(self, batches: int = 99) -> None:
-        """Let it go on with so many batches."""
-        for _ in range(batches):
-            self.may_go_on.release()
-
-
-@contextmanager
-def over_slow(pages: int = 2, waiting: int = 99) -> Iterator[tuple[Server, Slow]]:
-    """A server over a slow store, with batches of so many pages, of which so many may wait."""
-    slow, limit = Slow(), waiting * PAGE_BYTES
-    with (
-        ThreadedQueue(slow, batch_bytes=pages * PAGE_BYTES, most_waiting_bytes=limit) as queue,
-        server_over(queue) as server,
-    ):
-        try:
-            yield server, slow
-        finally:
-            slow.go_on()
-
-
 def host_pool(server: Server) -> tuple[int, int]:
     """How many host slots are free, and how many are held."""
     stats = server.cache.stats().pools[FULL, CPU]
     return stats.free_slots, stats.held_slots
+
+
+def calls_of(server: Server, kind: OrderKind) -> StoreCallStats:
+    """The calls of a kind that a server made to its store."""
+    stats = server.cache.stats().store
+    assert stats is not None
+    return stats.calls[kind]
 
 
 def tier_of(server: Server) -> StoreTier:
@@ -260,7 +217,7 @@ def test_a_store_that_stands_still_is_passed_over() -> None:
             server.cache.evict(4)
         ended = [each for each in server.cache.poll_store() if each.ended]
         assert [each.pages for each in ended] == [0]
-        assert tier_of(server).queue.passed_over_pages == 4  # type: ignore[attr-defined]
+        assert calls_of(server, OrderKind.WRITE).passed_over_pages == 4
         slow.go_on()
         wait_until(lambda: not server.cache.poll_store() and not tier_of(server).orders)
         assert server.write(prompts[2]) == 4
@@ -288,9 +245,9 @@ def test_only_writes_that_lose_a_slot_are_looked_at(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_failed_batch_ends_its_order() -> None:
-    """A store that raises has written the pages before the batch, and the next order goes on."""
-    prompt, other = prompt_of(1, 8), prompt_of(2, 6)
-    with over_slow() as (server, slow):
+    """A store that raises has written the pages before the batch; it is used again after a rest."""
+    prompt, other, clock = prompt_of(1, 8), prompt_of(2, 6), Clock()
+    with over_slow(clock=clock) as (server, slow):
         slow.fails_at = 5
         slow.go_on()
         server.compute(prompt)
@@ -299,6 +256,7 @@ def test_a_failed_batch_ends_its_order() -> None:
         slow.fails_at = None
         server.empty()
         server.compute(other)
+        clock.now += FIRST_REST_SECONDS
         assert server.write(other) == 6
 
 

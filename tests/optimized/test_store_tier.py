@@ -70,9 +70,12 @@ def nothing_is_being_written(tier: StoreTier, run: object) -> bool:
 
 def ranks_are_not_asked(tier: StoreTier) -> Mapping[OrderId, OrderProgress]:
     """Each rank counts what is done on it."""
-    return {
+    here = {
         each: tier._reported.get(each, OrderProgress(each, 0, ended=False)) for each in tier.orders
     }
+    for each, progress in here.items():
+        tier.orders[each].quiet_pages = len(tier.orders[each].order) * progress.ended
+    return here
 
 
 def nothing_is_counted(tier: StoreTier, its: TrackedOrder, progress: OrderProgress) -> None:
