@@ -98,6 +98,8 @@ class StoreTier:
 
     def poll(self) -> tuple[OrderProgress, ...]:
         """Take the progress of all orders, as far as on every rank, and count what it says."""
+        # The queue says everything once, and a cache that is to be reset could not take it.
+        self._tier.require_usable()
         for each in self.queue.poll():
             if each.order_id in self.orders:
                 self._reported[each.order_id] = each

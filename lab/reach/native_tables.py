@@ -97,8 +97,9 @@ def is_unread(file: str, function: str) -> bool:
 
 def _is_in_uncalled(line: NativeLine) -> bool:
     # What binds the core to Python runs when it is imported, and is not mutated.
-    file = line.path.removeprefix(SOURCES)
-    return not file.startswith(BINDINGS) and is_uncalled(file, line.function)
+    if Path(line.path).name.startswith(BINDINGS):
+        return False
+    return is_uncalled(line.path.removeprefix(SOURCES), line.function)
 
 
 def native_tables(found: NativeReach) -> Iterator[str]:

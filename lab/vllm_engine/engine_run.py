@@ -16,7 +16,6 @@ from typing import Any
 
 from attrs import Factory, asdict, define
 
-from kvcanon import vllm_plugin
 from kvcanon.lab.vllm_engine.planted_faults import PLANTED, fail_loads
 from kvcanon.lab.vllm_engine.run_script import Ask, EngineSettings, Round, draw_rounds
 from kvcanon.lab.vllm_engine.tiny_models import save_model
@@ -185,8 +184,6 @@ def make_engine(settings: EngineSettings, folder: str) -> Any:  # noqa: ANN401  
     groups = 1 if settings.model == "full" else 2
     arguments: dict[str, Any] = {}
     if settings.connector:
-        # As vLLM's plugins do where kvcanon is installed; `MultiConnector` looks for the name.
-        vllm_plugin.register()
         arguments["kv_transfer_config"] = config.KVTransferConfig(**_transfer(settings))
         arguments["kv_events_config"] = config.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"

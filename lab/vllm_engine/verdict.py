@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
+from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 from attrs import asdict, evolve, frozen
@@ -105,17 +108,29 @@ def answer_of(peer: Peer, settings: EngineSettings) -> Mapping[str, object]:
     source = str(Path(next(iter(kvcanon.__path__))).parent)
     given = json.dumps(asdict(settings))
     command = [str(peer.python), "-W", "ignore", "-m", f"{__package__}.engine_run", given]
-    ended = subprocess.run(  # noqa: S603  # The environment's own interpreter.
-        command,
-        env=peer.variables | _VARIABLES | {"PYTHONPATH": source},
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-        check=False,
-    )
+    with TemporaryDirectory() as folder:
+        _write_entry_points(Path(folder))
+        paths = {"PYTHONPATH": os.pathsep.join((source, folder))}
+        ended = subprocess.run(  # noqa: S603  # The environment's own interpreter.
+            command,
+            env=peer.variables | _VARIABLES | paths,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
     for line in ended.stdout.splitlines():
         if line.startswith(ANSWER):
             return cast("Mapping[str, object]", json.loads(line.removeprefix(ANSWER)))
     errors = [line for line in (ended.stdout + ended.stderr).splitlines() if "Error" in line]
     last = errors[-1] if errors else f"exit code {ended.returncode}"
     raise UsageError(f"an engine of vLLM answered nothing: {last}")
+
+
+def _write_entry_points(folder: Path) -> None:
+    """Write what an installed kvcanon declares, by which each process of vLLM finds its plugin."""
+    ours = distribution("kvcanon")
+    written = folder / f"kvcanon-{ours.version}.dist-info"
+    written.mkdir()
+    for name in ("METADATA", "entry_points.txt"):
+        (written / name).write_text(ours.read_text(name) or "", encoding="utf-8")

@@ -143,6 +143,10 @@ void bind_tier(nb::module_& m, nb::class_<TierView>& tier) {
              nb::sig("def note_missing(self, run: PageRun, page: int) -> None"),
              "Count a page of a run, and those that follow it, as not being in the store.");
     tier.def(
+        "require_usable", [](TierView& self) { self.core.look([] {}); },
+        nb::sig("def require_usable(self) -> None"),
+        "Raise CacheUnusable where the cache has to be reset first.");
+    tier.def(
         "begin_read",
         [](TierView& self, nb::handle slots) {
             self.core.look([&] { begin_read(self.core.state, host_slots_of(slots)); });

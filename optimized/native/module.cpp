@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "bind_core.hpp"
-#include "bind_hashed_pages.hpp"
 #include "bind_hashing.hpp"
+#include "vllm/bind_hashed_pages.hpp"
 
 NB_MODULE(_core, m) {
     // Its types and caches are those of one interpreter, as those of NumPy and torch are.

@@ -19,6 +19,14 @@ void free_all_but_held(Pool& pool) {
     pool.owned_slots = pool.protected_slots = pool.leaving_slots = 0;
 }
 
+// What the store reads now is given to nobody until `end_read`, also where its node is gone.
+void keep_read_slots(State& state) {
+    SlotSet& held = state.pool(FULL, CPU).held;
+    for (const Slot slot : state.read_by_store.list()) {
+        if (!held.contains(slot)) held.add(Run{slot, 1});
+    }
+}
+
 // End the pairs of slots unless requests hold both.
 void unpair_all_but_held(State& state) {
     const SlotSet& full_held = state.pool(FULL, GPU).held;
@@ -61,6 +69,7 @@ void recover(State& state) {
     for (VictimQueue& queue : state.queues) queue = VictimQueue();
     state.children.clear();
     state.node_count = 0;
+    keep_read_slots(state);
     for (const Component component : ALL_COMPONENTS) {
         for (const Medium medium : {GPU, CPU}) free_all_but_held(state.pool(component, medium));
     }

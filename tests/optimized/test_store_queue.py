@@ -17,7 +17,8 @@ from kvcanon.optimized.store_queue import ThreadedQueue
 from kvcanon.optimized.store_stats import StoreCallStats
 from kvcanon.optimized.store_tier import StoreTier
 from kvcanon.reference.stores.memory_store import MemoryServer, MemoryStore
-from kvcanon.spec.operations import HostInserted
+from kvcanon.spec.errors import CacheUnusable
+from kvcanon.spec.operations import HostInserted, HostPayload
 from kvcanon.spec.stores.pages import StoreIdentity
 from kvcanon.spec.tier import OrderKind
 from kvcanon.spec.types import CPU, EXTERNAL, FULL
@@ -221,6 +222,42 @@ def test_a_store_that_stands_still_is_passed_over() -> None:
         slow.go_on()
         wait_until(lambda: not server.cache.poll_store() and not tier_of(server).orders)
         assert server.write(prompts[2]) == 4
+
+
+def test_a_write_outlives_a_cache_that_has_to_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is unusable until a reset takes nothing from the store, and gives no slot away.
+
+    After the reset the write ends, its slots come free, and the store is used on.
+    """
+    prompt, other = prompt_of(1, 8), prompt_of(2, 6)
+
+    def fail(*_: object) -> None:
+        raise OSError("no memory")
+
+    with over_slow() as (server, slow):
+        server.compute(prompt)
+        ordered = server.cache.store(prompt)
+        assert ordered.order_id is not None
+        wait_until(lambda: slow.begun == 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(server.pools, "write_host", fail)
+            with pytest.raises(OSError, match="no memory"):
+                server.cache.insert_host(other[:4], 0, HostPayload((bytes(PAGE_BYTES),)))
+        slow.go_on(1)
+        wait_until(lambda: slow.begun == 2)
+        for _ in range(2):
+            with pytest.raises(CacheUnusable):
+                server.cache.poll_store()
+        server.cache.reset(keep_store=True)
+        # What is read now is nobody's.
+        assert host_pool(server) == (12, 4)
+        server.cache.tree.check()
+        slow.go_on()
+        server.wait_for_store(ordered.order_id)
+        assert host_pool(server) == (16, 0)
+        server.cache.tree.check()
+        server.compute(other)
+        assert server.write(other) == 6
 
 
 def test_only_writes_that_lose_a_slot_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

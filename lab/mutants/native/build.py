@@ -75,7 +75,7 @@ def build(checkout: Path, spots: Sequence[Spot], folder: Path) -> Build:
 def _copy(checkout: Path, folder: Path) -> None:
     """Copy the files of the build; unchanged files keep their modification time."""
     # CMake looks for the sources of the other module, too, which is not built.
-    sources = [each for name in (FOLDER, OTHER) for each in (checkout / name).glob("*.[ch]pp")]
+    sources = [each for name in (FOLDER, OTHER) for each in (checkout / name).rglob("*.[ch]pp")]
     wanted = [checkout / "CMakeLists.txt", *sorted(sources)]
     for path in wanted:
         text = path.read_text(encoding="utf-8")

@@ -64,6 +64,12 @@ void require_recovery(World& world, const std::mt19937& random) {
     }
     check(world.state);
     require(world.state.node_count == 0 && world.state.holds.empty(), "something is left");
+    for (const Runs& read : world.reads) {
+        for (const Slot slot : fuzz::slots_in(read)) {
+            require(!world.state.pool(FULL, CPU).free.contains(slot),
+                    "a slot that the store reads may be given away after a recovery");
+        }
+    }
     world.drop_requests();
     require_like_new(world, random);
 }

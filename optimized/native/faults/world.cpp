@@ -1,5 +1,7 @@
 #include "world.hpp"
 
+#include <algorithm>
+
 #include "emit.hpp"
 #include "evict.hpp"
 #include "host_insert.hpp"
@@ -16,6 +18,10 @@ namespace kvcanon::faults {
 namespace {
 
 constexpr int MOST_PAGES = 6;
+// The kinds from this one on concern a store; those after the last are inserts.
+constexpr int FIRST_OF_STORE = 18;
+constexpr int LAST_OF_STORE = 24;
+constexpr int KINDS = 28;
 
 int below(std::mt19937& random, int limit) {
     return static_cast<int>(random() % static_cast<unsigned>(limit));
@@ -46,11 +52,12 @@ Config drawn_config(std::mt19937& random) {
     config.eviction_policy = static_cast<EvictionPolicy>(below(random, 7));
     config.events = below(random, 4) != 0;
     if (below(random, 2) == 0) config.max_pending_events = 1 + below(random, 12);
+    config.has_store = config.host_tier() && below(random, 2) == 0;
     return config;
 }
 
 Call drawn_call(std::mt19937& random) {
-    Call call{below(random, 20),
+    Call call{below(random, KINDS),
               {static_cast<uint32_t>(below(random, 2)), 1 + below(random, MOST_PAGES),
                static_cast<uint32_t>(below(random, 16))},
               {}};
@@ -144,6 +151,9 @@ std::function<void()> World::prepare(const Call& call) {
     const auto words = std::make_shared<std::vector<uint32_t>>(call.prompt.words(config));
     const Key key = key_of(call.prompt, *words);
     const int* n = call.numbers;
+    if (call.kind >= FIRST_OF_STORE && call.kind <= LAST_OF_STORE) {
+        return config.has_store ? prepare_for_store(call, key, words) : [] {};
+    }
     const auto one_of = [&](size_t count) { return static_cast<size_t>(n[3]) % count; };
     switch (call.kind) {
         case 0:
@@ -245,13 +255,71 @@ std::function<void()> World::prepare(const Call& call) {
     }
 }
 
+bool World::is_read(const Runs& slots) const {
+    const std::vector<Slot> each = fuzz::slots_in(slots);
+    return std::any_of(each.begin(), each.end(),
+                       [this](Slot slot) { return state.read_by_store.contains(slot); });
+}
+
+std::function<void()> World::prepare_for_store(const Call& call, const Key& key,
+                                               std::shared_ptr<std::vector<uint32_t>> words) {
+    const int* n = call.numbers;
+    const auto one_of = [&](size_t count) { return static_cast<size_t>(n[3]) % count; };
+    switch (call.kind) {
+        case FIRST_OF_STORE:
+        case FIRST_OF_STORE + 1: {
+            const bool is_lent = call.kind != FIRST_OF_STORE;
+            return [this, words, key, is_lent] {
+                Unstored found = ask([&] { return unstored(state, key); });
+                note(found.run.pages());
+                runs.push_back(found.run);
+                if (!is_lent || is_read(found.slots)) return;
+                ask([&] { begin_read(state, found.slots); });
+                reads.push_back(found.slots);
+            };
+        }
+        case FIRST_OF_STORE + 2: {
+            if (reads.empty()) return [] {};
+            const size_t at = one_of(reads.size());
+            return [this, at] {
+                ask([&] { end_read(state, reads[at]); });
+                reads.erase(reads.begin() + static_cast<std::ptrdiff_t>(at));
+            };
+        }
+        case FIRST_OF_STORE + 3:
+            return [this, words, key] {
+                const PageRun run = ask([&] { return unfetched(state, key); });
+                note(run.start);
+                runs.push_back(run);
+            };
+        case LAST_OF_STORE:
+            return [this] {
+                const auto events = ask([&] { return stored_events(state); });
+                for (const Event& event : events) note(event.pages);
+            };
+        default: break;
+    }
+    if (runs.empty()) return [] {};
+    const size_t at = one_of(runs.size());
+    if (runs[at].pages() == 0) return [] {};
+    const int32_t page = n[0] % runs[at].pages();
+    if (call.kind == FIRST_OF_STORE + 4) {
+        return [this, at, page] { ask([&] { note_missing(state, runs[at], page); }); };
+    }
+    return [this, at, page] { ask([&] { note_stored(state, runs[at], 0, page + 1); }); };
+}
+
 void World::end_copies() {
     while (engine.open_orders() != 0) engine.complete(0, true);
     engine.poll();
+    // What they name would keep its namespace.
+    runs.clear();
 }
 
 void World::drop_requests() {
     for (const SlotLists& slots : held) free_slots(state, slots);
+    for (const Runs& slots : reads) end_read(state, slots);
+    reads.clear();
     held.clear();
     receipts.clear();
 }

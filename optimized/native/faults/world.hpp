@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "../fuzz/stamps.hpp"
 #include "failing_memory.hpp"
 #include "slots.hpp"
+#include "tier.hpp"
 #include "turn.hpp"
 
 namespace kvcanon::faults {
@@ -52,9 +54,10 @@ class World {
     std::function<void()> prepare(const Call& call);
     // Prepare a call and make it.
     void play(const Call& call);
-    // Complete all copies, as the recovery of a cache does before it forgets them.
+    // Complete all copies, as the recovery of a cache does before it forgets them, and forget what
+    // the store was to do.
     void end_copies();
-    // Release all slots that requests hold; their receipts are void.
+    // Release all slots that requests hold, and end the reads of the store; receipts are void.
     void drop_requests();
 
     Config config;
@@ -66,6 +69,10 @@ class World {
     uint64_t answers = 1;
     std::vector<SlotLists> held;
     std::vector<uint64_t> receipts;
+    // Pages that were to be written to the store or fetched from there.
+    std::vector<PageRun> runs;
+    // Host slots that the store reads.
+    std::vector<Runs> reads;
     // Which allocation of the next call of the cache fails; -1 if none does.
     long failing = -1;
     FailingMemory::Fails fails = FailingMemory::Fails::ONCE;
@@ -78,6 +85,9 @@ class World {
     }
     void note(const SlotLists& slots);
     std::function<void()> prepare_insert(const Call& call);
+    std::function<void()> prepare_for_store(const Call& call, const Key& key,
+                                            std::shared_ptr<std::vector<uint32_t>> words);
+    bool is_read(const Runs& slots) const;
     // The key of a prompt, whose second namespace a reset may have forgotten.
     Key key_of(const fuzz::Prompt& prompt, const std::vector<uint32_t>& words);
     void quietly(const std::function<void()>& work);

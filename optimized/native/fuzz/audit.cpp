@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "emit.hpp"
+#include "tier.hpp"
 #include "tree.hpp"
 
 namespace kvcanon::fuzz {
@@ -21,10 +22,9 @@ class Digest {
 };
 
 void add_node(Digest& digest, const Node* node) {
-    for (const int64_t number : {static_cast<int64_t>(node->node_id), int64_t{node->start},
-                                 int64_t{node->pages}, node->hit_count, node->priority}) {
-        digest.add(static_cast<uint64_t>(number));
-    }
+    const int64_t numbers[] = {static_cast<int64_t>(node->node_id), node->start, node->pages,
+                               node->hit_count, node->priority};
+    for (const int64_t number : numbers) digest.add(static_cast<uint64_t>(number));
     digest.add(node->created);
     digest.add(node->last_access);
     for (const Component component : ALL_COMPONENTS) {
@@ -54,24 +54,15 @@ Prompt prompt_of(const State& state, Node* end) {
     return prompt;
 }
 
-// The hashes of all pages down to the end of a node, computed from the tokens alone.
+// The hashes of all pages down to the end of a node.
 std::vector<std::string> hashes_down_to(const State& state, Node* node) {
-    const auto page_words = static_cast<size_t>(state.config.page_words);
     std::vector<uint32_t> words;
     for (const Node* each : path_to(node)) {
         const uint32_t* first = state.words(each);
-        words.insert(words.end(), first, first + static_cast<size_t>(each->pages) * page_words);
+        const int32_t count = each->pages * state.config.page_words;
+        words.insert(words.end(), first, first + count);
     }
-    const auto pages = static_cast<size_t>(node->end());
-    std::string joined(pages * HASH_BYTES, '\0');
-    const Namespaces::Entry& owner = state.namespaces->at(node->namespace_id);
-    hash_pages(owner.seed, owner.seed_bytes, words.data(), page_words, pages,
-               reinterpret_cast<uint8_t*>(joined.data()));
-    std::vector<std::string> hashes;
-    for (size_t page = 0; page < pages; ++page) {
-        hashes.push_back(joined.substr(page * HASH_BYTES, HASH_BYTES));
-    }
-    return hashes;
+    return hashes_of(state, {words.data(), node->end(), node->namespace_id});
 }
 
 }  // namespace
@@ -79,6 +70,20 @@ std::vector<std::string> hashes_down_to(const State& state, Node* node) {
 void fail(const char* what) {
     std::fprintf(stderr, "fuzz: %s\n", what);
     std::abort();
+}
+
+std::vector<std::string> hashes_of(const State& state, const Key& key) {
+    const auto pages = static_cast<size_t>(key.pages);
+    std::string joined(pages * HASH_BYTES, '\0');
+    const Namespaces::Entry& owner = state.namespaces->at(key.namespace_id);
+    hash_pages(owner.seed, owner.seed_bytes, key.words,
+               static_cast<size_t>(state.config.page_words), pages,
+               reinterpret_cast<uint8_t*>(joined.data()));
+    std::vector<std::string> hashes;
+    for (size_t page = 0; page < pages; ++page) {
+        hashes.push_back(joined.substr(page * HASH_BYTES, HASH_BYTES));
+    }
+    return hashes;
 }
 
 void require_lawful(const State& state) {
@@ -148,6 +153,8 @@ uint64_t digest(const State& state) {
     digest.add(state.holds.size());
     digest.add(state.transfers.size());
     digest.add(state.arrived.size());
+    digest.add(state.stored.size());
+    digest.add(state.read_by_store.list());
     digest.add(state.events.log.size());
     digest.add(static_cast<uint64_t>(state.events.pages));
     digest.add(state.events.given_up ? 1 : 0);
@@ -176,7 +183,7 @@ void Hearer::hear(State& state) {
 void Hearer::require_true(State& state) {
     if (!state.config.events) return;
     hear(state);
-    std::array<std::set<std::string>, MEDIA> there;
+    Announced there;
     for (const Node* node : all_nodes(state)) {
         if (node->parent == nullptr) continue;
         const std::vector<std::string> hashes = hashes_down_to(state, const_cast<Node*>(node));
@@ -185,7 +192,12 @@ void Hearer::require_true(State& state) {
             there[medium].insert(hashes.begin() + node->start, hashes.end());
         }
     }
-    require(there == there_, "the events and the tree disagree");
+    for (const Event& event : stored_events(state)) {
+        for (int32_t page = 0; page < event.pages; ++page) {
+            there[event.medium].insert(hash_at(event.span.get(), event.offset + page));
+        }
+    }
+    require(there == there_, "the events and the cache disagree");
 }
 
 }  // namespace kvcanon::fuzz

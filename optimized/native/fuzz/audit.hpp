@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "stamps.hpp"
 
@@ -26,15 +27,21 @@ void require_stamped(const State& state, Stamps& stamps);
 // A digest of all state that a refused call must not change.
 uint64_t digest(const State& state);
 
+// The hash of each page of a key, computed from its tokens alone.
+std::vector<std::string> hashes_of(const State& state, const Key& key);
+
+// The hashes of the pages on each medium, that of a store included.
+using Announced = std::array<std::set<std::string>, EXTERNAL + 1>;
+
 // What is on each medium, according to the events alone.
 class Hearer {
   public:
     void hear(State& state);
-    // Takes the events, then checks that they agree with the tree.
+    // Takes the events, then checks that they agree with the tree, and with what the store has.
     void require_true(State& state);
 
   private:
-    std::array<std::set<std::string>, MEDIA> there_;
+    Announced there_;
 };
 
 }  // namespace kvcanon::fuzz

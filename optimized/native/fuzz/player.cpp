@@ -50,6 +50,8 @@ Config some_config(Bytes& bytes) {
     if (events == 1) config.max_pending_events = 1 + bytes.below(8);
     // Nearly all pages share their hash, or none do.
     config.tag_bits = bytes.coin() ? 1 : 32;
+    config.has_store = config.host_tier() && bytes.coin();
+    config.store_medium = bytes.coin() ? DISK : EXTERNAL;
     return config;
 }
 
@@ -91,7 +93,7 @@ void Player::play() {
 }
 
 void Player::step() {
-    switch (bytes_.below(20)) {
+    switch (bytes_.below(config_.has_store ? 28 : 20)) {
         case 0: return match_some();
         case 1: return lock_some();
         case 2: return unlock_some(false);
@@ -109,9 +111,19 @@ void Player::step() {
         case 14: return complete_some();
         case 15: return settle_some();
         case 16: return static_cast<void>(attempt([&] { flush(state_); }));
-        case 17: attempt([&] { reset(state_); }); return name_other();
+        case 17:
+            if (attempt([&] { reset(state_); })) stored_.clear();
+            return name_other();
         case 18: return hearer_.require_true(state_);
-        default: return call_wrongly();
+        case 19: return call_wrongly();
+        case 20:
+        case 21: return order_write();
+        case 22:
+        case 23: return end_write();
+        case 24: return order_fetch();
+        case 25:
+        case 26: return end_fetch();
+        default: return lose_some();
     }
 }
 
@@ -132,6 +144,7 @@ void Player::look() {
     require(receipts_.size() + state_.transfers.size() == state_.holds.size(),
             "a receipt is open that no request has");
     require(engine_.open_orders() <= state_.transfers.size(), "an order has no transfer");
+    look_at_store();
 }
 
 Prompt Player::prompt() {
@@ -303,6 +316,7 @@ void Player::fetch_some() {
 // The same with host slots that the client has filled before.
 void Player::commit_some(const Prompt& some, int32_t start, const Counts& payloads) {
     SlotLists slots;
+    const int32_t held_before = state_.pool(FULL, CPU).held.size();
     if (!attempt([&] { slots = reserve_host(state_, payloads); })) return;
     for (const Component component : {FULL, SWA, MAMBA}) {
         auto page = static_cast<int32_t>(some.pages - payloads[component]);
@@ -321,7 +335,8 @@ void Player::commit_some(const Prompt& some, int32_t start, const Counts& payloa
     if (!committed) {
         require(attempt([&] { free_slots(state_, slots, CPU); }), "reserved slots are refused");
     }
-    for (const Component component : {FULL, SWA, MAMBA}) {
+    require(state_.pool(FULL, CPU).held.size() == held_before, "slots are still reserved");
+    for (const Component component : {SWA, MAMBA}) {
         require(state_.pool(component, CPU).held.size() == 0, "slots are still reserved");
     }
     host_slots(state_, key_of(some, words));
@@ -354,6 +369,7 @@ void Player::drain() {
     engine_.failing = false;
     while (engine_.open_orders() != 0) engine_.complete(0, true);
     flush(state_);
+    end_orders();
     for (const uint64_t receipt : receipts_) unlock(state_, receipt);
     for (const SlotLists& slots : held_) free_all(slots);
     receipts_.clear();

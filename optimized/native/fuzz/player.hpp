@@ -1,7 +1,9 @@
 // Plays an input: a tiny tree, and requests whose calls the bytes decide.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "audit.hpp"
@@ -10,8 +12,25 @@
 #include "manual_engine.hpp"
 #include "slots.hpp"
 #include "stamps.hpp"
+#include "tier.hpp"
 
 namespace kvcanon::fuzz {
+
+// What the store writes.
+struct StoreWrite {
+    Prompt prompt;
+    PageRun run;
+    Runs slots;
+    // Whether it reads the slots now: nobody may be given them until it ends.
+    bool reads;
+};
+
+// What the store fetches, into host slots that are reserved for it.
+struct StoreFetch {
+    Prompt prompt;
+    PageRun run;
+    SlotLists slots;
+};
 
 class Player {
   public:
@@ -41,6 +60,19 @@ class Player {
     void settle_first(Completions ended);
     void settle_wrongly(const Completions& ended);
     void call_wrongly();
+
+    void order_write();
+    void end_write();
+    void order_fetch();
+    void end_fetch();
+    void lose_some();
+    void look_at_store();
+    void require_held_on_host();
+    void require_run(const Prompt& prompt, const PageRun& run);
+    // Tell the cache that pages of a run are in the store, or that one is not.
+    void note_in_store(const PageRun& run, int32_t begin, int32_t end);
+    void note_lost(const PageRun& run, int32_t page);
+    void end_orders();
 
     Prompt prompt();
     SlotLists allocate_some(const Counts& counts);
@@ -76,6 +108,10 @@ class Player {
     // Slots that requests hold, as they were allocated.
     std::vector<SlotLists> held_;
     int fetches_ = 0;
+    std::vector<StoreWrite> writes_;
+    std::vector<StoreFetch> store_fetches_;
+    // What the cache should count as stored: each hash, and that of the page before.
+    std::map<std::string, std::string> stored_;
     bool broke_off_ = false;
 };
 
