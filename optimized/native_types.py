@@ -150,3 +150,17 @@ class EvictStep(NamedTuple):
     """Device slots that came free; window slots by the full slots of their pages."""
     host: RowsByComponent
     """Host slots that came free, by component, or None."""
+
+
+class FetchedTaken(NamedTuple):
+    """What the tree took of pages that were fetched from storage; pages count from the first."""
+
+    end: int
+    """The node with the last page, where the host has it; 0 for none."""
+    present_pages: int
+    """Leading pages that stay the caller's: the host, or under write_back the tree, had them."""
+    dropped: bool
+    """Whether pages were left over, since the host would lack the page before them."""
+    taken: list[tuple[int, Rows]]
+    """Full data that the tree took: the first page, and the rows on the host."""
+    cuts: NodeCuts

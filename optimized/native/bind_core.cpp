@@ -115,10 +115,14 @@ void make_core(CacheCore* self, nb::handle page_units, int64_t unit_words, int64
 }
 
 // The number of a namespace, and the numbers of those that were forgotten for it.
-nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed) {
-    if (seed.size() != 0 && seed.size() != HASH_BYTES) {
-        throw BadArgument("seed", "must have 32 bytes, or none for the default namespace");
-    }
+nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::bytes& seed,
+                        const nb::bytes& storage_seed) {
+    const auto check = [](const char* name, const nb::bytes& given) {
+        if (given.size() == 0 || given.size() == HASH_BYTES) return;
+        throw BadArgument(name, "must have 32 bytes, or none for the default namespace");
+    };
+    check("seed", seed);
+    check("storage_seed", storage_seed);
     return core.look([&] {
         Namespaces& all = *core.state.namespaces;
         const std::string name(encoded.c_str(), encoded.size());
@@ -129,6 +133,8 @@ nb::tuple add_namespace(CacheCore& core, const nb::bytes& encoded, const nb::byt
         const std::vector<int64_t> forgotten = all.next_forgotten();
         const uint32_t added =
             all.add(name, reinterpret_cast<const uint8_t*>(seed.c_str()), seed.size());
+        all.seed_storage(added, reinterpret_cast<const uint8_t*>(storage_seed.c_str()),
+                         storage_seed.size());
         return nb::make_tuple(all.number_of(added), forgotten);
     });
 }
@@ -223,10 +229,15 @@ void bind_core(nb::module_& m) {
     core.def(
         "_detach", [](CacheCore& self, bool detached) { self.detached = detached; }, "detached"_a,
         "Refuse calls that give or fill device slots, or accept them again.");
-    core.def("_add_namespace", &add_namespace, "encoded"_a, "seed"_a,
-             nb::sig("def _add_namespace(self, encoded: bytes, seed: bytes) -> "
-                     "tuple[int, list[int]]"),
-             "Return the number of a namespace, and the numbers that were forgotten for it.");
+    core.def(
+        "_add_namespace",
+        [](CacheCore& self, const nb::bytes& encoded, const nb::bytes& seed) {
+            return add_namespace(self, encoded, seed, nb::bytes("", 0));
+        },
+        "encoded"_a, "seed"_a,
+        nb::sig("def _add_namespace(self, encoded: bytes, seed: bytes) -> "
+                "tuple[int, list[int]]"),
+        "Return the number of a namespace, and the numbers that were forgotten for it.");
     core.def("_use_namespace", &use_namespace, "number"_a,
              "Return whether a number is that of a namespace that was not forgotten, and use it.");
     nb::class_<TreeView> tree(m, "Tree", nb::type_slots(collected<TreeView>),
@@ -251,11 +262,12 @@ void bind_core(nb::module_& m) {
     bind_nodes(m, nodes);
     nodes.def(
         "add_namespace",
-        [](NodesView& self, const nb::bytes& encoded, const nb::bytes& seed) {
-            return add_namespace(self.core, encoded, seed);
+        [](NodesView& self, const nb::bytes& encoded, const nb::bytes& seed,
+           const nb::bytes& storage_seed) {
+            return add_namespace(self.core, encoded, seed, storage_seed);
         },
-        "encoded"_a, "seed"_a, nb::sig(docs::NODES_ADD_NAMESPACE.signature),
-        docs::NODES_ADD_NAMESPACE.text);
+        "encoded"_a, "seed"_a, "storage_seed"_a = nb::bytes("", 0),
+        nb::sig(docs::NODES_ADD_NAMESPACE.signature), docs::NODES_ADD_NAMESPACE.text);
     nodes.def(
         "use_namespace",
         [](NodesView& self, int64_t number) { return use_namespace(self.core, number); },

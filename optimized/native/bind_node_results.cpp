@@ -12,7 +12,8 @@ namespace {
 
 // Results are named tuples: an engine reads all of their fields in each request, and a property
 // that calls C++ would take it several times as long. Their types are never released.
-PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr;
+PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr,
+         *fetched_type = nullptr;
 
 // A named tuple with these values, in the order of its fields. It is allocated as `tuple` allocates
 // one of a subclass, since the constructor of its own is Python code.
@@ -73,6 +74,17 @@ nb::object inserted_of(const NodeInserted& done) {
                   cuts_of(done.cuts));
 }
 
+nb::object fetched_of(const FetchedTaken& done) {
+    return result(fetched_type, done.end, done.present_pages, done.dropped, adopted_of(done.taken),
+                  cuts_of(done.cuts));
+}
+
+nb::tuple window_of(const WindowTaken& done) {
+    nb::list left;
+    for (const Pages& each : done.left) left.append(nb::make_tuple(each.begin, each.end));
+    return nb::make_tuple(adopted_of(done.taken), left, cuts_of(done.cuts));
+}
+
 nb::object step_of(const EvictStep& step) {
     return result(step_type, step.node, step.copy_first, step.whole, step.lost,
                   three_of(step.lacks), freed_on(step.journal, GPU), freed_on(step.journal, CPU));
@@ -86,6 +98,7 @@ void find_node_results() {
     };
     inserted_type = named("NodeInserted");
     step_type = named("EvictStep");
+    fetched_type = named("FetchedTaken");
     matched_type = named("NodeMatched");
 }
 

@@ -36,16 +36,6 @@ Medium medium_of(int64_t number) {
     return static_cast<Medium>(number);
 }
 
-// The key of a prompt. Where a unit is a bigram the tokens are those of the prompt: two neighbours
-// are a unit, so that n + 1 tokens are n of them.
-GivenKey prompt_key(CacheCore& core, nb::handle tokens, nb::handle namespace_number) {
-    const int64_t number = whole_number(namespace_number, "namespace");
-    if (core.state.config.page_words == core.state.config.page_size) {
-        return key_of(core.state, tokens, number, core.words);
-    }
-    return bigrams_of(core.state, tokens, number, core.words);
-}
-
 nb::tuple rows_by_component(const NodeSlots& slots) {
     return nb::make_tuple(rows_or_none(slots.of[FULL]), rows_or_none(slots.of[SWA]),
                           rows_or_none(slots.of[MAMBA]));
@@ -242,7 +232,19 @@ void do_set_wanted_hits(NodesView& self, nb::handle hits) {
     self.core.look([&] { self.core.state.config.wanted_hits = number; });
 }
 
+void do_set_write_back(NodesView& self, bool write_back) {
+    self.core.operate(Operation::SETTLE, [&] { set_write_back(self.core.state, write_back); });
+}
+
 }  // namespace
+
+GivenKey prompt_key(CacheCore& core, nb::handle tokens, nb::handle namespace_number) {
+    const int64_t number = whole_number(namespace_number, "namespace");
+    if (core.state.config.page_words == core.state.config.page_size) {
+        return key_of(core.state, tokens, number, core.words);
+    }
+    return bigrams_of(core.state, tokens, number, core.words);
+}
 
 void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     bind_rows(m);
@@ -284,7 +286,9 @@ void bind_nodes(nb::module_& m, nb::class_<NodesView>& nodes) {
     add("has", &do_has, docs::NODES_HAS, "node"_a, "component"_a, "medium"_a = 0);
     add("all", &do_all, docs::NODES_ALL);
     add("set_wanted_hits", &do_set_wanted_hits, docs::NODES_WANTED_HITS, "hits"_a);
+    add("set_write_back", &do_set_write_back, docs::NODES_WRITE_BACK, "write_back"_a);
     add("forget", &do_forget, docs::NODES_FORGET);
+    bind_nodes_storage(nodes);
 }
 
 }  // namespace kvcanon

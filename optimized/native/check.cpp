@@ -73,6 +73,20 @@ void check_locks(const State& state, const std::vector<Node*>& nodes) {
     }
 }
 
+// Each hold of host copies is counted by every node that it covers.
+void check_host_holds(const State& state, const std::vector<Node*>& nodes) {
+    std::vector<int32_t> counted(state.arena.size(), 0);
+    for (const auto& [receipt, held] : state.host_holds) {
+        for (const Node* node = held.node; node->parent != nullptr; node = node->parent) {
+            if (node->start >= held.from_page) ++counted[node->index];
+        }
+    }
+    for (const Node* node : nodes) {
+        require(node->host_holds == counted[node->index], node,
+                "holds on its host copy miscounted");
+    }
+}
+
 void check_queues(const State& state, const std::vector<Node*>& nodes) {
     size_t queued = 0, candidates = 0;
     for (const Queue queue : state.queue_kinds) {
@@ -112,7 +126,7 @@ void check_pool(State& state, Component component, Medium medium, const std::vec
         const Data& data = node->data[component];
         add(data.slots(medium));
         owned_slots += data.slots(medium).slots();
-        if (data.lock_refs != 0) protected_slots += data.slots(medium).slots();
+        if (node->protects(component, medium)) protected_slots += data.slots(medium).slots();
     }
     for (const auto& [transfer_id, transfer] : state.transfers) {
         if (transfer.cancelled && transfer.target() == medium) add(transfer.targets[component]);
@@ -138,6 +152,7 @@ void check(State& state) {
         check_alone(state, node);
     }
     check_locks(state, nodes);
+    check_host_holds(state, nodes);
     check_queues(state, nodes);
     require(nobody_departs(state), state.root, "a victim of an earlier eviction has not left");
     for (const Component component : ALL_COMPONENTS) {

@@ -219,14 +219,89 @@ constexpr Docstring NODES_WANTED_HITS{
     R"(Set after how many hits an insert wants a node copied, whatever the write policy.)"};
 
 constexpr Docstring NODES_ADD_NAMESPACE{
-    "def add_namespace(self, encoded: bytes, seed: bytes) -> tuple[int, list[int]]",
+    "def add_namespace(self, encoded: bytes, seed: bytes, storage_seed: bytes = b'') -> tuple[int, "
+    "list[int]]",
     R"(Return the number of a namespace, and the numbers that were forgotten for it.
 
-The seed, of 32 bytes or none, is what hashes of its first pages begin with.)"};
+The seeds, of 32 bytes or none, are what hashes of its first pages begin with: those of events,
+and those by which storage below the host names pages.)"};
 
 constexpr Docstring NODES_USE_NAMESPACE{
     "def use_namespace(self, number: int) -> bool",
     R"(Return whether a number is that of a namespace that was not forgotten, and use it.)"};
+
+constexpr Docstring NODES_WRITE_BACK{
+    "def set_write_back(self, write_back: bool) -> None",
+    R"(Set whether data is copied to the host when it leaves the device, or once it is used enough.
+
+Raises:
+    BadArgument: there is no host tier, or a host copy would lack one above it.)"};
+
+constexpr Docstring NODES_STORAGE_HASHES{
+    "def storage_hashes(self, end: int, above: int | None = None) -> list[str]",
+    R"(Return the hashes by which storage names pages, from below `above` down to a node.
+
+In hexadecimal, the first page first; of the node alone where `above` is left out. They are
+computed where they are asked for.
+
+Raises:
+    BadArgument: `above` is not above the node.)"};
+
+constexpr Docstring NODES_LAST_STORAGE_HASH{
+    "def last_storage_hash(self, node: int) -> str | None",
+    R"(Return the hash by which storage names a node's last page; None for the root.)"};
+
+constexpr Docstring NODES_TOKENS{
+    "def tokens(self, node: int) -> bytes",
+    R"(Return the tokens of a node as 64-bit integers; of bigrams, one more than there are units.)"};
+
+constexpr Docstring NODES_NAMESPACE_OF{
+    "def namespace_of(self, node: int) -> int",
+    R"(Return the number of a node's namespace; that of the default one for the root.)"};
+
+constexpr Docstring NODES_HOLD_HOST{
+    "def hold_host(self, node: int) -> int",
+    R"(Keep a node, and what the host has of it and of its last window; returns a receipt.
+
+The device may lose what it has of them.)"};
+
+constexpr Docstring NODES_RELEASE_HOST{"def release_host(self, node: int, receipt: int) -> None",
+                                       R"(End what `hold_host` began.
+
+Raises:
+    ReceiptSpent: it was ended before.
+    BadArgument: the receipt was given for another node.)"};
+
+constexpr Docstring NODES_TAKE_FETCHED{
+    "def take_fetched(self, above: int, tokens: Tokens, namespace: int = 0) -> FetchedTaken",
+    R"(Take pages that were fetched from storage and follow a node, on the host.
+
+The tree takes those that the host lacks: new ones, and except under write_back also those that
+the device alone has. It emits their stores, and makes the path recent.
+
+Raises:
+    BadArgument: there is no host tier, or the namespace is not that of the node.
+    OutOfSlots: the host has too few rows.)"};
+
+constexpr Docstring NODES_TAKE_WINDOW{
+    "def take_fetched_window(self, above: int, end: int, pages: int) -> tuple[list[tuple[int, "
+    "Rows]], list[tuple[int, int]], NodeCuts]",
+    R"(Take the window data of the last pages down to a node, where the host lacks it below `above`.
+
+Returns what the tree took (the first page and the rows), the pages that stay the caller's (the
+first and one past the last), and cuts. Pages count from the first that is given.
+
+Raises:
+    BadArgument: `above` is not above the node, there is no window, or there are fewer pages.
+    OutOfSlots: the host has too few rows.)"};
+
+constexpr Docstring NODES_TAKE_STATE{
+    "def take_fetched_state(self, end: int) -> Rows | None",
+    R"(Take the state at the end of a node, where the host lacks it; returns its row, or None.
+
+Raises:
+    BadArgument: the node is the root, or there are no states.
+    OutOfSlots: the host has too few rows.)"};
 
 constexpr Docstring NODES_FORGET{
     "def forget(self) -> None",

@@ -16,13 +16,14 @@ inline int32_t slots_due(const Node* node, Component component) {
     return component == MAMBA ? 1 : node->pages;
 }
 
-// Whether a node owns no slot, no lock holds it, and no queue has it, so that it may be released.
+// Whether a node owns no slot, no lock or hold covers it, and no queue has it, so that it may be released.
 inline bool is_bare(const Node* node) {
     for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];
         if (data.on(GPU) || data.on(CPU) || data.lock_refs != 0) return false;
     }
-    return node->queued == 0 && !node->departing && node->device_children == 0;
+    return node->queued == 0 && !node->departing && node->device_children == 0 &&
+           node->host_holds == 0;
 }
 
 // Whether all counts of a pool are possible together.

@@ -48,6 +48,12 @@ uint32_t Namespaces::add(const std::string& encoded, const uint8_t* seed, size_t
     return index;
 }
 
+void Namespaces::seed_storage(uint32_t index, const uint8_t* seed, size_t seed_bytes) {
+    Entry& entry = entries_[index];
+    std::memcpy(entry.storage_seed, seed, seed_bytes);
+    entry.storage_seed_bytes = static_cast<uint8_t>(seed_bytes);
+}
+
 void Namespaces::forget_idle() {
     while (first_ != NOBODY) forget(first_);
     if (size() > 1) return;

@@ -35,6 +35,9 @@ class Namespaces {
         uint8_t seed[HASH_BYTES] = {};
         // 0 for the default namespace.
         uint8_t seed_bytes = 0;
+        // As `seed`, of the hashes by which storage names pages.
+        uint8_t storage_seed[HASH_BYTES] = {};
+        uint8_t storage_seed_bytes = 0;
         // How many namespaces had this index before.
         uint32_t generation = 0;
         uint32_t spans = 0;
@@ -50,6 +53,8 @@ class Namespaces {
     // Add a namespace that is unknown and return its index. The first is the default namespace, and
     // is never forgotten. If memory runs out, nothing is added and nothing forgotten.
     uint32_t add(const std::string& encoded, const uint8_t* seed, size_t seed_bytes);
+    // Set what the storage hashes of a namespace begin with, before any is computed.
+    void seed_storage(uint32_t index, const uint8_t* seed, size_t seed_bytes);
     // Forget all that are not in use.
     void forget_idle();
 

@@ -7,6 +7,7 @@
 #include "emit.hpp"
 #include "errors.hpp"
 #include "evict.hpp"
+#include "host_hold.hpp"
 #include "lock.hpp"
 #include "reset.hpp"
 #include "slots.hpp"
@@ -154,6 +155,9 @@ EvictStep evict_node(State& state, Node* node, Component component) {
                                   !node->data[component].on(GPU))) {
         throw BadArgument("node", "cannot be evicted: it is locked, or not a leaf of the device");
     }
+    if (is_device_leaf(node) && !node->data[FULL].on(CPU) && is_any_held(node)) {
+        throw BadArgument("node", "cannot be evicted: a hold covers what the host has below it");
+    }
     EvictStep step;
     Journaled journaled(state);
     evict_one(state, node, component, step);
@@ -212,6 +216,22 @@ Runs add_device_data(State& state, Node* node, Component component) {
     require_free(state, component, GPU, slots);
     place(state, node, component, GPU, state.pool(component, GPU).free.take(slots));
     return node->data[component].slots(GPU);
+}
+
+void set_write_back(State& state, bool write_back) {
+    Config& config = state.config;
+    if (!config.host_tier()) throw BadArgument("write_back", "needs a host tier");
+    if (write_back == config.writes_back()) return;
+    for (const Node* node : all_nodes(state)) {
+        if (write_back || node->parent == nullptr || !node->data[FULL].on(CPU)) continue;
+        if (node->parent->parent != nullptr && !node->parent->data[FULL].on(CPU)) {
+            throw BadArgument("write_back",
+                              "cannot end: the host has data without the data before");
+        }
+    }
+    state.changed = true;
+    config.write_policy = write_back ? WritePolicy::WRITE_BACK : WritePolicy::WRITE_THROUGH;
+    rank_duplicates(state, write_back);
 }
 
 }  // namespace kvcanon

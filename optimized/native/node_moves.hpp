@@ -69,4 +69,8 @@ PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPON
 // Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
 Runs add_device_data(State& state, Node* node, Component component);
 
+// Change when data is copied to the host: when it leaves the device, or when it was used often
+// enough. Throws: BadArgument where there is no host tier, or a host copy would lack one above it.
+void set_write_back(State& state, bool write_back);
+
 }  // namespace kvcanon

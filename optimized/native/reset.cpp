@@ -63,6 +63,7 @@ void recover(State& state) {
     state.arrived.clear();
     for (std::set<uint64_t>& in_flight : state.in_flight) in_flight.clear();
     state.holds.clear();
+    state.host_holds.clear();
     // Nodes are dropped without a look at them: any of them may be half changed.
     state.arena.clear();
     state.root = nullptr;

@@ -299,7 +299,7 @@ void place(State& state, Node* node, Component component, Medium medium, Runs sl
             {node, component, medium, node->start, node->pages, data.slots(medium)});
     }
     pool.owned_slots += data.slots(medium).slots();
-    if (data.lock_refs != 0) pool.protected_slots += data.slots(medium).slots();
+    if (node->protects(component, medium)) pool.protected_slots += data.slots(medium).slots();
     if (medium == GPU) {
         if (component == SWA) pair(state, node->data[FULL].slots(GPU), data.slots(GPU));
         if (component == FULL) {
@@ -319,7 +319,7 @@ Runs take(State& state, Node* node, Component component, Medium medium) {
     });
     Pool& pool = state.pool(component, medium);
     pool.owned_slots -= slots.slots();
-    if (data.lock_refs != 0) pool.protected_slots -= slots.slots();
+    if (node->protects(component, medium)) pool.protected_slots -= slots.slots();
     if (medium == GPU && component == FULL) {
         assert(node->parent->device_children > 0);
         update(state, node->parent, [](QueuedWriter its) { --its[&Node::device_children]; });

@@ -92,6 +92,8 @@ struct Node {
     Queued<int32_t> start;
     uint32_t namespace_id = 0;
     uint32_t index = 0;
+    // Holds of its host copy, as in host_hold.hpp.
+    Queued<int32_t> host_holds;
     // How often the arena has given this place to a node; part of the node's handle.
     uint64_t generation = 0;
     // Children with full data on the device.
@@ -112,6 +114,10 @@ struct Node {
     int32_t end() const { return start + pages; }
     bool locked() const {
         return (data[FULL].lock_refs | data[SWA].lock_refs | data[MAMBA].lock_refs) != 0;
+    }
+    // Whether its data of a component may not leave a medium.
+    bool protects(int component, Medium medium) const {
+        return data[component].lock_refs != 0 || (medium == CPU && host_holds != 0);
     }
 };
 
@@ -228,6 +234,12 @@ struct Hold {
     int64_t window_from = -1;
     bool mamba_held = false;
     Transfer* transfer = nullptr;
+};
+
+// A hold of host copies: of a node, and of those above it that begin at or after a page.
+struct HostHold {
+    Node* node;
+    int32_t from_page;
 };
 
 struct Part {
@@ -360,6 +372,7 @@ struct State {
     std::vector<Slot> swa_of_full, full_of_swa;
     // A tree, since a hash table of many receipts would stop one call to grow.
     std::map<uint64_t, Hold> holds;
+    std::map<uint64_t, HostHold> host_holds;
     // In flight, in the order in which they were enqueued.
     std::map<uint64_t, Transfer> transfers;
     // Their ids by direction.

@@ -75,6 +75,13 @@ class Block {
 
 struct TokenSpan;
 
+// The hashes by which storage names the first pages of a span; `of_pages` is nullptr while nothing
+// asked for any. storage_hashes.hpp makes them.
+struct StorageHashes {
+    int32_t hashed = 0;
+    Block<uint8_t> of_pages;
+};
+
 // The page hashes of a span, and what they continue.
 struct SpanHashes {
     // What the first page follows, until its hash is known: the page before `above_end` of `above`,
@@ -89,6 +96,7 @@ struct SpanHashes {
     // The hash before the first page, for events; valid once `hashed` is not 0.
     bool has_parent = false;
     uint8_t parent[HASH_BYTES] = {};
+    StorageHashes for_storage;
 };
 
 struct TokenSpan {
@@ -189,10 +197,16 @@ void shorten(TokenSpan* span, int32_t pages, size_t words_per_page);
 inline void pin(TokenSpan* span) { ++span->pins; }
 void unpin(TokenSpan* span, size_t words_per_page);
 
+// Pages that have hashes for storage.
+inline int32_t hashed_for_storage(const TokenSpan& span) {
+    return span.hashes == nullptr ? 0 : span.hashes->for_storage.hashed;
+}
+
 // Whether what a span says of itself is possible.
 inline bool is_sound(const TokenSpan& span) {
     return 0 <= span.needed && span.needed <= span.pages && 0 <= span.hashed() &&
            span.hashed() <= span.pages && (span.hashed() == 0 || span.above() == nullptr) &&
+           0 <= hashed_for_storage(span) && hashed_for_storage(span) <= span.pages &&
            (span.hashes == nullptr || span.hashes->batch_index == -1);
 }
 

@@ -271,6 +271,7 @@ Node* cut(State& state, Node* node, int32_t at) {
             // Without a host tier the lower node knows the hits of both.
             its[&Node::hit_count] = state.config.host_tier() ? node->hit_count.get() : 0;
             its[&Node::priority] = node->priority;
+            its[&Node::host_holds] = node->host_holds;
             cut_data(its, lower, upper->data[FULL], node->data[FULL], FULL, std::move(full));
             // All holds end at or below the lower node, which is the only child.
             its.of(FULL, &Data::lock_refs) = node->data[FULL].lock_refs != 0 ? 1 : 0;

@@ -43,7 +43,7 @@ void reset_or_recover(State& state, Gate& gate) {
 }
 
 void forget(State& state, Gate& gate) {
-    if (state.holds.empty()) {
+    if (state.holds.empty() && state.host_holds.empty()) {
         reset_or_recover(state, gate);
         return;
     }

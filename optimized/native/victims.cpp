@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "tree.hpp"
+
 namespace kvcanon {
 
 namespace {
@@ -27,7 +29,7 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
 
 // Whether the device has all of a node's host copy, so that the copy is not needed now.
 bool is_duplicate(const Node* node) {
-    return node->data[FULL].on(CPU) && !node->locked() &&
+    return node->data[FULL].on(CPU) && !node->locked() && node->host_holds == 0 &&
            std::all_of(std::begin(ALL_COMPONENTS), std::end(ALL_COMPONENTS), [&](int component) {
                const Data& data = node->data[component];
                return !data.on(CPU) || data.on(GPU);
@@ -43,7 +45,7 @@ bool may_leave(const Node* node, Queue queue) {
         default: break;
     }
     const Data& data = node->data[component_of(queue)];
-    if (data.lock_refs != 0) return false;
+    if (node->protects(component_of(queue), medium_of(queue))) return false;
     return medium_of(queue) == GPU ? data.on(GPU) : data.on(CPU) && !data.on(GPU);
 }
 
@@ -93,6 +95,17 @@ void requeue(State& state, Node* node) {
             node->queued &= static_cast<uint8_t>(~bit);
         }
     }
+}
+
+void rank_duplicates(State& state, bool ranked) {
+    for (const Queue queue : {Queue::INNER_DUPLICATES, Queue::LEAF_DUPLICATES}) {
+        std::vector<Queue>& kinds = state.queue_kinds;
+        kinds.erase(std::remove(kinds.begin(), kinds.end(), queue), kinds.end());
+        if (ranked) kinds.push_back(queue);
+        state.queue(queue).clear();
+        for (Node* node : all_nodes(state)) node->queued &= static_cast<uint8_t>(~bit_of(queue));
+    }
+    for (Node* node : all_nodes(state)) requeue(state, node);
 }
 
 Node* next_victim(const State& state, Component component, Medium medium) {

@@ -21,16 +21,17 @@
 
 namespace kvcanon {
 
-// Whether a node may leave the device as a whole: children on the host alone do not matter.
+// Whether a node may leave the device as a whole: children on the host alone do not matter. Without
+// a host copy it would leave the tree, which a hold forbids.
 inline bool is_device_leaf(const Node* node) {
     return node->parent != nullptr && node->data[FULL].on(GPU) && node->device_children == 0 &&
-           !node->locked();
+           !node->locked() && (node->host_holds == 0 || node->data[FULL].on(CPU));
 }
 
 // Whether a node may leave the host, and the tree, as a whole.
 inline bool is_host_leaf(const Node* node) {
     return !node->data[FULL].on(GPU) && node->data[FULL].on(CPU) && !node->locked() &&
-           node->first_child == nullptr;
+           node->host_holds == 0 && node->first_child == nullptr;
 }
 
 // Bring all queues in agreement with the rule, as far as this node is concerned; `update` does it.
@@ -51,6 +52,9 @@ auto update(State& state, Node* node, Write write) {
         return answer;
     }
 }
+
+// Begin or end to rank host copies of what the device has, as write_back does.
+void rank_duplicates(State& state, bool ranked);
 
 // The node whose data is evicted next; nullptr where there is none.
 Node* next_victim(const State& state, Component component, Medium medium);
