@@ -96,7 +96,7 @@ def block_row(line: int, fields: Fields) -> BlockRow:
     return BlockRow(
         line,
         length,
-        tuple(_block_ids(fields)),
+        tuple(block_ids(fields, name_of(fields, *IDS))),
         whole_number(fields, output, least=0) if output in fields else 0,
         unit * number_of(fields, time) if time in fields else None,
         number_of(fields, delay) if delay in fields else 0.0,
@@ -104,8 +104,8 @@ def block_row(line: int, fields: Fields) -> BlockRow:
     )
 
 
-def _block_ids(fields: Fields) -> Iterator[BlockId]:
-    name = name_of(fields, *IDS)
+def block_ids(fields: Fields, name: str) -> Iterator[BlockId]:
+    """The ids of a field, one for each block. Raises: NotARequest."""
     values = present(fields, name)
     if not isinstance(values, list):
         raise NotARequest(f"{name} must be a list of ids, and is {kind_of(values)}")

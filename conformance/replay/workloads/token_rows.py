@@ -5,14 +5,19 @@
 | `prompt_token_ids`, `input_ids`, `token_ids`: numbers | token logs |
 | `prompt`, `text_input`, `text`: a string | benches of vLLM, AIPerf, SGLang |
 | `messages`: each with `role` and `content` | OpenAI's form, in the same benches |
+| `custom_id` and a `body` with `messages` or `prompt` | files of OpenAI's batches |
 | `conversations`: each with `from` and `value` | ShareGPT: each turn of a person is a request |
 
 Text needs a tokenizer. `words` gives each word a number of its own, which says what prompts share
-where no model is at hand. No chat template is applied.
+where no model is at hand. No chat template is applied; `tools` stand before the messages, as in
+most templates.
+
+Source of batch files: https://platform.openai.com/docs/guides/batch.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +36,8 @@ TOKENS = ("prompt_token_ids", "input_ids", "token_ids")
 TEXTS = ("prompt", "text_input", "text")
 CHATS = ("messages", "conversations", "conversation")
 """The names of fields with prompts, by what they hold."""
+BATCH_ID, BATCH_BODY = "custom_id", "body"
+"""The fields of a row of a batch: its name there, and the call that it makes."""
 PEOPLE = frozenset({"human", "user"})
 """Whose turns are requests, in a log of conversations."""
 WORDS = "words"
@@ -39,11 +46,19 @@ MOST_TOKEN = (1 << 32) - 1
 
 def is_token_row(fields: Fields) -> bool:
     """Whether a row has a prompt that this module reads."""
-    return any(name in fields for name in (*TOKENS, *TEXTS, *CHATS))
+    return any(name in fields for name in (*TOKENS, *TEXTS, *CHATS)) or _is_batch(fields)
 
 
 def requests_of_row(fields: Fields, tokenize: Tokenizer | None) -> Iterator[Request]:
-    """The requests of a row: one, or one for each turn of a person. Raises: NotARequest."""
+    """The requests of a row: one, or one for each prompt or turn of a person in it.
+
+    Raises: NotARequest.
+    """
+    for call in _calls(fields):
+        yield from _requests_of(call, tokenize)
+
+
+def _requests_of(fields: Fields, tokenize: Tokenizer | None) -> Iterator[Request]:
     for name in (*TOKENS, "prompt"):
         if _is_tokens(fields.get(name)):
             yield _request(_tokens(name, fields[name]))
@@ -60,8 +75,26 @@ def requests_of_row(fields: Fields, tokenize: Tokenizer | None) -> Iterator[Requ
             return
     for name in CHATS:
         if name in fields:
-            yield from map(_request, _prompts(name, fields[name], tokenize))
+            yield from map(_request, _prompts(name, fields, tokenize))
             return
+
+
+def _is_batch(fields: Fields) -> bool:
+    return BATCH_ID in fields and BATCH_BODY in fields
+
+
+def _calls(fields: Fields) -> Iterator[Fields]:
+    """The fields of each call: of a body where a row is one of a batch, one for each prompt."""
+    if _is_batch(fields):
+        body = fields[BATCH_BODY]
+        if not isinstance(body, Mapping):
+            raise NotARequest(f"{BATCH_BODY} must be an object, and is {kind_of(body)}")
+        fields = body
+    prompts = fields.get("prompt")
+    if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list):
+        yield from ({"prompt": prompt} for prompt in prompts)
+    else:
+        yield fields
 
 
 def _is_tokens(value: object) -> bool:
@@ -75,11 +108,12 @@ def _tokens(name: str, value: object) -> Sequence[int]:
     return cast("list[int]", value)
 
 
-def _prompts(name: str, value: object, tokenize: Tokenizer) -> Iterator[Sequence[int]]:
+def _prompts(name: str, fields: Fields, tokenize: Tokenizer) -> Iterator[Sequence[int]]:
     """The prompts of a conversation: of a log one for each turn of a person, else one."""
+    value, tools = fields[name], fields.get("tools")
     if not isinstance(value, list) or not value:
         raise NotARequest(f"{name} must be a list of messages, and is {kind_of(value)}")
-    said: list[int] = []
+    said = [*tokenize(json.dumps(tools))] if tools else []
     for at, message in enumerate(value):
         who, text = _message(f"{name}[{at}]", message)
         said.extend(tokenize(f"{who}: {text}\n"))
@@ -95,6 +129,8 @@ def _message(name: str, message: object) -> tuple[str, str]:
     text = message.get("content", message.get("value"))
     if isinstance(text, list):  # Parts, of which only text is a prompt.
         text = "\n".join(str(part.get("text", "")) for part in text if isinstance(part, Mapping))
+    if message.get("tool_calls"):  # A turn of the model that calls tools often has no content.
+        text = f"{text or ''}{json.dumps(message['tool_calls'])}"
     if not isinstance(who, str) or not isinstance(text, str):
         raise NotARequest(f"{name} must have a role and a content, or a from and a value")
     return who, text

@@ -1,4 +1,4 @@
-"""Recorded requests: reads a trace in any of the forms that `block_rows` and `token_rows` know.
+"""Recorded requests: reads a trace in any form that the modules `*_rows` know.
 
 A file that has lengths and no prefixes cannot be replayed on a prefix cache, and is refused with
 what it lacks.
@@ -7,6 +7,7 @@ what it lacks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from attrs import frozen
@@ -22,6 +23,13 @@ from kvcanon.conformance.replay.workloads.block_rows import (
     requests_of,
     sizes_that_fit,
     turns_of,
+)
+from kvcanon.conformance.replay.workloads.dynamo_rows import (
+    DynamoRow,
+    dynamo_row,
+    in_order_of_arrival,
+    is_dynamo_row,
+    is_no_request,
 )
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.conformance.replay.workloads.token_rows import (
@@ -43,7 +51,10 @@ from kvcanon.conformance.replay.workloads.trace_lines import (
 )
 from kvcanon.spec.oracle.pages import pages_covering
 
-KNOWN = f"a row needs one of {', '.join((*IDS, *TOKENS, *TEXTS, *CHATS))}"
+KNOWN = (
+    f"a row needs one of {', '.join((*IDS, *TOKENS, *TEXTS, *CHATS))}, or is of Dynamo's request "
+    "traces or of an OpenAI batch"
+)
 ELSEWHERE = (
     "; replay such a log through a load generator that makes prompts, and record their tokens, or "
     "leave --trace out for generated chats"
@@ -78,7 +89,9 @@ def load_trace(path: Path, limit: int | None = None) -> tuple[Request, ...]:
 
 
 def read_trace(path: Path, options: TraceOptions | None = None, limit: int | None = None) -> Trace:
-    """The requests of a trace in the order of its rows, or of the first `limit` rows.
+    """The requests of a trace, or of its first `limit` rows, in the order of the rows.
+
+    Those of Dynamo's request traces are in the order of arrival.
 
     Raises:
         TraceError: a row is not a request, or the file has none.
@@ -86,11 +99,13 @@ def read_trace(path: Path, options: TraceOptions | None = None, limit: int | Non
         OSError: the file cannot be read.
     """
     options = options or TraceOptions()
-    rows = _rows(path, limit)
+    rows = islice((row for row in _rows(path) if not is_no_request(row[1])), limit)
     first = next(rows, None)
     if first is None:
         raise TraceError(path, None, "holds no request")
     everything = _again(first, rows)
+    if is_dynamo_row(first[1]):
+        return _of_dynamo(path, everything, options)
     if any(name in first[1] for name in IDS):
         return _of_blocks(path, everything, options)
     if is_token_row(first[1]):
@@ -105,16 +120,14 @@ def _again(
     yield from rows
 
 
-def _rows(path: Path, limit: int | None) -> Iterator[tuple[int, Fields]]:
+def _rows(path: Path) -> Iterator[tuple[int, Fields]]:
     """The rows with their numbers: lines of JSON, or entries of one JSON list."""
     with opened(path) as file:
         lines = numbered_lines(path, file)
-        for count, (number, line) in enumerate(lines):
-            if limit is not None and count >= limit:
-                return
-            if not count and line.lstrip().startswith(b"["):
+        for number, line in lines:
+            if number == 1 and line.lstrip().startswith(b"["):
                 whole = b"\n".join((line, *(each for _, each in lines)))
-                yield from _entries(path, whole, limit)
+                yield from _entries(path, whole)
                 return
             try:
                 yield number, fields_of(line)
@@ -122,14 +135,12 @@ def _rows(path: Path, limit: int | None) -> Iterator[tuple[int, Fields]]:
                 raise TraceError(path, number, _why_no_json(line, str(error))) from None
 
 
-def _entries(path: Path, whole: bytes, limit: int | None) -> Iterator[tuple[int, Fields]]:
+def _entries(path: Path, whole: bytes) -> Iterator[tuple[int, Fields]]:
     try:
         entries = parsed(whole)
     except NotARequest as error:
         raise TraceError(path, None, str(error)) from None
     for number, entry in enumerate(entries if isinstance(entries, list) else (), start=1):
-        if limit is not None and number > limit:
-            return
         if not isinstance(entry, dict):
             raise TraceError(path, number, "is an entry that is not an object")
         yield number, entry
@@ -167,6 +178,24 @@ def _of_blocks(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOpt
         added = "a turn adds to those before it and their replies"
         notes.append("each turn is a whole prompt" if turns is Turns.WHOLE else added)
     return Trace(requests_of(read, size, turns), tuple(notes), size)
+
+
+def _of_dynamo(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOptions) -> Trace:
+    read: list[DynamoRow] = []
+    for number, fields in rows:
+        try:
+            read.append(dynamo_row(number, fields))
+        except NotARequest as error:
+            raise TraceError(path, number, str(error)) from None
+    size = read[0].block_tokens
+    for each in read:
+        if each.block_tokens != size:
+            problem = f"has blocks of {each.block_tokens} tokens, after blocks of {size}"
+            raise TraceError(path, each.row.line, problem)
+    if options.block_tokens not in (None, size):
+        raise UsageError(f"{path} has blocks of {size} tokens; leave --block-tokens out")
+    requests = requests_of(in_order_of_arrival([each.row for each in read]), size, Turns.WHOLE)
+    return Trace(requests, (f"{size} tokens an id",), size)
 
 
 def _block_tokens(path: Path, rows: Sequence[BlockRow], given: int | None) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from attrs import evolve
 
 from kvcanon.lab.site.measured import KeptFigures, read_measured
 from paths import ROOT
@@ -89,7 +90,7 @@ def test_figures_in_sentences_are_those_of_their_files(page: str, told: Spec) ->
 
 def said(spec: Spec, kept: KeptFigures) -> str:
     """What a file says, with as many digits as the sentence."""
-    values = figures_of(spec, kept)
+    values = sorted(figures_of(spec, kept))[spec.get("but", 0) :]
     how = spec.get("how", "one")
     if how == "one":
         (value,) = values
@@ -104,16 +105,18 @@ def said(spec: Spec, kept: KeptFigures) -> str:
 
 
 def figures_of(spec: Spec, kept: KeptFigures) -> list[float]:
-    """The figures of a column, in the rows whose other columns are as `where` says."""
+    """The figures of some columns, in the rows whose other columns are as `where` says."""
+    columns = spec["column"] if isinstance(spec["column"], list) else [spec["column"]]
     return [
-        float(row[kept.heads.index(spec["column"])].replace(",", ""))
+        float(number_of(row[kept.heads.index(column)]).replace(",", ""))
         for row in kept.rows
+        for column in columns
         if all(fnmatchcase(row[kept.heads.index(h)], like) for h, like in spec["where"].items())
     ]
 
 
 def number_of(figure: str) -> str:
-    """A figure without its unit."""
+    """A figure without its unit, or the first of a cell."""
     found = re.match(r"[\d,.]+", figure)
     assert found is not None
     return found[0]
@@ -146,3 +149,8 @@ def test_a_sentence_that_differs_from_its_file_is_seen() -> None:
     both = {"column": "us", "where": {"": "a"}}
     assert said({"is": "300 us", "how": "least", **both}, kept) == "300"
     assert said({"is": "1,200 us", "how": "most", **both}, kept) == "1,200"
+    assert said({"is": "1,200 us", "how": "least", "but": 1, **both}, kept) == "1,200"
+    numbers = {"column": ["page", "us"], "where": {"page": "1*"}}
+    assert said({"is": "1 us", "how": "least", **numbers}, kept) == "1"
+    timed = evolve(kept, rows=(("a", "1", "4.3 of 22.9"),))
+    assert said({"is": "4.3 us", **both}, timed) == "4.3"

@@ -154,6 +154,75 @@ def test_messages_are_one_prompt(tmp_path: Path) -> None:
     assert request.length_tokens == 7
 
 
+def test_tools_stand_before_the_messages(tmp_path: Path) -> None:
+    """Two calls with other tools share nothing; a turn that calls a tool is part of the prompt."""
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "is it warm"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "20"},
+    ]
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    rows = {"messages": messages}, {"messages": messages, "tools": tools}
+    bare, tooled = read(tmp_path, *rows, options=WORDS).requests
+    assert shared(bare, tooled) == 0
+    assert tooled.length_tokens > bare.length_tokens
+    (other,) = read(tmp_path, {"messages": [*messages[:1], messages[2]]}, options=WORDS).requests
+    assert other.length_tokens < bare.length_tokens
+
+
+def batched(body: object, **more: object) -> dict[str, object]:
+    """A row of a batch."""
+    call = {"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions"}
+    return call | {"body": body} | more
+
+
+def test_a_batch_has_its_prompts_in_bodies(tmp_path: Path) -> None:
+    """OpenAI's batch files: messages, a text, or token ids below `body`."""
+    system = {"role": "system", "content": "be kind"}
+    asked = ({"role": "user", "content": text} for text in ("hello you", "hello me"))
+    rows = [batched({"model": "m", "messages": [system, each]}) for each in asked]
+    first, second = read(tmp_path, *rows, options=WORDS).requests
+    assert shared(first, second) == first.length_tokens - 1
+    text = batched({"model": "m", "prompt": "the cat"}, url="/v1/completions")
+    (request,) = read(tmp_path, text, options=WORDS).requests
+    assert request.length_tokens == 2
+    (request,) = read(tmp_path, batched({"prompt": [5, 6, 7]})).requests
+    assert request.make_tokens() == (5, 6, 7)
+
+
+def test_a_list_of_prompts_is_a_request_for_each(tmp_path: Path) -> None:
+    """OpenAI's completions take several prompts, as texts or as token ids."""
+    texts = read(tmp_path, batched({"prompt": ["the cat", "the dog"]}), options=WORDS)
+    assert shared(*texts.requests) == 1
+    tokens = read(tmp_path, {"prompt": [[1, 2], [1, 3, 4]]}).requests
+    assert [each.make_tokens() for each in tokens] == [(1, 2), (1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (batched("x"), "body must be an object, and is a string"),
+        (batched({"model": "m", "input": "to embed"}), "has no prompt among prompt_token_ids"),
+        (batched({"messages": []}), "messages must be a list of messages"),
+        (batched({"prompt": [[1, "2"]]}), "prompt[1] must be a token id, and is '2'"),
+        (batched({"prompt": ["the", 5]}), "has no prompt among"),
+    ],
+)
+def test_a_bad_row_of_a_batch_is_named(tmp_path: Path, row: object, said: str) -> None:
+    """What has no prompt is refused with its row, as embeddings are."""
+    with pytest.raises(TraceError) as caught:
+        read(tmp_path, row, options=WORDS)
+    assert f"{tmp_path}/trace.jsonl:1: " in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_text_of_a_batch_needs_a_tokenizer(tmp_path: Path) -> None:
+    """As all text does."""
+    with pytest.raises(TraceError, match=r":1: is text; give --tokenizer words"):
+        read(tmp_path, batched({"prompt": "the cat"}))
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
