@@ -39,7 +39,7 @@ class CaseTooSlow(BaseException):
 def message_of(error: BaseException) -> str:
     """The message of an exception, whatever its class does when it is asked for one.
 
-    What no file and no terminal can show is escaped: half characters, and commands to terminals.
+    What no file and no terminal can show is escaped: lone surrogates, and commands to terminals.
     """
     try:
         return "".join(map(_shown_letter, str(error)))

@@ -117,7 +117,7 @@ class PageIndex:
             self.used[entry] = self.clock
 
     def victim(self, kept: AbstractSet[bytes]) -> bytes | None:
-        """The name of the least recently used leaf, but for some; None if there is none."""
+        """The name of the least recently used leaf that is not `kept`; None if there is none."""
         found, aside = None, []
         while self.leaves and found is None:
             used, entry = heappop(self.leaves)

@@ -121,7 +121,7 @@ class JournalRead:
 
     @property
     def is_sound(self) -> bool:
-        """Whether none of its records is missing, but perhaps the last."""
+        """Whether it has every record that its header counts, and none is damaged."""
         if self.header is None or self.damaged or not self.is_current:
             return False
         return self.header.length <= len(self.records)

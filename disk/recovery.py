@@ -44,7 +44,7 @@ class FoundPages:
 
 @frozen
 class StoreShape:
-    """What of a store its records do not say."""
+    """The facts of a store that its records lack."""
 
     fingerprint: bytes
     segment_blocks: int

@@ -26,7 +26,7 @@ _FILES_BYTES = 8192
 
 @define(eq=False)
 class Room:
-    """The room of a store."""
+    """The disk space of a store."""
 
     root: Path
     identity: DiskIdentity
@@ -72,7 +72,7 @@ class Room:
         return slab + records * RECORD_BYTES + _FILES_BYTES
 
     def shrink(self) -> bool:
-        """Give back segments until the store is within its capacity; whether it was not.
+        """Free segments until the store is within its capacity; returns whether it was not.
 
         Raises: OSError.
         """

@@ -17,14 +17,14 @@ KEPT_BYTES = 16 << 20
 
 @define(eq=False)
 class Scratch:
-    """Buffers that are used again: there are as many as threads that ever needed one at a time."""
+    """Buffers that are used again: as many as threads have ever needed at once."""
 
     free: list[mmap.mmap] = field(factory=list)
     lock: threading.Lock = field(factory=threading.Lock)
 
     @contextmanager
     def piece(self, size_bytes: int) -> Iterator[memoryview]:
-        """Memory of this size, aligned to blocks, with anything in it."""
+        """Memory of this size, aligned to blocks, with undefined contents."""
         memory = self._taken(size_bytes)
         try:
             with memoryview(memory) as whole, whole[:size_bytes] as part:

@@ -224,7 +224,7 @@ class DiskStorage(HiCacheStorage):
 
 
 def name_of(key: str) -> bytes:
-    """The name of a page: its hash, or the hash of a key that is more than one."""
+    """The name of a page: the key itself if it is a hash, or else a hash of the key."""
     try:
         name = bytes.fromhex(key)
     except ValueError:

@@ -91,7 +91,7 @@ def in_parallel(
 
 
 def write_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:
-    """Write adjacent slots; whether each is written, though perhaps not yet on the disk."""
+    """Write adjacent slots; returns whether each is written, perhaps not yet to the disk."""
     with scratch.piece(_scratch_bytes(jobs)) as memory:
         pieces: list[memoryview] = []
         for job, own in _shares(jobs, memory):
@@ -113,7 +113,7 @@ def write_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[boo
 
 
 def read_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:
-    """Read adjacent slots into the parts of their pages; whether each is proved to be its page.
+    """Read adjacent slots into the parts of their pages; returns whether each is its page, proved.
 
     The parts of a page that is not proved may have been written to.
     """

@@ -54,7 +54,7 @@ def worst_first(watch: StreamWatch) -> list[int]:
 
 
 def amount(number: float) -> str:
-    """A number in three figures or so."""
+    """A number, rounded to about three digits."""
     for size, unit in _UNITS:
         if number >= size:
             return f"{number / size:.3g}{unit}"

@@ -58,7 +58,7 @@ class Discovery:
         return found
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

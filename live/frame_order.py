@@ -42,14 +42,14 @@ class FrameOrder:
     """Whether the next frame is the first of another publisher."""
 
     def joined(self) -> None:
-        """A connection was made: want what was sent before it, or who is there now."""
+        """A connection was made: want a replay of what was sent before, or of the last batch."""
         if not self.can_ask or self.wanted is not None:
             return
         last = (self._tracker.expected or 0) - 1
         self._want(max(last, 0), compared=None if last < 0 else last)
 
     def asked(self) -> None:
-        """A replay is asked for: it has all that was sent before what is held by now.
+        """Note that a replay was requested: it has all that was sent before what is held by now.
 
         Of frames that are held later it may lack those just before them, which were sent after it
         and before the subscription was in effect.

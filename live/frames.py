@@ -161,7 +161,7 @@ class SequenceTracker:
         return self._other <= sequence < self._other + NEAR
 
     def forget(self) -> None:
-        """A new publisher took the place of the one before."""
+        """Begin anew: another publisher took the place of the one before."""
         self.expected = self._other = None
         self._seen.clear()
         self._missing = []

@@ -177,7 +177,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def health(watch: StreamWatch) -> tuple[bool, dict[str, object]]:
-    """Whether the watch goes on, and how its publishers are."""
+    """Whether the watch goes on, and the states of its publishers."""
     is_well = time.monotonic() - watch.stepped < STUCK_AFTER_S
     states = Counter(str(watch.state(each)) for each in range(len(watch.subscriber.sources)))
     told: dict[str, object] = {"ok": is_well, "publishers": dict(states), "problem": watch.problem}

@@ -72,7 +72,7 @@ class ReplayRequest:
         )
 
     def close(self) -> None:
-        """Hear no more of it."""
+        """Stop receiving it."""
         self.socket.close(linger=0)
 
 
@@ -93,7 +93,7 @@ def ask_replay(context: zmq.Context[zmq.Socket[bytes]], endpoint: str, first: in
 
 @define
 class ReplayPauses:
-    """When a publisher may be asked again, whose replays did not answer."""
+    """When a publisher that did not answer a replay may be asked again."""
 
     _until: float = 0.0
     _pause_s: float = FIRST_PAUSE_S

@@ -174,7 +174,7 @@ class RecordedBlock:
 
 @frozen
 class Recording:
-    """A recording, of which blocks are read when they are needed."""
+    """A recording, whose blocks are read when they are needed."""
 
     path: Path
     sources: tuple[Source, ...]

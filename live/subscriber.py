@@ -128,7 +128,7 @@ class Subscriber:
                 self._join(source)
 
     def receive(self, timeout_s: float) -> Iterator[Arrived]:
-        """Give what waits; wait for the first at most `timeout_s`.
+        """Return the frames that wait; if there are none, wait at most `timeout_s` for one.
 
         No more than `FRAMES_AT_ONCE` of each publisher, so that one that never pauses holds up
         neither the others nor the caller.

@@ -24,7 +24,7 @@ SILENT_AFTER_S = 60.0
 
 
 class PublisherState(StrEnum):
-    """How a publisher is, the worst first."""
+    """The state of a publisher, the worst first."""
 
     CUT = "cut off"
     """Frames came, and the connection is lost."""
@@ -96,7 +96,7 @@ class StreamWatch:
             self.recorder = None
 
     def state(self, number: int) -> PublisherState:
-        """How a publisher is."""
+        """The state of a publisher."""
         connected = self.subscriber.is_connected(number)
         last = self.last_received(number)
         if connected is None:

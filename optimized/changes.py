@@ -16,7 +16,7 @@ from threading import Lock
 
 
 class Changes(_thread.RLock):  # type: ignore[misc]  # CPython lets it have subclasses.
-    """A lock for those who change several things at once, and a bell for those who wait.
+    """A lock for changes of several things at once, which also wakes waiting threads.
 
     `with changes:` is the lock; the class inherits it from C code. Waiting needs no lock: what is
     waited for must be one read of a value that another thread sets.
@@ -26,7 +26,7 @@ class Changes(_thread.RLock):  # type: ignore[misc]  # CPython lets it have subc
         self._bells: deque[Lock] = deque()
 
     def notify_all(self) -> None:
-        """Wake all who wait, so that each looks again."""
+        """Wake all waiting threads, so that each checks again what it waits for."""
         with suppress(IndexError):  # None is left.
             deque(map(_thread.LockType.release, iter(self._bells.popleft, None)), maxlen=0)
 

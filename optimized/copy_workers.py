@@ -70,7 +70,7 @@ class CopyWorker(ABC, Generic[Job]):
     entered: bool = False
     """Whether the thread is ready for jobs."""
     died: str | None = None
-    """Why nobody performs orders any more; None while somebody does."""
+    """Why no thread performs orders any more; None while one does."""
     thread: Thread | None = None
 
     @abstractmethod
@@ -223,7 +223,7 @@ class WorkerEngine(Generic[WorkerKind]):
         Returns at once for an order that has ended or was never submitted.
 
         Raises:
-            CacheUnusable: nobody performs the order any more.
+            CacheUnusable: no thread performs the order any more.
         """
         for worker in self._workers.values():
             worker.wait(transfer_id)

@@ -25,7 +25,7 @@ FIRST = -1
 
 @runtime_checkable
 class CudaStream(Protocol):
-    """A queue of work on the device, done in order."""
+    """A queue of work on the device, run in order."""
 
     @property
     def cuda_stream(self) -> int:
@@ -63,13 +63,13 @@ class Runtime(Protocol):
         """Make the device that of this thread, and its calls harmless to captures elsewhere."""
 
     def on_device(self) -> AbstractContextManager[object]:
-        """Make the device current inside, and leave the caller's as it was."""
+        """Make the device current in the block, and then the caller's again."""
 
     def beside_captures(self) -> AbstractContextManager[object]:
-        """Let no call of this thread inside break a capture of any thread."""
+        """Let no call of this thread in the block break a capture of any thread."""
 
     def capturing(self, stream: CudaStream) -> bool:
-        """Whether work on this stream is captured into a graph now, instead of done."""
+        """Whether work on this stream is captured into a graph now instead of run."""
 
     def capture(self, action: Callable[[], None]) -> CapturedGraph:
         """Capture what an action enqueues; its current stream is one for captures."""
@@ -109,14 +109,14 @@ class TorchRuntime:
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
-        """Make the device current inside, and leave the caller's as it was."""
+        """Make the device current in the block, and then the caller's again."""
         with torch.cuda.device(self.device):
             make_context(self.device)
             yield
 
     @contextmanager
     def beside_captures(self) -> Iterator[None]:
-        """Let no call of this thread inside break a capture of any thread."""
+        """Let no call of this thread in the block break a capture of any thread."""
         before = self._driver.exchange_capture_mode(CaptureMode.RELAXED)
         try:
             yield
@@ -124,7 +124,7 @@ class TorchRuntime:
             self._driver.exchange_capture_mode(before)
 
     def capturing(self, stream: CudaStream) -> bool:
-        """Whether work on this stream is captured into a graph now, instead of done."""
+        """Whether work on this stream is captured into a graph now instead of run."""
         with self.running_on(stream):
             return torch.cuda.is_current_stream_capturing()
 

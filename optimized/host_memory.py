@@ -64,7 +64,7 @@ def page_in(memory: mmap.mmap) -> None:
 
 
 def prefer_node(memory: mmap.mmap, node: int | None) -> bool:
-    """Let pages that are touched from now on come from a NUMA node; whether the system does so.
+    """Take pages that are touched from now on from a NUMA node; returns whether the system does.
 
     A container often forbids it: the pages then come from the node of the thread that touches
     them, and copies may be slower. That is logged.

@@ -71,7 +71,7 @@ class Engine(Protocol):
     """
 
     def submit(self, transfer_id: int, direction: int, moves: Moves) -> bool:
-        """Begin a transfer; answers whether `poll` will tell of its end. If not, it has failed."""
+        """Begin a transfer; returns whether `poll` will report its end. If not, it has failed."""
 
     def keep_unread(self, slots: NDArray[np.int32]) -> None:
         """Keep what a store below has yet to read of host slots, which are about to be overwritten.
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """
 
     def give_up(self, transfer_id: int) -> bool:
-        """Whether a transfer whose `submit` was interrupted never begins; else `poll` tells."""
+        """Whether a transfer never begins, as its `submit` was interrupted; else `poll` ends it."""
 
     def poll(self) -> Sequence[tuple[int, bool]]:
         """The transfers that have ended since the last call, and whether each is done."""

@@ -143,7 +143,7 @@ class PageOrder:
         return [self.memory(page) for page in range(begin, end)]
 
     def give_back(self, begin: int, end: int) -> None:
-        """The store has done with pages that were lent."""
+        """Take back lent pages, which the store has read or filled."""
         self._lendings.remove((begin, end))
         if self.kind is OrderKind.WRITE:
             self.tier.end_read(self.host.end_read(self._unkept(begin, end)))

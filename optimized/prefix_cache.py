@@ -264,7 +264,7 @@ class PrefixCache(_core.CacheCore):
         return self._stores().prefetch(tokens, number, self.namespace_of(number), words)
 
     def poll_store(self) -> tuple[OrderProgress, ...]:
-        """Take the progress of the orders that went on, as far as on all ranks. Never waits.
+        """Take the progress of the orders that went on on all ranks. Never waits.
 
         With `agree` it waits for the other ranks to agree, if an order is open.
         """

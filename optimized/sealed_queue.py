@@ -32,7 +32,7 @@ class SealedQueue:
 
     @property
     def medium(self) -> Medium:
-        """That of the store."""
+        """The medium of the store."""
         return self.queue.medium
 
     def submit(self, order: PageOrder) -> None:

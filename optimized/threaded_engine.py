@@ -51,7 +51,7 @@ class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
 
         Raises:
             BadArgument: the engine was closed.
-            CacheUnusable: nobody performs orders any more.
+            CacheUnusable: no thread performs orders any more.
         """
         self._workers[order.direction].submit(order)
 
@@ -63,7 +63,7 @@ class ThreadedEngine(WorkerEngine["_MemcpyWorker"]):
 
         Raises:
             BadArgument: the layer is below 0.
-            CacheUnusable: nobody performs the order any more.
+            CacheUnusable: no thread performs the order any more.
         """
         require_layer(layer)
         return all(worker.wait_layer(transfer_id, layer) for worker in self._workers.values())

@@ -68,7 +68,7 @@ class TransferBridge:
 
         Raises:
             SpecViolation: the engine does.
-            CacheUnusable: nobody performs orders any more.
+            CacheUnusable: no thread performs orders any more.
         """
         way = DIRECTIONS[direction]
         named = tuple(Move(COMPONENTS[number], *slots) for number, *slots in moves)

@@ -109,7 +109,7 @@ class ManualQueue:
         self.records[name] = changes[how % len(changes)]
 
     def take_calls(self) -> StoreCalls:
-        """What was asked, written and refused since the last look, and how far every order is."""
+        """The calls, writes and refusals since the last call, and how far each order is."""
         calls = StoreCalls(
             tuple(self._submitted),
             tuple(self._stopped),
@@ -129,7 +129,7 @@ class ManualQueue:
         return self._open[order_id]
 
     def _carry_out(self, at: _Open) -> bool:
-        """Write or fetch the next page of an order; whether that went well."""
+        """Write or fetch the next page of an order; returns whether that went well."""
         name, order = at.names[at.pages], at.order
         if order.kind is OrderKind.WRITE:
             assert order.record is not None

@@ -24,7 +24,7 @@ from kvcanon.spec.types import CPU, FULL, Key, Slot
 
 
 def store(state: State, key: Key) -> Ordered:
-    """OpenOrder the write of the host pages of a key that follow those that are stored."""
+    """Order the write of the host pages of a key that follow those that are stored."""
     tier = _require_store(state)
     slots = _leading_host_slots(state, key)
     hashes = _hashes(key)[: len(slots)]
@@ -49,7 +49,7 @@ def store(state: State, key: Key) -> Ordered:
 
 
 def prefetch(state: State, key: Key) -> Ordered:
-    """OpenOrder the fetch of the pages of a key that the cache lacks, into free host slots."""
+    """Order the fetch of the pages of a key that the cache lacks, into free host slots."""
     tier, pool = _require_store(state), state.pools[FULL, CPU]
     start = _pages_there(state, key)
     count = min(len(key) - start, pool.free_slots)
@@ -73,7 +73,7 @@ def prefetch(state: State, key: Key) -> Ordered:
 
 
 def poll_store(state: State) -> tuple[OrderProgress, ...]:
-    """Take the progress of all orders, as far as on every rank, and count what it says."""
+    """Take the progress that all orders have on every rank, and count the pages that are stored."""
     tier = state.tier
     if tier is None:
         return ()

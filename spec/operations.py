@@ -366,7 +366,7 @@ class Ordered:
 
 @frozen
 class StorePolled:
-    """The orders that went on or ended since the last `PollStore`, as far as on every rank."""
+    """The orders that went on or ended on every rank since the last `PollStore`."""
 
     orders: tuple[OrderProgress, ...]
 

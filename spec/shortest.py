@@ -25,7 +25,7 @@ def shortest(
     keeps_last: bool = False,
     without: Callable[[Sequence[Item], range], Sequence[Item]] = cut,
 ) -> Sequence[Item]:
-    """A part of the items that shows the fault, as all of them do, and needs each of its own.
+    """A part of the items that shows the fault, as all of them do, and none of it can be left out.
 
     `shows` says whether fewer items show it. `keeps_last` never leaves out the last item, at which
     the fault was seen. `without` leaves places out, where items depend on those before them.

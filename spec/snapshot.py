@@ -45,7 +45,7 @@ class kept(Generic[Owner, Value]):  # noqa: N801  # It stands where `property` w
     """A property that is computed at the first look, and then kept in the object.
 
     A `cached_property` does the same, but it takes a lock, and in a class of attrs with slots each
-    look goes astray first. Here a step asks for a dozen.
+    look-up fails once before it succeeds. A step looks a dozen of them up.
     """
 
     def __init__(self, compute: Callable[[Owner], Value]) -> None:
@@ -320,7 +320,7 @@ class Snapshot:
         return found.get((namespace, page))
 
     def stand_as(self, other: Snapshot) -> None:
-        """Take over how many pages are before each node from a state with the same pages."""
+        """Reuse the page counts before each node of a state with the same pages."""
         object.__setattr__(self, "starts", other.starts)
 
     def is_reachable(self, node_id: NodeId) -> bool:

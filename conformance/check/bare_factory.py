@@ -52,7 +52,7 @@ from kvcanon.spec.types import (
 
 
 class Ignored(StrEnum):
-    """What a cache may pay no heed to."""
+    """What a cache may ignore."""
 
     WINDOWS = "windows"
     STATES = "mamba states"
@@ -104,14 +104,14 @@ def without(offer: Offer, ignores: Iterable[Ignored]) -> Offer:
 
 
 def ignored_by(adapter: Adapter) -> tuple[Ignored, ...]:
-    """What the caches of a bare factory ignore altogether; nothing of an adapter that declares."""
+    """What the caches of a bare factory ignore altogether; empty for an adapter."""
     if not adapter.is_bare or adapter.kind is not CacheKind.TREE:
         return ()
     return tuple(each for each, looks_at in LOOKS.items() if _ignores(adapter, each, looks_at))
 
 
 def ignoring(name: str, ignored: Sequence[str]) -> str:
-    """How a cache is judged that ignores some of it, and how it is judged on all, in a line."""
+    """A line that says what a cache ignores, and how to have it judged on all."""
     full = {Ignored.WINDOWS, Ignored.STATES} <= {*ignored}
     kind = "a full-attention cache" if full else "a cache"
     leak = ""

@@ -287,7 +287,7 @@ class RecordingStore:
         self._calls.record(call, lambda: self._store.damage(at, how))
 
     def take_calls(self) -> StoreCalls:
-        """What the cache asked since the last look; the judge takes it."""
+        """The calls of the cache to its store since the last call; not recorded."""
         return self._store.take_calls()
 
 

@@ -323,7 +323,7 @@ def draw_cases(
     """Draw cases from a seed, up to the first failure, and reduce it.
 
     No case begins after `ends`, a moment of `monotonic`. A failure of SHOULD laws alone is returned
-    only if there is no other. A `journal` is given by who looks at each case.
+    only if there is no other. Give a `journal` to look at each case.
     """
     journal = journal or Journal(ends=ends)
     machine = seed(drawing.from_seed)(machine_of(trial, journal))

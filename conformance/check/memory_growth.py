@@ -27,7 +27,7 @@ LASTING_SECONDS = 45.0
 
 
 def is_lasting(case: Case) -> bool:
-    """Whether a case is there to last."""
+    """Whether a case is a lasting one."""
     return any(action.name == live_on.__name__ for action in case.actions)
 
 

@@ -140,7 +140,7 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """It in one line: the law's id and name, or what else is wrong."""
+        """The finding in one line: the law's id and name, or what else is wrong."""
         match self.grounds:
             case Grounds.LAW:
                 return f"{self.name} {LAWS[self.name].name}"

@@ -194,7 +194,7 @@ class _Held:
     """The requests of a cache that is used by requests."""
 
     def copy(self) -> _Held:
-        """Another one that holds the same."""
+        """A copy."""
         return _Held(*([*getattr(self, each.name)] for each in fields(_Held)))
 
     def request_of(self, slots: Slots) -> int:

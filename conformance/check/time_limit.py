@@ -50,7 +50,7 @@ class TimeLimit:
 
     @contextmanager
     def at_most(self, processor: float, waiting: float) -> Iterator[None]:
-        """Set shorter limits inside."""
+        """Set shorter limits in the block."""
         before, self.shorter = self.shorter, (processor, waiting)
         try:
             yield

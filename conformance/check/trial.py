@@ -48,7 +48,7 @@ def adapter_as(name: str, *, black_box: bool = False) -> Adapter:
 
 
 def short_limit() -> AbstractContextManager[None]:
-    """A shorter time limit inside, for plays of a case that is known to hang."""
+    """Set a shorter time limit in the block, to play a case that is known to hang."""
     return LIMIT.at_most(SHORT_SECONDS, SHORT_WAITING_SECONDS)
 
 

@@ -271,7 +271,7 @@ class _LastingStdout:
 
 @contextmanager
 def lasting_stdout() -> Iterator[None]:
-    """Let stdout outlive its reader inside."""
+    """Let writes to stdout go on in the block, also if its reader has gone."""
     out = sys.stdout
     lasting = _LastingStdout(out)
     sys.stdout = lasting

@@ -109,7 +109,7 @@ def require_folder(folder: Path | None) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a report; half characters, which no file can hold, are escaped. Raises: UsageError."""
+    """Write a report; lone surrogates, which no file can hold, are escaped. Raises: UsageError."""
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:

@@ -32,7 +32,7 @@ class WatchOutput(Protocol):
         """Show what was found in a step."""
 
     def refresh(self, watch: StreamWatch) -> None:
-        """Show how the publishers are; called about twice a second."""
+        """Show the states of the publishers; called about twice a second."""
 
     def end(self, watch: StreamWatch, out: Console, /) -> None:
         """Show the result of all publishers."""
@@ -66,7 +66,7 @@ class LineLimit:
     _printed: int = 0
 
     def take(self, findings: Sequence[StreamFinding]) -> Sequence[StreamFinding]:
-        """Those that may be printed now."""
+        """The lines that may be printed now."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._printed = second, 0
@@ -156,7 +156,7 @@ def _print(kind: str, **fields: object) -> None:
 
 
 def print_summary(watch: StreamWatch, out: Console) -> None:
-    """Print the dashboard, what a router believes by the last violation, and who was not heard."""
+    """Print the dashboard, the last wrong belief of a router, and silent publishers."""
     from kvcanon.live.dashboard import dashboard  # noqa: PLC0415
 
     out.print(dashboard(watch))

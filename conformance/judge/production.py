@@ -308,7 +308,7 @@ class ProductionGuard:
         return self._judge
 
     def _took(self, events: object) -> None:
-        """Tell the judge of events that a client took."""
+        """Note for the judge which events a client took."""
         if not isinstance(events, tuple):
             return
         self._taken += len(events)

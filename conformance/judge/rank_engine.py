@@ -34,7 +34,7 @@ class RankEngine(ManualEngine):
         super().submit(order)
 
     def end(self, transfer_id: TransferId) -> None:
-        """Let an order end, unless it has."""
+        """Let an order end, unless it has ended."""
         if transfer_id in self.open_transfer_ids:
             (self.fail if self._fails(self.order[transfer_id], transfer_id) else self.acknowledge)(
                 transfer_id

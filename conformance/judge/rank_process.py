@@ -192,7 +192,7 @@ class EngineApart:
         self._process.call("engine", "next_wait", end)
 
     def end(self, transfer_id: TransferId) -> None:
-        """Let an order end, unless it has."""
+        """Let an order end, unless it has ended."""
         self._process.call("engine", "end", transfer_id)
 
 

@@ -119,10 +119,10 @@ class RankServer:
 
 
 def scattered_memory() -> list[bytes]:
-    """Free memory in no order, so that new objects lie in no order, as after days of serving.
+    """Scatter free memory, so that new objects lie in no order, as after days of serving.
 
-    Returns what lies between; keep it. What goes by addresses is then in another order than on the
-    other ranks, whose caches are new in memory that is new.
+    Returns the objects between the gaps; keep them. What is ordered by addresses then has another
+    order than on the other ranks, whose memory is new.
     """
     taken = [bytes(size - OVERHEAD_BYTES) for size in SIZES_BYTES for _ in range(OF_EACH_SIZE)]
     Random(0).shuffle(taken)

@@ -78,7 +78,7 @@ class RankStores:
         self.queues[at % len(self.queues)].damage(at, how)
 
     def take_calls(self) -> StoreCalls:
-        """What the first rank asked, what was written there, and how far orders are on all.
+        """The calls and writes of the first rank, and how far orders are on all ranks.
 
         Also what any rank refused.
         """

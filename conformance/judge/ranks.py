@@ -75,7 +75,7 @@ class _Turn(Generic[Given]):
         self._others.acquire()
 
     def abandon(self) -> None:
-        """Let the thread end that still waits, because this one was interrupted."""
+        """End the thread that still waits, since this one was interrupted."""
         if self.asked is not None:
             self._agreed = SpecViolation("the call was given up")
             self._mine.release()
@@ -187,7 +187,7 @@ class RankCopies:
 
     @property
     def ended(self) -> Mapping[TransferId, bool]:
-        """How copies ended that have on every rank."""
+        """How the copies ended that have ended on every rank."""
         ends = [engine.ended for engine in self.engines]
         return {
             each: all(some[each] for some in ends)

@@ -30,7 +30,7 @@ class LawHistory:
 
     @property
     def words(self) -> str:
-        """Both in words, as "0.1.0, changed in 0.3.0"."""
+        """The versions in words, as "0.1.0, changed in 0.3.0"."""
         return f"{self.added}, changed in {', '.join(self.changed)}" if self.changed else self.added
 
 

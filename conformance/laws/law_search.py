@@ -77,7 +77,7 @@ class _Text:
     rest: frozenset[str]
 
     def score(self, asked: Mapping[str, float]) -> float:
-        """How much of the words it has: words of the head count most."""
+        """How many of the words it has; words of the head count most."""
         places = ((3, self.head), (2, self.faults), (1, self.rest))
         return sum(
             worth * max((weight for weight, stems in places if stem in stems), default=0)

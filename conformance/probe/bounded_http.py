@@ -19,7 +19,7 @@ BUFFER_BYTES = 1 << 16
 
 
 class TooLarge(OSError):
-    """An answer that is larger than any of an engine."""
+    """An answer larger than any that an engine sends."""
 
 
 @define
@@ -53,7 +53,7 @@ class _BoundedReads(io.RawIOBase):
         self._bounds = bounds
 
     def readable(self) -> bool:
-        """It is."""
+        """Whether it can be read: always."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # A writable buffer, which 3.11 has no name for.

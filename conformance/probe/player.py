@@ -172,7 +172,7 @@ class ProbePlayer:
         return sent
 
     def begin_empty(self) -> bool:
-        """Empty the cache if there are no salts; whether nothing is cached of a fresh run.
+        """Empty the cache if there are no salts; returns whether nothing of a fresh run is cached.
 
         Raises: ServerProblem.
         """

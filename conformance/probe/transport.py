@@ -330,7 +330,7 @@ def _shown(data: bytes) -> str:
 
 
 def said(ask_for: Callable[[], Answer], otherwise: Answer) -> Answer:
-    """What a server says, or something else where it does not. Raises: ServerProblem: it ended."""
+    """The answer of a server, or `otherwise` if it has none. Raises: ServerProblem: it ended."""
     try:
         return ask_for()
     except ServerProblem as problem:

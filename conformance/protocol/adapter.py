@@ -147,7 +147,7 @@ class StoreControl(Protocol):
         """Let the store give other bytes for one of its pages."""
 
     def take_calls(self) -> StoreCalls:
-        """Return what the cache asked, and what was written, since the last look."""
+        """Return the calls of the cache, and what was written, since the last call."""
 
 
 def ends_known(copies: WatchedCopies | None, before: Snapshot) -> dict[TransferId, bool]:
@@ -494,7 +494,7 @@ def _make(
 
 @contextmanager
 def making(adapter: Adapter) -> Iterator[None]:
-    """Say of what a factory raises inside that it made no cache. Raises: Unoffered, UsageError."""
+    """Say that no cache was made, if the block raises. Raises: Unoffered, UsageError."""
     try:
         yield
     except UsageError:

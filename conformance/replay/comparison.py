@@ -56,7 +56,7 @@ class ComparedRun:
 
     @property
     def series(self) -> str:
-        """What its device pool is compared within: the policy, and the host tier."""
+        """The policy and the host tier: runs that share both make one curve."""
         host = f", host {self.sizes.host}" if self.config.host_tier else ""
         write = f", {self.config.write_policy}" if self.config.host_tier else ""
         disk = f", disk {self.sizes.disk}" if self.sizes.disk != NO_POOL else ""
@@ -83,7 +83,7 @@ def compare(
 
 
 def by_series(runs: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
-    """The runs by what their device pools are compared within."""
+    """The runs of each curve."""
     found: dict[str, list[ComparedRun]] = {}
     for run in runs:
         found.setdefault(run.series, []).append(run)

@@ -49,7 +49,7 @@ class ReplayDisk:
         return next((at for at, name in enumerate(names) if name not in self._pages), len(names))
 
     def fetch(self, cache: Cache, key: Key) -> int:
-        """Bring what it has of a key to the host; returns the pages that are usable since.
+        """Bring what it has of a key to the host; returns the pages that are usable now.
 
         Evicts from the host what is short. It asks for one page more than it has, so that the cache
         learns which pages were evicted here, and writes them again.
@@ -69,7 +69,7 @@ class ReplayDisk:
         return there - before
 
     def write(self, cache: Cache, key: Key) -> None:
-        """Write what the host has of a key, and evict what is too much."""
+        """Write what the host has of a key, and evict what exceeds the disk."""
         ordered = _stored(cache).store(key)
         if ordered.order_id is not None:
             self.queue.go_on(ordered.order_id, ordered.pages)

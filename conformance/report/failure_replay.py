@@ -69,7 +69,7 @@ class _TellingRecorder(CallRecorder):
         self._tell = tell
 
     def began(self, call: RecordedCall) -> None:
-        """Tell what ended before, and the call."""
+        """Report what ended before, and the call."""
         self._tell((self.calls, call))
         self.calls = []
 

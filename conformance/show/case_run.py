@@ -193,7 +193,7 @@ def _breaches(finding: Finding) -> tuple[Breach, ...]:
 
 
 class TappedCache:
-    """A cache whose taken events are heard; everything else is the cache's own."""
+    """A cache whose taken events also go to a listener; everything else is the cache's own."""
 
     def __init__(self, cache: object, heard: list[Event]) -> None:
         self._tapped, self._heard = cache, heard

@@ -83,7 +83,7 @@ class EventRows:
         return next((node_id for node_id in found if node_id is not None), None)
 
     def leave_out_all_but(self, wanted: Collection[BookHash]) -> int:
-        """Forget the pages that are not wanted and are before none that is; returns how many."""
+        """Forget all pages but the wanted ones and those before them; returns how many."""
         kept = {ROOT}
         for each in wanted:
             node_id: object = self._ids.get(each)

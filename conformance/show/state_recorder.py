@@ -77,7 +77,7 @@ class StateRecorder(CallRecorder):
         self._waiting = WaitingEvents(None)
 
     def made(self, subject: Subject | RequestSubject) -> None:
-        """Tell the state of the new cache."""
+        """Report the state of the new cache."""
         if Need.SNAPSHOT in subject.shows:
             self._look = subject.cache.snapshot
         state = self._state()
@@ -85,7 +85,7 @@ class StateRecorder(CallRecorder):
         self._tell(state)
 
     def record(self, call: Call, do: Callable[[], Result], *, operation: bool = False) -> Result:
-        """Make a call, and tell what was seen when it ended."""
+        """Make a call, and report what was seen when it ended."""
         ended = len(self.calls)
         try:
             return super().record(call, do, operation=operation)
@@ -94,7 +94,7 @@ class StateRecorder(CallRecorder):
                 self._ended(self.calls[-1])
 
     def began(self, call: RecordedCall) -> None:
-        """Tell a call before it is made."""
+        """Report a call before it is made."""
         self._tell(call)
 
     def _ended(self, call: RecordedCall) -> None:

@@ -34,7 +34,7 @@ PART_SIZE = 1 << 18
 
 
 class DrawnFrom(StrEnum):
-    """From what the tree is drawn; the page leaves out the panels for which it knows nothing."""
+    """What the tree is drawn from; the page leaves out the panels for which it knows nothing."""
 
     STATE = "state"
     EVENTS = "events"
@@ -137,7 +137,7 @@ class StepPacker:
 
     @property
     def drawn(self) -> DrawnFrom:
-        """From what the tree is drawn, by the steps up to now."""
+        """What the tree is drawn from, by the steps up to now."""
         if isinstance(self._rows, SnapshotRows):
             return DrawnFrom.STATE
         return DrawnFrom.EVENTS if self._rows.heard else DrawnFrom.NOTHING

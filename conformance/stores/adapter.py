@@ -30,7 +30,7 @@ class StoreGround(Protocol):
         """Forget all pages. No store is open."""
 
     def used_bytes(self) -> int | None:
-        """The room that all pages take; None if it is not known."""
+        """The bytes that all pages take; None if they are not known."""
 
     def files_of(self, identity: StoreIdentity, key: PageKey) -> Sequence[Path]:
         """The files that hold a page, for `FILES`; those of all pages if they share them."""

@@ -84,7 +84,7 @@ TWICE = ("identity", "damage", "crash")
 
 
 def themes_of(offer: StoreOffer) -> list[str]:
-    """The themes that a store offers what they need for, in turn."""
+    """The themes whose abilities a store offers, in turn."""
     offered = [name for name, theme in THEMES.items() if theme.needs <= offer.abilities]
     return [*offered, *(name for name in TWICE if name in offered)]
 
@@ -140,7 +140,7 @@ class _Drawer:
         return 0 if self.random.random() < 0.8 else 1
 
     def at_call(self) -> int:
-        """Small numbers are as likely as large ones."""
+        """Draw the number of a call; small ones are as likely as large ones."""
         return int(MOST_CALLS ** self.random.random())
 
     def put(self) -> StoreAction:

@@ -170,7 +170,7 @@ def _as_tuple(value: object) -> object:
 
 @contextmanager
 def interrupted(interrupt: Interrupt) -> Iterator[None]:
-    """Interrupt what runs inside."""
+    """Interrupt the call in the block."""
     if interrupt.most_bytes is not None:
         with small_files(interrupt.most_bytes):
             yield

@@ -125,7 +125,7 @@ class ProcessHost:
         return self._hear(wait_seconds, killed=interrupt.signal == signal.SIGKILL)
 
     def proceed(self, wait_seconds: float) -> Answer:
-        """Let it go on, and hear its answer."""
+        """Let it go on, and return its answer."""
         os.kill(self.pid, signal.SIGCONT)
         answer = self._hear(wait_seconds)
         return answer if answer is not None else _silent(wait_seconds)

@@ -524,7 +524,7 @@ class _Player:
             self.call(writer, LookCall())
 
     def drain(self) -> None:
-        """Ask for all pages that were put, and get each, by every writer: so that all shows."""
+        """Ask for all pages that were put, and get each, by every writer."""
         self.proceed(ContinueServer())
         asked: set[StoreIdentity] = set()
         for writer, handle in enumerate(self.handles):

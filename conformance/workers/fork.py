@@ -96,7 +96,7 @@ class _Copy:
         self._code: int | None = None
 
     def listen(self, heard: Callable[[Any], None]) -> tuple[bool, Any]:
-        """Hear it out. Raises: ProcessDied."""
+        """Read all that it sends, and return its result. Raises: ProcessDied."""
         passed: Passed | None = None
         while True:
             over = passed is not None or self._ended()

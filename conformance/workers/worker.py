@@ -80,7 +80,7 @@ OURS = frozenset({"builtins", "kvcanon"})
 
 
 def answer_of(do: Callable[[], object]) -> bytes:
-    """Do it, and pickle a pair: whether it returned, and its result or what it raised.
+    """Do a job, and pickle a pair: whether it returned, and its result or what it raised.
 
     An exception of a class of the cache becomes a RuntimeError with its words: reading it
     would import the module of the class, and so run code of the cache in the other process.

@@ -85,7 +85,7 @@ class CopyOrder:
         return self.nodes
 
     def give_up(self, call: str) -> None:
-        """A call that is no part of a copy: one that found no room is not made any more.
+        """Drop a planned copy that found no host slots, as a call that is no part of it comes.
 
         Raises: CallOutOfOrder, where a copy was committed and no acknowledgement ends it.
         """
@@ -95,7 +95,7 @@ class CopyOrder:
         self.stage, self.expected = CopyStage.NONE, {}
 
     def end_walk(self) -> None:
-        """A walk of an eviction ends, and with it what was found of the host's room."""
+        """End the walk of an eviction, and forget which host pools had too few slots."""
         self.give_up("evict_device_end")
         self.declined = ()
 

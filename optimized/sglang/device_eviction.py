@@ -24,10 +24,10 @@ from kvcanon.spec.errors import BadArgument
 
 
 class Controller(AttachesStorage, Protocol):
-    """What the core calls of SGLang's controller: a victim's data that it would not copy itself."""
+    """The calls of SGLang's controller that copy what it would not copy of a victim by itself."""
 
     def evict_host(self, num_tokens: int, component_type: ComponentType) -> int:
-        """Make room on the host."""
+        """Free host slots."""
 
     def backup_node_for_write_back(self, node_id: int) -> int:
         """Copy what a node lacks on the host."""
@@ -114,7 +114,7 @@ def evict_excess_states(
 def _name_copy(
     result: EvictDeviceNextNodeResult, core: CoreState, step: EvictStep, kind: ComponentType
 ) -> bool:
-    """Name a victim for the controller to copy; whether it can copy it.
+    """Name a victim for the controller to copy; returns whether it can copy it.
 
     A leaf is copied as a whole if its full data has no copy. What else a node lacks is copied
     where the walk is of that component.

@@ -39,7 +39,7 @@ def make_room(core: CoreState, kind: ComponentType, tokens: int) -> HostRoom:
 
 
 def digest_with(digest: int, reclaimed: list[int]) -> int:
-    """A digest of what a rank reclaimed, with what it reclaimed now."""
+    """A digest of what a rank has reclaimed so far, with what it reclaims now."""
     for number in reclaimed:
         digest = (digest * DIGEST_FACTOR + number + 1) & DIGEST_MASK
     return digest

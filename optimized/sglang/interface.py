@@ -37,7 +37,7 @@ OBJECTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
 
 
 def differences() -> list[str]:
-    """What the installed interface has otherwise than the tested one, in words."""
+    """How the installed interface differs from the tested one, in words."""
     found, tested = dict(installed()), dict(_parsed(TESTED))
     gone = [f"{name}{had} is gone" for name, had in tested.items() if name not in found]
     other = [

@@ -80,7 +80,7 @@ class PoolSlots:
         return full, swa, states
 
     def room(self, kind: ComponentType) -> int:
-        """The tokens, or states, that SGLang's host pool of a component has free."""
+        """Free tokens, or states, of SGLang's host pool of a component."""
         tokens: int = self._host_pools[kind].available_size()  # type: ignore[attr-defined]
         return tokens
 

@@ -56,7 +56,7 @@ class StoresMetadata(KVConnectorWorkerMetadata):  # type: ignore[misc]  # As abo
         self.ended = ended
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Those of both."""
+        """The stores of both."""
         return StoresMetadata(self.ended.aggregate(other.ended))
 
 
@@ -173,7 +173,7 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
     # The worker's half.
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Take the device's caches, and make room on the host."""
+        """Take the device's caches, and allocate the host memory."""
         self._copying().register_kv_caches(kv_caches)
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:

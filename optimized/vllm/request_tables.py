@@ -75,5 +75,5 @@ class RequestTables:
 
 
 def settled_tokens(request: VllmRequest) -> int:
-    """How many tokens of a request are computed that will not be taken back."""
+    """How many computed tokens of a request are final."""
     return max(0, request.num_computed_tokens - request.num_output_placeholders)

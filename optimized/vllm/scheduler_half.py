@@ -219,7 +219,7 @@ class SchedulerHalf:
         return {**self.counts.as_dict(), **self.pages.counts()}
 
     def gauges(self) -> dict[str, int]:
-        """Sizes of now, in pages."""
+        """Present sizes, in pages."""
         return {
             "host_pages": self.pages.on_host,
             "host_rows": self.shape.rows,

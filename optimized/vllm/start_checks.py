@@ -55,7 +55,7 @@ def check_interface(base: type) -> None:
     """Compare vLLM's interface of connectors with the one that this is made for.
 
     Raises:
-        ValueError: a method is missing, or is given something else; the sentence names it.
+        ValueError: a method is missing, or has other parameters; the sentence names it.
     """
     wrong = []
     for name, expected in PARAMETERS.items():

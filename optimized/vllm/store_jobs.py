@@ -46,9 +46,9 @@ class StoreJobs:
         return begun, awaited
 
     def settle(self, ended: EndedStores, *, check_blocks: bool) -> None:
-        """Let pages be found whose copies all ranks have ended.
+        """Make the pages known whose copies have ended on all ranks.
 
-        With `check_blocks` those alone that the engine finds in their blocks still.
+        With `check_blocks` only those that the engine still has in their blocks.
         """
         for number, ranks in ended.ended.items():
             self._ended[number] += ranks

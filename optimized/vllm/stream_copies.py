@@ -34,7 +34,7 @@ class StreamCopies:
         rows: int,
         row_bytes: int,
     ) -> StreamCopies:
-        """Make streams on a device, and pinned room on the host."""
+        """Make streams on a device, and pinned memory on the host."""
         slab = torch.empty((rows, row_bytes), dtype=torch.uint8, pin_memory=True)
         stores, loads = (_stream(device) for _ in range(2))
         return cls(device, regions, slab, stores, loads)

@@ -42,7 +42,7 @@ TakenEvent = tuple[bool, bytes, int, object, int]
 
 @frozen(eq=False)
 class EventPrompt:
-    """A prompt, as far as the events of its pages say something of it."""
+    """What the events of its pages say of a prompt."""
 
     block_tokens: int
     hashes: Sequence[bytes]

@@ -33,7 +33,7 @@ COUNTERS = {
 
 
 class TierStats(KVConnectorStats):  # type: ignore[misc]  # vLLM has no types here.
-    """What was counted since the last report, and the sizes of now."""
+    """What was counted since the last report, and present sizes."""
 
     def __init__(self, data: dict[str, Any] | None = None) -> None:
         super().__init__(data=dict(data or {}))

@@ -50,7 +50,7 @@ class WorkerHalf:
     _stores: EndedStores = Factory(EndedStores)
 
     def register_kv_caches(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
-        """Take the device's caches, and make room on the host."""
+        """Take the device's caches, and allocate the host memory."""
         self._copies = self.make_copies(kv_caches)
 
     def handle_preemptions(self, kv_connector_metadata: StepCopies) -> None:

@@ -115,7 +115,7 @@ class MemoryServer:
         return True
 
     def victim(self, kept: set[bytes | None]) -> bytes | None:
-        """The least recently used page that no page follows, but for some."""
+        """The least recently used page that no page follows, and that is not to be kept."""
         for name, entry in self.pages.items():
             if not entry.children and name not in kept:
                 return name

@@ -31,7 +31,7 @@ from kvcanon.spec.views import Step
 
 
 def moved_orders(store: StoreState, told: Mapping[OrderId, OrderProgress]) -> list[OrderState]:
-    """The open orders, each as far as the store has told on every rank."""
+    """The open orders, each with the progress that the store has reported on every rank."""
     return [
         evolve(order, pages=at.pages, ended=at.ended)
         if (at := told.get(order.order_id)) is not None

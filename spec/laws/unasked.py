@@ -55,7 +55,7 @@ EVICTING: Mapping[Medium, tuple[type, ...]] = {
 
 
 def without_unasked(step: Step) -> Step:
-    """The step without what the cache did on its own, which its `unasked` says."""
+    """The step without what the cache did on its own (`Step.unasked`)."""
     if step.before is step.after or _lacked_slots(step.outcome):
         return step
     begun = _begun(step) if "transfers" in step.difference.fields else []

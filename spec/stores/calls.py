@@ -78,7 +78,7 @@ class GetCall:
 
 @frozen
 class ExistsCall:
-    """A question for pages."""
+    """A call that asks which pages are there."""
 
     keys: tuple[PageKey, ...]
     census: bool = False
@@ -87,7 +87,7 @@ class ExistsCall:
 
 @frozen
 class RunCall:
-    """A question for the leading run of a prompt."""
+    """A call that asks for the leading run of a prompt."""
 
     keys: tuple[PageKey, ...]
 
@@ -135,7 +135,7 @@ class Failed:
 
 @frozen
 class Answered:
-    """An answer, with what the judge saw beside it."""
+    """An answer, and what else the judge saw of the call."""
 
     value: object
     strayed: str = ""
@@ -158,7 +158,7 @@ class Handle:
 
 @frozen
 class Situation:
-    """What is the matter with the store while a call runs."""
+    """What disturbs the store while a call runs."""
 
     stalled: bool = False
     """Its medium or server is stopped."""

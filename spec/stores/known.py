@@ -173,5 +173,5 @@ def after_crash(known: PageKnown) -> PageKnown:
 
 
 def after_said(known: PageKnown, *, there: bool | None) -> PageKnown:
-    """What is known of a page after the store said whether it is there."""
+    """What is known of a page after the store answered whether it is there."""
     return known if known.said is there else evolve(known, said=there)

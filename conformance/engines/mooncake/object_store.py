@@ -131,7 +131,7 @@ class MooncakeGround:
         return MooncakePages(self.master, self.case, identity)
 
     def empty(self) -> None:
-        """Begin other names."""
+        """Use new names from now on."""
         self.case += 1
 
     def used_bytes(self) -> None:

@@ -41,7 +41,7 @@ class Agenda(NamedTuple):
     """Premises that every step or stream of the kind meets."""
 
     def about(self, *, stores: bool) -> Agenda:
-        """The part of it that is about the store below the host, or the other part."""
+        """The laws and premises about the store below the host, or all others."""
         return Agenda(
             tuple(law for law in self.laws if (Need.STORE in law.needs) is stores),
             tuple(each for each in self.premises if each.is_of_stores is stores),
