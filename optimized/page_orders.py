@@ -191,4 +191,4 @@ class PageQueue(Protocol):
         """How far each order is that went on since the last poll."""
 
     def stats(self) -> StoreStats | None:
-        """What it did, and how its store is; None if it counts nothing. Any thread may call this."""
+        """What it did, and how its store is; None if it counts nothing. Any thread may call it."""

@@ -97,7 +97,7 @@ class StoreTier:
         return self._submit(TrackedOrder(order, number, slots))
 
     def poll(self) -> tuple[OrderProgress, ...]:
-        """Take the progress of all orders, as far as on every rank, and count what it says."""
+        """Take the progress that all orders have on every rank, and count the stored pages."""
         # The queue says everything once, and a cache that is to be reset could not take it.
         self._tier.require_usable()
         for each in self.queue.poll():
