@@ -17,7 +17,10 @@ from kvcanon.commit import SHOWN
 from kvcanon.conformance.errors import UsageError
 
 FOLDER = Path("lab/bench/measured")
-PAGES = ("README.md", "docs/performance.md", "docs/sglang.md")
+PAGES = (
+    "README.md",
+    *(f"docs/{page}.md" for page in ("ci", "live", "mechanical-mutants", "performance", "sglang")),
+)
 """The pages that have such tables."""
 FELT = "felt"
 """The table of what a user feels, which is made of several files."""

@@ -30,6 +30,7 @@ TAKEN: Mapping[str, MakeTable] = {
     "growth_tree": tree.growth_with_tree,
     "guard_rates": replay.guard_rates,
     "guard_whole": replay.guard_whole,
+    "hit_rates_chat": tree.hit_rates_with_host,
     "hit_rates_peers": tree.hit_rates,
     "hit_rates_tiers": tiers.tier_hits,
     "judge_growth": judge.judge_growth,

@@ -101,6 +101,19 @@ def hit_rates(files: Sequence[RunFile]) -> Table:
     return table(("", *caches), rows, f"{_rounds(files)}; hits do not vary")
 
 
+def hit_rates_with_host(files: Sequence[RunFile]) -> Table:
+    """The hit rates of two caches with a host tier, by the size of its window pool."""
+    rows = dict[tuple[str, str, str], tuple[str, str]]()
+    for cell, *results in _cells(files):
+        if (host := cell["host"]) is not None:
+            window = f"{host['swa_tokens']:,}" if cell["window_tokens"] else DASH
+            ours, theirs = (share(each["hit_rate"]) for each in results[:2])
+            rows[host["write_policy"], cell["components"], window] = ours, theirs
+    heads = ("policy", "components", "host pool for window data", "kvcanon", _second(files))
+    found = [(*what, *rates) for what, rates in rows.items()]
+    return table(heads, found, f"{_rounds(files)}; hits do not vary")
+
+
 def calls_write_through(files: Sequence[RunFile]) -> Table:
     """Times of single calls in full trees under write_through."""
     return _calls(files, "write_through")
