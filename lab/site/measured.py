@@ -132,28 +132,28 @@ def felt_table(measured: Mapping[str, KeptFigures]) -> Iterator[str]:
     memory = [float(row[-1]) for row in measured["engine_memory"].rows]
     times = [float(row[tree.heads.index("times")]) for row in tree.rows]
     least, most = (_rounded(each) for each in theirs[spread].split(" to "))
-    yield "| beside SGLang 0.5.23's Rust core | kvcanon | measured in |"
-    yield "|---|---|---|"
+    yield "| what | kvcanon | SGLang 0.5.23, Rust core | measured in |"
+    yield "|---|---|---|---|"
     yield (
-        f"| requests a second | {_rounded(theirs[ratio])} times as many ({least} to {most} in "
-        f"{spread.removeprefix(SPREAD)}): no measurable difference | {WHOLE} |"
+        f"| requests a second; no measurable difference | {_rounded(theirs[ratio])} times as many "
+        f"({least} to {most} in {spread.removeprefix(SPREAD)}) | 1 | {WHOLE} |"
     )
-    yield f"| time to first token, ms, p50 / p99 | {ours[first]}, and {theirs[first]} | the same |"
+    yield f"| time to first token, ms, p50 / p99 | {ours[first]} | {theirs[first]} | the same |"
     yield (
-        f"| the scheduler's time in its cache | {ours[spent]} us a request, and {theirs[spent]} "
+        f"| the scheduler's time in its cache, us a request | {ours[spent]} | {theirs[spent]} "
         "| the same |"
     )
     yield (
-        f"| hits at equal memory | {hits[1]} of the prompt tokens, and {hits[2]} | an hour of "
+        f"| hits at equal memory, of the prompt tokens | {hits[1]} | {hits[2]} | an hour of "
         "conversations, 1,000,000 tokens |"
     )
     yield (
-        f"| memory of the tree | {min(memory)} to {max(memory)} of the bytes a token | a pool of "
-        "1,000,000 tokens |"
+        f"| bytes of the tree a token | {min(memory)} to {max(memory)} times as many | 1 | a pool "
+        "of 1,000,000 tokens |"
     )
     yield (
-        f"| the cache's own calls | {min(times)} to {max(times)} times as many requests a second | "
-        "the same hour, no model, calls timed alone |"
+        f"| the cache's own calls, requests a second | {min(times)} to {max(times)} times as many "
+        "| 1 | the same hour, no model, calls timed alone |"
     )
 
 
