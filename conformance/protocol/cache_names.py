@@ -113,6 +113,8 @@ def _why_unnamed(name: str) -> str:
 
     Raises: UsageError, if it is that of a module that cannot be imported.
     """
+    if Path(name).is_file() and Path(name).suffix != ".py":
+        return f"{name} is no cache and no Python file; name a cache, and a trace by --trace"
     if Path(name).is_file() or _is_module(name):
         found = list(_factories(_imported(_as_module(name))))
         hint = f", as {name}:{found[0]}" if found else f": {name}:FACTORY"

@@ -15,6 +15,7 @@ import pytest
 from command_line import KVCANON, read, read_json, usage_error
 from kvcanon.conformance.cli import main
 from kvcanon.spec.law import LAWS
+from paths import ROOT
 
 SHORT = ("--limit", "25")
 
@@ -186,6 +187,7 @@ def test_replay_unguarded_does_not_see_a_broken_law(capsys: pytest.CaptureFixtur
         ("optimised", "no cache 'optimised'; near it is optimized"),
         ("their_caches", "their_caches is a module; name the adapter or the factory in it"),
         (":factory", "no cache ':factory'"),
+        (str(ROOT / "README.md"), "README.md is no cache and no Python file; name a cache"),
         ("no.such:factory", "no.such cannot be imported: ModuleNotFoundError"),
         (
             "their_script:factory",
