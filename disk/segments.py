@@ -69,7 +69,7 @@ class Segments:
         return next(iter(self.empty), None)
 
     def divide(self, segment: int, blocks: int, generation: int) -> None:
-        """Give an empty segment slots of this size."""
+        """Divide an empty segment into slots of this size."""
         before = self.slots.get(segment)
         if before is not None:
             kept = [each for each in self.free[before] if each // self.segment_blocks != segment]

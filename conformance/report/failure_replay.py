@@ -182,7 +182,7 @@ def replay_one(
     law_ids: Sequence[str],
     in_copy: bool,  # Of a job.
 ) -> Finding:
-    """Replay a finding; one that ends or blocks its process in a copy of this one."""
+    """Replay a finding; in a copy of this process if it ends or blocks its process."""
     in_copy = in_copy or finding.takes_its_process
     return replayed(finding, adapter_as(name), law_ids, in_copy=in_copy)
 

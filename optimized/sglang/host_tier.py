@@ -122,7 +122,7 @@ def commit_load_back(
 
 
 def is_write_through_compatible(nodes: _core.Nodes) -> bool:
-    """Whether each host copy has one above it, and full data."""
+    """Whether each host copy has full data, and a parent with a host copy."""
     for node in nodes.all():
         _, _, _, (full, swa, states) = nodes.describe(node)
         parent = nodes.parent(node)

@@ -408,7 +408,7 @@ class KvcanonTreeCore(NotOffered):
         return nodes.has(node_id, component_type, HOST) and not nodes.has(node_id, component_type)
 
     def is_write_through_compatible(self) -> bool:
-        """Whether each host copy has one above it, and full data."""
+        """Whether each host copy has full data, and a parent with a host copy."""
         return host_tier.is_write_through_compatible(self.state.nodes)
 
     def build_backup_kv_action(self, node_id: int) -> BackupKV:
