@@ -15,7 +15,7 @@ from kvcanon.disk.transfers import SlotJob
 
 @define(eq=False)
 class Ledger:
-    """The records of an open store. The lock of the index protects all but the journal."""
+    """The records of an open store. The lock of the index protects all except the journal."""
 
     fingerprint: bytes
     segment_blocks: int

@@ -89,7 +89,7 @@ class DiskRecord:
 
 
 def unpacked(packed: bytes | memoryview) -> DiskRecord | None:
-    """The record in 128 bytes; None if its CRC is wrong, or it is none."""
+    """The record in 128 bytes; None if its CRC is wrong, or it is no record."""
     if len(packed) != RECORD_BYTES:
         return None
     body = packed[_CRC_BYTES:]

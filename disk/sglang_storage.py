@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class DiskStorage(HiCacheStorage):
-    """SGLang's storage interface over a `DiskStore`. No call raises but those of an attach."""
+    """SGLang's storage interface over a `DiskStore`. No call raises, except those of an attach."""
 
     def __init__(self, config: SglangObject, _: Mapping[str, object] | None = None) -> None:
         """Check what the server asks for. Raises: DiskUnusable, if it cannot be served."""

@@ -91,7 +91,7 @@ def in_parallel(
 
 
 def write_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool]:
-    """Write adjacent slots; returns whether each is written, perhaps not yet to the disk."""
+    """Write adjacent slots; returns whether each is written; they are not forced yet."""
     with scratch.piece(_scratch_bytes(jobs)) as memory:
         pieces: list[memoryview] = []
         for job, own in _shares(jobs, memory):

@@ -48,7 +48,7 @@ class Excerpt:
 
 @frozen
 class AuditResult:
-    """What a recording came to."""
+    """The result of an audit."""
 
     streams: Streams
     excerpts: tuple[Excerpt, ...]

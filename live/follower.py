@@ -63,7 +63,7 @@ class FollowerConfig:
 
 @define
 class FollowerCounts:
-    """What came of one publisher since it is followed."""
+    """Counts of one publisher since it is followed."""
 
     batches: int = 0
     events: int = 0

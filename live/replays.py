@@ -30,7 +30,7 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0
 
 @define
 class ReplayRequest:
-    """A request for the batches from a number on, and what came of it."""
+    """A request for the batches from a number on, and its progress."""
 
     socket: zmq.Socket[bytes]
     began: float = field(factory=time.monotonic)

@@ -39,7 +39,7 @@ class PublisherState(StrEnum):
 
 @define
 class StreamWatch:
-    """Publishers that are watched, and what came of them so far."""
+    """The watched publishers, and what they have sent so far."""
 
     subscriber: Subscriber
     streams: Streams
@@ -65,7 +65,7 @@ class StreamWatch:
         self._fixed = self.subscriber.sources
 
     def step(self, timeout_s: float) -> list[StreamFinding]:
-        """Receive and fold what is there, and return what is wrong with it."""
+        """Receive and fold the waiting frames, and return what is wrong with them."""
         self._discover()
         found: list[StreamFinding] = []
         for arrived in self.subscriber.receive(timeout_s):
@@ -119,7 +119,7 @@ class StreamWatch:
         return (follower.counts.last_received or None) if follower is not None else None
 
     def silent(self) -> list[Source]:
-        """The publishers of which no frame came, good or malformed."""
+        """The publishers from which no frame came, good or malformed."""
         return [
             source
             for number, source in enumerate(self.subscriber.sources)

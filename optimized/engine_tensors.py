@@ -98,7 +98,7 @@ class EngineTensors:
 
     @property
     def axes(self) -> TensorLayout:
-        """The layout itself. Raises: BadArgument, where there is none of that name."""
+        """The layout itself. Raises: BadArgument: there is no layout of that name."""
         if isinstance(self.layout, TensorLayout):
             return self.layout
         if self.layout not in TENSOR_LAYOUTS:

@@ -76,13 +76,13 @@ class HostReads:
         self._due[slots] = 0
 
     def begin_read(self, slots: SlotArray) -> SlotArray:
-        """Note a read of slots; returns those that no other read was under way of."""
+        """Note a read of slots; returns those that no other read had begun."""
         self._reads[slots] += 1
         first: SlotArray = slots[self._reads[slots] == 1]
         return first
 
     def end_read(self, slots: SlotArray) -> SlotArray:
-        """Note the end of a read; returns the slots of which no other is under way."""
+        """Note the end of a read; returns the slots that no other read needs."""
         self._reads[slots] -= 1
         last: SlotArray = slots[self._reads[slots] == 0]
         return last
@@ -188,7 +188,7 @@ class PageQueue(Protocol):
         """Ask an order to end early. It has not ended before `poll` says so."""
 
     def poll(self) -> tuple[OrderProgress, ...]:
-        """How far each order is that went on since the last poll."""
+        """The progress of each order that went on since the last poll."""
 
     def stats(self) -> StoreStats | None:
         """What it did, and how its store is; None if it counts nothing. Any thread may call it."""

@@ -83,7 +83,7 @@ class PageTransfer:
 
     @property
     def layers(self) -> int:
-        """Layers of the component that has most; 0 where nothing is moved."""
+        """Layers of the component with the most layers; 0 where nothing is moved."""
         return max((self.pools.layouts[move.component].layers for move in self.moves), default=0)
 
     @property

@@ -61,7 +61,7 @@ class SealedQueue:
         self.queue.stop(order_id)
 
     def poll(self) -> tuple[OrderProgress, ...]:
-        """How far each order is that went on since the last poll."""
+        """The progress of each order that went on since the last poll."""
         return self.queue.poll()
 
     def stats(self) -> None:

@@ -12,7 +12,7 @@ from kvcanon.spec.types import Medium
 
 @define
 class StoreCallStats:
-    """The calls of one kind, to write pages or to fetch them, and what came of their pages."""
+    """The calls of one kind, writes or fetches, and how many of their pages succeeded."""
 
     calls: int = 0
     """Calls that a thread began; each is about a batch of pages."""

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 def cut(items: Sequence[Item], out: range) -> Sequence[Item]:
-    """The items but those at some places, which follow each other."""
+    """The items without those at some consecutive places."""
     return [*items[: out.start], *items[out.stop :]]
 
 

@@ -76,7 +76,7 @@ class StoreOrder:
 
 @frozen
 class OrderProgress:
-    """How far an order is."""
+    """The progress of an order."""
 
     order_id: OrderId
     pages: int
@@ -99,7 +99,7 @@ class StoreQueue(Protocol):
         """Ask an order to end early. It has not ended before `poll` says so."""
 
     def poll(self) -> tuple[OrderProgress, ...]:
-        """How far each order is that went on since the last poll."""
+        """The progress of each order that went on since the last poll."""
 
 
 @frozen

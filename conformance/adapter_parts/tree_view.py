@@ -26,7 +26,7 @@ Handle = TypeVar("Handle")
 
 @frozen(eq=False)
 class FoundPath(Generic[Node]):
-    """The path of a key, as far as it is in a tree."""
+    """The part of a key's path that is in a tree."""
 
     nodes: tuple[Node, ...]
     """From the root on; the last one may be shared in part."""

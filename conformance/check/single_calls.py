@@ -161,7 +161,7 @@ def spelled_by_page(keys: Iterable[Key]) -> Spelling:
 
 
 def spelled_by_place(keys: Iterable[Key]) -> Spelling:
-    """Spell keys so that the pages that follow one prefix have letters in turn."""
+    """Spell keys so that the pages that follow one prefix have consecutive letters."""
     following: dict[Key, dict[Page, int]] = {}
     spelling: dict[Key, Sequence[int]] = {}
     for key in keys:

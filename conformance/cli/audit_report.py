@@ -38,7 +38,7 @@ _SHOWN_MISMATCHES = 10
 def print_audit(
     recording: Recording, result: AuditResult, served: ServedAudit | None, *, as_json: bool
 ) -> None:
-    """Print what a recording came to, and what was served beside it."""
+    """Print the result of an audit, and the comparison with what was served."""
     if as_json:
         beside = {} if served is None else {"served": _served_json(served)}
         print_json(_as_json(recording, result) | beside)

@@ -190,7 +190,7 @@ class ProductionGuard:
 
     @property
     def counts(self) -> GuardCounts:
-        """What it has done."""
+        """What the guard has done."""
         with self._lock:
             return GuardCounts(
                 self._calls,

@@ -26,7 +26,7 @@ class RankStores:
 
     @property
     def open_order_ids(self) -> Sequence[OrderId]:
-        """The orders that are open on some rank, and with which nothing more is due."""
+        """The orders that are open on some rank, and for which no decision waits."""
         due = {order_id for _, _, order_id, _ in self._due}
         ids = dict.fromkeys(each for queue in self.queues for each in queue.open_order_ids)
         return [each for each in ids if each not in due]
@@ -42,7 +42,7 @@ class RankStores:
         return OrderProgress(order_id, min(p.pages for p in each), all(p.ended for p in each))
 
     def begin(self) -> None:
-        """Begin an operation: what is due happens before it."""
+        """Begin an operation: decisions that are due take effect before it."""
         self._now += 1
         due = [each for each in self._due if each[0] <= self._now]
         self._due = [each for each in self._due if each[0] > self._now]
@@ -64,7 +64,7 @@ class RankStores:
             self._later(rank, order_id, end if rank == failing else go_on)
 
     def finish(self) -> None:
-        """Let all that is due happen now, and all open orders end where they are."""
+        """Let all due decisions take effect, and all open orders end where they are."""
         self._due.clear()
         for queue in self.queues:
             queue.finish()

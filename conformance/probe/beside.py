@@ -67,7 +67,7 @@ class StreamBeside:
     """Whether a difference was found that no late event explains; no other is waited for then."""
 
     def settle(self, round_name: str, seconds: float | None = None) -> float:
-        """Fold what comes until nothing does, and return the time of the earliest batch."""
+        """Fold batches until none comes, and return the time of the earliest."""
         quiet = QUIET_SECONDS if seconds is None else seconds
         earliest, ends = float("inf"), time.monotonic() + max(MOST_SECONDS, quiet)
         while time.monotonic() < ends:

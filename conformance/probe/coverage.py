@@ -38,7 +38,7 @@ class PlayedRound:
 
 @frozen
 class MissingPart:
-    """What was to be played and was not: a round, its end, or a finding's requests once more."""
+    """A part that was not played: a round, its end, or a repetition of a finding's requests."""
 
     what: str
     why: str
@@ -82,7 +82,7 @@ class Coverage:
 
     @property
     def mends(self) -> list[str]:
-        """What would complete the probe, each instruction once. Empty if nothing is missing."""
+        """Instructions that would complete the probe, each once; empty if nothing is missing."""
         mends = list(dict.fromkeys(each.mend for each in self.missing))
         # Where rounds are missing, they bring the requests.
         if mends:

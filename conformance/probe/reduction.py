@@ -202,7 +202,7 @@ class Reducer:
 
 
 def without(requests: Sequence[ProbeRequest], left_out: Iterable[int]) -> list[ProbeRequest]:
-    """The other requests; those that go on do so during as many of the next as are still there."""
+    """The other requests; long ones still overlap those of the next that are left."""
     dropped = set(left_out)
     kept = [at for at in range(len(requests)) if at not in dropped]
     return [

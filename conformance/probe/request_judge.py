@@ -133,7 +133,7 @@ class ReplyComparison:
 
 
 def compare_replies(warm: ProbeReply, cold: ProbeReply, margin: float) -> ReplyComparison:
-    """Compare a reply with that of the same prompt without a cache, as far as both go."""
+    """Compare a reply with that without a cache, up to the end of the shorter one."""
     for at, (ours, theirs) in enumerate(zip(warm.tokens, cold.tokens, strict=False)):
         scores = (
             (warm.scores[at], cold.scores[at])

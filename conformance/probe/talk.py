@@ -131,14 +131,14 @@ def number_in(value: object) -> int:
 
 
 def name_in(value: object) -> str:
-    """The name of a model or of an adapter in an answer. Raises: ValueError, if it is none."""
+    """The name of a model or of an adapter in an answer. Raises: ValueError: it is none."""
     if not isinstance(value, str) or not value or len(value) > MOST_NAME_LETTERS:
         raise ValueError(f"a {type(value).__name__} where a name should be, or no usual one")
     return value
 
 
 def logprob_in(value: object) -> float:
-    """A log-probability in an answer. Raises: ValueError, if it is none."""
+    """A log-probability in an answer. Raises: ValueError: it is no such value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise ValueError(f"a {type(value).__name__} where a log-probability should be")
     # The least likely tokens of some engines have minus infinity, of which no difference is known.

@@ -42,7 +42,7 @@ class WorkerNode(Protocol):
 
 
 def plan_of(config: pytest.Config) -> CheckPlan:
-    """The check of a session, but for laws that are known to be broken. Raises: UsageError."""
+    """The check of a session, without the laws that are known to be broken. Raises: UsageError."""
     return CheckPlan(
         [config.getoption("kvcanon_cache")],
         JudgeConfig(config.getoption("kvcanon_black_box")),

@@ -38,7 +38,7 @@ NO_POOL = PoolSize(0)
 
 @frozen
 class PoolSizes:
-    """Several sizes of a pool, each of which is tried."""
+    """Several sizes of a pool; each is tried."""
 
     each: tuple[PoolSize, ...] = ()
 

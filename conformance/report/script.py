@@ -143,7 +143,7 @@ def _commented(line: CodeLine) -> tuple[str, ...]:
 
 
 def answer_line(line: CodeLine) -> str:
-    """The answer of a call in one line; empty for calls that are no operations and went well."""
+    """The answer of a call in one line; empty for successful calls that are no operations."""
     answer = next(iter(line.answer.splitlines()), "")
     if line.number is None:
         return "" if answer == "done" else answer

@@ -44,7 +44,7 @@ class StoreStanding(StrEnum):
 
 
 class StoreVerdict(StrEnum):
-    """What a check came to."""
+    """The verdict of a check."""
 
     HOLDS = "holds"
     DEPARTS = "departs"
@@ -86,7 +86,7 @@ class StoreReport:
 
     @property
     def verdict(self) -> StoreVerdict:
-        """What it came to."""
+        """The verdict."""
         if any(each.law.law_class is not LawClass.POLICY for each in self.findings):
             return StoreVerdict.BROKEN
         held = sum(each is not StoreStanding.NOT_OFFERED for each in self.standings.values())

@@ -112,7 +112,7 @@ class PlayedStep:
 
 @define
 class Played:
-    """What a case came to."""
+    """The result of a case."""
 
     broken: list[BrokenStoreLaw] = field(factory=list)
     met: Counter[str] = field(factory=Counter)

@@ -33,7 +33,7 @@ MOST_LOOK_SECONDS = 1.0
 
 
 def usual_seconds() -> float:
-    """The limit of the environment, or else ACTION_SECONDS. Raises: UsageError: it is none."""
+    """The limit of the environment, or else ACTION_SECONDS. Raises: UsageError: it is invalid."""
     given = os.environ.get(VARIABLE)
     if given is None:
         return ACTION_SECONDS
@@ -122,7 +122,7 @@ def read_family(pid: int) -> Reading | None:
 
 
 def family_of(pid: int) -> list[int]:
-    """A process and all that it started, as far as the system says."""
+    """A process and all that it started, as the system lists them."""
     return [pid, *_descendants(pid)]
 
 

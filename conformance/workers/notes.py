@@ -77,7 +77,7 @@ class Note:
         self.memory, self._owner = memory, os.getpid()
 
     def end_copy(self) -> None:
-        """End this process if a cache made it by a fork: it would play all cases once more."""
+        """End this process if a cache forked it, as it would play all cases again."""
         if self.shared and os.getpid() != self._owner:
             os._exit(0)
 

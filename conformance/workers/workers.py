@@ -134,7 +134,7 @@ class WorkerPool(Executor):
         return self._submit(self._waiting.appendleft, fn, args)
 
     def submit_to_each(self, fn: Callable[..., Done], /, *args: object) -> list[Future[Done]]:
-        """Give out a job as often as there are workers, while none has another: each gets one."""
+        """Give each worker this job once; no worker may have another job."""
         futures: list[Future[Done]] = [Future() for _ in range(self._jobs)]
         job = pickle.dumps((fn, args))
         with self._lock:

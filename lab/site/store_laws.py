@@ -9,7 +9,7 @@ from kvcanon.spec.stores import STORE_LAWS
 
 def store_law_table() -> Iterator[str]:
     """A row for each law: its id, its class, its first sentence, and what it needs."""
-    yield "| law | class | what it says | judged where a store is or has |"
+    yield "| law | class | what it says | judged of stores that are or have |"
     yield "|---|---|---|---|"
     for law in STORE_LAWS.values():
         sentence = " ".join(law.statement.partition("\n\n")[0].split())

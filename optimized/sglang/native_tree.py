@@ -94,7 +94,7 @@ class TreeOfNodes:
         self.numbers = {scope: number for number, scope in kept.items()}
 
     def scope(self, number: int) -> Scope:
-        """The namespace of a number that an event has."""
+        """The namespace with the number that an event has."""
         return self.scopes.get(number, (None, None))
 
     def is_empty(self) -> bool:

@@ -520,7 +520,7 @@ class KvcanonTreeCore(NotOffered):
     # What the scheduler and its checks ask for seldom.
 
     def dfs_weight_order(self, node_ids: Sequence[int]) -> list[int]:
-        """The order of requests in which those that share most come together."""
+        """The order of requests in which those with the same prefix follow each other."""
         return walks.weight_order(self.state.nodes, node_ids)
 
     def collect_path_info(self, end_node_ids: Sequence[int]) -> tuple[object, ...]:

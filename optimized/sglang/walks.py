@@ -47,7 +47,7 @@ def path_info(nodes: _core.Nodes, node_id: int, page_size: int) -> tuple[TreePat
 
 
 def weight_order(nodes: _core.Nodes, node_ids: Sequence[int]) -> list[int]:
-    """The positions of nodes, depth first; of siblings those first that lead to more of them."""
+    """The positions of nodes, depth first; the sibling above most of them comes first."""
     here: dict[int, list[int]] = {}
     weights: Counter[int] = Counter()
     for at, node_id in enumerate(node_ids):

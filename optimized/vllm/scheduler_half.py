@@ -77,7 +77,7 @@ class SchedulerHalf:
         self.bind_gpu_block_pool(kv_cache_manager.block_pool)
 
     def bind_gpu_block_pool(self, gpu_block_pool: VllmBlockPool) -> None:
-        """Take the engine's block pool, of which this reads hashes and the free queue."""
+        """Take the engine's block pool, to read its hashes and its free queue."""
         self._pool = gpu_block_pool
         self.pages.watch(gpu_block_pool.blocks, gpu_block_pool.null_block.block_id)
         blocks = len(gpu_block_pool.blocks)

@@ -55,7 +55,7 @@ def read_config(given: Mapping[str, object]) -> TierConfig:
 
 
 def host_rows(config: TierConfig, groups: Sequence[EngineGroup], ranks: int) -> int:
-    """How many pages fit into the host memory of a rank. Raises: ValueError, where it is none."""
+    """How many pages fit into the host memory of a rank. Raises: ValueError: not one does."""
     row_bytes = max(group.page_bytes for group in groups)
     rows = int(config.host_gib * GIB) // (ranks * row_bytes)
     if rows < 1:

@@ -28,7 +28,7 @@ SOUND, SERVING = LawClass.SOUND, LawClass.SERVING
 
 
 def asks_for(is_it: Callable[[PageKnown], bool]) -> Callable[[StoreStep], bool]:
-    """The premise that a get asks for a page of which this is known."""
+    """The premise that a get reads a page of which this is known."""
 
     def is_met(step: StoreStep) -> bool:
         return isinstance(step.call, GetCall) and any(

@@ -57,7 +57,7 @@ def said_of(step: StoreStep) -> Iterator[tuple[PageKey, bool]]:
 
 
 def counted_of(step: StoreStep) -> int | None:
-    """The answer of a leading run; None if there is none of the right type."""
+    """The answer of a leading run; None if it has a wrong type."""
     if isinstance(step.call, RunCall) and isinstance(step.answer, Answered):
         value = step.answer.value
         if isinstance(value, int) and not isinstance(value, bool):
