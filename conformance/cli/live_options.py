@@ -103,7 +103,7 @@ def ignored_laws(given: Sequence[str] | None) -> frozenset[str]:
 
 
 def without_hashes(config: FollowerConfig) -> FollowerConfig:
-    """The same, with hashes as names: for tokens that are masked."""
+    """The same, with hashes taken as names, for masked tokens."""
     from kvcanon.live.follower import HashRule  # noqa: PLC0415
 
     return evolve(config, hashes=HashRule.OPAQUE)

@@ -39,7 +39,7 @@ def whole_pages_is_counting(length_tokens: int, page_size: int) -> int:
 
 
 def pages_covering_is_counting(length_tokens: int, page_size: int) -> int:
-    """Covering pages are those that have to be begun one by one.
+    """The covering pages are those that begin one by one as tokens come.
 
     pre: 0 <= length_tokens <= 24 and 1 <= page_size <= 24
     post: __return__ == second_definitions.pages_covering(length_tokens, page_size)
@@ -172,7 +172,7 @@ def pre_evict_need_is_one_by_one(needed: int, free: int) -> int:
 def policy_key_is_the_policy(
     policy: EvictionPolicy, one: tuple[int, int, int, int], other: tuple[int, int, int, int]
 ) -> bool:
-    """Of two nodes the one with the smaller key leaves first, as the policy has it in words.
+    """Of two nodes the one with the smaller key leaves first, as the policy says in words.
 
     pre: one[0] >= 0 and other[0] >= 0
     post: __return__ == second_definitions.leaves_before(policy, one, other)

@@ -42,7 +42,7 @@ def usable_prefix_ignores_cuts(
 def usable_prefix_grows_with_data(
     lengths: Lengths, full: Flags, swa: Flags, state: Flags, window: int, at: int
 ) -> int:
-    """With more data no less is usable: what is usable on the device is usable at all.
+    """More data never makes less usable: what is usable on the device is usable at all.
 
     pre: len(lengths) == len(full) == len(swa) == len(state) <= 3 and 0 <= at < len(lengths)
     pre: all([1 <= length <= 1 << 20 for length in lengths]) and 1 <= window <= 1 << 20

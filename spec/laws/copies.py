@@ -24,7 +24,7 @@ def settled_transfers(step: Step) -> list[tuple[TransferState, TransferStatus]]:
 
 
 def copies_changed(step: Step) -> bool:
-    """Whether other copies are in flight than before, or others of their nodes wait for them."""
+    """Whether other copies are in flight than before, or other nodes wait for them."""
     return "transfers" in step.difference.fields
 
 

@@ -36,19 +36,19 @@ HASHES = "input_sequence_hashes"
 
 @frozen
 class DynamoRow:
-    """A request of such a trace."""
+    """A request, and the size of its blocks."""
 
     row: BlockRow
     block_tokens: int
 
 
 def is_dynamo_row(fields: Fields) -> bool:
-    """Whether a row is a record of such a trace."""
+    """Whether a row is a record of a request trace."""
     return _record(fields).get("schema") == SCHEMA
 
 
 def is_no_request(fields: Fields) -> bool:
-    """Whether a row is a record of something else than a request."""
+    """Whether a row is a record of a tool or a payload."""
     return _record(fields).get("event_type") in OTHERS
 
 
