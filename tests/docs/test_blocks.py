@@ -41,6 +41,7 @@ TESTED = {
     "docs/adapters.md": "tests/docs/test_adapter_docs.py",
     "docs/check.md": "tests/conformance/cli/test_check_cli.py",
     "docs/pytest.md": "tests/conformance/pytest_plugin/test_check_cache.py",
+    "docs/stores.md": "tests/external/test_below_a_cache.py",
 }
 """The test that runs the Python of a page."""
 HERE = {"CONTRIBUTING.md"} | {

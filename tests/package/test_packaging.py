@@ -1,6 +1,6 @@
 """What a user installs: the built wheel, in an environment that has never seen the checkout.
 
-The code lies in six folders at the top of the checkout, and src/kvcanon links to them. A link can
+The code lies in seven folders at the top of the checkout, and src/kvcanon links to them. A link can
 be followed in the checkout and dangle in a wheel, and a folder can be found as `spec` where only
 `kvcanon.spec` should exist. Nothing but an installed wheel shows that neither happened.
 """
@@ -19,7 +19,7 @@ import pytest
 from installed import NO_COMPILER, NO_CORE, Release, build, build_sdist, installed, pip_wheel
 from paths import ROOT
 
-PARTS = ("spec", "reference", "disk", "optimized", "live", "conformance")
+PARTS = ("spec", "reference", "disk", "external", "optimized", "live", "conformance")
 OWN_FILES = {
     "__init__.py",
     "__main__.py",
