@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 from fakeredis import FakeRedis, FakeServer
+from redis import Redis
 
 from doc_blocks import python_blocks
-from external_pages import IDENTITY
+from external_pages import IDENTITY, value_in
 from fakes.mooncake_client import FakeMooncake, MooncakeObjects
 from fast.stores import PAGE_BYTES, PAGE_SIZE, Server, config_of, prompt_of, server_over
-from kvcanon.external import redis_tier
 from kvcanon.external.mooncake_tier import MooncakeTier
 from kvcanon.external.records import HEADER_BYTES, key_of
 from kvcanon.external.redis_tier import RedisTier
@@ -65,7 +65,7 @@ def change(values: FakeServer | MooncakeObjects, key: str, at: int) -> None:
     """Flip a bit of a value."""
     if isinstance(values, FakeServer):
         client = FakeRedis(server=values)
-        found = bytearray(client.get(key) or b"")
+        found = bytearray(value_in(client, key))
         found[at] ^= 1
         client.set(key, bytes(found))
     else:
@@ -142,7 +142,7 @@ def queues_of_the_page(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     monkeypatch.setitem(sys.modules, "mooncake", package)
     monkeypatch.setitem(sys.modules, "mooncake.store", module)
     server = FakeServer()
-    monkeypatch.setattr(redis_tier.Redis, "from_url", lambda *_, **__: FakeRedis(server=server))
+    monkeypatch.setattr(Redis, "from_url", lambda *_, **__: FakeRedis(server=server))
     names: dict[str, object] = {}
     (source,) = (body for page, body in python_blocks() if page == "docs/stores.md")
     exec(source, names)  # noqa: S102  # The page's own words.

@@ -21,6 +21,13 @@ LENGTH = 3000
 Bytes = npt.NDArray[np.uint8]
 
 
+def value_in(client: FakeRedis, key: bytes | str) -> bytes:
+    """What a stand-in for Redis has under a key."""
+    value = client.get(key)
+    assert isinstance(value, bytes)
+    return value
+
+
 class ExternalTier(Protocol):
     """What both stores have."""
 
@@ -61,7 +68,7 @@ class RedisStandIn:
 
     def values(self) -> dict[str, bytes]:
         client = self._client()
-        return {key.decode(): bytes(client.get(key) or b"") for key in client.scan_iter()}
+        return {key.decode(): value_in(client, key) for key in client.scan_iter()}
 
     def set(self, key: str, value: bytes) -> None:
         self._client().set(key, value)
