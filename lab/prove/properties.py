@@ -60,7 +60,7 @@ def usable_prefix_grows_with_data(
 def usable_prefix_of_whole_pages_is_whole(
     pages: Lengths, full: Flags, swa: Flags, state: Flags, window: int, page_size: int
 ) -> int:
-    """Where segments are whole pages the usable prefix is: to divide it by their size is exact.
+    """If segments are whole pages, so is the usable prefix: it divides by the page size exactly.
 
     pre: len(pages) == len(full) == len(swa) == len(state) <= 2
     pre: all([1 <= count <= 3 for count in pages]) and 1 <= window <= 9
