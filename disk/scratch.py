@@ -12,13 +12,14 @@ from attrs import define, field
 from kvcanon.disk.slab import BLOCK_BYTES
 
 KEPT_BYTES = 16 << 20
-"""The largest piece that is kept, and the least that is made."""
 
 
 @define(eq=False)
 class Scratch:
     """Buffers that are used again: as many as threads have ever needed at once."""
 
+    kept_bytes: int = KEPT_BYTES
+    """The largest piece that is kept, and the least that is made."""
     free: list[mmap.mmap] = field(factory=list)
     lock: threading.Lock = field(factory=threading.Lock)
 
@@ -33,14 +34,14 @@ class Scratch:
             self._given_back(memory)
 
     def _taken(self, size_bytes: int) -> mmap.mmap:
-        if size_bytes <= KEPT_BYTES:
+        if size_bytes <= self.kept_bytes:
             with self.lock:
                 if self.free:
                     return self.free.pop()
-        return mmap.mmap(-1, max(BLOCK_BYTES, KEPT_BYTES, size_bytes))
+        return mmap.mmap(-1, max(BLOCK_BYTES, self.kept_bytes, size_bytes))
 
     def _given_back(self, memory: mmap.mmap) -> None:
-        if len(memory) == KEPT_BYTES:
+        if len(memory) == self.kept_bytes:
             with self.lock:
                 self.free.append(memory)
         else:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from attrs import define, evolve, field
 
 from kvcanon.disk.identity import DiskIdentity
-from kvcanon.disk.parts import PageGet, PagePut, total_bytes
+from kvcanon.disk.parts import PageGet, PagePut, copy_from, total_bytes
+from kvcanon.disk.scratch import Scratch
 from kvcanon.external.failing import ExternalFailed
 from kvcanon.external.figures import ExternalFigures
 from kvcanon.external.records import HEADER_BYTES, header_of, key_of, place
@@ -31,6 +32,8 @@ except ModuleNotFoundError as error:
 TIMEOUT_SECONDS = 5.0
 LARGEST_BYTES = 512 << 20
 """A server takes no longer value, unless its `proto-max-bulk-len` says so."""
+KEPT_BYTES = 32 << 20
+"""Memory for the values of one call is used again up to this: fresh memory costs a fault a page."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -41,6 +44,7 @@ class RedisTier:
     client: Redis
     fingerprint: bytes
     figures: ExternalFigures = field(factory=ExternalFigures)
+    scratch: Scratch = field(factory=lambda: Scratch(KEPT_BYTES))
 
     @classmethod
     def open(
@@ -70,10 +74,11 @@ class RedisTier:
         done = [length == size for length, size in zip(lengths, sizes, strict=True)]
         fits = [size <= LARGEST_BYTES for size in sizes]
         new = [at for at in range(len(pages)) if fits[at] and not done[at]]
-        values = (self._value(pages[at]) for at in new)
-        answers = self._ask(
-            [("SET", keys[at], value) for at, value in zip(new, values, strict=True)]
-        )
+        with self.scratch.piece(sum(sizes[at] for at in new)) as memory:
+            values = self._values([pages[at] for at in new], memory)
+            answers = self._ask(
+                [("SET", keys[at], value) for at, value in zip(new, values, strict=True)]
+            )
         kept = sum(done)
         for at, answer in zip(new, answers, strict=True):
             done[at] = answer is True
@@ -129,10 +134,18 @@ class RedisTier:
     def _key(self, name: bytes) -> str:
         return key_of(self.fingerprint, name)
 
-    def _value(self, page: PagePut) -> bytes:
-        return b"".join((header_of(self.fingerprint, page.name, page.parts), *page.parts))
+    def _values(self, pages: Sequence[PagePut], memory: memoryview) -> list[memoryview]:
+        """The values of pages, one after another in memory."""
+        values, end = [], 0
+        for page in pages:
+            begin, end = end, end + HEADER_BYTES + total_bytes(page.parts)
+            value = memory[begin:end]
+            value[:HEADER_BYTES] = header_of(self.fingerprint, page.name, page.parts)
+            copy_from(page.parts, value[HEADER_BYTES:])
+            values.append(value)
+        return values
 
-    def _ask(self, commands: Sequence[tuple[str | bytes, ...]]) -> list[object]:
+    def _ask(self, commands: Sequence[tuple[str | memoryview, ...]]) -> list[object]:
         """Send commands together; an answer is False where an error is about its page alone.
 
         Raises: ExternalFailed, for any other error.

@@ -253,8 +253,10 @@ class Lmdb:
         self.database.close()
 
 
+MakeKeeper = Callable[[Path, int, int], PageKeeper]
+"""Makes a way, in a folder, for so many bytes a page and so many pages."""
 RAW = "raw"
-CONTESTANTS: dict[str, Callable[[Path, int, int], PageKeeper]] = {
+CONTESTANTS: dict[str, MakeKeeper] = {
     RAW: RawFile,
     "raw with checksums": ProvedFile,
     "disk": DiskTier,

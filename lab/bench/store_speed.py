@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from kvcanon.disk.folders import CURRENT, JOURNAL, SLAB
 from kvcanon.disk.records import NO_NAME, DiskRecord, RecordKind
 from kvcanon.disk.segments import LABEL_BLOCKS
 from kvcanon.disk.slab import BLOCK_BYTES
-from kvcanon.lab.bench.store_contestants import BATCH, CONTESTANTS, RAW, aligned_pages, removed
+from kvcanon.lab.bench.store_contestants import BATCH, MakeKeeper, aligned_pages, removed
 
 PROMPT_PAGES = 100
 
@@ -42,7 +42,7 @@ class StoreTime:
 
 @frozen
 class StoreRatio:
-    """A way beside the raw file: medians over the rounds."""
+    """A way beside the raw one: medians over the rounds."""
 
     way: str
     page_bytes: int
@@ -52,7 +52,7 @@ class StoreRatio:
     write_gb_s: float
     read_gb_s: float
     write_cpu_ratio: float
-    """Processor seconds over those of the raw file in the same round."""
+    """Processor seconds of this process over those of the raw way in the same round."""
     read_cpu_ratio: float
     write_speed_ratio: float
     read_speed_ratio: float
@@ -71,16 +71,22 @@ class RestartTime:
 
 
 def measure_ways(
-    folder: Path, page_bytes: int, round_bytes: int, rounds: int, said: Callable[[], object]
+    ways: Mapping[str, MakeKeeper],
+    folder: Path,
+    *,
+    page_bytes: int,
+    round_bytes: int,
+    rounds: int,
+    said: Callable[[], object],
 ) -> list[StoreTime]:
     """Measure every way in each round; each round begins with another."""
     count = max(1, round_bytes // page_bytes)
     pages = aligned_pages(page_bytes, min(count, BATCH))
     times = []
     for number in range(rounds):
-        for way in islice(cycle(CONTESTANTS), number, number + len(CONTESTANTS)):
+        for way in islice(cycle(ways), number, number + len(ways)):
             place = folder / f"{way.replace(' ', '-')}-{number}"
-            keeper = CONTESTANTS[way](place, page_bytes, count)
+            keeper = ways[way](place, page_bytes, count)
             try:
                 written = _timed(count, pages, keeper.write)
                 keeper.forget()
@@ -105,9 +111,9 @@ def _timed(
     return time.perf_counter() - began, time.process_time() - used
 
 
-def ratios(times: Sequence[StoreTime]) -> list[StoreRatio]:
-    """Every way beside the raw file of the same round."""
-    floors = {(each.page_bytes, each.round): each for each in times if each.way == RAW}
+def ratios(times: Sequence[StoreTime], floor: str) -> list[StoreRatio]:
+    """Every way beside the one of this name in the same round."""
+    floors = {(each.page_bytes, each.round): each for each in times if each.way == floor}
     found = []
     for page_bytes in dict.fromkeys(each.page_bytes for each in times):
         for way in dict.fromkeys(each.way for each in times):

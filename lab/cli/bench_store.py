@@ -1,9 +1,11 @@
-"""`kvcanon lab bench store`: the disk tier beside a raw file and other ways to keep pages."""
+"""`kvcanon lab bench store`: the disk and the external tier beside raw ways to keep pages."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,8 @@ import typer
 from attrs import asdict
 
 from kvcanon.conformance.cli.terminal import ReportConsole, figures_table, print_title, progress
-from kvcanon.lab.bench.store_contestants import CONTESTANTS
+from kvcanon.lab.bench.external_contestants import mooncake_ways, redis_ways
+from kvcanon.lab.bench.store_contestants import CONTESTANTS, MakeKeeper
 from kvcanon.lab.bench.store_speed import (
     RestartTime,
     StoreRatio,
@@ -27,12 +30,27 @@ MOST_MEGABYTES = 512
 """More in one round, and a shared disk slows down."""
 
 
+class StoreKind(StrEnum):
+    """Where pages are kept."""
+
+    DISK = "disk"
+    REDIS = "redis"
+    MOONCAKE = "mooncake"
+
+
 def bench_store(
     *,
     folder: Annotated[
         Path,
         typer.Option(file_okay=False, exists=True, metavar="DIR", help="A folder on the disk."),
     ] = Path(),
+    stores: Annotated[
+        list[StoreKind] | None,
+        typer.Option(
+            "--store",
+            help="Repeatable; usual: disk. The others start a server on this machine.",
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Alternating rounds.")] = 5,
     megabytes: Annotated[
         int, typer.Option(min=1, max=MOST_MEGABYTES, metavar="N", help="What each way writes.")
@@ -42,22 +60,23 @@ def bench_store(
         typer.Option(min=4, metavar="N", help="KiB a page; repeatable. Usual: 256, 2048."),
     ] = None,
     restart: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Pages of the store that is restarted.")
+        int, typer.Option(min=0, metavar="N", help="Pages of the disk that is restarted.")
     ] = 1_000_000,
     figures: JsonFile = None,
 ) -> None:
-    """Measure writes and cold reads beside a raw file, and the restart of a large store."""
+    """Measure writes and reads beside a raw file or client, and the restart of a large disk."""
+    kinds = stores or [StoreKind.DISK]
     times: list[StoreTime] = []
-    sizes = page_kib or list(PAGE_KIB)
+    compared: list[StoreRatio] = []
+    restarted = None
     with tempfile.TemporaryDirectory(prefix="kvcanon-bench-", dir=folder) as place:
-        with progress(range(len(sizes) * rounds * len(CONTESTANTS)), "bench store") as shown:
-            steps = iter(shown)
-            for size in sizes:
-                times += measure_ways(
-                    Path(place), size << 10, megabytes << 20, rounds, lambda: next(steps, None)
-                )
-        restarted = measure_restart(Path(place) / "restart", restart) if restart else None
-    compared = ratios(times)
+        for kind in dict.fromkeys(kinds):
+            with WAYS[kind]() as ways:
+                found = _measured(ways, Path(place), page_kib or PAGE_KIB, megabytes << 20, rounds)
+            times += found
+            compared += ratios(found, next(iter(ways)))
+        if restart and StoreKind.DISK in kinds:
+            restarted = measure_restart(Path(place) / "restart", restart)
     _print(compared, restarted, rounds, megabytes)
     write_figures(
         figures,
@@ -67,6 +86,37 @@ def bench_store(
             "restart": asdict(restarted) if restarted is not None else None,
         },
     )
+
+
+WAYS: dict[StoreKind, Callable[[], AbstractContextManager[Mapping[str, MakeKeeper]]]] = {
+    StoreKind.DISK: lambda: nullcontext(CONTESTANTS),
+    StoreKind.REDIS: redis_ways,
+    StoreKind.MOONCAKE: mooncake_ways,
+}
+"""The ways to keep pages in each; the first is the raw one."""
+
+
+def _measured(
+    ways: Mapping[str, MakeKeeper],
+    place: Path,
+    page_kib: Sequence[int],
+    round_bytes: int,
+    rounds: int,
+) -> list[StoreTime]:
+    """Measure the ways of one kind with each size of pages."""
+    times: list[StoreTime] = []
+    with progress(range(len(page_kib) * rounds * len(ways)), "bench store") as shown:
+        steps = iter(shown)
+        for size in page_kib:
+            times += measure_ways(
+                ways,
+                place,
+                page_bytes=size << 10,
+                round_bytes=round_bytes,
+                rounds=rounds,
+                said=lambda: next(steps, None),
+            )
+    return times
 
 
 def _print(
@@ -90,7 +140,11 @@ def _print(
             if each.page_bytes == page_bytes:
                 table.add_row(each.way, *_row(each))
         out.print(table)
-    out.print("s/GB are processor seconds a gigabyte. Reads are cold.", style="dim")
+    out.print(
+        "s/GB are processor seconds a gigabyte, of this process. Reads of a disk are cold. Raw are "
+        "the raw file and the client of each server.",
+        style="dim",
+    )
     if restarted is not None:
         out.print(
             f"A store with {restarted.pages:,} pages opens in "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,35 @@ def test_a_prefetch_may_be_ended_after_its_late_call_returned() -> None:
         assert server.cache.end_prefetch(order_id) == NOTHING
         assert host_pool(server) == (16, 0)
         server.cache.tree.check()
+
+
+def test_slots_come_free_on_all_ranks_in_the_same_poll() -> None:
+    """A rank whose own call has returned keeps the slots as long as another rank's has not."""
+    other_is_late = True
+    asked: list[list[int]] = []
+
+    def agree(ours: Sequence[int]) -> list[int]:
+        asked.append(list(ours))
+        # Copies between device and host are asked for, too, one number each.
+        if len(ours) == 2 and other_is_late:
+            return [0, min(ours[1], 1 + 8 - 3)]
+        return list(ours)
+
+    with over_slow(agree=agree) as (server, slow):
+        slow.go_on()
+        order_id = ordered(server, OrderKind.FETCH)
+        wait_until(lambda: any(each.ended for each in server.cache.poll_store()))
+        assert asked[-1] == [0, 1 + 8]
+        assert server.cache.end_prefetch(order_id) == NOTHING
+        assert host_pool(server) == (13, 3)
+        server.cache.poll_store()
+        assert host_pool(server) == (13, 3)
+        other_is_late = False
+        assert server.cache.poll_store() == ()
+        assert host_pool(server) == (16, 0)
+        calls = len(asked)
+        server.cache.poll_store()
+        assert len(asked) == calls
 
 
 def test_a_late_write_reads_its_pages_as_they_were() -> None:

@@ -52,3 +52,23 @@ def test_bench_store_measures_every_way(capsys: pytest.CaptureFixture[str], tmp_
     assert all(each["write_gb_s"] > 0 for each in found["ratios"])
     assert found["restart"]["pages"] == 2000
     assert not [each for each in tmp_path.iterdir() if each != figures]
+
+
+@pytest.mark.nightly
+def test_bench_store_measures_servers_beside_their_clients(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The external tier moves the same bytes as the raw client, over servers that are started."""
+    figures = tmp_path / "figures.json"
+    stores = ("--store", "redis", "--store", "mooncake", "--folder", str(tmp_path))
+    sizes = ("--rounds", "2", "--megabytes", "4", "--page-kib", "64", "--json", str(figures))
+    read(capsys, "lab", "bench", "store", *stores, *sizes)
+    found = json.loads(figures.read_text("utf-8"))
+    assert [each["way"] for each in found["ratios"]] == [
+        "redis-py",
+        "kvcanon over Redis",
+        "Mooncake's client",
+        "kvcanon over Mooncake",
+    ]
+    assert {each["moved_bytes"] for each in found["times"]} == {4 << 20}
+    assert found["restart"] is None

@@ -12,6 +12,7 @@ from fast.copies import PATIENCE_S
 from fast.stores import PAGE_BYTES, Server, server_over
 from kvcanon.optimized.store_carriers import PageBatch, PageCarrier
 from kvcanon.optimized.store_queue import ThreadedQueue
+from kvcanon.spec.transfer import Agree
 
 DEADLINE_SECONDS, FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 5.0, 1.0, 4.0
 
@@ -71,7 +72,10 @@ class Slow(PageCarrier):
 
 @contextmanager
 def over_slow(
-    pages: int = 2, waiting: int = 99, clock: Clock | None = None
+    pages: int = 2,
+    waiting: int = 99,
+    clock: Clock | None = None,
+    agree: Agree | None = None,
 ) -> Iterator[tuple[Server, Slow]]:
     """A server over a slow store, with batches of so many pages, of which so many may wait."""
     slow = Slow()
@@ -85,7 +89,7 @@ def over_slow(
             longest_rest_seconds=LONGEST_REST_SECONDS,
             clock=clock or Clock(),
         ) as queue,
-        server_over(queue) as server,
+        server_over(queue, agree) as server,
     ):
         try:
             yield server, slow

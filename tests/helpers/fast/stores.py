@@ -17,6 +17,7 @@ from kvcanon.optimized.page_orders import PageQueue
 from kvcanon.optimized.pools import Pools
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.operations import HostInserted
+from kvcanon.spec.transfer import Agree
 from kvcanon.spec.types import CPU, FULL, GPU, Counts, WritePolicy
 
 PAGE_SIZE, PAGE_BYTES = 4, 4096
@@ -113,11 +114,11 @@ class Server:
 
 
 @contextmanager
-def server_over(queue: PageQueue) -> Iterator[Server]:
-    """A new cache over a store, which is closed at the end."""
+def server_over(queue: PageQueue, agree: Agree | None = None) -> Iterator[Server]:
+    """A new cache over a store, which is closed at the end; with `agree` it is one of several."""
     config = config_of()
     pools = Pools(config, {FULL: PageLayout(1, (PAGE_BYTES,))}, torch.device("cpu"))
-    with PrefixCache(config, pools, store=queue) as cache:
+    with PrefixCache(config, pools, agree=agree, store=queue) as cache:
         yield Server(cache, pools)
 
 
