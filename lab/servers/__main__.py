@@ -28,6 +28,7 @@ from kvcanon.lab.servers.script_rounds import SMALL, WHOLE, ScriptSize
 from kvcanon.lab.servers.server_environment import make_server_environment, make_vllm_environment
 from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
 from kvcanon.lab.servers.soaked import run_soak
+from kvcanon.lab.servers.storage_hits import run_storage
 from kvcanon.lab.servers.stored_pages import run_stored
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
 from kvcanon.lab.servers.tried_ways import run_tries
@@ -43,6 +44,7 @@ UNFINISHED = 3
 FOUND = "every planted fault was found"
 STARTED_AGAIN = "every server started again, and answered right"
 SERVED = "every way served"
+FETCHED = "every reply was right, and both cores found the same in storage"
 READ_RIGHT = "every reply was right, and no server read what was not its own"
 STAYED = "every reply was right, and memory stayed flat"
 MOST_SHOWN = 5
@@ -152,6 +154,11 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         "weights, another dtype, damage",
     )
     parser.add_argument(
+        "--storage",
+        action="store_true",
+        help="store and fetch pages by SGLang's `file` storage, over kvcanon's core and Rust's",
+    )
+    parser.add_argument(
         "--soak",
         metavar="CORE",
         help="use a server of this core for --minutes; memory must be flat",
@@ -235,6 +242,7 @@ def _other_runs(
         (given.kills, lambda: run_kills(runs, given.kills), STARTED_AGAIN),
         (given.tries, lambda: run_tries(runs, given.tries, given.only), SERVED),
         (given.stored, lambda: run_stored(runs, given.only), READ_RIGHT),
+        (given.storage, lambda: run_storage(runs, given.only), FETCHED),
         (given.soak, lambda: run_soak(runs, given.soak, given.minutes), STAYED),
     )
 

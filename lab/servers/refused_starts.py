@@ -49,7 +49,6 @@ NOT_ON_A_CPU = (
 """What SGLang itself refuses without a GPU, has for models alone that no CPU serves, or has
 from another package."""
 STARTS = (
-    _flag("--hicache-storage-backend", "file", host=WRITE_THROUGH),
     _flag(
         *("--hicache-host-memory-mode", "buffer_only", "--hicache-storage-backend", "file"),
         host=WRITE_THROUGH,

@@ -210,7 +210,7 @@ nb::dict counters(TreeView& tree) {
     found["nodes"] = state.node_count;
     found["span_bytes"] = span_bytes;
     found["arena_nodes"] = state.arena.size();
-    found["receipts"] = state.holds.size();
+    found["receipts"] = state.holds.size() + state.host_holds.size();
     size_t queued = 0;
     for (const VictimQueue& queue : state.queues) queued += queue.size();
     found["queued_candidates"] = queued;

@@ -144,6 +144,8 @@ EvictStep evict_step(State& state, Component component, int64_t enough) {
                 return step;
             }
         }
+        // It would leave the tree.
+        if (whole && !node->data[FULL].on(CPU) && node->host_holds != 0) break;
         evict_one(state, node, component, step);
     }
     finish(state, step, journaled.journal);

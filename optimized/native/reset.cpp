@@ -49,7 +49,8 @@ void unpair_all_but_held(State& state) {
 }  // namespace
 
 void reset(State& state) {
-    if (!state.holds.empty()) throw CacheBusy(static_cast<int64_t>(state.holds.size()));
+    const size_t open = state.holds.size() + state.host_holds.size();
+    if (open != 0) throw CacheBusy(static_cast<int64_t>(open));
     state.changed = true;
     free_tree(state);
     forget_tree(state);

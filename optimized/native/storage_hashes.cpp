@@ -15,7 +15,9 @@ int32_t pages_of_span(const Node* node) { return node->offset + node->pages; }
 void hash_span(State& state, const Node* node, const Node* above) {
     TokenSpan& span = *node->span.get();
     if (span.hashes == nullptr) span.hashes = std::make_unique<SpanHashes>();
-    StorageHashes& kept = span.hashes->for_storage;
+    std::unique_ptr<StorageHashes>& made = span.hashes->for_storage;
+    if (made == nullptr) made = std::make_unique<StorageHashes>();
+    StorageHashes& kept = *made;
     kept.of_pages.reach(static_cast<size_t>(span.pages) * HASH_BYTES);
     const Namespaces::Entry& owner = state.namespaces->at(node->namespace_id);
     const auto hashed = static_cast<size_t>(kept.hashed);
@@ -59,7 +61,7 @@ void hash_for_storage(State& state, const Node* end) {
 const uint8_t* storage_hash(const Node* node, int32_t page) {
     assert(0 <= page && page < node->pages);
     assert(hashed_for_storage(*node->span.get()) > node->offset + page);
-    return node->span->hashes->for_storage.of_pages +
+    return node->span->hashes->for_storage->of_pages +
            static_cast<size_t>(node->offset + page) * HASH_BYTES;
 }
 

@@ -21,9 +21,10 @@ void shrink(TokenSpan* span, size_t words_per_page) {
     if (span->hashes == nullptr) return;
     span->hashes->hashed = std::min(span->hashes->hashed, span->pages);
     if (span->hashes->of_pages != nullptr) span->hashes->of_pages.fit(pages * HASH_BYTES);
-    StorageHashes& for_storage = span->hashes->for_storage;
-    for_storage.hashed = std::min(for_storage.hashed, span->pages);
-    if (for_storage.of_pages != nullptr) for_storage.of_pages.fit(pages * HASH_BYTES);
+    StorageHashes* for_storage = span->hashes->for_storage.get();
+    if (for_storage == nullptr) return;
+    for_storage->hashed = std::min(for_storage->hashed, span->pages);
+    for_storage->of_pages.fit(pages * HASH_BYTES);
 }
 
 // Whether the hash before the next page of a span is known.

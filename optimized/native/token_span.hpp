@@ -75,8 +75,7 @@ class Block {
 
 struct TokenSpan;
 
-// The hashes by which storage names the first pages of a span; `of_pages` is nullptr while nothing
-// asked for any. storage_hashes.hpp makes them.
+// The hashes by which storage names the first pages of a span. storage_hashes.hpp makes them.
 struct StorageHashes {
     int32_t hashed = 0;
     Block<uint8_t> of_pages;
@@ -96,7 +95,8 @@ struct SpanHashes {
     // The hash before the first page, for events; valid once `hashed` is not 0.
     bool has_parent = false;
     uint8_t parent[HASH_BYTES] = {};
-    StorageHashes for_storage;
+    // nullptr while nothing asked for any.
+    std::unique_ptr<StorageHashes> for_storage;
 };
 
 struct TokenSpan {
@@ -199,7 +199,8 @@ void unpin(TokenSpan* span, size_t words_per_page);
 
 // Pages that have hashes for storage.
 inline int32_t hashed_for_storage(const TokenSpan& span) {
-    return span.hashes == nullptr ? 0 : span.hashes->for_storage.hashed;
+    const SpanHashes* hashes = span.hashes.get();
+    return hashes == nullptr || hashes->for_storage == nullptr ? 0 : hashes->for_storage->hashed;
 }
 
 // Whether what a span says of itself is possible.

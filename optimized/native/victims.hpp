@@ -21,11 +21,10 @@
 
 namespace kvcanon {
 
-// Whether a node may leave the device as a whole: children on the host alone do not matter. Without
-// a host copy it would leave the tree, which a hold forbids.
+// Whether a node may leave the device as a whole: children on the host alone do not matter.
 inline bool is_device_leaf(const Node* node) {
     return node->parent != nullptr && node->data[FULL].on(GPU) && node->device_children == 0 &&
-           !node->locked() && (node->host_holds == 0 || node->data[FULL].on(CPU));
+           !node->locked();
 }
 
 // Whether a node may leave the host, and the tree, as a whole.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+
 from attrs import Factory, define, field
+from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.copies import Copies
@@ -20,11 +23,25 @@ class CoreState:
     nodes: _core.Nodes = field(init=False)
     """Those of the native cache, for the calls of every request."""
     root: int = field(init=False)
+    _bigram: bool = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Take the nodes of the native cache."""
         self.nodes = self.native.nodes
         self.root = self.nodes.root()
+        self._bigram = self.native.settings.bigram
+
+    def prompt(self, key: RadixKey) -> tuple[array[int], int, int]:
+        """The tokens of a key, how many units they are (tokens or bigrams), and its namespace."""
+        extra_key, salt = key.extra_key, key.cache_salt
+        namespace = 0
+        if extra_key is not None or salt is not None:
+            namespace = self.native.namespace((extra_key, salt))
+        if key.limit is None and not self._bigram:
+            tokens: array[int] = key.token_ids
+            return tokens, len(tokens), namespace
+        key, _ = key.maybe_to_bigram_view(self._bigram)
+        return key.raw_token_ids(), len(key), namespace
 
     def apply(self, settings: TreeSettings) -> None:
         """Make a new native cache if a setting that it depends on has changed."""

@@ -18,12 +18,11 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
 from kvcanon.optimized.native_types import EvictStep
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import expect_copy
-from kvcanon.optimized.sglang.not_offered import AttachesStorage
 from kvcanon.optimized.sglang.pool_slots import FULL, KINDS, MAMBA, SWA, add_freed
 from kvcanon.spec.errors import BadArgument
 
 
-class Controller(AttachesStorage, Protocol):
+class Controller(Protocol):
     """The calls of SGLang's controller that copy what it would not copy of a victim by itself."""
 
     def evict_host(self, num_tokens: int, component_type: ComponentType) -> int:

@@ -12,7 +12,8 @@ from inspect import Parameter, Signature, isfunction, signature
 from types import ModuleType
 from typing import Any
 
-from sglang.srt.mem_cache import base_prefix_cache, cache_init_params
+from sglang.srt.mem_cache import base_prefix_cache, cache_init_params, hicache_storage
+from sglang.srt.mem_cache.unified_cache import unified_tree_core
 from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as interface
 
 OBJECTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
@@ -24,6 +25,8 @@ OBJECTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
             *("InsertResult", "MatchPrefixParams", "MatchResult"),
         ),
     ),
+    (hicache_storage, ("PoolTransfer", "PoolTransferResult")),
+    (unified_tree_core, ("StorageBackupSpec",)),
     (
         interface,
         (
@@ -197,6 +200,10 @@ MatchResult(device_prefix_len, last_device_node, last_host_node, best_match_node
     host_hit_length, swa_host_hit_length, swa_branching_seqlen, mamba_host_hit_length,
     mamba_branching_seqlen, cache_protected_len, full_kv_hit_length, cache_actions,
     last_visited_node_id, full_device_match_len)
+PoolTransfer(name, host_indices, device_indices, keys, hit_policy, nodes_to_load,
+    indices_from_pool, block_pages, group_pages)
+PoolTransferResult(kv_hit_pages, extra_pool_hit_pages, restorable_prefix_pages)
+StorageBackupSpec(host_value, token_ids, hash_value, prefix_keys, comp_xfers)
 DecSwaLockOnlyResult(device_frees, host_frees, tracker, cache_actions)
 DemoteResult(device_frees, host_frees, tracker, cache_actions)
 DriveHostEvictionResult(device_frees, host_frees, tracker, cache_actions)

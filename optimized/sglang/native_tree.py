@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, evolve, frozen
 
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, WRITE_POLICIES
@@ -19,6 +19,9 @@ from kvcanon.spec.types import FULL, MAMBA, SWA, Component, EvictionPolicy, Name
 
 SALT_TAG = b"sglang-cache-salt-v1\0"
 """What SGLang puts before a salt that it hashes into the first page of a chain."""
+
+NAMESPACE_TAG = b"sglang-cache-namespace-v1"
+"""What SGLang puts before the namespace of a chain of storage hashes."""
 
 Scope = tuple[str | None, str | None]
 """SGLang's namespace of a key: `extra_key` and `cache_salt`."""
@@ -126,13 +129,36 @@ def remake(native: TreeOfNodes, settings: TreeSettings) -> TreeOfNodes:
     """The same cache, or an empty one if the settings differ. Raises: ValueError."""
     if settings == native.settings:
         return native
+    if settings == evolve(native.settings, write_back=settings.write_back) and settings.host_tier:
+        native.nodes.set_write_back(settings.write_back)
+        native.settings = settings
+        return native
     if not native.is_empty():
         refuse("a host tier that is attached to a running cache", "the tree has pages already")
     return make_native(settings)
 
 
-def _named(scope: Scope) -> tuple[bytes, bytes]:
-    """A name that no other namespace has, and the seed of SGLang's hashes."""
+def _named(scope: Scope) -> tuple[bytes, bytes, bytes]:
+    """A name that no other namespace has, and the seeds of SGLang's hashes: events', storage's."""
     extra_key, salt = scope
-    seed = b"" if salt is None else sha256(SALT_TAG + salt.encode(errors="surrogatepass")).digest()
-    return encode_namespace(Namespace(extra_key, salt)), seed
+    seed = b"" if salt is None else sha256(SALT_TAG + _encoded(salt)).digest()
+    return encode_namespace(Namespace(extra_key, salt)), seed, _storage_seed(scope)
+
+
+def _storage_seed(scope: Scope) -> bytes:
+    """What the hashes begin with by which storage names pages; nothing without a namespace."""
+    if scope == (None, None):
+        return b""
+    digest = sha256(NAMESPACE_TAG)
+    for part in scope:
+        if part is None:
+            digest.update(b"\0")
+            continue
+        encoded = _encoded(part)
+        digest.update(b"\1" + len(encoded).to_bytes(8, "little") + encoded)
+    return digest.digest()
+
+
+def _encoded(part: str) -> bytes:
+    """UTF-8, also of half a surrogate pair, which JSON can carry."""
+    return part.encode(errors="surrogatepass")

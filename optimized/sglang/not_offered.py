@@ -1,4 +1,4 @@
-"""Calls of storage, buffers and external stores, which this core does not offer.
+"""Calls of buffers and external stores, which this core does not offer.
 
 The flags that lead to them are refused when the server starts. So these calls are errors of the
 server, and say which flag they belong to.
@@ -6,51 +6,18 @@ server, and say which flag they belong to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import UnifiedTreeCoreInterface
 
-from kvcanon.optimized.sglang.refusals import refusal, refuse
+from kvcanon.optimized.sglang.refusals import refuse
 
-STORAGE = "--hicache-storage-backend"
-ATTACHED = "storage that is attached while the server runs (PUT /hicache/storage-backend)"
 BUFFER = "--hicache-host-memory-mode buffer_only"
 LINKER = "--enable-unified-cache-external-linker"
 
 
-class AttachesStorage(Protocol):
-    """The part of SGLang's controller that attaches storage while the server runs."""
-
-    attach_storage_backend: Callable[..., tuple[bool, str]]
-    """Returns whether it did, and a sentence."""
-
-
-def refuse_attachments(controller: AttachesStorage) -> None:
-    """Let a controller answer that it attaches no storage.
-
-    SGLang would set the policies and start the threads of storage before it asks its core, and
-    would not undo them where the core refuses then.
-    """
-    controller.attach_storage_backend = _refused_attachment
-
-
-def _refused_attachment(*_args: object, **_options: object) -> tuple[bool, str]:
-    return False, refusal(ATTACHED, "it has a device and a host tier")
-
-
 class NotOffered(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has no types here.
     """The part of the core that refuses. Every method raises ValueError."""
-
-    @property
-    def enable_storage(self) -> bool:
-        """Whether there is a storage tier: never."""
-        return False
-
-    @enable_storage.setter
-    def enable_storage(self, enabled: bool) -> None:
-        if enabled:
-            self._no_storage()
 
     @property
     def enable_external_cache_linker(self) -> bool:
@@ -71,27 +38,14 @@ class NotOffered(UnifiedTreeCoreInterface):  # type: ignore[misc] # SGLang has n
         """Refuse a host tier that is a buffer."""
         refuse(BUFFER, "its host tier is a cache")
 
-    def _no_storage(self, *_args: object, **_options: object) -> NoReturn:
-        """Refuse a call of the storage tier."""
-        refuse(STORAGE, "it has a device and a host tier")
-
     def _no_buffer(self, *_args: object, **_options: object) -> NoReturn:
         """Refuse a call of the buffer mode."""
         refuse(BUFFER, "its host tier is a cache")
 
     def _no_linker(self, *_args: object, **_options: object) -> NoReturn:
         """Refuse a call of an external store."""
-        refuse(LINKER, "it has a device and a host tier")
+        refuse(LINKER, "it copies to the host, and from there to storage")
 
-    get_last_hash_value = _no_storage
-    get_prefix_hash_values = _no_storage
-    get_hash_values = _no_storage
-    backfill_missing_hash_values = _no_storage
-    insert_host = _no_storage
-    build_storage_backup_spec = _no_storage
-    build_hicache_transfers = _no_storage
-    commit_hicache_transfers = _no_storage
-    prefetch_anchor_info = _no_storage
     snapshot_buffer_backup = _no_buffer
     validate_buffer_backup = _no_buffer
     buffer_backup_pool_keys = _no_buffer

@@ -111,13 +111,13 @@ def _refuse_storage() -> None:
     memory = _server_setting("get_memory")
     if memory is None:
         return
-    # The buffer mode needs storage, so that it is refused first.
     if getattr(memory, "hicache_host_memory_mode", "cache") == "buffer_only":
         refuse("--hicache-host-memory-mode buffer_only", "its host tier is a cache")
-    if getattr(memory, "hicache_storage_backend", None) is not None:
-        refuse("--hicache-storage-backend", "it has a device and a host tier")
     if getattr(memory, "enable_unified_cache_external_linker", False):
-        refuse("--enable-unified-cache-external-linker", "it has a device and a host tier")
+        refuse(
+            "--enable-unified-cache-external-linker",
+            "it copies to the host, and from there to storage",
+        )
     if getattr(memory, "enable_lmcache", False):
         refuse("--enable-lmcache", "it has a device and a host tier")
     if backend := getattr(memory, "radix_cache_backend", None):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, NoReturn
 
 import torch
@@ -12,7 +10,6 @@ from attrs import evolve
 from sglang.srt.mem_cache import base_prefix_cache as calls
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import PoolTransfer
-from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as answers
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvictExcessPathStates
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
@@ -24,9 +21,9 @@ from kvcanon.optimized.sglang.host_room import digest_with, make_room
 from kvcanon.optimized.sglang.host_tier import HOST, Transfers
 from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
-from kvcanon.optimized.sglang.not_offered import NotOffered, refuse_attachments
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, Amounts, PoolSlots, SlotLists
 from kvcanon.optimized.sglang.receipts import refuse_anchor, release
+from kvcanon.optimized.sglang.storage_calls import StorageCalls
 from kvcanon.spec.errors import BadArgument, SpecViolation
 from kvcanon.spec.types import EvictionPolicy
 
@@ -36,7 +33,7 @@ def _of(size: Callable[..., int], kind: ComponentType) -> Callable[..., int]:
     return lambda self: size(self, kind)
 
 
-class KvcanonTreeCore(NotOffered):
+class KvcanonTreeCore(StorageCalls):
     """The tree core `kvcanon`.
 
     `sglang.srt.mem_cache.unified_cache.unified_tree_core_interface` says what the controller calls
@@ -59,9 +56,6 @@ class KvcanonTreeCore(NotOffered):
         self._has_window, self._has_states = SWA in components, MAMBA in components
         # What the running walk of an eviction may free, and of which component.
         self._walk: tuple[ComponentType, int] = FULL, 0
-        # The node that each open lock of host copies is for.
-        self.host_locks: dict[int, int] = {}
-        self._host_receipts = count(1)
         states = components.get(MAMBA)
         self._state_grid: int = getattr(states, "mamba_checkpoint_grid", 1)
         # Negative for any number.
@@ -95,7 +89,6 @@ class KvcanonTreeCore(NotOffered):
         """Add a host tier."""
         slots = self.state.slots
         slots.add_host(self.components)
-        refuse_attachments(self._controller)
         self._apply(evolve(self.native.settings, host_slots=slots.host_rows()))
 
     @property
@@ -122,7 +115,6 @@ class KvcanonTreeCore(NotOffered):
     def reset(self) -> None:
         """Forget the tree and all locks."""
         self.state.forget()
-        self.host_locks.clear()
 
     def node_of(self, name: int) -> int:
         """The native node of what SGLang knows as a node, which may name a copy of it."""
@@ -148,7 +140,7 @@ class KvcanonTreeCore(NotOffered):
     def match_prefix(self, params: calls.MatchPrefixParams) -> calls.MatchResult:
         """Find the longest usable prefix of a key, and make it recent."""
         core, size = self.state, self.page_size
-        tokens, units, namespace = self._prompt(params.key)
+        tokens, units, namespace = core.prompt(params.key)
         if units < size:
             return self.empty_match_result
         found = core.nodes.match(tokens, namespace)
@@ -188,7 +180,7 @@ class KvcanonTreeCore(NotOffered):
         inserts.require_known_hints(params)
         core, size = self.state, self.page_size
         core.copies.order.give_up("begin_insert")
-        tokens, units, namespace = self._prompt(params.key)
+        tokens, units, namespace = core.prompt(params.key)
         pages = units // size
         if not pages:
             empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
@@ -287,27 +279,6 @@ class KvcanonTreeCore(NotOffered):
         if self._has_window and not self.is_root(node_id):
             release(self.state.nodes.unlock_window, node_id, params.get_lock_uuid(FULL))
         return answers.DecSwaLockOnlyResult()
-
-    def inc_host_lock_ref(self, node_id: int) -> calls.IncLockRefResult:
-        """Note that a load reads a node's path.
-
-        The native tree needs no lock of its own for it: the controller locks the path as well
-        until the load has ended, and such a lock protects host copies, too.
-        """
-        result, receipt = calls.IncLockRefResult(node_id=node_id), next(self._host_receipts)
-        self.host_locks[receipt] = node_id
-        result.set_lock_uuid(FULL, receipt, lock_host=True)
-        return result
-
-    def dec_host_lock_ref(
-        self, node_id: int, params: calls.DecLockRefParams
-    ) -> calls.DecLockRefResult:
-        """Note that a load has ended. Raises: AssertionError, for a receipt of another node."""
-        receipt = params.get_lock_uuid(FULL, lock_host=True)
-        if params.node_id != node_id or self.host_locks.get(receipt) != node_id:
-            refuse_anchor(node_id, params)
-        del self.host_locks[receipt]
-        return calls.DecLockRefResult()
 
     # Eviction from the device, and from the host.
 
@@ -568,25 +539,13 @@ class KvcanonTreeCore(NotOffered):
     @property
     def _controller(self) -> device_eviction.Controller:
         """SGLang's `UnifiedRadixCache`."""
-        return self.components[FULL].cache  # type: ignore[attr-defined, no-any-return]
+        return self.components[FULL].cache  # type: ignore[no-any-return]
 
     def _apply(self, settings: TreeSettings) -> None:
         """Make the native cache anew where a setting that it depends on has changed."""
         self.state.apply(settings)
         if self.enable_hicache and self._threshold > 0:
             self.state.nodes.set_wanted_hits(self._threshold)
-
-    def _prompt(self, key: RadixKey) -> tuple[array[int], int, int]:
-        """The tokens of a key, how many units they are (tokens or bigrams), and its namespace."""
-        extra_key, salt = key.extra_key, key.cache_salt
-        namespace = 0
-        if extra_key is not None or salt is not None:
-            namespace = self.native.namespace((extra_key, salt))
-        if key.limit is None and not self.is_eagle:
-            tokens: array[int] = key.token_ids
-            return tokens, len(tokens), namespace
-        key, _ = key.maybe_to_bigram_view(self.is_eagle)
-        return key.raw_token_ids(), len(key), namespace
 
     def _state_branch(self, walked: int, reached: int) -> int | None:
         """Where a state would have made the prefix longer, on the grid of checkpoints."""

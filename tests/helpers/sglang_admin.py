@@ -1,4 +1,4 @@
-"""Asks a real SGLang server with HiCache to attach storage while it runs, and goes on with it.
+"""Asks a real SGLang server with HiCache to attach storage while it runs, and to detach it.
 
 Run in SGLang's environment with the name of a tree core and a folder; its last line is JSON.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from kvcanon.conformance.probe import transport
@@ -20,6 +19,7 @@ from kvcanon.lab.servers.server_setup import WRITE_THROUGH, ServerSetup
 from kvcanon.lab.servers.tiny_model import FULL_MODEL
 
 KEY = "administrator"
+FOLDER = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"
 STORAGE = "/hicache/storage-backend"
 FLUSH = "/flush_cache?timeout=60"
 
@@ -58,7 +58,9 @@ def report(core: str, folder: Path) -> dict[str, object]:
     runs = EngineRuns(folder, 0, SMALL, lambda _: None)
     requests = runs.script(FULL_MODEL).rounds[0].requests
     setup = ServerSetup(FULL_MODEL, core, WRITE_THROUGH, flags=("--admin-api-key", KEY))
-    with running(setup, folder / FULL_MODEL, folder) as server:
+    pages = folder / "pages"
+    pages.mkdir()
+    with running(setup, folder / FULL_MODEL, folder, {FOLDER: str(pages)}) as server:
         at = EngineAddress("127.0.0.1", server.ports.http, api_key=KEY)
         right = [generated(at, each) for each in requests]
         said = [attached(at)]
@@ -71,8 +73,6 @@ def report(core: str, folder: Path) -> dict[str, object]:
         said += [attached(at, hicache_write_policy="write_back")]
         right += [generated(at, each) for each in requests]
         ending = aborted(at, requests[0])
-        with suppress(ServerProblem):
-            transport.ask(at, "POST", f"{STORAGE}/clear", {})
         detached = transport.ask(at, "DELETE", STORAGE).decode()
         transport.ask(at, "POST", FLUSH, {})
         right += [generated(at, each) for each in requests]
@@ -83,6 +83,7 @@ def report(core: str, folder: Path) -> dict[str, object]:
             "ending": ending,
             "detached": detached,
             "death": server.death,
+            "pages": len(list(pages.iterdir())),
         }
 
 

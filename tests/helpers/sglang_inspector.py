@@ -6,11 +6,12 @@ without its bookkeeping, a lock count out of nothing) skips the test, with the r
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest import SkipTest
 
 import numpy as np
 import torch
+from sglang.srt.mem_cache import base_prefix_cache as calls
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.components import EvictLayer
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import BaseEvictionResult
@@ -28,6 +29,23 @@ GPU, CPU = 0, 1
 
 class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # type: ignore[misc]
     """The tree core with its nodes in view."""
+
+    def __init__(self, params: Any, components: dict[ComponentType, object]) -> None:  # noqa: ANN401 # SGLang's.
+        super().__init__(params, components)
+        self.host_locks: dict[int, int] = {}
+        """The node that each open lock on the host is for."""
+
+    def inc_host_lock_ref(self, node_id: int) -> calls.IncLockRefResult:
+        result = super().inc_host_lock_ref(node_id)
+        self.host_locks[result.component_host_lock_uuids[FULL]] = node_id
+        return result
+
+    def dec_host_lock_ref(
+        self, node_id: int, params: calls.DecLockRefParams
+    ) -> calls.DecLockRefResult:
+        result = super().dec_host_lock_ref(node_id, params)
+        del self.host_locks[params.get_lock_uuid(FULL, lock_host=True)]
+        return result
 
     def contains_node(self, node_id: int) -> bool:
         try:
@@ -71,7 +89,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         return count
 
     def get_component_host_lock_ref(self, node_id: int, component_type: ComponentType) -> int:
-        # A lock of the device protects host copies, too; those of loads are only noted.
+        # A lock of the device protects host copies, too; this counts those of the host alone.
         return sum(locked == node_id for locked in self.host_locks.values())
 
     def get_node_hit_count(self, node_id: int) -> int:

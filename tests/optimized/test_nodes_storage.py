@@ -451,3 +451,27 @@ def test_the_write_policy_changes_while_there_are_nodes() -> None:
     _, bare = made()
     with pytest.raises(BadArgument, match="needs a host tier"):
         bare.set_write_back(write_back=True)
+
+
+def test_under_write_back_a_hold_lets_the_device_lose_the_window_before_it() -> None:
+    """The nodes above that the host lacks are copied and leave as without it."""
+    _, nodes = made(window=2, policy=BACK)
+    upper = end_of(nodes, 1)
+    end = end_of(nodes, 1, 2)
+    nodes.add_host_copy([end], [FULL, SWA])
+    receipt = nodes.hold_host(end)
+    assert nodes.evict_step(FULL).node == end
+    step = nodes.evict_step(FULL)
+    assert (step.node, step.copy_first) == (upper, True)
+    nodes.release_host(end, receipt)
+
+
+def test_a_hold_counts_as_a_receipt() -> None:
+    """Whoever watches for locks that are never released sees it."""
+    core, nodes = made(policy=THROUGH)
+    end = backed(nodes, 1)
+    receipt = nodes.hold_host(end)
+    view = _core.Tree(core)
+    assert view.counters()["receipts"] == 1
+    nodes.release_host(end, receipt)
+    assert view.counters()["receipts"] == 0

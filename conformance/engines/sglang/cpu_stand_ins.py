@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from kvcanon.conformance.errors import UsageError
 
@@ -38,7 +39,8 @@ COPIES = (
 def prepare() -> None:
     """Let host pools work without a GPU; done once per process. Raises: UsageError."""
     try:
-        import_module("torch").set_num_threads(1)
+        torch: Any = import_module("torch")
+        torch.set_num_threads(1)
         kernels = import_module("sgl_kernel.kvcacheio")
     except ModuleNotFoundError as error:
         raise UsageError(
@@ -57,6 +59,10 @@ def prepare() -> None:
         by_device = getattr(module, "ALLOC_MEMORY_FUNCS", None)
         if by_device is not None:
             by_device["cpu"] = _unpinned(by_device["cpu"])
+        pool = getattr(module, "HostKVCache", None)
+        if pool is not None and not torch.cuda.is_available():
+            # Storage reads a page into memory of its own, which is to be pinned as the pool's is.
+            pool.pin_memory = property(lambda _: False, lambda *_: None)
     _compile_hashes()
 
 

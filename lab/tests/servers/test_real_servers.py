@@ -52,8 +52,8 @@ def test_small_script_gives_equal_tokens_counts_and_events(tmp_path: Path) -> No
     assert "5 servers, 0 with findings" in done.stdout
 
 
-def test_a_server_refuses_storage_while_it_runs_and_goes_on(tmp_path: Path) -> None:
-    """Requests, flushes, an abort and a detachment are served after each refused attachment."""
+def test_a_server_attaches_storage_while_it_runs_and_detaches_it(tmp_path: Path) -> None:
+    """Requests, flushes and an abort are served meanwhile, and under each write policy."""
     peer = servers()
     command = [str(peer.python), "-W", "ignore", str(HELPERS / "sglang_admin.py")]
     done = subprocess.run(
@@ -70,9 +70,8 @@ def test_a_server_refuses_storage_while_it_runs_and_goes_on(tmp_path: Path) -> N
     assert all(report["right"])
     assert report["detached"].startswith("HiCache storage backend detached")
     assert len(report["said"]) == 4
-    for words in report["said"]:
-        assert words.startswith("400: ")
-        assert "PUT /hicache/storage-backend" in words
+    assert not [words for words in report["said"] if words.startswith("400: ")]
+    assert report["pages"]
 
 
 def port_of(log: Path, server: subprocess.Popen[bytes]) -> int:

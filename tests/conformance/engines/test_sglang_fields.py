@@ -80,7 +80,7 @@ GIVEN = {
 
 SET = "set"
 SEPARATE = "the actions go with the answer to the call itself, not with this part of it"
-STORAGE = "the storage tier, which is refused"
+STORAGE = "set where pages come from storage, which no request here shows"
 UNIFIED = "SGLang's own cores leave it as well"
 EARLIER = "the step that names a victim has freed it, or the step after its copy does"
 NOT_HERE = "nothing of it is freed by this call"

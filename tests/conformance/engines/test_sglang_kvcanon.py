@@ -169,7 +169,7 @@ def attempt(change):
 
 
 @pytest.mark.nightly
-def test_storage_and_hints_of_it_are_refused() -> None:
+def test_buffers_linkers_and_hints_are_refused() -> None:
     """What reaches a running core and is not offered is refused with a flag, never ignored."""
     words = said(
         """
@@ -184,17 +184,16 @@ def attempt(call):
         print(error)
 memory = Made(hicache_storage_backend="file", hicache_host_memory_mode="cache")
 refusals._server_setting = lambda _: memory
-attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
-memory = Made(hicache_storage_backend=None, hicache_host_memory_mode="buffer_only")
+refusals.refuse_what_is_not_offered(Made(**given))
+memory = Made(hicache_storage_backend="file", hicache_host_memory_mode="buffer_only")
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 memory = Made(enable_lmcache=True)
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 memory = Made(radix_cache_backend="other")
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
-attempt(lambda: setattr(core, "enable_storage", True))
 attempt(lambda: setattr(core, "enable_external_cache_linker", True))
 attempt(core.set_host_memory_buffer_only)
-attempt(lambda: core.insert_host(0, None, None, []))
+attempt(lambda: core.build_hicache_transfers(0, 0, "load_back"))
 attempt(lambda: core.inc_full_pin(0))
 attempt(lambda: core.finish_external_linker_offload([], 0, True))
 attempt(lambda: core.node_by_id(0))
@@ -208,9 +207,8 @@ attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 """
     ).splitlines()
     flags = [
-        *("--hicache-storage-backend", "buffer_only", "--enable-lmcache"),
-        *("--radix-cache-backend other", "--hicache-storage-backend"),
-        *("--enable-unified-cache-external-linker", "buffer_only", "--hicache-storage-backend"),
+        *("buffer_only", "--enable-lmcache", "--radix-cache-backend other"),
+        *("--enable-unified-cache-external-linker", "buffer_only", "calls of their own"),
         *("buffer_only", "--enable-unified-cache-external-linker", "reads tree nodes"),
         *("--enable-kv-cache-sharding", "C128", "attached to a running cache", "sglang==0.5.24"),
     ]
