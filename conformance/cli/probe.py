@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -24,6 +26,7 @@ from kvcanon.conformance.cli.terminal import (
     signs_of_life,
 )
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.bounded_http import ClientCertificate, security_of
 from kvcanon.conformance.probe.coverage import ProbeVerdict
 from kvcanon.conformance.probe.discovery import ApiName, api_of
 from kvcanon.conformance.probe.player import ProbePlayer, logged_request
@@ -33,7 +36,7 @@ from kvcanon.conformance.probe.request_judge import USUAL_MARGIN
 from kvcanon.conformance.probe.rounds import ROUNDS
 from kvcanon.conformance.probe.session import ProbeLimits, ProbeSession
 from kvcanon.conformance.probe.talk import ProbeRequest, SentRequest
-from kvcanon.conformance.probe.transport import EngineAddress, address_of
+from kvcanon.conformance.probe.transport import EngineAddress, address_of, headers_of
 
 if TYPE_CHECKING:
     from kvcanon.conformance.probe.beside import StreamBeside
@@ -43,6 +46,9 @@ _NO_EXTRA_KEYS = (
     "and blocks of two keys are one to a router; it is without --events"
 )
 
+STANDARD_ERROR = 2
+MOST_CHANGE_SECONDS = 600.0
+"""How long a command may take that replaces weights."""
 USUAL_RATE = 20.0
 """Requests a second. A probe without it sends 10 to 25 a second to a server on one core."""
 EXIT_CODES = {
@@ -60,6 +66,31 @@ Model: TypeAlias = Annotated[
 ]
 ApiKey: TypeAlias = Annotated[
     str, typer.Option(envvar="KVCANON_API_KEY", help="The key that the server asks for.")
+]
+Header: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME: VALUE", help="A header of each request; repeat it for more."),
+]
+ClientCert: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The client's certificate, for a server that asks for one."),
+]
+ClientKey: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Its key, if it is not in the same file.")
+]
+Speculative: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--speculative",
+        help="The server decodes speculatively, and computes the last page of a hit again.",
+    ),
+]
+Changed: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="Run this at the end, to replace weights or an adapter, and see that nothing stays.",
+    ),
 ]
 Events: TypeAlias = Annotated[
     str | None,
@@ -149,6 +180,9 @@ def probe_command(
     api: Api = ApiName.AUTO,
     model: Model = "",
     api_key: ApiKey = "",
+    header: Header = None,
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
     events: Events = None,
     replay: Replay = None,
     ignore: IgnoreOption = None,
@@ -161,6 +195,8 @@ def probe_command(
     fill: Fill = False,
     only: Only = "",
     flush: Flush = False,
+    changed: Changed = None,
+    speculative: Speculative = False,
     window: Window = None,
     page: PageTokens = None,
     pool_tokens: PoolTokens = None,
@@ -186,15 +222,21 @@ def probe_command(
     if events is not None:
         require_live()
     ignored = ignored_laws(ignore)
-    named = _named_rounds(only, fill=fill)
+    named = _named_rounds(only, fill=fill, changes=changed is not None)
+    change = None if changed is None else partial(_run_change, changed)
     limits = ProbeLimits(
-        seed, seconds, requests, tokens, rate, at_once, fill, margin, vocabulary, named
+        seed, seconds, requests, tokens, rate, at_once, fill, margin, vocabulary, named, change
     )
-    address = address_of(url, api_key, timeout)
+    certificate = _certificate(client_cert, client_key)
+    address = address_of(url, api_key, timeout, headers_of(header or ()), certificate)
     player = _player(address, api, model, limits)
     player.may_flush = flush
     player.facts = player.facts.but(
-        window=window, pool_tokens=pool_tokens, page_size=page, has_host=host_tier
+        window=window,
+        pool_tokens=pool_tokens,
+        page_size=page,
+        has_host=host_tier,
+        speculative=speculative or None,
     )
     with ExitStack() as stack:
         beside = None
@@ -215,13 +257,49 @@ def probe_command(
     return EXIT_CODES[result.verdict]
 
 
-def _named_rounds(given: str, *, fill: bool) -> frozenset[str]:
+def _certificate(file: Path | None, key: Path | None) -> ClientCertificate | None:
+    """The client's certificate. Raises: UsageError."""
+    if file is None:
+        if key is not None:
+            raise UsageError("--client-key is the key of a certificate; give it by --client-cert")
+        return None
+    certificate = ClientCertificate(file, key)
+    security_of(certificate)
+    return certificate
+
+
+def _run_change(command: str) -> None:
+    """Run the command that replaces weights. Raises: UsageError, if it fails."""
+    try:
+        done = subprocess.run(  # noqa: S602  # The user's own command, in their own shell.
+            command,
+            shell=True,
+            check=False,
+            timeout=MOST_CHANGE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            # What it prints is no part of the report.
+            stdout=STANDARD_ERROR,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(
+            f"--changed {command!r} did not end within {MOST_CHANGE_SECONDS:g} s"
+        ) from error
+    if done.returncode:
+        raise UsageError(f"--changed {command!r} ended with {done.returncode}; mend the command")
+
+
+def _named_rounds(given: str, *, fill: bool, changes: bool) -> frozenset[str]:
     """The names of rounds between commas. Raises: UsageError."""
     names = frozenset(name.strip() for name in given.split(",") if name.strip())
     known = [each.name for each in ROUNDS]
     for name in sorted(names - set(known)):
         raise UsageError(f"--only {name}: there is no such round; choose of {', '.join(known)}")
     for each in ROUNDS:
+        if each.name in names and each.changes and not changes:
+            raise UsageError(
+                f"--only {each.name}: this round replaces weights or an adapter; say by --changed "
+                "which command does"
+            )
         if each.name in names and each.fills and not fill:
             raise UsageError(
                 f"--only {each.name}: this round fills the pool, and evicts what others have "
@@ -307,5 +385,5 @@ def _write_script(path: Path, address: EngineAddress, result: ProbeSession, marg
     if shown is None:
         typer.echo(f"nothing was found that requests show: {path} is not written", err=True)
         return
-    write_file(path, script_of(shown, address, result.player.facts, margin))
+    write_file(path, script_of(shown, address, result.player, margin))
     typer.echo(f"the requests of the first finding: {path}", err=True)

@@ -123,7 +123,7 @@ class StreamBeside:
         served = ServedRequest(
             real.tokens, reply.cached or 0, reply.tiers, sent.began, space.salt, space.lora
         )
-        mismatch = mismatch_of(promised, served, partly=facts.window != 0)
+        mismatch = mismatch_of(promised, served, partly=facts.window != 0 or facts.speculative)
         if mismatch is not None and not self.differed:
             if self.settle(sent.round, LATE_SECONDS) < sent.began:
                 self.late += 1

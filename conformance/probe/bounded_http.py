@@ -11,9 +11,13 @@ import io
 import socket
 import time
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from ssl import SSLContext, create_default_context
 from typing import Any
 
-from attrs import define
+from attrs import define, frozen
+
+from kvcanon.conformance.errors import UsageError
 
 BUFFER_BYTES = 1 << 16
 
@@ -93,12 +97,40 @@ class _BoundedSocket:
             self._inner.close()
 
 
+@frozen
+class ClientCertificate:
+    """The files of what a client shows to a server that asks who it is."""
+
+    file: Path
+    """The certificate, in PEM; its key may be in it, too."""
+    key: Path | None = None
+
+
+def security_of(certificate: ClientCertificate | None) -> SSLContext:
+    """How to speak TLS. Raises: UsageError, if files of a certificate cannot be used."""
+    security = create_default_context()
+    if certificate is not None:
+        try:
+            # A key with a password would ask for it on the terminal.
+            security.load_cert_chain(certificate.file, certificate.key, password="")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--client-cert {certificate.file} cannot be used: {error}; give a certificate in "
+                "PEM, and its key, without a password, by --client-key"
+            ) from error
+    return security
+
+
 def connect(
-    host: str, port: int, bounds: AnswerBounds, *, secure: bool
+    host: str, port: int, bounds: AnswerBounds, security: SSLContext | None
 ) -> HTTPConnection | HTTPSConnection:
-    """Connect to a server. Raises: OSError."""
-    kind = HTTPSConnection if secure else HTTPConnection
-    connection = kind(host, port, timeout=bounds.seconds_left())
+    """Connect to a server; with TLS where it is said how. Raises: OSError."""
+    seconds = bounds.seconds_left()
+    connection = (
+        HTTPConnection(host, port, timeout=seconds)
+        if security is None
+        else HTTPSConnection(host, port, timeout=seconds, context=security)
+    )
     try:
         connection.connect()
     except BaseException:

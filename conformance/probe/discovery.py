@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from kvcanon.conformance.errors import UsageError
+from kvcanon.conformance.probe.chat_api import ChatApi
 from kvcanon.conformance.probe.openai_api import OpenaiApi
 from kvcanon.conformance.probe.sglang_api import SglangApi, server_info
 from kvcanon.conformance.probe.talk import EngineApi, name_in
@@ -19,6 +20,7 @@ class ApiName(StrEnum):
     AUTO = "auto"
     SGLANG = "sglang"
     OPENAI = "openai"
+    CHAT = "chat"
 
 
 def api_of(address: EngineAddress, name: ApiName, run: str, model: str) -> EngineApi:
@@ -28,7 +30,10 @@ def api_of(address: EngineAddress, name: ApiName, run: str, model: str) -> Engin
     """
     if name is ApiName.SGLANG or (name is ApiName.AUTO and _is_sglang(address)):
         return SglangApi(address, run)
-    return OpenaiApi(address, model or _first_model(address))
+    completions = OpenaiApi(address, model or _first_model(address))
+    if name is ApiName.CHAT or (name is ApiName.AUTO and not completions.is_there()):
+        return ChatApi(completions)
+    return completions
 
 
 def _is_sglang(address: EngineAddress) -> bool:

@@ -22,6 +22,8 @@ class ProbeFault(Enum):
     UNPROMISED = ("served and not promised", "EVENT-4")
     STREAM = ("wrong events", "")
     """The law is that of the finding in the stream."""
+    STALE = ("kept through a change of weights", "DATA-1")
+    USAGE = ("wrong counts of tokens", "")
     ENDED = ("the server ended", "")
 
     def __init__(self, words: str, law: str) -> None:

@@ -31,7 +31,7 @@ def judge_order(
     if facts.policy != "lru" or facts.ranks > 1 or size is None:
         return
     for at, each in enumerate(sent):
-        whole = _whole_pages(each, size)
+        whole = _whole_pages(each, size, facts)
         if not _is_told_return(each, facts) or not 0 < whole <= each.reply.on_device:
             continue
         used = _last_use(sent[:at], each, partial(_reaches, whole))
@@ -49,9 +49,13 @@ def _is_told_return(each: SentRequest, facts: EngineFacts) -> bool:
     return told and each.request.name.startswith(RETURNS)
 
 
-def _whole_pages(each: SentRequest, page_size: int) -> int:
-    """The tokens of a prompt that are whole pages; its last token is always computed."""
-    return (len(each.request.tokens) - 1) // page_size * page_size
+def _whole_pages(each: SentRequest, page_size: int, facts: EngineFacts) -> int:
+    """The tokens of a prompt that are whole pages, and are found again.
+
+    Its last token is always computed, and the last page where a draft model needs it.
+    """
+    pages = (len(each.request.tokens) + each.reply.added - 1) // page_size
+    return max(0, pages - facts.speculative) * page_size
 
 
 def _reaches(tokens: int, _: SentRequest, shared: int) -> bool:
@@ -111,7 +115,7 @@ def _outlived(
         if not _window_pool_alone(sent[own : at + 1], facts):
             return None
         used = _last_window_use(sent[:at], each, facts, size)
-    whole = _whole_pages(later, size)
+    whole = _whole_pages(later, size, facts)
     # The request in between took slots for its last page and its reply.
     took = each.computed + 2 * size
     if later_use is None or later_use <= used or later.reply.on_device >= whole - took:
@@ -143,7 +147,7 @@ def _last_window_use(
     A request uses the window at the end of what it finds, and those of all that it computes. One
     that finds a longer prompt uses none in the middle of it.
     """
-    end = _whole_pages(each, page_size)
+    end = _whole_pages(each, page_size, facts)
     reach = (facts.window or 0) + 2 * page_size
     found = _last_use(
         before,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -16,10 +16,12 @@ from kvcanon.conformance.probe.talk import (
     Leaves,
     ProbeReply,
     ProbeRequest,
+    Tokens,
     TokenScore,
     logprob_in,
     name_in,
     number_in,
+    text_in,
 )
 from kvcanon.conformance.probe.transport import (
     EngineAddress,
@@ -31,6 +33,7 @@ from kvcanon.conformance.probe.transport import (
     metrics_of,
     object_at,
     request_fields,
+    served_paths,
     shown_text,
     shown_value,
     stream,
@@ -39,6 +42,8 @@ from kvcanon.conformance.probe.transport import (
 
 PATH = "/v1/completions"
 LIKELIEST = 4
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+"""What a request has besides whose answer is streamed, with the counts of tokens."""
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _NAMED_ID = "token_id:"
 _NO_METRICS = "the sizes of page and pool: /metrics does not have vllm:cache_config_info"
@@ -70,7 +75,8 @@ class OpenaiApi:
                 status=200,
             )
         base = next((card for card in bases if card["id"] == self.model), bases[0])
-        config = metric_labels(metrics_of(self.address), "vllm:cache_config_info")
+        metrics = metrics_of(self.address)
+        config = metric_labels(metrics, "vllm:cache_config_info")
         page, blocks = (_number(config.get(name)) for name in ("block_size", "num_gpu_blocks"))
         fields = request_fields(self.address, "CompletionRequest")
         return EngineFacts(
@@ -82,10 +88,27 @@ class OpenaiApi:
             context_tokens=number_in(base.get("max_model_len") or 0) or None,
             pool_tokens=page * blocks if page and blocks else None,
             policy="lru" if config else None,
+            # vLLM has this metric only where a draft model is at work.
+            speculative=metric_value(metrics, "vllm:spec_decode_num_drafts_total") is not None,
+            keeps_replies=bool(config),
             cache_off=config.get("enable_prefix_caching") == "False",
             salts=fields is None or "cache_salt" in fields,
             not_said=() if config else (_NO_METRICS,),
         )
+
+    def is_there(self) -> bool:
+        """Whether the server has completions, and not chats alone. Raises: ServerProblem."""
+        paths = served_paths(self.address)
+        if paths is not None:
+            return PATH in paths or not any(each.endswith("/chat/completions") for each in paths)
+        try:
+            # It is refused where there are completions, and computes nothing.
+            ask_json(self.address, "POST", PATH, {"model": self.model})
+        except ServerProblem as problem:
+            if not problem.status or problem.status in {401, 403}:
+                raise
+            return problem.status not in {404, 405}
+        return True
 
     def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
         """Send to /v1/completions; where its client may leave, stream, and close the connection."""
@@ -93,24 +116,15 @@ class OpenaiApi:
         if leaves is None:
             answer = ask_json(self.address, "POST", PATH, body)
             return understood(PATH, partial(_reply, answer))
-        tokens: list[int] = []
-        scores: list[TokenScore] = []
-        cached: int | None = None
-        left = False
-        asked = {"stream": True, "stream_options": {"include_usage": True}}
         preempted = self._preemptions()
-        with closing(stream(self.address, PATH, body | asked)) as parts:
-            for part in parts:
-                said = understood(PATH, partial(_said, part))
-                tokens += said.tokens
-                scores += said.scores
-                cached = cached if said.cached is None else said.cached
-                left = leaves(len(tokens))
-                if left:
-                    break
+        parts = stream(self.address, PATH, body | STREAMED)
+        reply = gathered(PATH, parts, _said, leaves)
         # It may be another request that was taken back; what is not certain is not judged.
-        retracted = self._preemptions() > preempted
-        return ProbeReply(tuple(tokens), cached, None, tuple(scores), left, retracted)
+        return evolve(reply, retracted=self._preemptions() > preempted)
+
+    def prompt(self, tokens: Tokens) -> Sequence[object]:
+        """The token ids themselves."""
+        return list(tokens)
 
     def patient(self, seconds: float) -> EngineApi:
         """The same server, with at least this many seconds for an answer."""
@@ -148,6 +162,10 @@ class OpenaiApi:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
+        if request.stop_token is not None:
+            body["stop_token_ids"] = [request.stop_token]
+        if request.stop_text:
+            body["stop"] = [request.stop_text]
         return body | ({"cache_salt": request.space.salt} if request.space.salt else {})
 
 
@@ -161,11 +179,52 @@ def _reply(answer: JsonObject) -> ProbeReply:
 def _said(part: JsonObject) -> ProbeReply:
     """What a part of an answer says, or a whole one."""
     choices = part.get("choices") or ()
-    details = (part.get("usage") or {}).get("prompt_tokens_details")
-    return ProbeReply(
+    reply = ProbeReply(
         tuple(token for choice in choices for token in _tokens(choice)),
-        _cached(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
+        None,
         scores=tuple(score for choice in choices for score in _scores(choice)),
+        text="".join(text_in(choice.get("text")) for choice in choices),
+    )
+    return with_usage(reply, part)
+
+
+def with_usage(reply: ProbeReply, part: JsonObject) -> ProbeReply:
+    """A reply with the counts of tokens that come with it, if any do."""
+    usage = part.get("usage") or {}
+    details = usage.get("prompt_tokens_details")
+    return evolve(
+        reply,
+        cached=_counted(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
+        prompt_tokens=_counted(usage.get("prompt_tokens")),
+        generated=_counted(usage.get("completion_tokens")),
+    )
+
+
+def gathered(
+    path: str,
+    stream_of_parts: Generator[JsonObject, None, None],
+    read: Callable[[JsonObject], ProbeReply],
+    leaves: Leaves,
+) -> ProbeReply:
+    """The reply of a stream, up to where its client leaves. Raises: ServerProblem."""
+    tokens: list[int] = []
+    scores: list[TokenScore] = []
+    text: list[str] = []
+    left, whole = False, ProbeReply((), None)
+    with closing(stream_of_parts) as parts:
+        for part in parts:
+            said = understood(path, partial(read, part))
+            tokens += said.tokens
+            scores += said.scores
+            text.append(said.text)
+            # The counts come with the last part, of some servers with each.
+            if said.prompt_tokens is not None:
+                whole = said
+            left = leaves(len(tokens))
+            if left:
+                break
+    return evolve(
+        whole, tokens=tuple(tokens), scores=tuple(scores), text="".join(text), aborted=left
     )
 
 
@@ -183,7 +242,7 @@ def _tokens(choice: JsonObject) -> list[int]:
     return [number_in(_id(each) if isinstance(each, str) else each) for each in given]
 
 
-def _cached(said: object) -> int | None:
+def _counted(said: object) -> int | None:
     return None if said is None else number_in(said)
 
 

@@ -135,7 +135,10 @@ class ProbePlayer:
         """Send one request in the namespaces of a run. Raises: OutOfBudget, ServerProblem."""
         self._take_turn(request)
         real = self._real(request, run)
-        promised = None if self.beside is None else self.beside.promise(real)
+        promised = None
+        # The tokens of a chat are not known, and so not what the stream promises for it.
+        if self.beside is not None and not self.facts.chats:
+            promised = self.beside.promise(real)
         began, clock = time.time(), time.monotonic()
         reply = self.api.generate(real, self._leaves(real))
         self.busy_seconds += time.monotonic() - clock
@@ -189,8 +192,8 @@ class ProbePlayer:
             return None
         salt = "cold" if self.facts.salts else ""
         space = evolve(request.space, salt=salt, extra_key="")
-        alone = evolve(request, space=space, count=count, abort_after=0, overlaps=0)
-        return self.send(alone, "without a cache", self.fresh_run()).reply
+        usual = ProbeRequest(request.name, request.tokens, count, space)
+        return self.send(usual, "without a cache", self.fresh_run()).reply
 
     def wake(self, request: ProbeRequest) -> None:
         """Send the first prompt of all, with more patience, and take no time off the rounds for it.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pprint import pformat
 
 from kvcanon.conformance.probe.findings import ProbeFault
+from kvcanon.conformance.probe.player import ProbePlayer
 from kvcanon.conformance.probe.reduction import ShownFinding
-from kvcanon.conformance.probe.talk import EngineFacts, ProbeRequest
+from kvcanon.conformance.probe.talk import EngineApi, ProbeRequest
 from kvcanon.conformance.probe.transport import EngineAddress
 from kvcanon.printable import printable
 
@@ -26,7 +27,7 @@ _CHECKS = {
 
 
 def script_of(
-    shown: ShownFinding, address: EngineAddress, facts: EngineFacts, margin: float
+    shown: ShownFinding, address: EngineAddress, player: ProbePlayer, margin: float
 ) -> str:
     """The source of the script."""
     finding = shown.finding
@@ -35,13 +36,13 @@ def script_of(
         check = "play"
     if finding.fault is ProbeFault.ORDER:
         check = "order" if len(finding.bounds) == 2 else "most"
-    requests = [_plain(each.request) for each in shown.requests]
+    requests = [_plain(each.request, player.api) for each in shown.requests]
     law = finding.law_id or "no law of its own"
     words = printable(finding.words).replace("\\", "/").replace('"""', "'''")
     head = f'"""{law}, {finding.fault.words}.\n\n{words}.\n'
     constants = {
-        "API": facts.api,
-        "MODEL": facts.model,
+        "API": player.facts.api,
+        "MODEL": player.facts.model,
         "CHECK": check,
         "BOUNDS": finding.bounds,
         "JUDGED": finding.at if finding.at >= 0 else len(shown.requests) - 1,
@@ -53,21 +54,23 @@ def script_of(
         f"{head}{_USAGE}"
         f"URL = sys.argv[1] if len(sys.argv) > 1 else {address.url!r}\n{named}"
         "# Name, prompt, tokens to generate, namespace (salt, extra key, LoRA), tokens before the\n"
-        "# client leaves (0: it stays), and how many of the next requests are sent meanwhile.\n"
+        "# client leaves (0: it stays), how many of the next requests are sent meanwhile, and the\n"
+        "# token or the text with which the reply ends (None: it has all its tokens).\n"
         f"REQUESTS = {listed}\n{_BODY}"
     )
 
 
-def _plain(request: ProbeRequest) -> tuple[object, ...]:
+def _plain(request: ProbeRequest, api: EngineApi) -> tuple[object, ...]:
     space = request.space
     named = (space.salt, space.extra_key, space.lora)
-    tokens = list(request.tokens)
-    return (request.name, tokens, request.count, named, request.abort_after, request.overlaps)
+    prompt, stop = list(api.prompt(request.tokens)), request.stop_text or request.stop_token
+    return (request.name, prompt, request.count, named, request.abort_after, request.overlaps, stop)
 
 
 _USAGE = '''
 Run it with the address of the server: it ends with 1 while the fault shows, and with 0 once it does
-not. An API key is read from the variable KVCANON_API_KEY.
+not. An API key is read from the variable KVCANON_API_KEY, other headers, as an object of JSON, from
+KVCANON_HEADERS, and the name of a file with the client's certificate from KVCANON_CLIENT_CERT.
 
 Written by `kvcanon probe`; it needs Python alone.
 """
@@ -75,6 +78,7 @@ Written by `kvcanon probe`; it needs Python alone.
 import http.client
 import json
 import os
+import ssl
 import sys
 import threading
 import time
@@ -89,11 +93,15 @@ TRIES = 10 if any(request[5] for request in REQUESTS) else 3
 
 def post(path, body):
     """Open a request; the caller reads the answer."""
-    headers = {"Content-Type": "application/json"}
+    headers = json.loads(os.environ.get("KVCANON_HEADERS") or "{}")
+    headers["Content-Type"] = "application/json"
     if os.environ.get("KVCANON_API_KEY"):
         headers["Authorization"] = "Bearer " + os.environ["KVCANON_API_KEY"]
-    data = json.dumps(body).encode()
-    return urllib.request.urlopen(urllib.request.Request(URL + path, data, headers), timeout=120)
+    request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
+    security = ssl.create_default_context()
+    if os.environ.get("KVCANON_CLIENT_CERT"):
+        security.load_cert_chain(os.environ["KVCANON_CLIENT_CERT"])
+    return urllib.request.urlopen(request, timeout=120, context=security)
 
 
 def parts_of(answer):
@@ -106,13 +114,19 @@ def parts_of(answer):
     raise OSError("a reply broke off")
 
 
-def ask_sglang(name, tokens, count, space, leave_after, begun=None):
+def ask_sglang(name, tokens, count, space, leave_after, stop=None, begun=None):
     """Send to SGLang; returns tokens, log-probabilities, cached tokens, and those on the device."""
     salt, key, lora = space
     rid = "%s %s" % (RUN, name)
     body = {
         "input_ids": tokens,
-        "sampling_params": {"temperature": 0, "max_new_tokens": count, "ignore_eos": True},
+        "sampling_params": {
+            "temperature": 0,
+            "max_new_tokens": count,
+            "ignore_eos": not isinstance(stop, int),
+            "stop_token_ids": [stop] if isinstance(stop, int) else [],
+            "stop": [stop] if isinstance(stop, str) else [],
+        },
         "rid": rid,
         "return_logprob": True,
     }
@@ -134,7 +148,7 @@ def ask_sglang(name, tokens, count, space, leave_after, begun=None):
     return answer["output_ids"], scores, cached, device
 
 
-def ask_openai(name, tokens, count, space, leave_after, begun=None):
+def ask_openai(name, tokens, count, space, leave_after, stop=None, begun=None):
     """Send to vLLM; returns tokens, log-probabilities, cached tokens, and the same again."""
     salt, _, lora = space
     body = {
@@ -146,14 +160,38 @@ def ask_openai(name, tokens, count, space, leave_after, begun=None):
         "logprobs": 1,
         "return_token_ids": True,
     }
+    if isinstance(stop, int):
+        body["stop_token_ids"] = [stop]
+    return asked_of("/v1/completions", body, salt, leave_after, stop, begun)
+
+
+def ask_chat(name, messages, count, space, leave_after, stop=None, begun=None):
+    """Send to a server of chats; returns texts of tokens, and the others as above."""
+    salt, _, lora = space
+    body = {
+        "model": lora or MODEL,
+        "messages": messages,
+        "max_tokens": count,
+        "temperature": 0,
+        "logprobs": True,
+    }
+    return asked_of("/v1/chat/completions", body, salt, leave_after, stop, begun)
+
+
+def asked_of(path, body, salt, leave_after, stop, begun):
+    """Send to one of OpenAI's interfaces, and read the answer or its parts."""
     if salt:
         body["cache_salt"] = "%s %s" % (RUN, salt)
+    if isinstance(stop, str):
+        body["stop"] = [stop]
     streams, came, scores, cached = bool(leave_after or begun), [], [], 0
-    with post("/v1/completions", dict(body, stream=streams)) as answer:
+    with post(path, dict(body, stream=streams)) as answer:
         for part in parts_of(answer) if streams else [json.load(answer)]:
             for each in part["choices"]:
-                came += each.get("token_ids") or ()
-                scores += (each.get("logprobs") or {}).get("token_logprobs") or ()
+                said = each.get("logprobs") or {}
+                came += each.get("token_ids") or [one["token"] for one in said.get("content") or ()]
+                scores += said.get("token_logprobs") or ()
+                scores += [one["logprob"] for one in said.get("content") or ()]
             usage = part.get("usage") or {}
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
             if begun:
@@ -190,7 +228,7 @@ def is_right(replies):
 def ask_meanwhile(at, replies, begun):
     """Send a request, and keep its reply, or what went wrong."""
     try:
-        replies[at] = ask(*REQUESTS[at][:5], begun=begun)
+        replies[at] = ask(*REQUESTS[at][:5], REQUESTS[at][6], begun)
     except Exception as problem:
         replies[at] = problem
     begun.set()
@@ -207,7 +245,7 @@ def play():
             begun.wait()
             running.append((at + request[5], thread))
         else:
-            replies[at] = ask(*request[:5])
+            replies[at] = ask(*request[:5], request[6])
         for end, thread in running:
             if at >= end:
                 thread.join()
@@ -219,7 +257,7 @@ def play():
     return replies
 
 
-ask = ask_sglang if API == "sglang" else ask_openai
+ask = {"sglang": ask_sglang, "openai": ask_openai, "chat": ask_chat}[API]
 for number in range(TRIES):
     RUN = "script %d" % time.time_ns()
     try:

@@ -20,10 +20,10 @@ from attrs import Factory, frozen
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.lru_order import judge_order
 from kvcanon.conformance.probe.talk import (
+    SAID,
     EngineFacts,
     PageRange,
     ProbeReply,
-    ProbeRequest,
     PromptKey,
     SentRequest,
     TokenScore,
@@ -48,6 +48,16 @@ class JudgedAgainst:
     truths: Mapping[PromptKey, ProbeReply] = Factory(dict)
     """The replies without a cache."""
 
+    def changed(self, sent: Sequence[SentRequest]) -> frozenset[str]:
+        """The adapters, or the model itself (empty), whose replies are others since a change."""
+        return frozenset(
+            each.request.space.lora
+            for each in sent
+            if each.request.is_before_change
+            and (truth := self.truths.get(each.request.key)) is not None
+            and compare_replies(each.reply, truth, self.margin).closeness is Closeness.DIFFERENT
+        )
+
 
 def judge_sent(sent: Sequence[SentRequest], by: JudgedAgainst) -> list[ProbeFinding]:
     """Everything wrong with requests that were sent one after the other."""
@@ -61,7 +71,8 @@ def _judge_one(
     at: int, each: SentRequest, sent: Sequence[SentRequest], by: JudgedAgainst
 ) -> Iterator[ProbeFinding]:
     name = f"{each.round}: {each.request.name}"
-    truth = by.truths.get(each.request.key)
+    # The truth was asked for after a change.
+    truth = None if each.request.is_before_change else by.truths.get(each.request.key)
     if truth is not None:
         compared = compare_replies(each.reply, truth, by.margin)
         if compared.closeness is Closeness.DIFFERENT:
@@ -69,14 +80,19 @@ def _judge_one(
             words = f"{name}{hit}: {compared.words}"
             until = min(at + each.request.overlaps, len(sent) - 1)
             yield ProbeFinding(ProbeFault.TOKENS, words, each.round, at, until)
+    if miscount := _miscounted(each):
+        yield ProbeFinding(ProbeFault.USAGE, f"{name}: {miscount}", each.round, at)
     cached = each.reply.cached
     if cached is None or each.reply.retracted:
         return
+    if any(other.request.is_before_change for other in sent[: at + 1]):
+        yield from _judge_changed(name, at, sent, by)
+        return
     before = sent[:at]
-    most = most_shared(each.request, before, by.page)
+    most = most_shared(each, before, by.page)
     if cached > most and by.fresh and (each.request.space.salt or not by.facts.salts):
         yield _too_many(name, at, each, before, most)
-    least, source = least_shared(each.request, before, by.facts, by.page)
+    least, source = least_shared(each, before, by.facts, by.page)
     if cached < least:
         words = (
             f"{name}: {cached} tokens are cached, where {least} were computed before and nothing "
@@ -92,6 +108,42 @@ def _judge_one(
         yield ProbeFinding(ProbeFault.IN_USE, words, each.round, at, bounds=(held,))
 
 
+def _miscounted(each: SentRequest) -> str:
+    """What the server's own counts of a request say that cannot be; empty for nothing."""
+    request, reply = each.request, each.reply
+    if reply.prompt_tokens not in {None, len(request.tokens) + reply.added}:
+        return f"the server counts {reply.prompt_tokens} tokens of {len(request.tokens)} sent"
+    # Some servers leave the token that ends a reply out of it.
+    most = len(reply.tokens) + request.stops
+    if reply.generated is None or reply.aborted or len(reply.tokens) <= reply.generated <= most:
+        return ""
+    return f"the server counts {reply.generated} tokens of a reply of {len(reply.tokens)}"
+
+
+def _judge_changed(
+    name: str, at: int, sent: Sequence[SentRequest], by: JudgedAgainst
+) -> Iterator[ProbeFinding]:
+    """Judge what is cached around a change of weights: nothing stays of what was replaced."""
+    each, changed = sent[at], by.changed(sent)
+    lora = each.request.space.lora
+    before = [
+        other
+        for other in sent[:at]
+        if not (other.request.is_before_change and other.request.space.lora in changed)
+        or each.request.is_before_change
+    ]
+    most, cached = most_shared(each, before, by.page), each.reply.cached or 0
+    if cached <= most:
+        return
+    of = f"adapter {lora!r}" if lora else "model"
+    words = (
+        f"{name}: {cached} tokens are cached, where {most or 'none'} can be since the {of} was "
+        "replaced: without a cache its replies are others than before"
+    )
+    fault = ProbeFault.TOO_MANY if each.request.is_before_change else ProbeFault.STALE
+    yield ProbeFinding(fault, words, each.round, at, bounds=(most,))
+
+
 def _too_many(
     name: str, at: int, each: SentRequest, before: Sequence[SentRequest], most: int
 ) -> ProbeFinding:
@@ -100,7 +152,7 @@ def _too_many(
     for other in reversed(before):
         if other.request.space == each.request.space:
             continue
-        if shared_length(each.request.tokens, other.kept) >= cached:
+        if shared_length(each.request.tokens, other.kept) + each.reply.added >= cached:
             words = (
                 f"{name}: {cached} tokens are cached in the namespace {each.request.space.words}, "
                 f"where {most or 'none'} can be; they were computed for {other.request.name!r} in "
@@ -181,20 +233,23 @@ def _other_token(
     return ReplyComparison(Closeness.NEAR_TIE if near else Closeness.DIFFERENT, said)
 
 
-def most_shared(request: ProbeRequest, sent: Sequence[SentRequest], page: PageRange) -> int:
+def most_shared(each: SentRequest, sent: Sequence[SentRequest], page: PageRange) -> int:
     """The most tokens of a prompt that earlier requests of its space can have left.
 
-    The last token of a prompt is always computed, since its logits choose the next one.
+    The last token of a prompt is always computed, since its logits choose the next one. What a
+    template adds may stand anywhere, so all of it may be shared.
     """
-    reusable = request.tokens[:-1]
+    added, tokens = each.reply.added, each.request.tokens
     shared = [
-        shared_length(reusable, each.kept) for each in sent if each.request.space == request.space
+        shared_length(tokens, other.kept) + added
+        for other in sent
+        if other.request.space == each.request.space
     ]
-    return page.floor_most(max(shared, default=0))
+    return page.floor_most(min(max(shared, default=0), len(tokens) + added - 1))
 
 
 def least_shared(
-    request: ProbeRequest, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
+    asked: SentRequest, sent: Sequence[SentRequest], facts: EngineFacts, page: PageRange
 ) -> tuple[int, int]:
     """The fewest cached tokens of a prompt, if nothing was evicted, and whose they are: its place.
 
@@ -202,6 +257,7 @@ def least_shared(
     window, or of which that is not known, only the same prompt again and its continuations count:
     elsewhere the window before the end of the shared part may have left.
     """
+    request = asked.request
     if facts.policy not in {None, "lru"} or facts.ranks > 1:
         return 0, -1
     pool = min(facts.pool_tokens or 0, facts.window_pool_tokens or facts.pool_tokens or 0)
@@ -210,7 +266,6 @@ def least_shared(
     room -= sum(
         len(each.request.tokens) + each.request.count for each in sent if each.request.overlaps
     )
-    reusable = request.tokens[:-1]
     least, source = 0, -1
     for back, each in enumerate(reversed(sent)):
         room -= each.computed
@@ -221,14 +276,31 @@ def least_shared(
             continue
         if before.abort_after or before.overlaps:
             continue
-        shared = shared_length(reusable, before.tokens)
+        shared = _reused(asked, each, facts)
         if facts.window == 0 or shared >= len(before.tokens) - 1:
             found = page.floor_least(shared)
             if found > least:
                 least, source = found, len(sent) - 1 - back
-    if facts.speculative and page.most:
-        least = max(0, least - page.most)
-    return least, source
+    return _less_drafted(least, facts, page), source
+
+
+def _reused(asked: SentRequest, before: SentRequest, facts: EngineFacts) -> int:
+    """The leading tokens of a prompt that an earlier request surely left, were pages tokens."""
+    tokens, earlier = asked.request.tokens, before.request.tokens
+    if tokens == earlier:
+        return len(tokens) + asked.reply.added - 1
+    if facts.chats:
+        # How a template writes down an earlier reply is its own affair.
+        tokens = tokens[: next((at for at, one in enumerate(tokens) if one >= SAID), len(tokens))]
+    elif facts.keeps_replies and facts.window == 0:
+        # The last token of a reply was chosen, and nothing was computed from it.
+        earlier = before.kept[:-1]
+    return shared_length(tokens[:-1], earlier)
+
+
+def _less_drafted(tokens: int, facts: EngineFacts, page: PageRange) -> int:
+    """What is left of a hit where a draft model computes its last page again."""
+    return max(0, tokens - page.most) if facts.speculative and page.most else tokens
 
 
 def held_shared(
@@ -247,11 +319,11 @@ def held_shared(
             continue
         if holder.request.space != request.space:
             continue
-        found, _ = least_shared(holder.request, sent[:began], facts, page)
+        found, _ = least_shared(holder, sent[:began], facts, page)
         # Another client may have evicted it before: then the request itself did not find it.
         found = min(found, holder.reply.cached or 0)
         shared = shared_length(request.tokens[:-1], holder.request.tokens)
-        held = page.floor_least(min(found, shared))
+        held = _less_drafted(page.floor_least(min(found, shared)), facts, page)
         if held > most:
             most, by = held, holder.request.name
     return most, by
@@ -286,5 +358,6 @@ def _hits_and_rests(sent: Sequence[SentRequest]) -> tuple[list[int], list[int]]:
         same = before.request.tokens == again.request.tokens
         if same and before.request.space == again.request.space and again.reply.cached:
             hits.append(again.reply.cached)
-            rests.append(len(again.request.tokens) - 1 - again.reply.cached)
+            whole = len(again.request.tokens) + again.reply.added
+            rests.append(whole - 1 - again.reply.cached)
     return hits, rests

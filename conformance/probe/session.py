@@ -22,6 +22,13 @@ from kvcanon.conformance.probe.player import (
     ProbePlayer,
     RequestSequence,
 )
+from kvcanon.conformance.probe.prompt_sender import (
+    FIRST_TOKEN,
+    REPLY_TOKENS,
+    ProbeRound,
+    PromptSender,
+    Unfit,
+)
 from kvcanon.conformance.probe.reduction import LEAKS, NEEDS_REPLAY, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import (
     USUAL_MARGIN,
@@ -32,14 +39,7 @@ from kvcanon.conformance.probe.request_judge import (
     learned_page,
     page_fits,
 )
-from kvcanon.conformance.probe.rounds import (
-    FIRST_TOKEN,
-    REPLY_TOKENS,
-    ROUNDS,
-    ProbeRound,
-    PromptSender,
-    Unfit,
-)
+from kvcanon.conformance.probe.rounds import ROUNDS
 from kvcanon.conformance.probe.talk import (
     LEAST_CONTEXT_TOKENS,
     MOST_PAGE_TOKENS,
@@ -67,7 +67,7 @@ KEPT_SHARE = 0.25
 
 FILLS = "it fills the pool, and evicts what others have cached; --fill plays it"
 
-POOL_LOOKS = 5
+POOL_LOOKS = 8
 """Times that a pool is looked at; blocks that another client holds may come free between."""
 POOL_PAUSE_SECONDS = 0.2
 NO_COUNTS = (
@@ -98,6 +98,8 @@ class ProbeLimits:
     vocabulary: int = 256
     only: frozenset[str] = frozenset()
     """Names of the rounds that are played; empty for all. The first is always played."""
+    change: Callable[[], None] | None = None
+    """Replaces weights or adapters of the server; None if that is not to be probed."""
 
     def most_tokens(self, pool_tokens: int | None) -> float:
         """How many tokens the server may be made to compute."""
@@ -203,7 +205,7 @@ class ProbeSession:
         if self.player.requests_left <= 0 or self.player.seconds_left <= 0:
             return
         space = PromptSpace("the first prompt" if self.player.facts.salts else "")
-        tokens = tuple(FIRST_TOKEN + at % (self.limits.vocabulary - FIRST_TOKEN) for at in range(8))
+        tokens = tuple(FIRST_TOKEN + at % (self._vocabulary - FIRST_TOKEN) for at in range(8))
         self.say("the first prompt")
         try:
             self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
@@ -213,7 +215,8 @@ class ProbeSession:
     def _play(self, each: ProbeRound, rng: random.Random) -> None:
         if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
             return
-        unfit = each.unfit(self.player.facts) or self._limited(each)
+        unknown = Unfit() if each.changes and self.limits.change is None else None
+        unfit = unknown or each.unfit(self.player.facts) or self._limited(each)
         if unfit is not None:
             self._leave_out(each, unfit)
             return
@@ -239,7 +242,7 @@ class ProbeSession:
         """Play a round, and ask for the truth of each prompt."""
         player, facts = self.player, self.player.facts
         player.begin_empty()
-        held = player.api.held_share() if each.name == "aborts" else None
+        held = player.api.held_share()
         with RequestSequence(player, player.fresh_run(), sent) as sequence:
 
             def send(request: ProbeRequest) -> SentRequest:
@@ -247,14 +250,27 @@ class ProbeSession:
                     request = evolve(request, space=evolve(request.space, salt=""))
                 return sequence.send(request, each.name)
 
-            vocabulary = self.limits.vocabulary
-            each.play(PromptSender(rng, facts, self.page, vocabulary, send, sent))
+            page, vocabulary = self.page, self._vocabulary
+            each.play(PromptSender(rng, facts, page, vocabulary, send, sent, self._change))
             sequence.finish()
         if each is ROUNDS[0]:
             self._learn(sent)
-        if held is not None:
-            self._look_at_pool(held, sent)
+        if held is not None and ProbeFault.HELD not in self.faults:
+            self._look_at_pool(held, each, sent)
         self._find_truths(sent)
+
+    def _change(self) -> None:
+        """Replace weights or adapters, however long that takes."""
+        began = time.monotonic()
+        if self.limits.change is not None:
+            self.limits.change()
+        self.player.deadline += time.monotonic() - began
+
+    @property
+    def _vocabulary(self) -> int:
+        """Token ids of prompts are below it."""
+        usual = self.limits.vocabulary
+        return min(usual, self.player.facts.vocabulary or usual)
 
     def _count(self, each: ProbeRound, sent: Sequence[SentRequest], *, cut_short: bool) -> None:
         """Note what a round took."""
@@ -335,18 +351,19 @@ class ProbeSession:
         if not (self.hits or self.shown or NO_COUNTS in self.not_shown):
             raise UsageError(CACHE_OFF.format(": no prompt that was sent twice had cached tokens"))
 
-    def _look_at_pool(self, before: float, sent: Sequence[SentRequest]) -> None:
-        """Look whether aborted requests hold a part of the pool. Raises: ServerProblem."""
+    def _look_at_pool(self, before: float, played: ProbeRound, sent: Sequence[SentRequest]) -> None:
+        """Look whether requests that ended hold a part of the pool. Raises: ServerProblem."""
         for look in range(POOL_LOOKS):
             time.sleep(POOL_PAUSE_SECONDS if look else 0)
             held = self.player.api.held_share()
             if held is None or held <= before + 1e-9:
                 return
+        some = "some requests were aborted" if _has_aborts(sent) else "the round"
         words = (
-            f"aborts: {held:.2%} of the pool is held when no request runs, and {before:.2%} was "
-            "before some requests were aborted"
+            f"{played.name}: {held:.2%} of the pool is held when no request runs, and "
+            f"{before:.2%} was before {some}"
         )
-        self._show(ProbeFinding(ProbeFault.HELD, words, "aborts"), sent)
+        self._show(ProbeFinding(ProbeFault.HELD, words, played.name), sent)
 
     def _show(self, finding: ProbeFinding, sent: Sequence[SentRequest]) -> None:
         self.shown.append(ShownFinding(finding, tuple(sent), repeated=False))
@@ -378,6 +395,7 @@ class ProbeSession:
         fresh = facts.salts or self.player.may_flush
         by = JudgedAgainst(facts, self.page, limits.margin, fresh, self.truths)
         self._count_ties(sent)
+        self._note_unchanged(sent, by)
         by_kind: dict[ProbeFault, ProbeFinding] = {}
         for finding in judge_sent(sent, by):
             by_kind.setdefault(finding.fault, finding)
@@ -406,7 +424,7 @@ class ProbeSession:
     ) -> tuple[ShownFinding, str]:
         """What shows a finding, and what ran out before it was known whether it comes again."""
         whole = ShownFinding(finding, tuple(sent[: finding.last + 1]), repeated=False)
-        if finding.fault in LEAKS:
+        if finding.fault in LEAKS or any(each.request.is_before_change for each in sent):
             return whole, ""
         # What a whole round shows takes as long to show again, and a reply that goes on is cut when
         # half of the time is over.
@@ -466,17 +484,26 @@ class ProbeSession:
 
     def _note_short(self, sent: Sequence[SentRequest]) -> None:
         """Note where a reply ended before the requests were answered that were to press it out."""
-        each = max(sent, key=lambda one: one.request.overlaps, default=None)
+        going_on = (one for one in sent if one.round == "together")
+        each = max(going_on, key=lambda one: one.request.overlaps, default=None)
         if each is not None and each.lasted < each.request.overlaps:
             self.note(
                 f"what a request holds while it runs: the reply to {each.request.name!r} ended "
                 f"after {each.lasted} of {each.request.overlaps} requests that were sent meanwhile"
             )
 
+    def _note_unchanged(self, sent: Sequence[SentRequest], by: JudgedAgainst) -> None:
+        """Note that replies are the same before and after a change."""
+        before = [each for each in sent if each.request.is_before_change]
+        if before and not by.changed(sent):
+            why = "replies are the same as before, so that nothing is known to be replaced"
+            mend = "give --changed a command that replaces weights or an adapter"
+            self._miss(MissingPart(before[0].round, why, mend), "a change of weights")
+
     def _count_ties(self, sent: Sequence[SentRequest]) -> None:
         for each in sent:
             truth = self.truths.get(each.request.key)
-            if truth is None:
+            if truth is None or each.request.is_before_change:
                 continue
             compared = compare_replies(each.reply, truth, self.limits.margin)
             if compared.closeness is Closeness.NEAR_TIE:
@@ -488,6 +515,10 @@ class ProbeSession:
                     else "the server gives no log-probabilities"
                 )
                 self.note(f"tokens that differ: {why}")
+
+
+def _has_aborts(sent: Sequence[SentRequest]) -> bool:
+    return any(each.request.abort_after for each in sent)
 
 
 def _require_sizes(facts: EngineFacts) -> None:

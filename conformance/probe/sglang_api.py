@@ -20,10 +20,12 @@ from kvcanon.conformance.probe.talk import (
     Leaves,
     ProbeReply,
     ProbeRequest,
+    Tokens,
     TokenScore,
     logprob_in,
     name_in,
     number_in,
+    text_in,
 )
 from kvcanon.conformance.probe.transport import (
     EngineAddress,
@@ -41,6 +43,7 @@ from kvcanon.conformance.probe.transport import (
     understood,
 )
 
+LOADS = "/v1/loads"
 LIKELIEST = 4
 """Tokens of which the log-probability is asked at each place."""
 
@@ -86,6 +89,7 @@ class SglangApi:
             policy=shown_value(info.get("radix_eviction_policy") or "lru"),
             ranks=_number(info.get("dp_size")) or 1,
             speculative=bool(info.get("speculative_algorithm")),
+            keeps_replies=not info.get("strip_thinking_cache"),
             cache_off=disabled,
             salts=fields is None or "cache_salt" in fields,
             extra_keys=fields is None or "extra_key" in fields,
@@ -108,6 +112,10 @@ class SglangApi:
                 raise hangs(self.address, "/abort_request")
         return understood("/generate", partial(_reply, whole))
 
+    def prompt(self, tokens: Tokens) -> Sequence[object]:
+        """The token ids themselves."""
+        return list(tokens)
+
     def patient(self, seconds: float) -> EngineApi:
         """The same server, with at least this many seconds for an answer."""
         return evolve(self, address=self.address.patient(seconds))
@@ -121,8 +129,11 @@ class SglangApi:
         return metric_value(metrics_of(self.address), "sglang:prompt_tokens_total")
 
     def held_share(self) -> float | None:
-        """None: SGLang updates its metrics only now and then."""
-        return None
+        """The share of the pool that is neither free nor evictable, from /v1/loads.
+
+        SGLang writes it down whenever it has nothing to do; its metrics only now and then.
+        """
+        return understood(LOADS, partial(_held_share, object_at(self.address, LOADS)))
 
     def _window(self, capacity: JsonObject) -> int | None:
         """0 if no layer has a window or a state; None if one has, since its size is not said."""
@@ -135,7 +146,13 @@ class SglangApi:
         return None if any(part in names for part in _RECURRENT) else 0
 
     def _body(self, request: ProbeRequest) -> dict[str, Any]:
-        sampling = {"temperature": 0, "max_new_tokens": request.count, "ignore_eos": True}
+        sampling: dict[str, Any] = {"temperature": 0, "max_new_tokens": request.count}
+        # SGLang looks for no token that ends a reply where it is to ignore the end of a text.
+        sampling["ignore_eos"] = request.stop_token is None
+        if request.stop_token is not None:
+            sampling["stop_token_ids"] = [request.stop_token]
+        if request.stop_text:
+            sampling["stop"] = [request.stop_text]
         body: dict[str, Any] = {
             "input_ids": list(request.tokens),
             "sampling_params": sampling,
@@ -217,7 +234,23 @@ def _reply(answer: JsonObject) -> ProbeReply:
         tuple(_scores(facts)),
         aborted=kind == "abort",
         retracted=bool(facts.get("num_retractions")),
+        text=text_in(answer.get("text")),
+        prompt_tokens=_counted(facts.get("prompt_tokens")),
+        generated=_counted(facts.get("completion_tokens")),
     )
+
+
+def _counted(said: object) -> int | None:
+    return None if said is None else number_in(said)
+
+
+def _held_share(loads: JsonObject) -> float | None:
+    """None where a request runs, or where the server does not say."""
+    ranks = loads.get("loads") or ()
+    if not ranks or any(each["num_running_reqs"] or each["num_waiting_reqs"] for each in ranks):
+        return None
+    room = sum(number_in(each["max_total_num_tokens"]) for each in ranks)
+    return sum(number_in(each["num_used_tokens"]) for each in ranks) / room if room else None
 
 
 def _tiers(details: object, cached: int) -> Mapping[str, int] | None:

@@ -24,6 +24,9 @@ LEAST_CONTEXT_TOKENS = 64
 
 DEVICE, HOST, STORAGE = "device", "host", "storage"
 
+SAID = 1 << 40
+"""Token ids from here on stand for texts that a chat server replied; no vocabulary has them."""
+
 
 @frozen
 class PromptSpace:
@@ -56,6 +59,17 @@ class ProbeRequest:
     """Generated tokens after which the client leaves; 0 for never."""
     overlaps: int = 0
     """Requests that are sent while its reply is still generated; then the client waits for it."""
+    stop_token: int | None = None
+    """A token with which the reply ends; None for none."""
+    stop_text: str = ""
+    """A text with which the reply ends; empty for none."""
+    is_before_change: bool = False
+    """Whether weights or adapters are replaced after it, so that its data is of other weights."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether its reply may end before it has `count` tokens."""
+        return self.stop_token is not None or bool(self.stop_text)
 
     @property
     def key(self) -> PromptKey:
@@ -93,6 +107,14 @@ class ProbeReply:
     scores: tuple[TokenScore, ...] = ()
     aborted: bool = False
     retracted: bool = False
+    text: str = ""
+    """The reply as text; empty where the server gives none."""
+    prompt_tokens: int | None = None
+    """Tokens of the prompt, as the server counts them; None if it does not say."""
+    generated: int | None = None
+    """Tokens of the reply, as the server counts them; None if it does not say."""
+    added: int = 0
+    """Tokens that the template of a chat adds to the prompt."""
 
     @property
     def on_device(self) -> int:
@@ -135,6 +157,13 @@ def name_in(value: object) -> str:
     if not isinstance(value, str) or not value or len(value) > MOST_NAME_LETTERS:
         raise ValueError(f"a {type(value).__name__} where a name should be, or no usual one")
     return value
+
+
+def text_in(value: object) -> str:
+    """The text of a reply in an answer; empty for none. Raises: ValueError, if it is no text."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"a {type(value).__name__} where the text of a reply should be")
+    return value or ""
 
 
 def logprob_in(value: object) -> float:
@@ -194,6 +223,13 @@ class EngineFacts:
     ranks: int = 1
     """Data-parallel ranks, each with a cache of its own."""
     speculative: bool = False
+    """Whether it decodes speculatively: a draft model needs the last page of a hit again."""
+    keeps_replies: bool = False
+    """Whether the next prompt can reuse the reply that it goes on from."""
+    chats: bool = False
+    """Whether prompts are messages of a chat: their tokens are words, and a template adds more."""
+    vocabulary: int | None = None
+    """Token ids of prompts are below it; None where any id is one of the model."""
     cache_off: bool = False
     salts: bool = True
     extra_keys: bool = False
@@ -214,6 +250,9 @@ class EngineApi(Protocol):
 
     def generate(self, request: ProbeRequest, leaves: Leaves | None = None) -> ProbeReply:
         """Send a request, and wait for its reply; streamed if `leaves` can end it before."""
+
+    def prompt(self, tokens: Tokens) -> Sequence[object]:
+        """A prompt as it is sent: token ids, or messages of a chat."""
 
     def patient(self, seconds: float) -> EngineApi:
         """The same server, with at least this many seconds for an answer."""

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from ssl import SSLCertVerificationError, SSLError
@@ -20,7 +20,14 @@ from urllib.parse import urlsplit
 from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.conformance.probe.bounded_http import BUFFER_BYTES, AnswerBounds, TooLarge, connect
+from kvcanon.conformance.probe.bounded_http import (
+    BUFFER_BYTES,
+    AnswerBounds,
+    ClientCertificate,
+    TooLarge,
+    connect,
+    security_of,
+)
 
 JsonObject = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -28,6 +35,9 @@ Answer = TypeVar("Answer")
 _ENDPOINTS = ("/generate", "/completions", "/chat", "/models", "/server_info", "/health")
 """Ends of addresses that name an endpoint of the server."""
 _PATH = re.compile(r"[!-~]*\Z")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_HEADER_VALUE = re.compile(r"[ -~]*\Z")
+_OWN_HEADERS = frozenset({"content-type", "content-length", "host", "transfer-encoding"})
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
@@ -61,6 +71,10 @@ class EngineAddress:
     secure: bool = False
     api_key: str = field(default="", repr=False)
     timeout: float = 60.0
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    """What each request has besides."""
+    certificate: ClientCertificate | None = None
+    """What the client shows, where the server asks for one."""
 
     @property
     def url(self) -> str:
@@ -87,7 +101,27 @@ class ServerProblem(OSError):
         return self.status == 0 or (self.status >= 500 and self.status not in BUSY)
 
 
-def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddress:
+def headers_of(lines: Sequence[str]) -> dict[str, str]:
+    """Read headers, each as `Name: value`. Raises: UsageError."""
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not (colon and _HEADER_NAME.match(name) and _HEADER_VALUE.match(value.strip())):
+            # The value may be a secret.
+            raise UsageError(f"--header {name!r} is no header; give one as 'X-Team: cache'")
+        if name.lower() in _OWN_HEADERS:
+            raise UsageError(f"--header {name}: the probe sets this one itself")
+        headers[name] = value.strip()
+    return headers
+
+
+def address_of(
+    url: str,
+    api_key: str = "",
+    timeout: float = 60.0,
+    headers: Mapping[str, str] | None = None,
+    certificate: ClientCertificate | None = None,
+) -> EngineAddress:
     """Read a URL. Raises: UsageError."""
     no_address = f"{url!r} is no address of a server; give one as http://127.0.0.1:30000"
     try:
@@ -112,7 +146,11 @@ def address_of(url: str, api_key: str = "", timeout: float = 60.0) -> EngineAddr
         path = path.removesuffix(end)
     path = path.removesuffix("/v1")
     usual = 443 if secure else 80
-    return EngineAddress(host, port or usual, path, secure, api_key, timeout)
+    if certificate is not None and not secure:
+        raise UsageError("--client-cert is for https; give an address that begins with https://")
+    return EngineAddress(
+        host, port or usual, path, secure, api_key, timeout, headers or {}, certificate
+    )
 
 
 def ask(address: EngineAddress, method: str, path: str, body: object = None) -> bytes:
@@ -227,7 +265,7 @@ def _asked(
     opened: list[HTTPConnection | HTTPResponse],
 ) -> tuple[HTTPResponse, AnswerBounds]:
     """Ask, and ask again while the server is busy. Raises: OSError, HTTPException."""
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **address.headers}
     if address.api_key:
         headers["Authorization"] = f"Bearer {address.api_key}"
     text = None if body is None else json.dumps(body)
@@ -235,7 +273,8 @@ def _asked(
     while True:
         tries += 1
         bounds = AnswerBounds(time.monotonic() + address.timeout, MOST_ANSWER_BYTES)
-        connection = connect(address.host, address.port, bounds, secure=address.secure)
+        security = security_of(address.certificate) if address.secure else None
+        connection = connect(address.host, address.port, bounds, security)
         opened.append(connection)
         connection.request(method, f"{address.path}{path}", text, headers)
         response = connection.getresponse()
@@ -263,7 +302,8 @@ def _problem(address: EngineAddress, path: str, error: Exception) -> ServerProbl
         )
     if isinstance(error, SSLError):
         return ServerProblem(
-            f"{address.url} speaks no https: {error.reason or error}; is it http://?"
+            f"{address.url} speaks no https: {error.reason or error}; is it http://, or does it "
+            "ask for a certificate of the client (--client-cert)?"
         )
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return ServerProblem(
@@ -351,6 +391,18 @@ def request_fields(address: EngineAddress, schema: str) -> frozenset[str] | None
         try:
             schemas = ask_json(address, "GET", "/openapi.json")["components"]["schemas"]
             return frozenset(schemas[schema]["properties"])
+        except (KeyError, TypeError):
+            return None
+
+    return said(read, None)
+
+
+def served_paths(address: EngineAddress) -> frozenset[str] | None:
+    """The paths that a server says it has; None if the schema cannot be read."""
+
+    def read() -> frozenset[str] | None:
+        try:
+            return frozenset(map(str, ask_json(address, "GET", "/openapi.json")["paths"]))
         except (KeyError, TypeError):
             return None
 

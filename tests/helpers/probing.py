@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from kvcanon.conformance.probe.talk import (
     PageRange,
     ProbeReply,
     PromptSpace,
+    Tokens,
     TokenScore,
 )
 
@@ -40,6 +43,10 @@ class QuietApi:
     def patient(self, _seconds: float) -> Any:  # noqa: ANN401  # Itself.
         """The same."""
         return self
+
+    def prompt(self, tokens: Tokens) -> list[int]:
+        """The token ids themselves."""
+        return list(tokens)
 
     def facts(self) -> EngineFacts:
         """What is known."""
@@ -71,7 +78,17 @@ def options_for(dialect: str, engine: object) -> list[str]:
     known = [] if dialect == "sglang" or "host" in engine else ["--no-host-tier"]  # type: ignore[operator]
     if "window" in engine:  # type: ignore[operator]
         return [*known, "--window", str(WINDOW["window"])]
-    return [*known, *(["--window", "0"] if dialect == "vllm" else [])]
+    return [*known, *([] if dialect == "sglang" else ["--window", "0"])]
+
+
+def replacing(url: str, *loras: str | None) -> str:
+    """A command that replaces the weights of the model (None) or of adapters of a fake server."""
+    bodies = [json.dumps({"lora": lora}).encode() for lora in loras]
+    code = (
+        "import urllib.request; "
+        f"[urllib.request.urlopen({url + '/replace_weights'!r}, body) for body in {bodies!r}]"
+    )
+    return shlex.join([sys.executable, "-I", "-c", code])
 
 
 @contextmanager
@@ -80,7 +97,8 @@ def fault_at(
 ) -> Iterator[tuple[str, list[str]]]:
     """An engine with a fault: its address, and the options of a probe."""
     with engine_at(faulty_engine(fault, events), ServedAs(dialect)) as url:
-        yield url, [*options_for(dialect, fault.engine), "--only", fault.round]
+        changed = ["--changed", replacing(url, *fault.replaced)] if fault.replaced else []
+        yield url, [*options_for(dialect, fault.engine), "--only", fault.round, *changed]
 
 
 @contextmanager

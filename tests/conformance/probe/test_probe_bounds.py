@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import pytest
 from attrs import evolve
 
+from kvcanon.conformance.probe.filling_rounds import play_order
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.conformance.probe.lru_order import judge_order
+from kvcanon.conformance.probe.prompt_sender import PromptSender
 from kvcanon.conformance.probe.request_judge import (
     Closeness,
     compare_replies,
@@ -18,8 +20,8 @@ from kvcanon.conformance.probe.request_judge import (
     most_shared,
     page_fits,
 )
-from kvcanon.conformance.probe.rounds import PromptSender, play_order
 from kvcanon.conformance.probe.talk import (
+    SAID,
     EngineFacts,
     PageRange,
     ProbeReply,
@@ -30,6 +32,8 @@ from kvcanon.conformance.probe.talk import (
 )
 from kvcanon.conformance.probe.transport import metric_labels, metric_value
 from probing import FACTS, PAGE, SPACE, scored
+
+KEEPING = evolve(FACTS, keeps_replies=True)
 
 
 def prompt(first: int, length: int = 41) -> Tokens:
@@ -45,9 +49,10 @@ def sent(
     return SentRequest(request, ProbeReply((7, 8), cached), "order")
 
 
-def asked(tokens: Tokens, space: PromptSpace = SPACE) -> ProbeRequest:
-    """A request that is not sent yet."""
-    return ProbeRequest("", tokens, 2, space)
+def asked(tokens: Tokens, space: PromptSpace = SPACE, added: int = 0) -> SentRequest:
+    """A request of which it is not known yet what was cached."""
+    reply = ProbeReply((), None, added=added)
+    return SentRequest(ProbeRequest("", tokens, 2, space), reply)
 
 
 def test_most_is_whole_pages_of_the_same_namespace_without_the_last_token() -> None:
@@ -72,6 +77,10 @@ def test_most_is_whole_pages_of_the_same_namespace_without_the_last_token() -> N
         (evolve(FACTS, policy="lfu"), prompt(1), 0),
         (evolve(FACTS, ranks=2), prompt(1), 0),
         (evolve(FACTS, speculative=True), prompt(1), 36),
+        (evolve(FACTS, speculative=True), (*prompt(1, 22), 5), 16),
+        (evolve(FACTS, keeps_replies=True), (*prompt(1), 7, 8, 9, 9, 9), 40),
+        (KEEPING, (*prompt(1, 43), 7, 8, 9), 40),
+        (evolve(KEEPING, window=16), (*prompt(1, 41), 7, 8, 9, 9), 40),
         (evolve(FACTS, pool_tokens=None), prompt(1), 40),
     ],
 )
@@ -80,6 +89,30 @@ def test_least_is_what_nothing_can_have_evicted(
 ) -> None:
     """Each premise that is not met lowers it."""
     assert least_shared(asked(tokens), [sent(prompt(1))], facts, PAGE)[0] == least
+
+
+def test_reply_that_is_gone_on_from_is_reused() -> None:
+    """All of it but its last token, from which nothing was computed."""
+    before = [sent(prompt(1, 42))]
+    goes_on = asked((*prompt(1, 42), 7, 8, 9, 9))
+    assert least_shared(goes_on, before, KEEPING, PageRange(1, 1))[0] == 43
+    assert least_shared(goes_on, before, FACTS, PageRange(1, 1))[0] == 42
+    assert least_shared(goes_on, before, evolve(KEEPING, window=16), PageRange(1, 1))[0] == 42
+
+
+def test_template_of_a_chat_widens_the_bounds() -> None:
+    """What it adds may all stand before the words, or all behind them."""
+    chat, before = evolve(FACTS, chats=True), [sent(prompt(1), 0, "", SPACE)]
+    same, longer = asked(prompt(1), added=10), asked((*prompt(1), 7, 9), added=10)
+    assert most_shared(same, before, PAGE) == 48
+    assert least_shared(same, before, chat, PAGE)[0] == 48
+    assert most_shared(longer, before, PAGE) == 52
+    assert least_shared(longer, before, chat, PAGE)[0] == 40
+    assert most_shared(asked(prompt(2), added=10), [], PAGE) == 0
+    assert most_shared(asked(prompt(2), added=10), before, PAGE) == 8
+    goes_on = asked((*prompt(1), SAID, SAID + 1, 9), added=10)
+    replied = [evolve(before[0], reply=ProbeReply((SAID, SAID + 1), 0))]
+    assert least_shared(goes_on, replied, chat, PAGE)[0] == 40
 
 
 def test_least_ends_where_others_may_have_evicted() -> None:

@@ -157,7 +157,7 @@ def test_prefix_of_a_running_request_must_stay() -> None:
 
 def test_what_runs_takes_room_from_what_must_stay() -> None:
     """A pool that running requests hold in part evicts earlier."""
-    asked = ProbeRequest("", SHARED, 2, SPACE)
+    asked = sent(SHARED)
     fill = [sent(tuple(range(first, first + 61))) for first in (2000, 3000, 4000)]
     assert least_shared(asked, [sent(SHARED), *fill], FACTS, PAGE) == (40, 0)
     runs = sent(OTHER, overlaps=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from fakes.model import EventSender, FakeEngine, FakeRun, config_of
+from fakes.model import EventSender, FakeEngine, FakeRun, config_of, has_ended
 from kvcanon.conformance.probe.findings import ProbeFault
 from kvcanon.reference.engine import InlineEngine
 from kvcanon.spec.errors import PrefixNotCached
@@ -33,7 +33,9 @@ class EngineFault:
     round: str = "forks"
     """The round that shows it."""
     needs_events: bool = False
-    dialects: tuple[str, ...] = ("sglang", "vllm")
+    dialects: tuple[str, ...] = ("sglang", "vllm", "chat")
+    replaced: tuple[str | None, ...] = ()
+    """Whose weights are replaced while it is probed: an adapter's, or the model's (None)."""
     copies: Direction | None = None
     """The direction whose copies are one page off."""
 
@@ -261,6 +263,111 @@ def lock_is_a_flag(engine: FakeEngine) -> None:
     _replace(engine, admit=admitted, release=released, insert=insert)
 
 
+def reply_not_kept(engine: FakeEngine) -> None:
+    """Only the pages of prompts stay, not those of replies."""
+    admit, insert = engine.admit, engine.insert
+    prompts = dict[int, int]()
+    ending: list[FakeRun] = []
+    finish = engine.finish
+
+    def admitted(run: FakeRun) -> None:
+        prompts.setdefault(id(run), len(run.tokens))
+        admit(run)
+
+    def finished(run: FakeRun) -> None:
+        ending[:] = [run]
+        finish(run)
+
+    def shortened(key: Key, start_pages: int, slots: Slots) -> None:
+        pages = max(start_pages, prompts.pop(id(ending[0])) // engine.config.page_size)
+        kept = pages - start_pages
+        if kept:
+            insert(key.prefix(pages), start_pages, Slots(slots.full[:kept], slots.swa[:kept]))
+        engine.cache.free(Slots(slots.full[kept:], slots.swa[kept:]))
+
+    _replace(engine, admit=admitted, finish=finished, insert=shortened)
+
+
+def end_spoils_the_tail(engine: FakeEngine) -> None:
+    """Where a reply ends early, its last page is another's."""
+    finish, insert = engine.finish, engine.insert
+    early = [False]
+
+    def finished(run: FakeRun) -> None:
+        early[0] = has_ended(run)
+        finish(run)
+
+    def spoiled(key: Key, start_pages: int, slots: Slots) -> None:
+        full = slots.full
+        swapped = (*full[:-2], *full[-1:], *full[-2:-1]) if early[0] else full
+        insert(key, start_pages, evolve(slots, full=swapped))
+
+    _replace(engine, finish=finished, insert=spoiled)
+
+
+def _lose(engine: FakeEngine, pages: int) -> None:
+    """Take pages for nobody."""
+    engine.room(pages)
+    engine.lost_pages += pages
+
+
+def abort_loses_pages(engine: FakeEngine) -> None:
+    """A request that is aborted loses two pages."""
+    finish = engine.finish
+
+    def finished(run: FakeRun) -> None:
+        finish(run)
+        if run.aborted:
+            _lose(engine, 2)
+
+    _replace(engine, finish=finished)
+
+
+def speculation_reserves_twice(engine: FakeEngine) -> None:
+    """A page for the tokens of the draft model is taken twice, and given back once."""
+    engine.speculates = True
+    finish, served = engine.finish, [0]
+
+    def finished(run: FakeRun) -> None:
+        finish(run)
+        served[0] += 1
+        # Some of them only, since the pool is small.
+        if served[0] % 8 == 0:
+            _lose(engine, 1)
+
+    _replace(engine, finish=finished)
+
+
+def refused_admission_keeps_its_lock(engine: FakeEngine) -> None:
+    """A request that has to wait for room leaves what it had found locked, the first time."""
+    take_back, waiting = engine.take_back, set[int]()
+
+    def kept(run: FakeRun) -> None:
+        if id(run) not in waiting:
+            waiting.add(id(run))
+            run.receipt = None
+        take_back(run)
+
+    _replace(engine, take_back=kept)
+
+
+def preemption_loses_a_token(engine: FakeEngine) -> None:
+    """A request that was taken back goes on without its last token."""
+    engine.grows = True
+    preempt = engine.preempt
+
+    def preempted(run: FakeRun) -> None:
+        preempt(run)
+        run.tokens.pop()
+
+    _replace(engine, preempt=preempted)
+
+
+def replaced_weights_keep_their_data(engine: FakeEngine) -> None:
+    """What old weights computed stays in the cache."""
+    _replace(engine, drop_old=lambda: None)
+
+
 def removal_lost(engine: FakeEngine) -> None:
     """Of the removals of a step, the last is not sent: that of the page nearest to the root."""
     _replace_events(engine, lambda events: _without_first(events[::-1], BlockRemoved)[::-1])
@@ -293,6 +400,8 @@ def _replace(thing: object, **methods: Callable[..., Any]) -> None:
 _TOKENS = frozenset({ProbeFault.TOKENS})
 _IN_USE = frozenset({ProbeFault.TOKENS, ProbeFault.IN_USE})
 _SHARED = frozenset({ProbeFault.SHARED})
+_HELD = frozenset({ProbeFault.HELD})
+_STALE = frozenset({ProbeFault.STALE})
 
 FAULTS: Mapping[str, EngineFault] = {
     "wrong slot after a split": EngineFault(wrong_slot_after_split, _TOKENS),
@@ -306,7 +415,9 @@ FAULTS: Mapping[str, EngineFault] = {
     "salt ignored": EngineFault(salt_ignored, _SHARED, round="namespaces"),
     "LoRA ignored": EngineFault(lora_ignored, _SHARED, round="namespaces"),
     "pages by their first token": EngineFault(
-        pages_by_first_token, frozenset({ProbeFault.TOO_MANY})
+        # What the template of a chat adds hides a page too many, and its tokens are wrong.
+        pages_by_first_token,
+        frozenset({ProbeFault.TOO_MANY, ProbeFault.TOKENS}),
     ),
     "parent ignored": EngineFault(parent_ignored, frozenset({ProbeFault.TOO_MANY}), round="mixed"),
     "hit one page short": EngineFault(hit_one_page_short, frozenset({ProbeFault.TOO_FEW})),
@@ -326,6 +437,25 @@ FAULTS: Mapping[str, EngineFault] = {
     ),
     "lock forgotten": EngineFault(lock_forgotten, _IN_USE, round="together", dialects=("sglang",)),
     "lock is a flag": EngineFault(lock_is_a_flag, _IN_USE, round="together", dialects=("vllm",)),
+    "reply not kept": EngineFault(
+        reply_not_kept,
+        frozenset({ProbeFault.TOO_FEW}),
+        round="chats",
+        dialects=("sglang", "vllm"),
+    ),
+    "end spoils the tail": EngineFault(end_spoils_the_tail, _TOKENS, round="endings"),
+    "abort loses pages": EngineFault(abort_loses_pages, _HELD, round="aborts"),
+    "speculation reserves twice": EngineFault(speculation_reserves_twice, _HELD),
+    "refused admission keeps its lock": EngineFault(
+        refused_admission_keeps_its_lock, _HELD, round="crowded"
+    ),
+    "preemption loses a token": EngineFault(preemption_loses_a_token, _TOKENS, round="crowded"),
+    "replaced model keeps its data": EngineFault(
+        replaced_weights_keep_their_data, _STALE, round="changed", replaced=(None,)
+    ),
+    "replaced adapter keeps its data": EngineFault(
+        replaced_weights_keep_their_data, _STALE, round="changed", replaced=("tuned",)
+    ),
     "removal lost": EngineFault(
         removal_lost, frozenset({ProbeFault.PROMISED}), round="pressure", needs_events=True
     ),

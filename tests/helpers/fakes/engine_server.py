@@ -9,14 +9,15 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from attrs import define, field, frozen
 
-from fakes.model import FakeEngine, FakeRun, Scored
+from fakes.model import FakeEngine, FakeRun, Scored, text_of
 from kvcanon.spec.types import SWA, Namespace
 
 LORA = "tuned"
@@ -45,6 +46,10 @@ class ServedAs:
     """A status, after how many requests it is answered, and how often."""
     prefix: str = ""
     """What stands before every path."""
+    header: tuple[str, str] = ("", "")
+    """The name and the value of one that is asked for."""
+    miscounts: int = 0
+    """How many tokens too many it counts of a reply."""
     increments: bool = False
     """Whether a part of a streamed reply has the new tokens alone."""
 
@@ -72,7 +77,8 @@ class FakeHandler(BaseHTTPRequestHandler):
         """Answer what a server says of itself."""
         if not self._allowed():
             return
-        answers = {"sglang": self._sglang_facts, "vllm": self._vllm_facts}
+        openai = self._vllm_facts
+        answers = {"sglang": self._sglang_facts, "vllm": openai, "chat": openai}
         found = answers[self.state.shown.dialect]().get(self._path)
         if found is None:
             self._send(404, {"detail": "Not Found"})
@@ -87,12 +93,17 @@ class FakeHandler(BaseHTTPRequestHandler):
         if not self._allowed() or self._refused():
             return
         path = self._path
-        sglang = self.state.shown.dialect == "sglang"
-        if path == "/generate" and sglang:
+        dialect = self.state.shown.dialect
+        if path == "/generate" and dialect == "sglang":
             self._generate(body)
-        elif path == "/v1/completions" and not sglang:
+        elif path == "/v1/completions" and dialect == "vllm":
             self._complete(body)
-        elif path == "/abort_request" and sglang:
+        elif path == "/v1/chat/completions" and dialect == "chat":
+            self._chat(body)
+        elif path == "/replace_weights":
+            self.state.engine.replace_weights(body["lora"])
+            self._send(200, {"success": True})
+        elif path == "/abort_request" and dialect == "sglang":
             if body["rid"] in self.state.running:
                 self.state.running[body["rid"]].aborted = True
             self._send_bytes(200, b"", "text/plain")
@@ -141,15 +152,28 @@ class FakeHandler(BaseHTTPRequestHandler):
                 "radix_eviction_policy": "lru",
                 "enable_hierarchical_cache": config.host_tier,
                 "dp_size": 1,
+                "speculative_algorithm": "EAGLE" if self.state.engine.speculates else None,
                 "internal_states": [{"memory_usage": {"token_capacity_swa": window_tokens}}],
             },
+            "/v1/loads": {"loads": [self._load()]},
             "/model_info": {"architectures": ["FakeForCausalLM"], "model_type": "fake"},
             "/v1/models": {"data": [{"id": MODEL}, {"id": LORA, "parent": MODEL}]},
         }
 
+    def _load(self) -> dict[str, int]:
+        engine = self.state.engine
+        return {
+            "num_running_reqs": 0,
+            "num_waiting_reqs": 0,
+            "num_used_tokens": engine.held_pages() * engine.config.page_size,
+            "max_total_num_tokens": engine.config.device_slots.full * engine.config.page_size,
+        }
+
     def _generate(self, body: dict[str, Any]) -> None:
         namespace = Namespace(body.get("extra_key"), self._salt(body), body.get("lora_path"))
-        run = FakeRun(list(body["input_ids"]), body["sampling_params"]["max_new_tokens"], namespace)
+        sampling = body["sampling_params"]
+        run = FakeRun(list(body["input_ids"]), sampling["max_new_tokens"], namespace)
+        _stop(run, sampling)
         self.state.running[body["rid"]] = run
         prompt = len(run.tokens)
         if body.get("stream"):
@@ -170,7 +194,7 @@ class FakeHandler(BaseHTTPRequestHandler):
         facts: dict[str, Any] = {
             "finish_reason": ending and {"type": ending},
             "prompt_tokens": prompt,
-            "num_retractions": 0,
+            "num_retractions": run.preemptions,
             "cached_tokens": cached,
         }
         if cached:
@@ -183,13 +207,13 @@ class FakeHandler(BaseHTTPRequestHandler):
                 [[each.logprob, each.token, None], [each.second_logprob, each.second, None]]
                 for each in run.scored
             ]
-        facts["completion_tokens"] = len(run.scored)
+        facts["completion_tokens"] = len(run.scored) + self.state.shown.miscounts
         first = max(0, len(run.scored) - 1) if self.state.shown.increments and not ending else 0
         for name in ("output_token_logprobs", "output_top_logprobs"):
             if name in facts:
                 facts[name] = facts[name][first:]
         tokens = [each.token for each in run.scored[first:]]
-        return {"output_ids": tokens, "meta_info": facts}
+        return {"text": _text(run), "output_ids": tokens, "meta_info": facts}
 
     # ----------------------------------------------------------------------------------------------
     # vLLM
@@ -219,7 +243,10 @@ class FakeHandler(BaseHTTPRequestHandler):
                 'vllm:num_requests_running{engine="0"} 0.0\n'
                 f'vllm:kv_cache_usage_perc{{engine="0"}} {held}\n'
                 f'vllm:prompt_tokens_total{{engine="0"}} {self.state.prompt_tokens}\n'
+                f'vllm:num_preemptions_total{{engine="0"}} {self.state.engine.preemptions}\n'
             )
+            if self.state.engine.speculates:
+                facts["/metrics"] += 'vllm:spec_decode_num_drafts_total{engine="0"} 7.0\n'
         return facts
 
     @property
@@ -229,34 +256,69 @@ class FakeHandler(BaseHTTPRequestHandler):
         return min(4096, config.device_slots.full * config.page_size)
 
     def _complete(self, body: dict[str, Any]) -> None:
+        if "prompt" not in body:
+            self._send(400, {"error": "no prompt"})
+            return
+        self._answer(body, list(body["prompt"]), self._choice)
+
+    def _chat(self, body: dict[str, Any]) -> None:
+        self._answer(body, templated(body["messages"]), self._said)
+
+    def _answer(
+        self,
+        body: dict[str, Any],
+        tokens: list[int],
+        choice: Callable[[list[Scored], str], dict[str, Any]],
+    ) -> None:
+        """Serve a prompt of either of OpenAI's interfaces."""
         lora = None if body["model"] == MODEL else body["model"]
-        run = FakeRun(
-            list(body["prompt"]), body["max_tokens"], Namespace(None, self._salt(body), lora)
-        )
+        run = FakeRun(tokens, body["max_tokens"], Namespace(None, self._salt(body), lora))
+        _stop(run, body)
         prompt = len(run.tokens)
         self.state.prompt_tokens += prompt
         if body.get("stream"):
             self._begin_stream()
             for each in self.state.engine.serve(run):
                 if not run.aborted:
-                    self._part({"choices": [self._choice([each])]})
+                    self._part({"choices": [choice([each], "delta")]})
                     time.sleep(STEP_SECONDS)
                     run.aborted = self._client_has_left()
             self._part({"choices": [], "usage": self._usage(run, prompt)})
             self._end_stream()
         elif self._serve(run):
-            answer = {"choices": [self._choice(run.scored)], "usage": self._usage(run, prompt)}
+            choices = [choice(run.scored, "message")]
+            answer = {"choices": choices, "usage": self._usage(run, prompt)}
             self._send(200, answer)
 
     def _usage(self, run: FakeRun, prompt: int) -> dict[str, Any]:
-        usage: dict[str, Any] = {"prompt_tokens": prompt}
+        generated = len(run.scored) + self.state.shown.miscounts
+        usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": generated}
         if "counts" not in self.state.shown.hides:
             cached = run.device_tokens + run.host_tokens
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return usage
 
-    def _choice(self, scored: list[Scored]) -> dict[str, Any]:
-        choice: dict[str, Any] = {"text": "", "token_ids": [each.token for each in scored]}
+    def _said(self, scored: list[Scored], name: str) -> dict[str, Any]:
+        """A message of a chat, or a part of it."""
+        said: dict[str, Any] = {name: {"content": "".join(text_of(each.token) for each in scored)}}
+        if "scores" in self.state.shown.hides:
+            return said
+        content = [
+            {
+                "token": text_of(each.token),
+                "logprob": each.logprob,
+                "top_logprobs": [
+                    {"token": text_of(each.token), "logprob": each.logprob},
+                    {"token": text_of(each.second), "logprob": each.second_logprob},
+                ],
+            }
+            for each in scored
+        ]
+        return said | {"logprobs": {"content": content}}
+
+    def _choice(self, scored: list[Scored], _name: str) -> dict[str, Any]:
+        text = "".join(text_of(each.token) for each in scored)
+        choice: dict[str, Any] = {"text": text, "token_ids": [each.token for each in scored]}
         if "scores" not in self.state.shown.hides:
             choice["logprobs"] = {
                 "tokens": [f"token_id:{each.token}" for each in scored],
@@ -287,7 +349,9 @@ class FakeHandler(BaseHTTPRequestHandler):
         if state.shown.cache_off:
             state.engine.flush()
         for _ in state.engine.serve(run):
-            pass
+            # Engines go on with all that run, a token of each in turn.
+            if state.engine.grows and state.engine.running > 1:
+                time.sleep(STEP_SECONDS)
         return True
 
     def _salt(self, body: dict[str, Any]) -> str | None:
@@ -295,8 +359,10 @@ class FakeHandler(BaseHTTPRequestHandler):
         return None if ignored else body.get("cache_salt")
 
     def _allowed(self) -> bool:
-        key = self.state.shown.key
-        if not key or self.headers["Authorization"] == f"Bearer {key}":
+        key, (name, value) = self.state.shown.key, self.state.shown.header
+        if key in {"", (self.headers["Authorization"] or "").removeprefix("Bearer ")} and (
+            not name or self.headers[name] == value
+        ):
             return True
         self._send(401, {"error": "Unauthorized"})
         return False
@@ -327,6 +393,29 @@ class FakeHandler(BaseHTTPRequestHandler):
     def _end_stream(self) -> None:
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
+
+
+def templated(messages: Sequence[dict[str, str]]) -> list[int]:
+    """The tokens of messages: a beginning, a role, words and an end for each, and a role to go on.
+
+    A token of a reply is itself, and a word of a user has a token of its own.
+    """
+    made = [1000, 1001]
+    for each in messages:
+        made += [2000 + len(each["role"]), 1002]
+        made += [zlib.crc32(word.encode()) % 50_000 + 3000 for word in each["content"].split()]
+        made.append(1003)
+    return [*made, 2009, 1002]
+
+
+def _stop(run: FakeRun, asked: dict[str, Any]) -> None:
+    """Let a request end as it is asked to."""
+    (run.stop_token,) = asked.get("stop_token_ids") or (None,)
+    (run.stop_text,) = asked.get("stop") or ("",)
+
+
+def _text(run: FakeRun) -> str:
+    return "".join(text_of(each.token) for each in run.scored)
 
 
 class StrictServer(ThreadingHTTPServer):

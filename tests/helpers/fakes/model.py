@@ -67,6 +67,9 @@ class FakeRun:
     host_tokens: int = 0
     scored: list[Scored] = field(factory=list)
     aborted: bool = False
+    stop_token: int | None = None
+    stop_text: str = ""
+    preemptions: int = 0
     receipt: Receipt | None = None
     start_pages: int = 0
     hit: Slots = field(factory=Slots)
@@ -107,24 +110,52 @@ class FakeEngine:
         self.events = events
         self.lock = threading.Lock()
         self.admitted = 0
+        self.lost_pages = 0
+        """Pages that a fault lost: they are neither free nor in the tree."""
+        self.speculates = False
+        """Whether a draft model computes the last page of each hit again."""
+        self.grows = False
+        """Whether a request takes pages as its reply grows, and is taken back where there are none;
+        otherwise it takes all at its start."""
+        self.preemptions = 0
+        self.running = 0
+        """Requests that wait or run."""
+        self.weights: dict[str | None, int] = {}
+        """How often those of the model (None) or of an adapter were replaced."""
         self.publish()
 
     def serve(self, run: FakeRun) -> Iterator[Scored]:
         """Serve a request token by token; what it computed is cached when it ends."""
-        while (model := self._begin(run)) is None:
-            time.sleep(WAIT_SECONDS)
+        self.running += 1
+        try:
+            yield from self._served(run)
+        finally:
+            self.running -= 1
+
+    def _served(self, run: FakeRun) -> Iterator[Scored]:
+        model = self._begun(run)
         seen = self.admitted
         while len(run.scored) < run.count and not run.aborted:
             with self.lock:
                 if seen != self.admitted:
                     model, seen = self._read_again(run), self.admitted
                 run.scored.append(self.adjusted(run, model.next()))
-                if len(run.scored) < run.count:
-                    self._append(run, model, run.scored[-1].token)
+                goes_on = len(run.scored) < run.count and not has_ended(run)
+                preempted = goes_on and not self._append(run, model, run.scored[-1].token)
             yield run.scored[-1]
+            if not goes_on:
+                break
+            if preempted:
+                model, seen = self._begun(run), self.admitted
         with self.lock:
             self.finish(run)
             self.publish()
+
+    def _begun(self, run: FakeRun) -> FakeModel:
+        """Wait until a request is admitted, and its tokens are computed."""
+        while (model := self._begin(run)) is None:
+            time.sleep(WAIT_SECONDS)
+        return model
 
     def _begin(self, run: FakeRun) -> FakeModel | None:
         """Admit a request and compute its prompt; None while others hold the room for it."""
@@ -132,8 +163,7 @@ class FakeEngine:
             try:
                 self.admit(run)
             except OutOfSlots:
-                self.release(run)
-                run.device_tokens = run.host_tokens = 0
+                self.take_back(run)
                 return None
             self.admitted += 1
             model = self._read_hit(run)
@@ -144,6 +174,8 @@ class FakeEngine:
         """Match, load back, lock, and allocate what is needed to the end."""
         size = self.config.page_size
         key = self.key(run, run.tokens[:-1])
+        if self.speculates:
+            key = key.prefix(max(0, self.cache.match(key).prefix_pages - 1))
         found = self.cache.match(key)
         run.device_tokens = found.device_pages * size
         if found.prefix_pages > found.device_pages:
@@ -156,8 +188,14 @@ class FakeEngine:
         run.receipt = self.cache.lock(key.prefix(found.device_pages))
         held = found.slots.swa[-self.config.window_pages :] if found.slots.swa else ()
         run.hit = self.table(key.prefix(found.device_pages), evolve(found.slots, swa=held))
-        pages = -(-(len(run.tokens) + run.count) // size) - found.device_pages
+        left = 0 if self.grows else run.count - len(run.scored)
+        pages = -(-(len(run.tokens) + left) // size) - found.device_pages
         run.own = self.room(pages)
+
+    def take_back(self, run: FakeRun) -> None:
+        """Let go of a request that has no room, or no more of it."""
+        self.release(run)
+        run.device_tokens = run.host_tokens = 0
 
     def table(self, key: Key, slots: Slots) -> Slots:
         """The slots of a hit."""
@@ -220,10 +258,23 @@ class FakeEngine:
         """Pages that are neither free nor evictable."""
         with self.lock:
             nodes = self.cache.snapshot().nodes.values()
-        return sum(len(node.pages) for node in nodes if _is_locked(node))
+        return self.lost_pages + sum(len(node.pages) for node in nodes if _is_locked(node))
+
+    def replace_weights(self, lora: str | None = None) -> None:
+        """Replace the weights of the model or of an adapter, and drop what they computed."""
+        with self.lock:
+            self.weights[lora] = self.weights.get(lora, 0) + 1
+            self.drop_old()
+
+    def drop_old(self) -> None:
+        """Drop what old weights computed."""
+        self.cache.reset()
+        self.publish()
 
     def _read_hit(self, run: FakeRun) -> FakeModel:
-        model = FakeModel(self.config.window_tokens or 0)
+        lora = run.namespace.lora
+        weights = f"{lora} {self.weights.get(None, 0)} {self.weights.get(lora, 0)}"
+        model = FakeModel(self.config.window_tokens or 0, weights)
         for component in self.config.components:
             data = [self.cache.read(component, GPU, slot) for slot in run.hit[component]]
             model.read(component, b"".join(data), run.start_pages * self.config.page_size)
@@ -245,9 +296,27 @@ class FakeEngine:
         for at in range(run.start_pages * size, len(run.tokens)):
             self._compute(run, model, at)
 
-    def _append(self, run: FakeRun, model: FakeModel, token: int) -> None:
+    def _append(self, run: FakeRun, model: FakeModel, token: int) -> bool:
+        """Go on with a token; False if there is no page for it: the request was taken back."""
         run.tokens.append(token)
+        page = (len(run.tokens) - 1) // self.config.page_size - run.start_pages
+        if page >= len(run.own.full):
+            try:
+                more = self.room(1)
+            except OutOfSlots:
+                self.preempt(run)
+                return False
+            run.own = Slots(run.own.full + more.full, run.own.swa + more.swa)
         self._compute(run, model, len(run.tokens) - 1)
+        return True
+
+    def preempt(self, run: FakeRun) -> None:
+        """Take a request back: its pages are free, and it is computed again."""
+        run.preemptions += 1
+        self.preemptions += 1
+        self.cache.free(run.own)
+        run.own = Slots()
+        self.take_back(run)
 
     def _compute(self, run: FakeRun, model: FakeModel, at: int) -> None:
         model.step(run.tokens[at], at)
@@ -263,8 +332,9 @@ class FakeEngine:
 class FakeModel:
     """Computes keys from what it reads, and the next token from all of them."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, weights: str = "") -> None:
         self.window = window
+        self.weights = weights
         self.full = hashlib.blake2b(digest_size=WORD)
         self.kept: dict[tuple[Component, int], bytes] = {}
         self.end = 0
@@ -282,7 +352,7 @@ class FakeModel:
     def step(self, token: int, at: int) -> None:
         """Compute the keys of a token."""
         for component in (SWA, FULL) if self.window else (FULL,):
-            word = _digest(self._seen(at), f"{component} {token} {at}".encode())
+            word = _digest(self._seen(at), f"{component} {token} {at} {self.weights}".encode())
             self.kept[component, at] = word
         self.full.update(self.kept[FULL, at])
         self.end = at + 1
@@ -303,6 +373,19 @@ class FakeModel:
         """What a token at a position attends to."""
         window = [self.kept[SWA, seen] for seen in range(max(0, at - self.window), at)]
         return self.full.digest() + b"".join(window)
+
+
+def text_of(token: int) -> str:
+    """A generated token as text."""
+    return f" t{token}"
+
+
+def has_ended(run: FakeRun) -> bool:
+    """Whether a reply ends with what it is to end with."""
+    if run.stop_token is not None and run.scored[-1].token == run.stop_token:
+        return True
+    text = "".join(text_of(each.token) for each in run.scored)
+    return bool(run.stop_text) and run.stop_text in text
 
 
 def _digest(*parts: bytes) -> bytes:
