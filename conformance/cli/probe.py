@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -216,14 +216,9 @@ def probe_command(
     ends, with 2 if it cannot be probed, and with 3 if too little was played.
     """
     require_files({"--script": script, "--record": record, "--log": log})
-    for name, value in (("--replay", replay), ("--record", record), ("--ignore", ignore)):
-        if value and events is None:
-            raise UsageError(f"{name} is about KV events; give their address by --events")
-    if events is not None:
-        require_live()
-    ignored = ignored_laws(ignore)
-    named = _named_rounds(only, fill=fill, changes=changed is not None)
+    _require_events(events, {"--replay": replay, "--record": record, "--ignore": ignore})
     change = None if changed is None else partial(_run_change, changed)
+    named = _named_rounds(only, fill=fill, changes=change is not None)
     limits = ProbeLimits(
         seed, seconds, requests, tokens, rate, at_once, fill, margin, vocabulary, named, change
     )
@@ -241,20 +236,36 @@ def probe_command(
     with ExitStack() as stack:
         beside = None
         if events is not None:
-            beside = _beside(events, replay, ignored, record, stack)
+            beside = _beside(events, replay, ignored_laws(ignore), record, stack)
         if log is not None:
             player.log = _log(log, stack)
         result = _probed(player, limits, beside)
-    sums = None if beside is None else asdict(beside.sums)
-    if as_json:
-        print_json(report_json(result, seed, sums))
-    else:
-        out = ReportConsole()
-        print_title(out, "kvcanon probe", f"{address.url}  seed {seed}")
-        print_lines(out, report_lines(result, sums))
+    _print_report(result, beside, address, as_json=as_json)
     if script is not None:  # A full disk must not take the report with it.
         _write_script(script, address, result, margin)
     return EXIT_CODES[result.verdict]
+
+
+def _require_events(events: str | None, about: Mapping[str, object]) -> None:
+    """Refuse options about KV events where no address of them is given. Raises: UsageError."""
+    for name, value in about.items():
+        if value and events is None:
+            raise UsageError(f"{name} is about KV events; give their address by --events")
+    if events is not None:
+        require_live()
+
+
+def _print_report(
+    result: ProbeSession, beside: StreamBeside | None, address: EngineAddress, *, as_json: bool
+) -> None:
+    """Print the report, as text or as JSON."""
+    sums, seed = None if beside is None else asdict(beside.sums), result.limits.seed
+    if as_json:
+        print_json(report_json(result, seed, sums))
+        return
+    out = ReportConsole()
+    print_title(out, "kvcanon probe", f"{address.url}  seed {seed}")
+    print_lines(out, report_lines(result, sums))
 
 
 def _certificate(file: Path | None, key: Path | None) -> ClientCertificate | None:

@@ -143,7 +143,10 @@ def _fill(
         sent.append(prompt)
         asked = play.ask(f"filler {len(sent)}", prompt, space, count)
         # A cache that finds what was never sent must not be filled for ever.
-        tokens -= len(prompt) if exact else max(len(prompt) // 2, asked.computed)
+        # The beginning of a template is cached.
+        whole = len(prompt) + asked.reply.added
+        took = whole - (asked.reply.cached or 0) if exact else asked.computed
+        tokens -= max(whole // 2, took)
     return sent
 
 

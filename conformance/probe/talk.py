@@ -142,7 +142,7 @@ class SentRequest:
     @property
     def computed(self) -> int:
         """Tokens that took new slots."""
-        return len(self.kept) - (self.reply.cached or 0)
+        return len(self.kept) + self.reply.added - (self.reply.cached or 0)
 
 
 def number_in(value: object) -> int:

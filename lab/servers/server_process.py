@@ -21,7 +21,7 @@ from kvcanon.conformance.workers.ending import tied
 from kvcanon.lab.servers.http_client import ask
 from kvcanon.lab.servers.server_setup import PLUGIN, Ports, ServerSetup, arguments, variables
 
-START_SECONDS = 150.0
+START_SECONDS = 400.0
 STOP_SECONDS = 10.0
 
 SCHEDULERS = "sglang::sched"

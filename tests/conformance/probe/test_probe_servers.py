@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from command_line import read, usage_error
+from fakes import engine_server
 from fakes.engine_faults import FAULTS, faulty_engine
 from fakes.engine_server import ServedAs, engine_at
 from fakes.model import FakeEngine, FakeRun, config_of
@@ -68,6 +69,7 @@ def test_script_of_an_eviction_in_use_sends_requests_at_once(
     """It shows the fault while it is there, and no longer."""
     # On a busy machine the long reply takes seconds, and is needed whole.
     monkeypatch.setattr(session, "KEPT_FOR_REDUCTION", 20.0)
+    monkeypatch.setattr(engine_server, "STEP_SECONDS", 0.01)
     monkeypatch.setattr(reduction, "MOST_REPLAYED", 30)
     script, silent = tmp_path / "a.py", ServedAs("vllm", hides=frozenset({"scores"}))
     options = ("--only", "together", "--window", "0", "--no-host-tier", "--script", str(script))

@@ -134,22 +134,28 @@ class FakeEngine:
 
     def _served(self, run: FakeRun) -> Iterator[Scored]:
         model = self._begun(run)
-        seen = self.admitted
-        while len(run.scored) < run.count and not run.aborted:
-            with self.lock:
-                if seen != self.admitted:
-                    model, seen = self._read_again(run), self.admitted
-                run.scored.append(self.adjusted(run, model.next()))
-                goes_on = len(run.scored) < run.count and not has_ended(run)
-                preempted = goes_on and not self._append(run, model, run.scored[-1].token)
-            yield run.scored[-1]
-            if not goes_on:
-                break
-            if preempted:
-                model, seen = self._begun(run), self.admitted
-        with self.lock:
-            self.finish(run)
-            self.publish()
+        seen, goes_on, preempted = self.admitted, run.count > 0, False
+        try:
+            while goes_on and not run.aborted:
+                with self.lock:
+                    if seen != self.admitted:
+                        model, seen = self._read_again(run), self.admitted
+                    run.scored.append(self.adjusted(run, model.next()))
+                    goes_on = len(run.scored) < run.count and not has_ended(run)
+                    preempted = goes_on and not self._append(run, model, run.scored[-1].token)
+                yield run.scored[-1]
+                if preempted:
+                    model, seen = self._begun(run), self.admitted
+                    preempted = False
+        except GeneratorExit:
+            # Its client is gone, which was seen when a token was sent.
+            run.aborted = True
+            raise
+        finally:
+            if not preempted:
+                with self.lock:
+                    self.finish(run)
+                    self.publish()
 
     def _begun(self, run: FakeRun) -> FakeModel:
         """Wait until a request is admitted, and its tokens are computed."""
