@@ -101,7 +101,8 @@ class ChatApi:
         else:
             reply = gathered(PATH, stream(address, PATH, body | STREAMED), self._said, leaves)
         if reply.prompt_tokens is None:
-            return reply
+            # What the template adds is not known either, and no bound is without it.
+            return evolve(reply, cached=None)
         added = reply.prompt_tokens - len(request.tokens)
         if added < 0:
             raise ServerProblem(
@@ -167,7 +168,7 @@ class ChatApi:
         tokens, scores, text = list[int](), list[TokenScore](), ""
         for choice in part.get("choices") or ():
             said = choice.get("message") or choice.get("delta") or {}
-            text += text_in(said.get("content"))
+            text += text_in(said.get("reasoning_content")) + text_in(said.get("content"))
             scores += self._scores(choice)
         # Without log-probabilities words stand for tokens.
         tokens = [each.token for each in scores]

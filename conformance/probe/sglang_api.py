@@ -38,6 +38,7 @@ from kvcanon.conformance.probe.transport import (
     metrics_of,
     object_at,
     request_fields,
+    said,
     shown_value,
     stream,
     understood,
@@ -131,9 +132,11 @@ class SglangApi:
     def held_share(self) -> float | None:
         """The share of the pool that is neither free nor evictable, from /v1/loads.
 
-        SGLang writes it down whenever it has nothing to do; its metrics only now and then.
+        SGLang writes it down whenever it has nothing to do; its metrics only now and then. Other
+        releases have another form, or none.
         """
-        return understood(LOADS, partial(_held_share, object_at(self.address, LOADS)))
+        loads = object_at(self.address, LOADS)
+        return said(lambda: understood(LOADS, partial(_held_share, loads)), None)
 
     def _window(self, capacity: JsonObject) -> int | None:
         """0 if no layer has a window or a state; None if one has, since its size is not said."""

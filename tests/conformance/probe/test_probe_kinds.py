@@ -73,6 +73,22 @@ def test_chat_that_counts_fewer_tokens_than_words_is_refused() -> None:
             blank.generate(request)
 
 
+def test_chat_that_counts_no_prompt_is_given_no_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What its template adds is not known, so cached tokens have no bounds."""
+    with sound_at("chat", ServedAs("chat", hides=frozenset({"prompt count"}))) as url:
+        code, report = probe_json(capsys, url, "--window", "0", "--only", "forks")
+    assert (code, report["findings"]) == (3, [])
+
+
+def test_loads_in_another_form_are_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    """Releases of SGLang differ in them; the rest is judged as ever."""
+    with sound_at("sglang", ServedAs("sglang", hides=frozenset({"loads"}))) as url:
+        code, report = probe_json(capsys, url, "--only", "forks")
+    assert (code, report["findings"]) == (0, [])
+
+
 @pytest.mark.parametrize("dialect", ["sglang", "vllm"])
 def test_wrong_usage_is_found(dialect: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The server's count of a reply is held to what came."""

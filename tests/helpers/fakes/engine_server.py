@@ -37,7 +37,8 @@ class ServedAs:
     key: str = ""
     """The API key that is asked for."""
     hides: frozenset[str] = frozenset()
-    """Of "metrics", "counts", "salts", "salt field" and "scores": what the server does not have."""
+    """What the server does not have: "metrics", "counts", "prompt count", "salts", "salt field",
+    "scores"; with "loads" its /v1/loads has another form."""
     dies_after: int = 0
     """Requests after which the server ends; 0 for never."""
     dies_in_reply: int = 0
@@ -155,7 +156,7 @@ class FakeHandler(BaseHTTPRequestHandler):
                 "speculative_algorithm": "EAGLE" if self.state.engine.speculates else None,
                 "internal_states": [{"memory_usage": {"token_capacity_swa": window_tokens}}],
             },
-            "/v1/loads": {"loads": [self._load()]},
+            "/v1/loads": {"loads": ["odd"] if "loads" in shown.hides else [self._load()]},
             "/model_info": {"architectures": ["FakeForCausalLM"], "model_type": "fake"},
             "/v1/models": {"data": [{"id": MODEL}, {"id": LORA, "parent": MODEL}]},
         }
@@ -293,6 +294,8 @@ class FakeHandler(BaseHTTPRequestHandler):
     def _usage(self, run: FakeRun, prompt: int) -> dict[str, Any]:
         generated = len(run.scored) + self.state.shown.miscounts
         usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": generated}
+        if "prompt count" in self.state.shown.hides:
+            del usage["prompt_tokens"]
         if "counts" not in self.state.shown.hides:
             cached = run.device_tokens + run.host_tokens
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
