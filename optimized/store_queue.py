@@ -211,11 +211,8 @@ class ThreadedQueue:
         for hand in self._hands.values():
             self._withdraw(hand)
             thread = hand.end_thread()
-            if thread is None or thread.join(self._deadline_seconds):
-                continue
-            logger.warning("the store has not answered a %s: its thread is left to it", hand.kind)
-            for call in list(hand.calls):
-                hand.give_up(call)
+            if thread is not None and not thread.join(self._deadline_seconds):
+                logger.warning("the store has not answered a %s: its thread is left", hand.kind)
 
     def __enter__(self) -> Self:
         """Return the queue, which is closed at the end of the block."""

@@ -212,6 +212,41 @@ def test_a_store_that_rests_is_asked_nothing() -> None:
         server.require_bytes(OTHER, 6)
 
 
+def test_writes_that_are_passed_over_wait_no_longer() -> None:
+    """What waited behind a call without an answer is let go of, with the pages that it kept."""
+    clock = Clock()
+    with over_slow(clock=clock) as (server, slow):
+        for prompt in (PROMPT, OTHER):
+            server.compute(prompt)
+            ordered(server, OrderKind.WRITE, prompt)
+            server.cache.evict(8)
+        wait_until(lambda: slow.begun == 1)
+        assert store_of(server).waiting_pages == 8 - 4 + 6
+        clock.now += DEADLINE_SECONDS
+        assert len(server.cache.poll_store()) == 2
+        assert store_of(server).waiting_pages == 0
+        assert store_of(server).calls[OrderKind.WRITE].passed_over_pages == 6 + 6
+
+
+@pytest.mark.parametrize("keep_store", [False, True])
+def test_a_reset_gives_no_slot_of_a_late_call_away(keep_store: bool) -> None:
+    """A cache that starts anew has all slots but those, until the call returns."""
+    clock = Clock()
+    with over_slow(clock=clock) as (server, slow):
+        stored(server, slow)
+        late = slow.may_go_on
+        given_up(server, slow, clock, OrderKind.FETCH)
+        server.cache.poll_store()
+        server.cache.reset(keep_store=keep_store)
+        server.cache.poll_store()
+        assert host_pool(server) == (14, 2)
+        late.release()
+        wait_until(lambda: not server.cache.poll_store() and store_of(server).late_calls == 0)
+        server.cache.poll_store()
+        assert host_pool(server) == (16, 0)
+        server.cache.tree.check()
+
+
 def test_one_call_tries_a_store_after_its_rest() -> None:
     """While it is under way nothing else is asked; when it is answered, the store is used."""
     clock = Clock()
