@@ -173,6 +173,8 @@ def _ground(folder: Path) -> Iterator[StoreGround]:
             for process in processes:
                 process.kill()
                 process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
 
 
 def _started(arguments: Sequence[str], log: int, folder: Path) -> subprocess.Popen[bytes]:
