@@ -11,6 +11,7 @@ import pytest
 from disk_pages import name_of
 from external_pages import IDENTITY, LENGTH, MooncakeStandIn, Pages, pages_of
 from fakes.mooncake_client import FakeMooncake, MooncakeObjects
+from fast.copies import PATIENCE_S
 from kvcanon.disk import PageGet
 from kvcanon.external import ExternalFailed
 from kvcanon.external.mooncake_tier import MooncakeTier
@@ -106,20 +107,22 @@ def test_memory_of_a_call_that_does_not_return_stays_registered(
         places.append(pointers[0][0])
         if len(places) == 1:
             begun.set()
-            may_go_on.wait()
+            may_go_on.wait(PATIENCE_S)
         return get(keys, pointers, sizes)
 
     monkeypatch.setattr(FakeMooncake, "batch_get_into_multi_buffers", lambda _, *a: slow(*a))
-    late = threading.Thread(target=lambda: Pages(tier, memory).get(range(2)))
+    late = threading.Thread(target=lambda: Pages(tier, memory).get(range(2)), daemon=True)
     late.start()
-    begun.wait()
-    Pages(tier, memory).get(range(2))
-    assert places[0] != places[1]
-    with caplog.at_level(logging.WARNING):
-        tier.close()
-    assert "has not answered 1 calls" in caplog.text
-    assert len(client.known) == 3
-    may_go_on.set()
-    late.join()
+    try:
+        assert begun.wait(PATIENCE_S)
+        Pages(tier, memory).get(range(2))
+        assert places[0] != places[1]
+        with caplog.at_level(logging.WARNING):
+            tier.close()
+        assert "has not answered 1 calls" in caplog.text
+        assert len(client.known) == 3
+    finally:
+        may_go_on.set()
+        late.join()
     tier.close()
     assert client.known == {}

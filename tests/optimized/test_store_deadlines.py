@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from fast.copies import PATIENCE_S
 from fast.slow_store import (
     DEADLINE_SECONDS,
     FIRST_REST_SECONDS,
@@ -382,7 +383,7 @@ def test_the_disk_has_deadlines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def hung(disk: DiskStore, pages: list[PageGet]) -> list[int | None]:
         begun.set()
-        may_go_on.wait()
+        may_go_on.wait(PATIENCE_S)
         return get(disk, pages)
 
     with queue, server_over(queue) as server:
@@ -391,7 +392,7 @@ def test_the_disk_has_deadlines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         server.empty()
         monkeypatch.setattr(DiskStore, "get", hung)
         order_id = ordered(server, OrderKind.FETCH)
-        begun.wait()
+        assert begun.wait(PATIENCE_S)
         clock.now += DEADLINE_SECONDS
         assert server.wait_for_store(order_id) == 0
         server.cache.end_prefetch(order_id)
