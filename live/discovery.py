@@ -11,16 +11,20 @@ from __future__ import annotations
 import re
 import socket
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
-from attrs import define, field
+from attrs import define
 
 from kvcanon.live.endpoints import BadEndpoint, check_endpoint
 from kvcanon.live.frames import Source
 
 _NAME = re.compile(r"dns://(?P<host>[^:/]+):(?P<port>\d+)(?:/(?P<replay>\d+))?")
 MOST_FILE_BYTES = 1 << 20
+SLOW_S = 5.0
+"""After so long without an answer a place is said to give none."""
 
 
 class NotFound(OSError):
@@ -29,24 +33,33 @@ class NotFound(OSError):
 
 @define
 class Discovery:
-    """Where publishers are found, and how often it is read; in a thread, since DNS can be slow."""
+    """Where publishers are found, and how often it is read.
+
+    Each time in a thread of its own that nothing waits for at the end, since DNS and files of other
+    machines can be slow, or never answer.
+    """
 
     place: str
     every_s: float = 10.0
     problem: str | None = None
     """Why it could not be read the last time, if it could not."""
     _due: float = 0.0
-    _thread: ThreadPoolExecutor = field(factory=lambda: ThreadPoolExecutor(1, "discovery"))
+    _asked: float = 0.0
     _reading: Future[list[Source]] | None = None
 
     def look(self) -> list[Source] | None:
         """The publishers that are there now; None where nothing new is known."""
         if self._reading is None:
             if time.monotonic() >= self._due:
-                self._due = time.monotonic() + self.every_s
-                self._reading = self._thread.submit(find_sources, self.place)
+                self._asked = time.monotonic()
+                self._due = self._asked + self.every_s
+                self._reading = Future()
+                Thread(target=_read, args=(self.place, self._reading), daemon=True).start()
             return None
         if not self._reading.done():
+            waited_s = time.monotonic() - self._asked
+            if waited_s > SLOW_S:
+                self.problem = f"{self.place} has not answered for {waited_s:.0f} s"
             return None
         read, self._reading = self._reading, None
         try:
@@ -57,9 +70,12 @@ class Discovery:
         self.problem = None
         return found
 
-    def close(self) -> None:
-        """Stop looking."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+
+def _read(place: str, reading: Future[list[Source]]) -> None:
+    try:
+        reading.set_result(find_sources(place))
+    except BaseException as error:  # noqa: BLE001  # It is raised where the result is taken.
+        reading.set_exception(error)
 
 
 def find_sources(place: str) -> list[Source]:
@@ -67,6 +83,9 @@ def find_sources(place: str) -> list[Source]:
     if place.startswith("dns://"):
         return _by_name(place)
     path = Path(place)
+    if path.exists() and not path.is_file():
+        # A pipe would wait for somebody who writes.
+        raise NotFound(f"{place} is no file; name one that lists publishers")
     try:
         with path.open(encoding="utf-8") as file:
             lines = file.read(MOST_FILE_BYTES).splitlines()
@@ -84,10 +103,25 @@ def _of_line(line: str, place: str) -> Source:
     return Source(parts[0], parts[1] if len(parts) > 1 else None)
 
 
-def _by_name(place: str) -> list[Source]:
+def check_place(place: str) -> None:
+    """Refuse what can never be read, and look up no name for it. Raises: BadEndpoint."""
+    if place.startswith("dns://"):
+        _named(place)
+        return
+    with suppress(NotFound):
+        find_sources(place)
+
+
+def _named(place: str) -> re.Match[str]:
+    """The parts of a name with its ports. Raises: BadEndpoint."""
     found = _NAME.fullmatch(place)
     if found is None:
         raise BadEndpoint(f"{place!r} has no port; give one such as dns://vllm-headless:5557/5558")
+    return found
+
+
+def _by_name(place: str) -> list[Source]:
+    found = _named(place)
     try:
         known = socket.getaddrinfo(found["host"], int(found["port"]), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

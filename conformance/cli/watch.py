@@ -109,7 +109,7 @@ def watch_command(
         watch = _opened(sources, topic, config, recording, stack)
         watch.silent_after_s = silent_after
         if discover is not None:
-            watch.discovery = _discovery(discover, every, stack)
+            watch.discovery = _discovery(discover, every)
         if metrics_port is not None:
             stack.callback(_serve_metrics(watch, metrics_port, metrics_address))
         shown: WatchOutput = JsonLines() if as_json else TextLines()
@@ -217,18 +217,12 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _discovery(place: str, every_s: float, stack: ExitStack) -> Discovery:
-    """Where publishers are found; it is read once now, to refuse what can never be read.
+def _discovery(place: str, every_s: float) -> Discovery:
+    """Where publishers are found. Raises: BadEndpoint, for what can never be read."""
+    from kvcanon.live.discovery import Discovery, check_place  # noqa: PLC0415
 
-    Raises: BadEndpoint.
-    """
-    from kvcanon.live.discovery import Discovery, NotFound, find_sources  # noqa: PLC0415
-
-    with suppress(NotFound):
-        find_sources(place)
-    discovery = Discovery(place, every_s)
-    stack.callback(discovery.close)
-    return discovery
+    check_place(place)
+    return Discovery(place, every_s)
 
 
 def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], None]:

@@ -101,7 +101,6 @@ def watch_that_is_scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             )
             yield Watched(server, time.time(), broken, quiet, down)
         close()
-        watch.discovery.close()
 
 
 def test_promtool_takes_the_rules() -> None:

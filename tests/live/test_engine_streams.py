@@ -338,6 +338,8 @@ ALL = [
             where(child(), lambda events, at: events[at]["block_hashes"].__setitem__(0, 7), 3)),
     Planted("a wrong token", "sglang-full", "EVENT-6",
             where(child(), lambda events, at: events[at]["token_ids"].reverse(), 3)),
+    Planted("a hash without its namespace", "sglang-full", "EVENT-6",
+            where(first(), saying(cache_salt="tenant"), 3)),
     Planted("a parent of another tenant", "sglang-full", "EVENT-7",
             where(child(), saying(cache_salt="tenant"), 3)),
     Planted("a child of the window model's full cache that stays", "sglang-window", "EVENT-12",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -127,7 +130,6 @@ def test_publishers_are_found_again_and_again(tmp_path: Path, sockets: Sockets) 
             until(lambda: batches_of(watch, 0) > before, go_on)
             assert watch.problem is None
             assert len(watch.subscriber.sources) == 2
-            watch.discovery.close()
 
 
 def test_places_of_publishers_are_read() -> None:
@@ -326,3 +328,30 @@ def test_topics_beyond_those_that_can_be_followed_are_said(
         until(lambda: watch.problem is not None, go_on)
         assert len(watch.subscriber.sources) == 3
     assert "too many publishers" in str(watch.problem)
+
+
+def test_place_that_never_answers_is_said_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe is refused; a name that hangs is a problem, and the process ends all the same."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(NotFound, match="is no file"):
+        find_sources(str(pipe))
+    hanging = threading.Event()
+    monkeypatch.setattr("kvcanon.live.discovery.find_sources", lambda _: hanging.wait())
+    monkeypatch.setattr("kvcanon.live.discovery.SLOW_S", 0.05)
+    watch = watching()
+    watch.discovery = Discovery("dns://slow:1", every_s=0.01)
+    with watch.subscriber:
+        until(lambda: watch.problem is not None, lambda: watch.step(0.02))
+    assert "dns://slow:1 has not answered for" in str(watch.problem)
+    hanging.set()
+    script = (
+        "import time; from kvcanon.live import discovery; "
+        "discovery.find_sources = lambda _: time.sleep(60); "
+        "discovery.Discovery('dns://slow:1').look()"
+    )
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=50)
+    assert time.monotonic() - began < 40
