@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 
 from attrs import frozen
 
+from kvcanon.spec.config import Choosing
 from kvcanon.spec.operations import Insert, Inserted
 from kvcanon.spec.oracle.backup import backup_chain
 from kvcanon.spec.oracle.window import window_nodes, window_start
-from kvcanon.spec.replay.board import Board, Piece, board_of, cut_at
+from kvcanon.spec.replay.board import Board, Piece, board_of, could_be_free, cut_at
 from kvcanon.spec.replay.host import HostChoices, ensure_host_slots
 from kvcanon.spec.snapshot import NO_POOL, NodeState, Snapshot, TransferState
 from kvcanon.spec.types import CPU, FULL, GPU, MAMBA, SWA, Component, Counts, NodeId
@@ -59,9 +60,14 @@ def due_backups(step: Step) -> list[Due]:
     state, threshold = step.after, step.after.config.backup_hits
     nodes = [stop.node for stop in path_of(state, step.operation.key)]
     hit = [at for at, node in enumerate(nodes) if threshold and node.hit_count >= threshold]
-    if not hit:
+    return _lacking(step, nodes[: hit[-1] + 1]) if hit else []
+
+
+def _lacking(step: Step, nodes: list[NodeState]) -> list[Due]:
+    """What a backup of the last of these nodes copies: its chain, root first, then healed nodes."""
+    state = step.after
+    if not nodes:
         return []
-    nodes = nodes[: hit[-1] + 1]
     copied = enqueued_parts(step)
 
     def had(node: NodeState, component: Component) -> bool:
@@ -120,10 +126,24 @@ def replay_backups(step: Step, choices: HostChoices, *, node_by_node: bool = Fal
         for node_id, component in parts:
             _copy(step.after, path, step.after.nodes.get(node_id), component)
     if choices.tries_in_vain:
-        left = next((due for due in due_backups(step) if not due.done()), None)
-        if left is not None:
+        left = next((due for due in _may_be_tried(step) if not due.done()), None)
+        if left is not None and not _would_be_made(board, left):
             ensure_host_slots(board, left.counts(), choices)
     return board
+
+
+def _would_be_made(board: Board, due: Due) -> bool:
+    """Whether a copy fits that the cache left out by its own choice: then it was not tried."""
+    own = board.profile.backups is Choosing.OWN
+    return own and could_be_free(board, due.counts(), CPU)
+
+
+def _may_be_tried(step: Step) -> list[Due]:
+    """The backups that an insert may try: all of its path where the cache chooses by itself."""
+    assert isinstance(step.operation, Insert)
+    if step.after.profile.backups is not Choosing.OWN:
+        return due_backups(step)
+    return _lacking(step, [stop.node for stop in path_of(step.after, step.operation.key)])
 
 
 def _by_transfer(step: Step) -> Iterator[tuple[Counts, Iterable[Part]]]:

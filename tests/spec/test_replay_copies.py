@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from kvcanon.spec.config import Profile
+from kvcanon.spec.config import Choosing, Profile
 from kvcanon.spec.operations import (
     HostPayload,
     Insert,
@@ -251,3 +251,24 @@ def test_what_is_declined_may_have_been_tried() -> None:
     loose = inserted((*HIT, EDGE), (*HIT, EDGE), host=Counts(3, 4, 0))
     assert there(replay_backups(loose, EXPECTED), FULL, CPU) == {(1, 0), (1, 1), (4, 0)}
     assert there(replay_backups(loose, IN_VAIN), FULL, CPU) == {(1, 0), (1, 1)}
+
+
+def test_a_cache_that_chooses_its_backups_may_have_tried_any() -> None:
+    """Where a cache copies nodes without enough hits it may evict for them, if they cannot fit."""
+    cold = tuple([evolve(each, hit_count=0) for each in HIT])
+    left = {(1, 0), (1, 1)}
+
+    def on_host(host: Counts, backups: Choosing) -> set[tuple[NodeId, int]]:
+        seen = inserted((*cold, EDGE), (*cold, EDGE), host=host)
+        before, after = (
+            evolve(each, profile=evolve(each.profile, backups=backups))
+            for each in (seen.before, seen.after)
+        )
+        board = replay_backups(evolve(seen, before=before, after=after), IN_VAIN)
+        return there(board, FULL, CPU)
+
+    no_states = Counts(3, 4, 0)
+    assert on_host(no_states, Choosing.OWN) == left
+    assert on_host(no_states, Choosing.AS_CANON) == {*left, (4, 0)}
+    # One that fits was not tried: it would be there.
+    assert on_host(TIGHT, Choosing.OWN) == {*left, (4, 0)}
