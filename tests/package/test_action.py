@@ -95,7 +95,7 @@ def test_every_input_reaches_the_check(tmp_path: Path) -> None:
     )
     assert "only shard 2/3 was played" in " ".join(done.output.split())
     assert "TREE-1: not offered: the cache has no snapshot" in " ".join(done.output.split())
-    for wrong in ({"effort": "huge"}, {"minutes": "3"}, {"store": "x", "shard": "1/2"}):
+    for wrong in ({"effort": "huge"}, {"minutes": "many"}, {"store": "x", "shard": "1/2"}):
         done = judge(tmp_path, cache="few:Sound", **wrong)
         assert (done.code, done.outputs["exit-code"]) == (2, "2"), done.output
 

@@ -255,13 +255,22 @@ def test_every_stage_can_be_run() -> None:
 
 # Shards.
 
-TINY = evolve(FEW, walker_cases=20, block=4, machine_cases=4, run=1, ranks_cases=16, store_cases=16)
+TINY = evolve(
+    FEW,
+    corpus_cases=24,
+    walker_cases=20,
+    block=4,
+    machine_cases=4,
+    run=1,
+    ranks_cases=16,
+    store_cases=16,
+)
 
 
 def played(*results: CheckResult) -> dict[CheckStage, tuple[int, int, Counter[str]]]:
     """Cases, steps and exercised laws of each stage, over all results."""
     total = {}
-    for stage in (CheckStage.VECTORS, CheckStage.WALKER, CheckStage.MACHINE):
+    for stage in CheckStage:
         tallies = [each.caches[0].tallies[stage] for each in results]
         laws: Counter[str] = sum((each.laws for each in tallies), Counter())
         total[stage] = sum(e.cases for e in tallies), sum(e.steps for e in tallies), laws
@@ -279,10 +288,10 @@ def test_shards_play_the_whole_check_together() -> None:
     shards = [check_here(evolve(plan, shard=Shard.parse(f"{number}/3"))) for number in (1, 2, 3)]
     assert played(*shards) == played(whole)
     assert all(each.cases for shard in shards for each in shard.stages)
-    assert [each.cut_short for each in whole.stages] == [""] * 4
+    assert [each.cut_short for each in whole.stages] == [""] * len(CheckStage)
     known = [KnownDifference("LOCK-8", "on purpose", "https://example.org/1")]
     for shard in shards:
-        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * 4
+        assert [each.cut_short[:10] for each in shard.stages] == ["only shard"] * len(CheckStage)
         assert not shard.caches[0].missing
         assert line_on_stale(ROOT, report_of(shard, known)) == ""
     assert "nothing in this check shows: LOCK-8" in line_on_stale(ROOT, report_of(whole, known))
