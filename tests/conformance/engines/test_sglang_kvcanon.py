@@ -202,7 +202,7 @@ attempt(lambda: inserts.require_known_hints(Made(rotation_base=None, c128_value=
 key, slots = RadixKey(array("q", [1])), world.allocator.alloc(1)
 world.cache.insert(InsertParams(key=key, value=slots))
 attempt(lambda: setattr(core, "is_write_back", True))
-refusals.RELEASE = "0.5.24"
+refusals.version = lambda _: "0.5.24"
 attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
 """
     ).splitlines()
@@ -210,7 +210,7 @@ attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
         *("buffer_only", "--enable-lmcache", "--radix-cache-backend other"),
         *("--enable-unified-cache-external-linker", "buffer_only", "calls of their own"),
         *("buffer_only", "--enable-unified-cache-external-linker", "reads tree nodes"),
-        *("--enable-kv-cache-sharding", "C128", "attached to a running cache", "sglang==0.5.24"),
+        *("--enable-kv-cache-sharding", "C128", "attached to a running cache", "this is 0.5.24"),
     ]
     assert len(words) == len(flags)
     for line, flag in zip(words, flags, strict=True):
