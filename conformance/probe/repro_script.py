@@ -271,8 +271,9 @@ for number in range(TRIES):
     except (OSError, http.client.HTTPException) as problem:
         sys.exit("the server ended: %s" % problem)
     for request, reply in zip(REQUESTS, replies):
-        print("%-40s %5d tokens, %5d cached, %5d on the device, reply %s" % (
-            request[0], len(request[1]), reply[2], reply[3], reply[0]
+        parts = "messages" if API == "chat" else "tokens"
+        print("%-40s %5d %s, %5d cached, %5d on the device, reply %s" % (
+            request[0], len(request[1]), parts, reply[2], reply[3], reply[0]
         ))
     if not is_right(replies, goes_on):
         sys.exit("the fault shows")

@@ -403,14 +403,18 @@ _SHARED = frozenset({ProbeFault.SHARED})
 _HELD = frozenset({ProbeFault.HELD})
 _STALE = frozenset({ProbeFault.STALE})
 
+COMPLETIONS = ("sglang", "vllm")
+"""Prompts as token ids. A copy that is off shows in few requests of a chat only with what else is
+cached, so that a script of them may not show it."""
+
 FAULTS: Mapping[str, EngineFault] = {
     "wrong slot after a split": EngineFault(wrong_slot_after_split, _TOKENS),
     "insert swaps pages": EngineFault(insert_swaps_pages, _TOKENS),
     "load-back one page off": EngineFault(
-        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.LOAD_BACK
+        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.LOAD_BACK, dialects=COMPLETIONS
     ),
     "backup one page off": EngineFault(
-        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.BACKUP
+        nothing_else, _TOKENS, HOST, "pressure", copies=Direction.BACKUP, dialects=COMPLETIONS
     ),
     "salt ignored": EngineFault(salt_ignored, _SHARED, round="namespaces"),
     "LoRA ignored": EngineFault(lora_ignored, _SHARED, round="namespaces"),
