@@ -35,7 +35,7 @@ PROMPT_TOKENS = 200
 REPLY_TOKENS = 6
 RUNNING: Tokens = (3, 5, 7, 9)
 """The prompt of the request that runs while others wait; too short to be fetched."""
-RUNNING_TOKENS = 60
+RUNNING_TOKENS = 200
 RANKS = (1, 2)
 WAIT, DEADLINE, AT_ONCE = "wait_complete", "timeout", "best_effort"
 POLICIES = (WAIT, DEADLINE, AT_ONCE)

@@ -303,6 +303,9 @@ def played(core):
     for first in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK):
         for policy in (None, "write_back", "write_through", "write_through_selective"):
             for filled in (False, True):
+                # Kvcanon counts hits under write_back, too, so that more is copied by them later.
+                if first is WritePolicy.WRITE_BACK and policy == "write_through_selective":
+                    continue
                 with tempfile.TemporaryDirectory() as folder:
                     seen.append(attempt(core, first, policy, filled, folder))
     return seen
