@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.conformance.cases.actions import ACTIONS, UNDRAWN
-from kvcanon.conformance.cases.case import DRAIN, Action, Case, case_from_json, case_to_json
+from kvcanon.conformance.cases.case import Action, Case, case_from_json, case_to_json
 from kvcanon.conformance.check.play import CaseRun
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.judge import JudgeConfig
@@ -49,7 +49,8 @@ class Game:
         """Make the cache, with a fault or sound. Raises: BadArgument, UsageError, Unoffered."""
         self.config, self.fault = config, fault
         self.actions: list[Action] = []
-        self.drained = False
+        self.drained: tuple[Component, ...] = ()
+        """The order in which all was evicted at the end; empty before."""
         self._heard = Heard()
         self._recorder = StateRecorder(self._heard.hear, by_states=True)
         adapter = mutated(FAULTS[fault]) if fault else evolve(REFERENCE, name="the plain cache")
@@ -75,7 +76,7 @@ class Game:
 
     def drain(self, order: tuple[Component, ...]) -> None:
         """Evict all, slot by slot, as at the end of a case."""
-        self.drained = True
+        self.drained = order
         self._run.drain(order)
 
     def shown(self) -> ShownRun:
@@ -147,7 +148,7 @@ def vector(asked: str) -> str:
         return json.dumps({"error": "no law is broken, so that the case is a vector of no law"})
     law_id = game.broken[0]
     fault = FAULTS.get(game.fault)
-    case = Case(game.config, tuple(game.actions), DRAIN if game.drained else ())
+    case = Case(game.config, tuple(game.actions), game.drained)
     made = Vector(
         f"{law_id}-mine",
         law_id,
@@ -179,7 +180,7 @@ def _game_of(asked: Mapping[str, Any]) -> Game:
         (
             each
             for each in _kept
-            if (each.config, each.fault, each.drained) == (case.config, fault, False)
+            if (each.config, each.fault, each.drained) == (case.config, fault, ())
             and each.actions == actions[: len(each.actions)]
         ),
         None,
