@@ -212,6 +212,7 @@ test-deep: $(READY) native ## Run the tests on many more cases, from new random 
 # The pinned releases that tests run in, each in a folder of its own: some 15 GB. What is there stays.
 peers: $(READY) ## Make the environments of other engines that `make test-all` needs.
 	for release in $(PEERS); do $(BIN)/kvcanon lab peers make "$$release" || exit; done
+	$(BIN)/python -m kvcanon.lab.servers --environment
 
 nightly: ## Everything, in hours: product, lab, real servers, browser, sanitizers, mutants.
 	.ci/nightly

@@ -30,11 +30,21 @@ print(sorted(broken))
 
 def peer(release: str) -> Peer:
     """Return the environment of a release, or fail the test."""
-    folder = Path(os.environ.get("KVCANON_PEERS") or usual_folder())
-    found = peers_in(folder).get(release)
+    found = peers_in(_folder()).get(release)
     if found is None:
-        pytest.fail(f"{release} has no environment in {folder}; `kvcanon lab peers make` makes it")
+        pytest.fail(
+            f"{release} has no environment in {_folder()}; `kvcanon lab peers make` makes it"
+        )
     return found
+
+
+def has_peer(release: str) -> bool:
+    """Whether there is an environment of a release."""
+    return release in peers_in(_folder())
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("KVCANON_PEERS") or usual_folder())
 
 
 def run_in(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
