@@ -3,10 +3,12 @@
 For each model, on one rank and on two, a server of each core writes the pages of a few prompts to
 SGLang's `file` storage. Then its cache is emptied, and it serves prompts that begin as those did,
 once for each policy by which a fetch ends; between two policies storage is detached, and attached
-again. Every reply must be right, and both cores must find the same, request by request.
+again. Every reply must be right, and where a request waits for its fetch both cores must find the
+same, request by request.
 
 Under `best_effort` a fetch ends when the request could begin, which on an idle server is at once.
-So each request waits there behind another that runs, until its pages have come.
+So each request waits there behind another that runs, until its pages have come or nearly so, and
+something must be found.
 """
 
 from __future__ import annotations
@@ -152,12 +154,15 @@ def judged(
 
 
 def compared(model: str, ours: Replies, theirs: Replies) -> list[str]:
-    """Where kvcanon's core found other tokens than Rust's, request by request."""
+    """Where kvcanon's core found other tokens than Rust's, request by request.
+
+    Under `best_effort` a fetch ends with what has come, which no two runs need have alike.
+    """
     wrong = []
     for phase, by_request in ours.items():
         for name, reply in by_request.items():
             other = theirs[phase][name]
-            if evolve(reply, tokens=()) != evolve(other, tokens=()):
+            if phase != AT_ONCE and evolve(reply, tokens=()) != evolve(other, tokens=()):
                 wrong.append(f"{model} {phase} {name!r}: kvcanon {reply}, Rust {other}")
     return wrong
 

@@ -47,6 +47,7 @@ def test_each_request_must_find_as_much_in_each_place() -> None:
     alike = {**RIGHT, "first": evolve(RIGHT["first"], tokens=(3, 4, 8))}
     assert compared("full", {WAIT: RIGHT}, {WAIT: alike}) == []
     fewer = {**RIGHT, "first": evolve(RIGHT["first"], storage=4, host=4)}
+    assert compared("full", {AT_ONCE: fewer}, {AT_ONCE: RIGHT}) == []
     (words,) = compared("full", {WAIT: fewer}, {WAIT: RIGHT})
     assert words.startswith("full wait_complete 'first': kvcanon StorageReply(")
 

@@ -226,9 +226,10 @@ def played(core):
         cache.tree_core.commit_hicache_transfers(
             root, PREFETCH, {MAMBA: made}, cache_actions=actions, insert_result=result,
             pool_storage_result=PoolTransferResult(2, {PoolName.MAMBA: found}))
+        freed = len(actions)
         cache._apply_cache_actions(actions)
         hit = matched(cache, *tokens)
-        seen.append([made[0].keys, len(actions), result.mamba_exist, hit.host_hit_length])
+        seen.append([made[0].keys, freed, result.mamba_exist, hit.host_hit_length])
     return seen
 """
     )
