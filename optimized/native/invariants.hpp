@@ -16,7 +16,8 @@ inline int32_t slots_due(const Node* node, Component component) {
     return component == MAMBA ? 1 : node->pages;
 }
 
-// Whether a node owns no slot, no lock or hold covers it, and no queue has it, so that it may be released.
+// Whether a node owns no slot, no lock or hold covers it, and no queue has it, so that it may be
+// released.
 inline bool is_bare(const Node* node) {
     for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];

@@ -1,4 +1,5 @@
-// What Python calls of `nodes.hpp`, `node_moves.hpp` and `fetched.hpp`: kvcanon.optimized._core.Nodes.
+// What Python calls of `nodes.hpp`, `node_moves.hpp` and `fetched.hpp`:
+// kvcanon.optimized._core.Nodes.
 #pragma once
 
 #include "cache_core.hpp"
