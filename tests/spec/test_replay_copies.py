@@ -258,7 +258,7 @@ def test_a_cache_that_chooses_its_backups_may_have_tried_any() -> None:
     cold = tuple([evolve(each, hit_count=0) for each in HIT])
     left = {(1, 0), (1, 1)}
 
-    def on_host(host: Counts, backups: Choosing) -> set[tuple[NodeId, int]]:
+    def on_host(host: Counts, backups: Choosing) -> set[tuple[NodeId | None, int]]:
         seen = inserted((*cold, EDGE), (*cold, EDGE), host=host)
         before, after = (
             evolve(each, profile=evolve(each.profile, backups=backups))
