@@ -17,6 +17,8 @@ from kvcanon.conformance.protocol.adapter import Offer
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import DISK, EXTERNAL, Counts, WritePolicy
 
+RANKED_EVERY = 4
+"""One case with a store in RANKED_EVERY has several ranks, each over a store of its own."""
 LENGTHS = (10, 25, 50)
 """How many actions a case has besides those on the store."""
 PER_STORED = 4

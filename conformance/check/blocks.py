@@ -22,7 +22,7 @@ from attrs import Factory, define, evolve, frozen
 
 from kvcanon.conformance.cases.case import RANKS, Case
 from kvcanon.conformance.cases.draw import draw_case, is_offered, scale_of
-from kvcanon.conformance.cases.draw_stored import draw_stored_case
+from kvcanon.conformance.cases.draw_stored import RANKED_EVERY, draw_stored_case
 from kvcanon.conformance.check.plan import CachePlan, CheckStage
 from kvcanon.conformance.check.result import Finding, Grounds, Tally
 from kvcanon.conformance.check.stage import ENOUGH, OUT_OF_TIME
@@ -40,8 +40,6 @@ WHITE_EVERY = 2
 """One case in WHITE_EVERY is judged by the cache's states; the others from outside, far faster."""
 APART_EVERY = 4
 """One case of ranks in APART_EVERY has a rank in another process, which is slow."""
-RANKED_EVERY = 4
-"""One case with a store in RANKED_EVERY has several ranks, each over a store of its own."""
 COMPARED_EVERY = 8
 """One case in COMPARED_EVERY is compared with the cache to agree with, which is slow."""
 STORED_COMPARED_EVERY = 3

@@ -6,8 +6,7 @@ import inspect
 
 from kvcanon.conformance.cases.case import RANKS, Case
 from kvcanon.conformance.cases.draw import draw_case
-from kvcanon.conformance.cases.draw_stored import draw_stored_case
-from kvcanon.conformance.check.blocks import RANKED_EVERY
+from kvcanon.conformance.cases.draw_stored import RANKED_EVERY, draw_stored_case
 from kvcanon.conformance.judge import JudgeConfig
 from kvcanon.conformance.protocol.adapter import Adapter, Offer
 from kvcanon.conformance.protocol.drawn_config import Scale

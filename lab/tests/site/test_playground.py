@@ -163,3 +163,10 @@ def test_another_package_is_refused(tmp_path: Path) -> None:
 def test_the_package_that_is_brought_is_the_one_that_is_expected(file: str) -> None:
     """`make playground` and the workflow of the site bring the pinned package."""
     assert str(TARBALL) in (ROOT / file).read_text("utf-8")
+
+
+def test_a_browser_has_every_module_that_the_page_imports() -> None:
+    """The page imports nothing that its Python lacks: no processes, and no limits of them."""
+    code = f"import sys, {session.__name__}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"resource", "kvcanon.conformance.workers.worker"} & {*done.stdout.split()}
