@@ -27,6 +27,7 @@ from kvcanon.live.frames import (
     Frame,
     Source,
 )
+from kvcanon.live.host_names import HostNames
 from kvcanon.live.replays import ReplayPauses, ReplayRequest, ask_replay
 
 WAITING_FRAMES = 1000
@@ -48,6 +49,8 @@ SUBSCRIBING_S = 0.1
 """From a connection to the first live frame: a replay before it would miss what is sent between."""
 PAUSE_A_SOCKET_S = 2e-5
 """Between two looks at all sockets, for each: a look at hundreds takes milliseconds."""
+NAMES_LOOK_S = 0.05
+"""Between two looks while a host name is looked up."""
 
 
 @define
@@ -75,6 +78,8 @@ class _Connection:
     is_connected: bool = False
     cut_at: float | None = None
     """When the connection ended, until ZeroMQ tries to connect again."""
+    address: str | None = None
+    """Where the socket connects to; None while the name is looked up."""
 
 
 class Subscriber:
@@ -85,6 +90,7 @@ class Subscriber:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_EACH * MOST_SOURCES + 16)
         self._poller = zmq.Poller()
+        self._names = HostNames()
         self._topic = topic
         self._lanes: list[_Lane] = []
         self._connections: dict[str, _Connection] = {}
@@ -150,8 +156,11 @@ class Subscriber:
         pause_s = PAUSE_A_SOCKET_S * 2 * len(self._connections) - (time.monotonic() - self._looked)
         if pause_s > 0:
             time.sleep(min(pause_s, timeout_s))
+        if self._names.waiting:
+            timeout_s = min(timeout_s, NAMES_LOOK_S)
         ready = dict(self._poller.poll(max(0, int(timeout_s * 1000))))
         self._looked = time.monotonic()
+        self._look_up()
         for connection in list(self._connections.values()):
             if connection.monitor in ready:
                 yield from self._note_connection(connection)
@@ -167,6 +176,7 @@ class Subscriber:
         """Close the sockets; what waits in them is dropped."""
         if not self._closed:
             self._closed = True
+            self._names.close()
             self._context.destroy(linger=0)
 
     def __enter__(self) -> Self:
@@ -181,15 +191,17 @@ class Subscriber:
         """Open a socket for an address. Raises: BadEndpoint."""
         if source.replay_endpoint is not None:
             # It is asked when a batch is missed: too late to say that nobody can be there.
+            address = self._names.resolved(source.replay_endpoint)
             with self._context.socket(zmq.DEALER) as tried:
-                connect(tried, source.replay_endpoint)
-        made = _Connection(source, *self._opened(source))
+                if address is not None:
+                    connect(tried, address)
+        made = self._opened(source)
         known = self._known(source)
         made.number = self._new_lane(source) if known is None else known
         self._connections[source.endpoint] = made
 
-    def _opened(self, source: Source) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """The socket for an address, and what watches its connection. Raises: BadEndpoint."""
+    def _opened(self, source: Source) -> _Connection:
+        """A connection to an address, with what watches it. Raises: BadEndpoint."""
         try:
             socket = self._context.socket(zmq.SUB)
             socket.set_hwm(WAITING_FRAMES)
@@ -205,10 +217,33 @@ class Subscriber:
             )
         except zmq.ZMQError as error:
             raise BadEndpoint(f"no more publishers can be followed: {error.strerror}") from error
-        (bind if source.is_bound else connect)(socket, source.endpoint)
+        made = _Connection(source, socket, monitor)
+        if source.is_bound:
+            bind(socket, source.endpoint)
+        else:
+            self._reach(made)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
-        return socket, monitor
+        return made
+
+    def _look_up(self) -> None:
+        """Look up names of those that are not connected, and connect to those that were found."""
+        is_moved = self._names.take_answers()
+        for connection in self._connections.values():
+            if not connection.is_connected and not connection.source.is_bound:
+                self._names.look_again(connection.source.endpoint)
+                if is_moved:
+                    self._reach(connection)
+
+    def _reach(self, connection: _Connection) -> None:
+        """Connect to where the publisher is now, once that is known. Raises: BadEndpoint."""
+        address = self._names.resolved(connection.source.endpoint)
+        if address is None or address == connection.address:
+            return
+        if connection.address is not None:
+            connection.socket.disconnect(connection.address)
+        connect(connection.socket, address)
+        connection.address = address
 
     def _known(self, source: Source) -> int | None:
         """The number of a publisher that was followed before at this address."""
@@ -220,6 +255,7 @@ class Subscriber:
     def _leave(self, endpoint: str) -> None:
         """Follow an address no more."""
         connection = self._connections.pop(endpoint)
+        self._names.forget(endpoint)
         for number in {connection.number, *connection.lanes.values()}:
             self._end_replay(self._lanes[number])
         self._shut(connection)
@@ -235,8 +271,9 @@ class Subscriber:
     def _refused(self, connection: _Connection) -> BrokenFrame:
         """Connect again to a publisher of which ZeroMQ refused a frame, and say so."""
         self._shut(connection)
-        connection.socket, connection.monitor = self._opened(connection.source)
-        connection.cut_at = None
+        again = self._opened(connection.source)
+        connection.socket, connection.monitor = again.socket, again.monitor
+        connection.address, connection.cut_at = again.address, None
         problem = f"was refused: it has more than {MOST_FRAME_BYTES:,} bytes, or is none of ZeroMQ"
         return BrokenFrame(connection.number, problem, time.time())
 
@@ -346,14 +383,14 @@ class Subscriber:
     def _replayed(self, number: int, lane: _Lane) -> Iterator[Arrived]:
         """Go on with the replay of a publisher."""
         now = time.monotonic()
-        order = lane.order
-        if lane.replay is None:
-            if now < lane.asks_from:
-                return
-            if order.wanted is None or not lane.pauses.is_over(now):
-                yield from order.end(answered=False)
-                return
-        replay = lane.replay or self._ask(lane, order.wanted or 0)
+        order, replay = lane.order, lane.replay
+        if replay is None and now < lane.asks_from:
+            return
+        if replay is None and lane.pauses.is_over(now):
+            replay = self._ask(lane, order.wanted)
+        if replay is None:
+            yield from order.end(answered=False)
+            return
         reached = False
         for sequence, payload in replay.read():
             first = order.wanted
@@ -373,9 +410,13 @@ class Subscriber:
         elif replay.is_hopeless(now):
             yield from self._give_up(number)
 
-    def _ask(self, lane: _Lane, first: int) -> ReplayRequest:
+    def _ask(self, lane: _Lane, first: int | None) -> ReplayRequest | None:
+        """Ask for the batches from a number on, if any is wanted and it is known who has them."""
         self._end_replay(lane)
-        asked = ask_replay(self._context, str(lane.source.replay_endpoint), first)
+        address = self._names.resolved(str(lane.source.replay_endpoint))
+        if first is None or address is None:
+            return None
+        asked = ask_replay(self._context, address, first)
         lane.order.asked()
         lane.replay = asked
         self._poller.register(asked.socket, zmq.POLLIN)
