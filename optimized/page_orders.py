@@ -3,10 +3,14 @@
 An order copies no page. A fetch fills host slots that are reserved for it. A write reads the slots
 in which its pages were when it was given, and these may be evicted before the store comes to them:
 
-- A slot that the store reads *now* (`PageOrder.lend`) is given to nobody else until the read ends.
-  So is one that a fetch fills now, also if the order has ended meanwhile.
+- A slot whose page the store may read *now* (`PageOrder.offer`) is given to nobody else until the
+  read has ended. So is one that a fetch fills now, also if the order has ended meanwhile.
 - A slot that an order has yet to read may be given away. Its page is copied at that moment, and not
   before (`HostReads.keep`). That is rare: most of what leaves the host was stored long ago.
+
+Stores of several ranks read at other times, and free slots must be the same on all ranks. So what
+is offered and when it is taken back follows from what the ranks agreed on; what is lent to a call
+(`PageOrder.lend`) is a part of it, and each rank's own.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress
 from kvcanon.spec.types import Medium, Namespace
 
 Words = npt.NDArray[np.uint32]
+
+MOST_UNDER_WAY = 2
+"""Batches of a kind that the store is given at one time: one that it moves, and the next."""
 
 
 @define(eq=False)
@@ -69,7 +76,7 @@ class HostReads:
     def end_write(self, order: PageOrder) -> None:
         """Note the end of a write."""
         del self.writes[order.order_id]
-        self.read(order.unread(len(order)))
+        self.read(order.slots_of(order.offered, len(order)))
 
     def read(self, slots: SlotArray) -> None:
         """Note that the writes of these slots need not read them any more."""
@@ -104,15 +111,29 @@ class PageOrder:
     """The tokens of the prompt up to the last page, as the cache has them."""
     namespace: Namespace
     slots: SlotArray
-    """The host slot of each page."""
+    """The host slot of each page; -1 of a page that was copied when it lost its slot."""
     host: HostReads
     tier: _core.Tier
+    offered: int = field(init=False)
+    """Leading pages that the store may use now, the same on all ranks: of a fetch all."""
+    taken_back: int = 0
+    """Leading pages of a write that no rank's store reads any more."""
+    end: int = field(init=False)
+    """Behind the last page that is to be moved."""
     _kept: dict[int, npt.NDArray[np.uint8]] = Factory(dict)
     """The pages of a write that lost their slots."""
     _lent: int = 0
-    """Leading pages of a write that were lent: nothing reads them later."""
+    """Leading pages that were lent to a call on this rank: nothing reads them later."""
     _lendings: list[tuple[int, int]] = Factory(list)
     """The pages that were lent and not given back: the first, and the one behind the last."""
+
+    @offered.default
+    def _at_first(self) -> int:
+        return len(self.run) if self.kind is OrderKind.FETCH else 0
+
+    @end.default
+    def _behind_all(self) -> int:
+        return len(self.run)
 
     def __len__(self) -> int:
         """The number of pages."""
@@ -124,6 +145,10 @@ class PageOrder:
         size: int = self.host.pages.shape[1]
         return size
 
+    def batch_pages(self, batch_bytes: int) -> int:
+        """The pages of a batch of about so many bytes."""
+        return max(1, batch_bytes // self.page_bytes)
+
     def memory(self, page: int) -> memoryview:
         """The bytes of a page: to be written to the store now, or to be filled from it."""
         kept = self._kept.get(page)
@@ -133,53 +158,74 @@ class PageOrder:
         """A copy of the bytes of a page of a write, for a queue that may ask for them again."""
         return bytes(self.memory(page))
 
+    def offer(self, pages: int) -> None:
+        """Let the store read the next pages of a write. Nobody gets their slots meanwhile."""
+        begin, self.offered = self.offered, min(self.offered + pages, len(self))
+        slots = self.slots_of(begin, self.offered)
+        self.host.read(slots)
+        self.tier.begin_read(self.host.begin_read(slots))
+
+    def cut_short(self) -> None:
+        """Let a write end with what is offered: it has ended on a rank, and no more will count."""
+        self.end = self.offered
+
+    def take_back(self, pages: int) -> None:
+        """Note that no rank's store reads the first pages of a write any more."""
+        begin, self.taken_back = self.taken_back, min(pages, self.offered)
+        self.tier.end_read(self.host.end_read(self.slots_of(begin, self.taken_back)))
+
     def lend(self, begin: int, end: int) -> list[memoryview]:
-        """The bytes of some pages, which stay as they are until `give_back`."""
+        """The bytes of some offered pages, which stay as they are until `give_back`."""
         self._lendings.append((begin, end))
-        if self.kind is OrderKind.WRITE:
-            self.tier.begin_read(self.host.begin_read(self._unkept(begin, end)))
-            self.host.read(self.unread(end))
-            self._lent = max(self._lent, end)
+        self._lent = max(self._lent, end)
         return [self.memory(page) for page in range(begin, end)]
 
     def give_back(self, begin: int, end: int) -> None:
         """Take back lent pages, which the store has read or filled."""
         self._lendings.remove((begin, end))
         if self.kind is OrderKind.WRITE:
-            self.tier.end_read(self.host.end_read(self._unkept(begin, end)))
             for page in range(begin, end):
                 self._kept.pop(page, None)
 
-    @property
-    def quiet_pages(self) -> int:
-        """How many of its last pages have memory that the store does not use now."""
-        return len(self) - max((end for _, end in self._lendings), default=0)
+    def unused_pages(self, *, ended: bool) -> int:
+        """How many of its pages have memory that the store of this rank does not use any more.
+
+        Those are the first pages of a write, and the last ones of a fetch that has ended here.
+        """
+        if self.kind is OrderKind.WRITE:
+            done = len(self) if ended else self._lent
+            return min((begin for begin, _ in self._lendings), default=done)
+        return len(self) - max((end for _, end in self._lendings), default=0) if ended else 0
 
     def keep(self, page: int) -> None:
-        """Copy a page of a write that was not lent yet, and whose slot is given away."""
+        """Copy a page of a write that was not offered yet, and whose slot is given away."""
         self._kept[page] = self.host.pages[self.slots[page]].copy()
+        self.slots[page] = -1
 
-    def unread(self, end: int) -> SlotArray:
-        """The slots of pages before `end` that a write has yet to read."""
-        return self._unkept(min(self._lent, end), end)
-
-    def _unkept(self, begin: int, end: int) -> SlotArray:
-        """The slots that these pages are read from."""
-        if not self._kept:
-            return self.slots[begin:end]
-        return self.slots[[page for page in range(begin, end) if page not in self._kept]]
+    def slots_of(self, begin: int, end: int) -> SlotArray:
+        """The slots from which these pages are read."""
+        slots = self.slots[begin:end]
+        found: SlotArray = slots[slots >= 0]
+        return found
 
 
 class PageQueue(Protocol):
     """Carries out orders on a store, each page by page, as `kvcanon.spec.tier.StoreQueue` does.
 
     The cache calls it from its own thread. It never raises and never waits. An order may end while
-    a call to the store that was given up still uses memory of it: `PageOrder.quiet_pages` says so.
+    a call to the store that was given up still uses memory of it: `PageOrder.unused_pages` says so.
     """
 
     @property
     def medium(self) -> Medium:
         """DISK, or EXTERNAL if the store is on another machine."""
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """About how much a call to the store moves, the same on all ranks.
+
+        None if the queue reads a page in one step, whenever it likes: then it lends nothing.
+        """
 
     def submit(self, order: PageOrder) -> None:
         """Accept an order; return without waiting for it."""
@@ -189,6 +235,9 @@ class PageQueue(Protocol):
 
     def poll(self) -> tuple[OrderProgress, ...]:
         """The progress of each order that went on since the last poll."""
+
+    def begin_calls(self) -> None:
+        """Begin with what orders have offered since the last call."""
 
     def stats(self) -> StoreStats | None:
         """What it did, and how its store is; None if it counts nothing. Any thread may call it."""

@@ -35,6 +35,10 @@ class SealedQueue:
         """The medium of the store."""
         return self.queue.medium
 
+    @property
+    def batch_bytes(self) -> None:
+        """It reads each page in one step."""
+
     def submit(self, order: PageOrder) -> None:
         """Accept an order; its bytes are read and written when the queue asks for records."""
         key = key_of(self.config, order.words.tobytes(), order.namespace)
@@ -63,6 +67,9 @@ class SealedQueue:
     def poll(self) -> tuple[OrderProgress, ...]:
         """The progress of each order that went on since the last poll."""
         return self.queue.poll()
+
+    def begin_calls(self) -> None:
+        """It asks for pages when it likes."""
 
     def stats(self) -> None:
         """It counts nothing."""

@@ -182,7 +182,7 @@ def _store_state(cache: PrefixCache, tier: StoreTier) -> StoreState:
         tier.queue.medium,
         tier.is_open,
         {event.block_hash: event for event in stored},
-        tuple(_order_state(cache.config, its) for its in tier.orders.values()),
+        tuple(_order_state(cache.config, its) for its in tier.orders.values() if its.is_open),
     )
 
 

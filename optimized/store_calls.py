@@ -40,7 +40,7 @@ class RunningOrder:
     @property
     def has_ended(self) -> bool:
         """Whether no page of it follows."""
-        return not self.calls and (self.stopped or self.handed_over == len(self.order))
+        return not self.calls and (self.stopped or self.handed_over == self.order.end)
 
 
 class CallState(Enum):

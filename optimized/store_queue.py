@@ -6,7 +6,7 @@
 
 One thread writes and one fetches, so that a request that waits for its prefix never waits for
 writes. Each takes the orders one after another, batch by batch. The next batches are handed over
-when the cache gives an order or polls: from then on the store may read and write their memory.
+when the cache gives an order or has polled: from then on the store may read and write their memory.
 
 A call to the store has a deadline, which a poll looks at. Once it has passed, the orders end with
 what they have, and the store is left alone for a while. The call itself cannot be stopped: its
@@ -24,7 +24,7 @@ from typing import Self
 
 from attrs import Factory, define, evolve
 
-from kvcanon.optimized.page_orders import PageOrder
+from kvcanon.optimized.page_orders import MOST_UNDER_WAY, PageOrder
 from kvcanon.optimized.store_breaker import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, StoreBreaker
 from kvcanon.optimized.store_calls import CallState, CallThread, RunningOrder, StoreCall
 from kvcanon.optimized.store_carriers import PageBatch, PageCarrier
@@ -34,8 +34,6 @@ from kvcanon.spec.types import DISK, Medium
 
 BATCH_BYTES = 16 << 20
 """About how much one call to the store moves."""
-MOST_UNDER_WAY = 2
-"""Calls that a thread has: one that it makes, and the next."""
 MOST_LATE = 4
 """Calls of one kind that were given up and have not returned. With so many no other is made, since
 each holds the memory of a batch."""
@@ -71,16 +69,20 @@ class _Hand:
         self.waiting_pages += len(running.order)
 
     def next_batch(self, batch_bytes: int) -> tuple[RunningOrder, PageBatch] | None:
-        """The next batch of the oldest order, with its memory lent; None if no order waits."""
+        """The next batch of the oldest order, with its memory lent.
+
+        None if no order waits, or if the next pages of that one are not offered yet.
+        """
         while self.waiting:
             running, order = self.waiting[0], self.waiting[0].order
             begin = running.handed_over
-            left = len(order) - begin
-            if running.stopped or not left:
-                self.waiting_pages -= left
+            if running.stopped or begin == order.end:
+                self.waiting_pages -= len(order) - begin
                 self.waiting.popleft()
                 continue
-            end = begin + min(max(1, batch_bytes // order.page_bytes), left)
+            end = min(begin + order.batch_pages(batch_bytes), order.offered)
+            if begin == end:
+                return None
             running.handed_over = end
             self.waiting_pages -= end - begin
             return running, PageBatch(order, begin, order.lend(begin, end))
@@ -136,7 +138,7 @@ class ThreadedQueue:
         """Make a queue; `medium` is EXTERNAL if the store is on another machine."""
         self.medium = medium
         self._carrier = carrier
-        self._batch_bytes = batch_bytes
+        self.batch_bytes = batch_bytes
         self._most_waiting_bytes = most_waiting_bytes
         self._deadline_seconds = deadline_seconds
         self._clock = clock
@@ -171,13 +173,10 @@ class ThreadedQueue:
             self._stop(running)
 
     def poll(self) -> tuple[OrderProgress, ...]:
-        """Take what was moved, give up what has passed its deadline, and hand over what is next."""
+        """Take what was moved, and give up what has passed its deadline."""
         while not self._done.empty():
             self._take(self._done.get())
         self._give_up_overdue()
-        if not self._closed:
-            for hand in self._hands.values():
-                self._hand_over(hand)
         news, self._news = self._news, {}
         for order_id, running in news.items():
             if running.has_ended:
@@ -186,6 +185,15 @@ class ThreadedQueue:
             OrderProgress(order_id, running.pages, running.has_ended)
             for order_id, running in news.items()
         )
+
+    def begin_calls(self) -> None:
+        """Hand over the batches that are next, and end the writes that were cut short."""
+        for running in self._hands[OrderKind.WRITE].waiting:
+            if running.has_ended and running.order.end < len(running.order):
+                self._pass_over(running)
+        if not self._closed:
+            for hand in self._hands.values():
+                self._hand_over(hand)
 
     def stats(self) -> StoreStats:
         """What it did, and how its store is. Any thread may call this."""
@@ -234,7 +242,7 @@ class ThreadedQueue:
     def _hand_over(self, hand: _Hand) -> None:
         """Give the thread of a hand its next calls."""
         while len(hand.calls) < MOST_UNDER_WAY and self._may_call(hand):
-            found = hand.next_batch(self._batch_bytes)
+            found = hand.next_batch(self.batch_bytes)
             if found is None:
                 return
             running, batch = found

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import Factory, define, field
 
 from kvcanon.optimized import _core, native_types
-from kvcanon.optimized.page_orders import HostReads, PageOrder, PageQueue, Words
+from kvcanon.optimized.page_orders import MOST_UNDER_WAY, HostReads, PageOrder, PageQueue, Words
 from kvcanon.optimized.page_transfer import SlotArray
 from kvcanon.spec.errors import BadArgument, PrefixNotCached, SpecViolation
 from kvcanon.spec.operations import HostInserted, Ordered
@@ -43,13 +43,18 @@ class TrackedOrder:
     """Leading pages that are done on every rank."""
     ended: bool = False
     cancelled: bool = False
-    quiet_pages: int = 0
-    """Once it has ended: its last pages whose memory the store does not use, on every rank."""
+    unused_pages: int = 0
+    """As `PageOrder.unused_pages`, on every rank."""
 
     @property
     def progress(self) -> tuple[int, bool]:
         """How far it is on every rank, and whether it has ended there."""
         return self.pages, self.ended
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the cache still has it. Of a write that has ended, memory may be in use still."""
+        return not (self.ended and self.order.kind is OrderKind.WRITE)
 
 
 @define(eq=False)
@@ -109,8 +114,12 @@ class StoreTier:
             if (progress.pages, progress.ended) != its.progress:
                 moved.append(progress)
                 self._count(its, progress)
-            if its.ended and (its.order.kind is OrderKind.WRITE or its.cancelled):
+            if its.order.kind is OrderKind.WRITE:
+                self._take_back(its)
+            elif its.ended and its.cancelled:
                 self._close(its)
+        self._offer()
+        self.queue.begin_calls()
         return tuple(moved)
 
     def end_prefetch(self, order_id: OrderId) -> HostInserted:
@@ -160,26 +169,31 @@ class StoreTier:
     def _submit(self, its: TrackedOrder) -> Ordered:
         order = its.order
         self.orders[order.order_id] = its
+        self._offer()
         self.queue.submit(order)
         return Ordered(order.order_id, order.run.start_pages, len(order))
 
     def _on_all_ranks(self) -> Mapping[OrderId, OrderProgress]:
         """How far each open order is, on the rank that is least far. Raises: SpecViolation.
 
-        A slot comes free on all ranks in the same poll. So the number for an end is 0 before it,
-        and then one more than the last pages whose memory is free.
+        A slot comes free on all ranks in the same poll, so they agree on that, too. What a rank has
+        yet to write of an order that has ended on another is not offered to it.
         """
         numbers = []
         for order_id, its in self.orders.items():
             here = self._reported.get(order_id, OrderProgress(order_id, 0, ended=False))
-            numbers += [here.pages, 1 + its.order.quiet_pages if here.ended else 0]
+            unused = its.order.unused_pages(ended=here.ended)
+            numbers += [here.pages, int(here.ended), int(not here.ended), unused]
         if self.agree is not None and numbers:
             numbers = self._agreed(numbers, self.agree)
         progress = {}
-        pairs = zip(numbers[::2], numbers[1::2], strict=True)
-        for (order_id, its), (pages, end) in zip(self.orders.items(), pairs, strict=True):
-            its.quiet_pages = max(0, end - 1)
-            progress[order_id] = OrderProgress(order_id, pages, ended=end > 0)
+        for (order_id, its), (pages, ended, goes_on, unused) in zip(
+            self.orders.items(), zip(*[iter(numbers)] * 4, strict=True), strict=True
+        ):
+            its.unused_pages = unused
+            if its.order.kind is OrderKind.WRITE and not goes_on:
+                its.order.cut_short()
+            progress[order_id] = OrderProgress(order_id, pages, ended=bool(ended))
         return progress
 
     @staticmethod
@@ -215,21 +229,52 @@ class StoreTier:
             self.cache.abort_host(arrived)
             return HostInserted(*NOTHING_PLACED, count)
 
-    def _close(self, its: TrackedOrder) -> None:
-        """Forget an order that has ended, and free the slots that it still holds.
+    def _offer(self) -> None:
+        """Let the store read what is next of the writes, batch by batch, the oldest first.
 
-        A fetch stays as long as a call that was given up may write to some of its slots.
+        The slots of these batches are given to nobody. So it depends on nothing but what all ranks
+        have read, and not on what the store of this one is doing.
+        """
+        size = self.queue.batch_bytes
+        if size is None:
+            return
+        writes = self.host.writes.values()
+        under_way = sum(
+            -(-(order.offered - order.taken_back) // order.batch_pages(size)) for order in writes
+        )
+        for order in writes:
+            while order.offered < order.end and under_way < MOST_UNDER_WAY:
+                order.offer(order.batch_pages(size))
+                under_way += 1
+
+    def _take_back(self, its: TrackedOrder) -> None:
+        """Free the slots of a write that no rank reads any more; forget it once it has ended.
+
+        It stays as long as a call that was given up may read some of its slots.
         """
         order = its.order
-        if order.kind is OrderKind.WRITE:
+        order.take_back(its.unused_pages)
+        if not its.ended:
+            return
+        if order.order_id in self.host.writes:
             self.host.end_write(order)
-        else:
-            in_use = max(0, len(order) - its.quiet_pages - its.first_reserved)
-            free, its.reserved = its.reserved[in_use:], its.reserved[:in_use]
-            if len(free):
-                self.cache.abort_host(free)
-            if len(its.reserved):
-                return
+        if order.taken_back == order.offered:
+            self._forget(order)
+
+    def _close(self, its: TrackedOrder) -> None:
+        """Free the slots that a fetch still holds, and forget it.
+
+        It stays as long as a call that was given up may write to some of its slots.
+        """
+        order = its.order
+        in_use = max(0, len(order) - its.unused_pages - its.first_reserved)
+        free, its.reserved = its.reserved[in_use:], its.reserved[:in_use]
+        if len(free):
+            self.cache.abort_host(free)
+        if not len(its.reserved):
+            self._forget(order)
+
+    def _forget(self, order: PageOrder) -> None:
         del self.orders[order.order_id]
         self._reported.pop(order.order_id, None)
 

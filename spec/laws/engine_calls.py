@@ -165,7 +165,7 @@ def _ends(completions: tuple[Completion, ...] | set[Completion]) -> str:
 def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     """A poll and a flush call `agree` once if copies are in flight, and no other call does.
 
-    A poll of the store does so if orders are open, with two numbers for each.
+    A poll of the store does so if orders are open, with as many numbers for each, two at least.
 
     Except under write_back: an eviction and a load-back call it once each time that they wait for a
     copy. A poll and a flush name every copy in flight. All ranks call it equally often, each time
@@ -179,8 +179,12 @@ def ranks_agree_where_they_settle(step: Step) -> Iterator[str]:
     flying = len(step.before.transfers)
     settles = isinstance(step.operation, Poll | Flush | PollStore)
     if isinstance(step.operation, PollStore):
-        # Two numbers for each order: how many of its pages are done, and whether it has ended.
-        flying = 0 if step.before.store is None else 2 * len(step.before.store.orders)
+        # Of each order, how many of its pages are done, whether it has ended, and what else a cache
+        # needs to know of all ranks.
+        orders = 0 if step.before.store is None else len(step.before.store.orders)
+        named = step.ranks[0].agreed[:1] if step.ranks else ()
+        per_order = max(2, named[0] // orders) if named and orders else 2
+        flying = per_order * orders
     for number, rank in enumerate(step.ranks):
         if rank.agreed != step.ranks[0].agreed:
             yield (

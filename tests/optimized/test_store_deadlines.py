@@ -143,15 +143,15 @@ def test_slots_come_free_on_all_ranks_in_the_same_poll() -> None:
     def agree(ours: Sequence[int]) -> list[int]:
         asked.append(list(ours))
         # Copies between device and host are asked for, too, one number each.
-        if len(ours) == 2 and other_is_late:
-            return [0, min(ours[1], 1 + 8 - 3)]
+        if len(ours) == 4 and other_is_late:
+            return [0, *ours[1:3], min(ours[3], 8 - 3)]
         return list(ours)
 
     with over_slow(agree=agree) as (server, slow):
         slow.go_on()
         order_id = ordered(server, OrderKind.FETCH)
         wait_until(lambda: any(each.ended for each in server.cache.poll_store()))
-        assert asked[-1] == [0, 1 + 8]
+        assert asked[-1] == [0, 1, 0, 8]
         assert server.cache.end_prefetch(order_id) == NOTHING
         assert host_pool(server) == (13, 3)
         server.cache.poll_store()
@@ -179,7 +179,8 @@ def test_a_late_write_reads_its_pages_as_they_were() -> None:
         late.release()
         wait_until(lambda: not server.cache.poll_store() and store_of(server).late_calls == 0)
         server.cache.abort_host(reserved)
-        assert len(reserved) == 14
+        # Two batches of two pages were offered.
+        assert len(reserved) == 16 - 4
         assert host_pool(server) == (16, 0)
         slow.go_on()
         clock.now += FIRST_REST_SECONDS

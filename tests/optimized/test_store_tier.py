@@ -74,7 +74,7 @@ def ranks_are_not_asked(tier: StoreTier) -> Mapping[OrderId, OrderProgress]:
         each: tier._reported.get(each, OrderProgress(each, 0, ended=False)) for each in tier.orders
     }
     for each, progress in here.items():
-        tier.orders[each].quiet_pages = len(tier.orders[each].order) * progress.ended
+        tier.orders[each].unused_pages = len(tier.orders[each].order) * progress.ended
     return here
 
 
@@ -98,8 +98,6 @@ def cancelled_orders_count(tier: StoreTier, its: TrackedOrder, progress: OrderPr
 
 def slots_are_not_freed(tier: StoreTier, its: TrackedOrder) -> None:
     """The slots of pages that did not arrive stay reserved."""
-    if its.order.kind == "write":
-        tier.host.end_write(its.order)
     del tier.orders[its.order.order_id]
 
 

@@ -259,6 +259,21 @@ def ranks_count_what_arrived_here(
     return {each: below.reported.get(each, none[each]) for each in below.orders}
 
 
+@mutant("ASYNC-11", stores=True)
+@around(tier.poll_store)
+def given_up_slots_come_free_here(
+    poll: Original[tuple[OrderProgress, ...]], state: State
+) -> tuple[OrderProgress, ...]:
+    """The slots of a prefetch that was given up come free once this rank's store is done."""
+    moved, below = poll(state), state.tier
+    for order_id, order in ({} if below is None else dict(below.orders)).items():
+        here = None if below is None else below.reported.get(order_id)
+        if order.cancelled and here is not None and here.ended:
+            tier._give_back(state, order.slots)
+            order.slots = ()
+    return moved
+
+
 @mutant("TIER-9", stores=True)
 @around(tier.poll_store)
 def progress_is_reported_as_whole(
