@@ -46,8 +46,9 @@ def ranks_decide_alike(step: Step) -> Iterator[str]:
     their order, whenever copies end on each of them. Only the numbers of receipts may differ. A
     call that settles or waits by itself settles what has ended on every rank, as failed if it
     failed on any. A host slot that a store reads or fills comes free in the same call on all ranks,
-    once no rank's store uses it. Ranks have processes of their own, each with another seed of Python's hashes: no
-    choice depends on `hash` of a string, on the order of a set, or on an address.
+    once no rank's store uses it. Ranks have processes of their own, each with another seed of
+    Python's hashes: no choice depends on `hash` of a string, on the order of a set, or on an
+    address.
 
     Why: the ranks compute one model together, each on the slots that its own cache gave it. A rank
     that finds another prefix or evicts another page computes other pages than the rest: the output

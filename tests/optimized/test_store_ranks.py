@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -37,7 +38,7 @@ class Ranks:
 
     def call(self, do: Callable[[Server], Answer]) -> Answer:
         """Make a call on every rank. Raises: AssertionError, if they differ afterwards."""
-        answers = self.lockstep.call([lambda each=each: do(each) for each in self.servers])
+        answers = self.lockstep.call([partial(do, each) for each in self.servers])
         assert answers[1:] == answers[:1]
         first, *others = [take_snapshot(each.cache) for each in self.servers]
         for other in others:
@@ -51,6 +52,18 @@ class Ranks:
     def store(self, tokens: Tokens) -> Ordered:
         """Order the write of a prompt."""
         return self.call(lambda server: server.cache.store(tokens))
+
+    def prefetch(self, tokens: Tokens) -> OrderId | None:
+        """Order the fetch of a prompt."""
+        return self.call(lambda server: server.cache.prefetch(tokens)).order_id
+
+    def end_prefetch(self, order_id: OrderId) -> HostInserted:
+        """End a prefetch."""
+        return self.call(lambda server: server.cache.end_prefetch(order_id))
+
+    def evict_host(self, pages: int) -> None:
+        """Evict pages from the host."""
+        self.call(lambda server: server.cache.evict_host(pages))
 
     def compute(self, tokens: Tokens) -> None:
         """Compute a prompt on an empty device, and wait for its copy on the host."""
@@ -180,11 +193,10 @@ def test_a_late_call_of_one_rank_keeps_its_slots_on_all() -> None:
 
 def fetch(ranks: Ranks, tokens: Tokens, pages: int) -> None:
     """Fetch a prompt on every rank, and compare its bytes with those that were computed."""
-    order_id = ranks.call(lambda server: server.cache.prefetch(tokens)).order_id
+    order_id = ranks.prefetch(tokens)
     assert order_id is not None
     wait_until(lambda: any(each.ended for each in ranks.poll()))
-    placed = ranks.call(lambda server: server.cache.end_prefetch(order_id))
-    assert placed == HostInserted(pages, 0, 0, 0)
+    assert ranks.end_prefetch(order_id) == HostInserted(pages, 0, 0, 0)
     for server in ranks.servers:
         server.require_bytes(tokens, pages)
 
@@ -203,21 +215,19 @@ def test_ranks_decide_alike_whatever_their_stores_do(seed: int) -> None:
             elif kind == 1:
                 ranks.store(tokens)
             elif kind == 2:
-                order_id = ranks.call(lambda server, on=tokens: server.cache.prefetch(on)).order_id
+                order_id = ranks.prefetch(tokens)
                 open_fetches += [] if order_id is None else [order_id]
             elif kind == 3 and open_fetches:
-                which = open_fetches.pop(draw.randrange(len(open_fetches)))
-                ranks.call(lambda server, ended=which: server.cache.end_prefetch(ended))
+                ranks.end_prefetch(open_fetches.pop(draw.randrange(len(open_fetches))))
             elif kind == 4:
-                pages = draw.randrange(1, 9)
-                ranks.call(lambda server, some=pages: server.cache.evict_host(some))
+                ranks.evict_host(draw.randrange(1, 9))
             else:
                 ranks.empty()
             for store in ranks.stores:
                 store.go_on(draw.choice((0, 0, 0, 1)))
             ranks.poll()
         for order_id in open_fetches:
-            ranks.call(lambda server, ended=order_id: server.cache.end_prefetch(ended))
+            ranks.end_prefetch(order_id)
         for store in ranks.stores:
             store.go_on(999)
         ranks.empty()
