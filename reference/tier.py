@@ -8,6 +8,7 @@ tree does meanwhile does not matter. What was fetched enters the tree as a host 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from kvcanon.reference.events import emit_in_store, emit_not_in_store
 from kvcanon.reference.host_insert import insert_host
@@ -61,15 +62,19 @@ def prefetch(state: State, key: Key) -> Ordered:
     hashes = _hashes(fetched)[start:]
     order = OpenOrder(state.new_id(), OrderKind.FETCH, fetched, start, hashes, slots)
     tier.orders[order.order_id] = order
-
-    def accept(page: int, record: bytes) -> bool:
-        data = unseal(hashes[page], record, state.config.slot_bytes)
-        if data is not None:
-            pool.payloads[slots[page]] = data
-        return data is not None
-
+    accept = partial(_accept, state, order, slots)
     tier.queue.submit(StoreOrder(order.order_id, order.kind, fetched, start, accept=accept))
     return Ordered(order.order_id, start, count)
+
+
+def _accept(
+    state: State, order: OpenOrder, slots: tuple[Slot, ...], page: int, record: bytes
+) -> bool:
+    """Take a record into the slot of its page, if it proves to be that page."""
+    data = unseal(order.hashes[page], record, state.config.slot_bytes)
+    if data is not None:
+        state.pools[FULL, CPU].payloads[slots[page]] = data
+    return data is not None
 
 
 def poll_store(state: State) -> tuple[OrderProgress, ...]:

@@ -313,6 +313,19 @@ class Profile:
     so that a copy that fails can be undone. SGLang counts it at the enqueue, as its kernels wait
     for the copy layer by layer; then no page waits for a load, and a load holds its path only."""
 
+    # The store below the host.
+
+    fetches_all_pages: bool = choice(
+        True,
+        canon="a prefetch takes each page that the store gives",
+        otherwise="a prefetch ends at a page that has come to the host in another way since it was "
+        "ordered",
+        variations={"fetches_end_at_host_pages": False},
+    )
+    """A prefetch takes each page that the store gives. Canon: yes, the insert at its end frees what
+    the host has by then. A cache that looks at its host first lets the prefetch end at such a page,
+    as at one that the store does not have."""
+
     # Windows.
 
     window_lock_exact: bool = choice(

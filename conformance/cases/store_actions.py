@@ -22,7 +22,7 @@ ALL_PAGES = 1 << 12
 """More pages than an order of any case has."""
 
 
-def _store_of(client: Client) -> tuple[StoredCache, StoreControl] | None:
+def store_of(client: Client) -> tuple[StoredCache, StoreControl] | None:
     """The cache with its store, and the control of it; None without a store."""
     if client.store is None:
         return None
@@ -32,23 +32,23 @@ def _store_of(client: Client) -> tuple[StoredCache, StoreControl] | None:
 @enter(STORES, 5, host=True)
 def store(client: Client, a: int, b: int, _c: int) -> None:
     """Order the write of a known key."""
-    if (found := _store_of(client)) is not None:
+    if (found := store_of(client)) is not None:
         found[0].store(client.known(a, b))
 
 
 @enter(STORES, 5, host=True)
 def prefetch(client: Client, a: int, b: int, c: int) -> None:
     """Order the fetch of a known key, or of a new prompt that shares its beginning."""
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     key = client.known(a, b) if c % 4 else client.prompt(a, b, c)
-    _begin_prefetch(client, found[0], key)
+    begin_prefetch(client, found[0], key)
 
 
 @enter(STORES, 6, host=True)
 def carry_out(client: Client, a: int, b: int, c: int) -> None:
     """Let an order write or fetch some pages, or all, or end where it is."""
-    if (found := _store_of(client)) is None or not found[1].open_order_ids:
+    if (found := store_of(client)) is None or not found[1].open_order_ids:
         return
     order_id = found[1].open_order_ids[a % len(found[1].open_order_ids)]
     if b % 8 == 0:
@@ -60,21 +60,21 @@ def carry_out(client: Client, a: int, b: int, c: int) -> None:
 @enter(STORES, 6, host=True)
 def poll_store(client: Client, _a: int, _b: int, _c: int) -> None:
     """Take the progress of the orders."""
-    if (found := _store_of(client)) is not None:
+    if (found := store_of(client)) is not None:
         found[0].poll_store()
 
 
 @enter(STORES, 4, host=True)
 def end_prefetch(client: Client, a: int, _b: int, _c: int) -> None:
     """End an open prefetch, however far it is."""
-    if (found := _store_of(client)) is not None and client.prefetches:
+    if (found := store_of(client)) is not None and client.prefetches:
         found[0].end_prefetch(client.prefetches.pop(a % len(client.prefetches)))
 
 
 @enter(STORES, 1, host=True)
 def end_wrongly(client: Client, a: int, b: int, _c: int) -> None:
     """End a prefetch that is not open: a write that is, one that ended before, or none."""
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     if a % 2:
         found[0].store(client.known(a, b))
@@ -102,7 +102,7 @@ def restart(client: Client, a: int, b: int, c: int) -> None:
 
     Perhaps in the middle of a write and of two prefetches, one of which was given up before.
     """
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     cache, control = found
     _let_go(client)
@@ -112,8 +112,8 @@ def restart(client: Client, a: int, b: int, c: int) -> None:
         cache.poll_store()
     if c % 2:
         cache.store(client.known(b, 1))
-        _begin_prefetch(client, cache, client.prompt(a, b, c))
-        _begin_prefetch(client, cache, client.prompt(b, c, a))
+        begin_prefetch(client, cache, client.prompt(a, b, c))
+        begin_prefetch(client, cache, client.prompt(b, c, a))
         if client.prefetches:
             cache.end_prefetch(client.prefetches.pop())
     if a % 8:
@@ -129,7 +129,7 @@ def round_trip(client: Client, a: int, b: int, c: int) -> None:
 
     Meanwhile the store may have lost a page of it, or give another one, or the cache is reset.
     """
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     cache, control = found
     key = _kept_on_host(client, client.prompt(b, a, c))
@@ -146,7 +146,7 @@ def round_trip(client: Client, a: int, b: int, c: int) -> None:
         control.lose(at)
     elif meanwhile in (4, 5):
         control.damage(at, c)
-    fetched = _begin_prefetch(client, cache, key)
+    fetched = begin_prefetch(client, cache, key)
     if fetched.order_id is None:
         return
     if c % 3:
@@ -165,7 +165,7 @@ def cross_orders(client: Client, a: int, b: int, c: int) -> None:
 
     The fetch is of more than a prompt that was just computed, and is perhaps on the device alone.
     """
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     cache, control = found
     key = _kept_on_host(client, client.prompt(a, b, c))
@@ -180,7 +180,7 @@ def cross_orders(client: Client, a: int, b: int, c: int) -> None:
     with suppress(CacheError):
         client.put(fresh)
     client.keys.append(fresh)
-    _begin_prefetch(client, cache, Key((*fresh.pages, *key.pages), fresh.namespace))
+    begin_prefetch(client, cache, Key((*fresh.pages, *key.pages), fresh.namespace))
     _carry_out(cache, control, written)
     cache.store(key)
 
@@ -188,7 +188,7 @@ def cross_orders(client: Client, a: int, b: int, c: int) -> None:
 @enter(STORES, 2, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
 def write_late(client: Client, a: int, b: int, c: int) -> None:
     """Write a prompt whose host slots have other pages by the time at which the store takes it."""
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     cache, control = found
     written = cache.store(_kept_on_host(client, client.prompt(a, b, c)))
@@ -200,13 +200,13 @@ def write_late(client: Client, a: int, b: int, c: int) -> None:
 @enter(STORES, 2, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
 def read_late(client: Client, a: int, b: int, c: int) -> None:
     """Give up a prefetch on which the store goes on while other pages come to the host."""
-    if (found := _store_of(client)) is None:
+    if (found := store_of(client)) is None:
         return
     cache, control = found
     key = _kept_on_host(client, client.prompt(a, b, c))
     _carry_out(cache, control, cache.store(key))
     _empty(client, CPU)
-    ordered = _begin_prefetch(client, cache, key)
+    ordered = begin_prefetch(client, cache, key)
     if ordered.order_id is None:
         return
     if c % 2:
@@ -217,6 +217,28 @@ def read_late(client: Client, a: int, b: int, c: int) -> None:
     other = _kept_on_host(client, client.prompt(a, b, c + 1))
     _carry_out(cache, control, ordered)
     _load(client, other)
+
+
+@enter(STORES, 2, Capability.FLUSH, Capability.EVICT, Capability.EVICT_HOST, host=True)
+def compute_meanwhile(client: Client, a: int, b: int, c: int) -> None:
+    """Compute the beginning of a prompt while a prefetch of it goes on."""
+    if (found := store_of(client)) is None:
+        return
+    cache, control = found
+    # The prefetch and the copies each take a host slot for a page.
+    most = max(1, cache.config.host_slots.full // 2)
+    key = _kept_on_host(client, client.prompt(a, b, c).prefix(most))
+    _carry_out(cache, control, cache.store(key))
+    _empty(client, CPU)
+    ordered = begin_prefetch(client, cache, key)
+    if ordered.order_id is None:
+        return
+    control.go_on(ordered.order_id, c % 2)
+    _kept_on_host(client, key.prefix(1 + b % len(key)))
+    _carry_out(cache, control, ordered)
+    client.prefetches.remove(ordered.order_id)
+    cache.end_prefetch(ordered.order_id)
+    _load(client, key)
 
 
 @enter(STORES, 0, host=True)
@@ -243,7 +265,7 @@ def _kept_on_host(client: Client, prompt: Key) -> Key:
     return key
 
 
-def _begin_prefetch(client: Client, cache: StoredCache, key: Key) -> Ordered:
+def begin_prefetch(client: Client, cache: StoredCache, key: Key) -> Ordered:
     """Order a prefetch, which the client knows from then on."""
     ordered = cache.prefetch(key)
     if ordered.order_id is not None:

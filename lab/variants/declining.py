@@ -1,4 +1,4 @@
-"""Declining: variations that refuse calls early, or for another reason.
+"""Declining: variations that refuse calls early or for another reason, or take less of a store.
 
 The plain cache evicts first and then checks whether that freed enough. A cache may also check
 first, and so keep more. Both are lawful, as no page is promised to stay.
@@ -12,14 +12,14 @@ from attrs import evolve
 
 from kvcanon.lab.variants.registry import lone_variation, variation
 from kvcanon.lab.variants.wrapped_rules import Original, around
-from kvcanon.reference import backup, cache, evict, host, insert, load
+from kvcanon.reference import backup, cache, evict, host, insert, load, tier
 from kvcanon.reference.lock import held_window_start, hold, release_hold
 from kvcanon.reference.slots import free_slot_counts
-from kvcanon.reference.state import State
-from kvcanon.reference.tree import node_ending_at, require
+from kvcanon.reference.state import OpenOrder, State
+from kvcanon.reference.tree import node_ending_at, require, walk, walked_pages
 from kvcanon.spec.errors import SlotNotHeld
 from kvcanon.spec.operations import Inserted, LoadDecision, LoadedBack
-from kvcanon.spec.types import CPU, GPU, Component, Counts, Key, Slots, shortage
+from kvcanon.spec.types import CPU, GPU, Component, Counts, Key, Slot, Slots, shortage
 
 Evict = Callable[[State, Counts], Counts]
 MakeRoom = Callable[[State, Counts], bool]
@@ -95,3 +95,20 @@ def impossible_backups_declined_first(usual: MakeRoom, state: State, needed: Cou
     config = state.config
     fits = all(needed[each] <= config.capacity(each, CPU) for each in config.components)
     return fits and usual(state, needed)
+
+
+@variation
+@around(tier._accept)
+def fetches_end_at_host_pages(
+    usual: Original[bool],
+    state: State,
+    order: OpenOrder,
+    slots: tuple[Slot, ...],
+    page: int,
+    record: bytes,
+) -> bool:
+    """A prefetch ends at a page that is on the host by now (`fetches_all_pages`)."""
+    key = order.key.prefix(order.start + page + 1)
+    walked = walk(state, key)
+    is_there = walked_pages(walked) == len(key) and tier._on_host(walked[-1][0])
+    return not is_there and usual(state, order, slots, page, record)

@@ -27,7 +27,8 @@ from kvcanon.spec.operations import (
 )
 from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress, OrderState, StoreState
-from kvcanon.spec.views import Step
+from kvcanon.spec.types import CPU, Key
+from kvcanon.spec.views import Step, path_of
 
 
 def moved_orders(store: StoreState, told: Mapping[OrderId, OrderProgress]) -> list[OrderState]:
@@ -249,7 +250,8 @@ def arrived_pages_are_placed(step: Step) -> Iterator[str]:
 def whole_records_are_accepted(step: Step) -> Iterator[str]:
     """A fetch accepts each record that is, bit for bit, the one that the cache wrote.
 
-    Until the prefetch is given up: after that it may refuse what still comes.
+    Until the prefetch is given up: after that it may refuse what still comes. By profile, it may
+    also refuse a page that has come to the host in another way meanwhile (`fetches_all_pages`).
 
     Why: otherwise the store is written and read, and no prompt ever gets a page from it.
 
@@ -261,8 +263,18 @@ def whole_records_are_accepted(step: Step) -> Iterator[str]:
     waited_for = {order.order_id: order for order in store.orders if not order.cancelled}
     for order_id, page in step.store.refused:
         if order_id in waited_for:
-            at = waited_for[order_id].start_pages + page
+            order, may_end = waited_for[order_id], not step.before.profile.fetches_all_pages
+            at = order.start_pages + page
+            if may_end and _is_on_host(step.before, order.key, at):
+                continue
             yield f"prefetch {order_id} did not accept page {at} of its key, which is as written"
+
+
+def _is_on_host(state: Snapshot, key: Key, at: int) -> bool:
+    """Whether the host has a page of a key."""
+    walked = path_of(state, key.prefix(at + 1))
+    pages = sum(shared for _, shared in walked)
+    return pages == at + 1 and walked[-1][0].full.resident(CPU)
 
 
 def _fetched_on(step: Step) -> bool:
