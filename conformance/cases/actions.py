@@ -15,6 +15,7 @@ from kvcanon.conformance.cases.added_actions import ADDED
 from kvcanon.conformance.cases.client import ActionKind, Client, Do, enter
 from kvcanon.conformance.cases.corner_actions import CORNER
 from kvcanon.conformance.cases.exact_actions import EXACT
+from kvcanon.conformance.cases.exact_store_actions import EXACT_STORES
 from kvcanon.conformance.cases.invalid_calls import NONSENSE
 from kvcanon.conformance.cases.long_actions import LONG
 from kvcanon.conformance.cases.partial_actions import PARTIAL
@@ -216,7 +217,7 @@ def take_events(client: Client, _a: int, _b: int, _c: int) -> None:
 
 ACTIONS |= NONSENSE | WIDE | RARE | CORNER | PARTIAL | WRONG
 
-UNDRAWN = EXACT | LONG | WAITS | OF_KEYS | ADDED | STATES | STORES
+UNDRAWN = EXACT | EXACT_STORES | LONG | WAITS | OF_KEYS | ADDED | STATES | STORES
 """Actions that are not drawn as the others are."""
 
 

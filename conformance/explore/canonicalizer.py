@@ -19,11 +19,12 @@ import marshal
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TypeAlias
 
 from kvcanon.conformance.cases.client import ClientRequest, Stamps
+from kvcanon.conformance.explore.form import Form, Part
 from kvcanon.conformance.explore.plain_cache import completions_of, hidden_in, performed_by
 from kvcanon.conformance.explore.product import Product
+from kvcanon.conformance.explore.stored import RightRecords, form_of
 from kvcanon.conformance.protocol.adapter import Capability
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.hashing import namespace_seed, page_hashes
@@ -43,10 +44,6 @@ from kvcanon.spec.types import (
     Slot,
 )
 from kvcanon.spec.views import COLUMN, PageNumber, path_of
-
-Part: TypeAlias = "int | str | bytes | tuple[Part, ...]"
-Form: TypeAlias = tuple[Part, ...]
-"""Nested tuples, mostly of numbers."""
 
 DIGEST_BYTES = 16
 
@@ -68,10 +65,12 @@ def hits_that_count(config: CacheConfig) -> int | None:
 class Canonicalizer:
     """Computes the forms of states of caches with one configuration."""
 
-    def __init__(self, config: CacheConfig, stamps: Stamps) -> None:
+    def __init__(self, config: CacheConfig, stamps: Stamps, right: RightRecords) -> None:
+        """`right` are the records of the pages of a scope with a store."""
         policy = config.eviction_policy
         self.config = config
         self.stamps = stamps
+        self.right = right
         self.hits = hits_that_count(config)
         self.by_age = policy in (EvictionPolicy.FIFO, EvictionPolicy.FILO)
         self.by_priority = policy is EvictionPolicy.PRIORITY
@@ -130,6 +129,7 @@ class _Walk:
                 tuple(self._nodes.get(node_id, -1) for node_id in order)
                 for order in state.recency.values()
             ),
+            self._store(),
             self._pools(),
             tuple((usage.evictable, usage.protected) for usage in state.usage.values()),
             self._mapping(),
@@ -185,6 +185,8 @@ class _Walk:
             self._created[node.created] if canon.by_age else 0,
             node.priority if canon.by_priority else 0,
             _named(node.hashes, names),
+            # A store has the hashes of pages, so there the pages themselves matter.
+            names[-1] if self._product.queue is not None else 0,
             *[
                 self._data(node, component, column, numbers)
                 for column, component in enumerate(canon.config.components)
@@ -346,6 +348,19 @@ class _Walk:
             for one, other in self._state.swa_of_full.items()
         ]
         return tuple(sorted(pairs))
+
+    def _store(self) -> Form:
+        """What the store and its orders decide, and the slots that prefetches hold."""
+        product, store = self._product, self._state.store
+        if product.queue is None or store is None:
+            return ()
+        slots = []
+        for order in store.orders:
+            numbers = self._canon.stamps.numbers.of_key(order.key)
+            its = numbers[len(numbers) - len(order.slots) :]
+            slots.append(tuple(self._slots_of((FULL, CPU), order.slots, its)))
+        prefetches = product.client.prefetches
+        return (*form_of(product.queue, self._state, prefetches, self._canon.right), *slots)
 
     def _numbered(self, pool: Pool, slots: Iterable[Slot]) -> list[int]:
         known = self._slots[pool]

@@ -21,7 +21,9 @@ from kvcanon.conformance.explore.frontier import Path
 from kvcanon.conformance.explore.moves import moves
 from kvcanon.conformance.explore.product import Origin, Product, Trail
 from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.explore.stored import right_records
 from kvcanon.conformance.explore.watched_cache import LawSet, WatchedCache, Witness
+from kvcanon.conformance.judge import StoreWatch
 from kvcanon.conformance.protocol.adapter import Adapter
 from kvcanon.spec.law import LAWS, Law, Need
 from kvcanon.spec.laws.expected_events import residency_of
@@ -61,8 +63,9 @@ class Expander:
     def __init__(self, adapter: Adapter, scope: Scope, laws: Iterable[Law] = ()) -> None:
         stamps = Stamps(scope.config.slot_bytes)
         self.scope = scope
-        self.origin = Origin(adapter, scope.config, NAMESPACES, stamps)
-        self.canon = Canonicalizer(scope.config, stamps)
+        self.origin = Origin(adapter, scope, NAMESPACES, stamps)
+        self.right = right_records(scope, NAMESPACES, stamps)
+        self.canon = Canonicalizer(scope.config, stamps, self.right)
         shows = self.origin.empty().subject.shows - {Need.RANKS}
         judged = [each for each in LAWS.values() if each.is_judged_under(adapter.profile)]
         self.book = LawSet(tuple(laws) or judged, shows)
@@ -121,7 +124,13 @@ class Expander:
                 state = start if at_start is not None else twin.subject.cache.snapshot()
             subject = twin.subject
             watched = WatchedCache(
-                subject.cache, state, residency, self._witness, self._stamps, copies=subject.copies
+                subject.cache,
+                state,
+                residency,
+                self._witness,
+                self._stamps,
+                copies=subject.copies,
+                store=self._watch(twin),
             )
             twin.client.cache = watched
             try:
@@ -138,6 +147,13 @@ class Expander:
                 yield Edge(action, digest(self.canon.form(twin, watched.state)))
                 twin = None
 
+    def _watch(self, product: Product) -> StoreWatch | None:
+        """Watches the store of a state, in which the bytes of each page are known."""
+        if product.queue is None:
+            return None
+        right = {name: (data,) for name, data in self.right.pages.items()}
+        return StoreWatch(product.queue, None, product.subject.cache.read, right)
+
     def _finding(self, path: Path, problem: Exception) -> Finding:
         """The finding of an exception that was raised at the end of a path."""
         texts: dict[str, str] = {}
@@ -153,7 +169,7 @@ class Expander:
             broken=tuple(texts),
             text=text,
             words=f"{name}: {text}",
-            case=Case(self.scope.config, path, drain=()),
+            case=Case(self.scope.config, path, drain=(), store=self.scope.store),
             action=max(0, len(path) - 1),
             operation=0,
             texts=tuple(texts.values()),

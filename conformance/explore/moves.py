@@ -17,6 +17,8 @@ from kvcanon.conformance.cases.prompts import page_of
 from kvcanon.conformance.explore.plain_cache import performed_by
 from kvcanon.conformance.explore.product import Product
 from kvcanon.conformance.explore.scope import Scope
+from kvcanon.conformance.explore.stored import whole_records
+from kvcanon.reference.store_queue import ManualQueue
 from kvcanon.spec.operations import Receipt
 from kvcanon.spec.snapshot import NodeState, Snapshot
 from kvcanon.spec.types import GPU, SWA, Key, Namespace, Page
@@ -26,6 +28,11 @@ Letters: TypeAlias = tuple[int, ...]
 
 ACKNOWLEDGE, PERFORM, FAIL = 0, 2, 3
 """The meaning of the second pick of the action `copy`."""
+ONE_PAGE, NO_MORE = (2, 1), (0, 0)
+"""The meaning of the later picks of the action `carry_out`."""
+FLIPPED, MIXED_UP = 20, 8
+"""The meaning of the second pick of the action `damage_stored`: a bit of the page is flipped, or
+the page before or behind it is given in its place."""
 
 
 def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
@@ -42,6 +49,8 @@ def moves(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]:
     if scope.config.host_tier:
         yield from _host(scope, prompts, state, idle=idle)
         yield from _copies(scope, product, state)
+    if product.queue is not None:
+        yield from _orders(scope, prompts, product, product.queue, state)
     yield Action("reset")
     yield Action("take_events")
 
@@ -109,7 +118,8 @@ class Prompts:
         known = self._asked.get((number, letters), set())
         fan = range(self._scope.fans[len(letters)])
         new = [letter for letter in fan if letter not in known]
-        return sorted({*known, *new[:1]}, reverse=True)
+        # A store knows pages that are not in the tree: there a second new page is another.
+        return sorted({*known, *(new if self._scope.store is not None else new[:1])}, reverse=True)
 
 
 def _enter(
@@ -203,3 +213,26 @@ def _copies(scope: Scope, product: Product, state: Snapshot) -> Iterator[Action]
     yield Action("poll")
     if state.transfers:
         yield Action("flush")
+
+
+def _orders(
+    scope: Scope, prompts: Prompts, product: Product, queue: ManualQueue, state: Snapshot
+) -> Iterator[Action]:
+    """Orders to the store, how far they go, and what becomes of its pages."""
+    known = () if state.store is None else state.store.orders
+    if len(known) < scope.orders:
+        yield from _exactly("store_exactly", prompts.there)
+        yield from _exactly("prefetch_exactly", prompts.all)
+    for index in range(len(queue.open_order_ids)):
+        yield Action("carry_out", index, *ONE_PAGE)
+        yield Action("carry_out", index, *NO_MORE)
+    yield Action("poll_store")
+    for index in range(len(product.client.prefetches)):
+        yield Action("end_prefetch", index)
+    for index, is_whole in enumerate(whole_records(queue)):
+        yield Action("lose_stored", index)
+        if is_whole:
+            yield Action("damage_stored", index, FLIPPED)
+            if len(queue.records) > 1:
+                yield Action("damage_stored", index, MIXED_UP)
+    yield Action("restart_exactly")

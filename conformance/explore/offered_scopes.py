@@ -18,6 +18,7 @@ from kvcanon.conformance.protocol.adapter import (
 )
 from kvcanon.conformance.protocol.offered import not_offered
 from kvcanon.reference import ManualEngine
+from kvcanon.reference.store_queue import ManualQueue
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import Need
 from kvcanon.spec.types import EvictionPolicy
@@ -52,18 +53,19 @@ def why_left_out(adapter: Adapter, scope: Scope) -> str | None:
     if problem is not None:
         return f"it does not offer {problem}"
     try:
-        explorable(adapter, scope.config)
+        explorable(adapter, scope)
     except Unoffered as refusal:
         return str(refusal)
     return None
 
 
-def explorable(adapter: Adapter, config: CacheConfig) -> tuple[Subject, ManualEngine]:
-    """Make a cache whose states can be told apart, with the engine that decides about its copies.
+def explorable(adapter: Adapter, scope: Scope) -> tuple[Subject, ManualEngine, ManualQueue | None]:
+    """Make a cache whose states can be told apart, with what decides about its copies and orders.
 
-    Raises: Unoffered: not with this configuration. UsageError: with none.
+    Raises: Unoffered: not in this scope. UsageError: in none.
     """
-    subject = make_subject(adapter, config)
+    config = scope.config
+    subject = make_subject(adapter, config, store=scope.store)
     if Need.SNAPSHOT not in subject.shows:
         raise UsageError(
             f"{adapter.name} shows no snapshot; a cache is explored by its states, and two that "
@@ -74,9 +76,10 @@ def explorable(adapter: Adapter, config: CacheConfig) -> tuple[Subject, ManualEn
         raise Unoffered(
             f"its snapshots do not show {', '.join(hidden)}, which decide what happens there"
         )
+    queue = subject.store if isinstance(subject.store, ManualQueue) else None
     if isinstance(subject.copies, ManualEngine):
-        return subject, subject.copies
+        return subject, subject.copies, queue
     if subject.copies is not None and config.host_tier:
         raise Unoffered("it decides about its copies itself; let its factory take `engine`")
     # Nothing is copied: the control of a cache's own copies is not used.
-    return subject, ManualEngine()
+    return subject, ManualEngine(), queue

@@ -16,9 +16,11 @@ from functools import partial
 
 from attrs import frozen
 
+from kvcanon.conformance.explore.stored import copied_below, traces_of_queue
 from kvcanon.conformance.protocol.wrapped_cache import WrappedCache
 from kvcanon.reference import ManualEngine, ReferenceCache
 from kvcanon.reference.state import Data, Hold, Node, Pool, State, Transfer
+from kvcanon.reference.store_queue import ManualQueue
 from kvcanon.spec.transfer import TransferOrder
 from kvcanon.spec.types import Component, Medium, NodeId, Slot, TransferId
 
@@ -62,7 +64,9 @@ def performed_by(engine: ManualEngine) -> frozenset[TransferId]:
     return frozenset(engine._performed)
 
 
-def traces_of(cache: object, engine: object) -> tuple[object, ...] | None:
+def traces_of(
+    cache: object, engine: object, queue: ManualQueue | None
+) -> tuple[object, ...] | None:
     """The hidden state of a plain cache and its engine; None for other caches.
 
     Counters of ticks and ids are left out: no future step depends on them.
@@ -77,11 +81,14 @@ def traces_of(cache: object, engine: object) -> tuple[object, ...] | None:
         list(engine._completions),
         list(engine._open),
         set(engine._performed),
+        None if queue is None else traces_of_queue(queue),
     )
 
 
-def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine] | None:
-    """Copy a plain cache and its engine; returns None for other caches.
+def copied(
+    cache: object, engine: object
+) -> tuple[ReferenceCache, ManualEngine, ManualQueue | None] | None:
+    """Copy a plain cache, its engine and its store; returns None for other caches.
 
     An overridden cache may have state of its own, so it is not copied.
     """
@@ -115,14 +122,16 @@ def copied(cache: object, engine: object) -> tuple[ReferenceCache, ManualEngine]
     new.events_given_up = state.events_given_up
     # Both are empty between two operations.
     new.departures, new.victims_copy = [], None
-    new.tier = None  # No scope has a store below the host.
+    new.tier, queue = None, None
+    if state.tier is not None:
+        new.tier, queue = copied_below(state.tier, new)
     new.clock, new.next_id = state.clock, state.next_id
     twin._open = {each: _order(order, new, transfers) for each, order in engine._open.items()}
     twin._performed, twin._completions = set(engine._performed), list(engine._completions)
     twin.ended = dict(engine.ended)
     clone: ReferenceCache = object.__new__(ReferenceCache)
     clone._state = new
-    return clone, twin
+    return clone, twin, queue
 
 
 def _node(node: Node) -> Node:

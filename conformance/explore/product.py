@@ -16,12 +16,14 @@ from attrs import define, evolve, frozen
 from kvcanon.conformance.cases.actions import act
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.client import Client, Stamps
+from kvcanon.conformance.cases.exact_store_actions import BY_THE_STORE
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.explore.offered_scopes import explorable
 from kvcanon.conformance.explore.plain_cache import completions_of, copied, traces_of
+from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.protocol.adapter import Adapter, Subject, Unoffered, engine_calls
 from kvcanon.reference import ManualEngine
-from kvcanon.spec.config import CacheConfig
+from kvcanon.reference.store_queue import ManualQueue
 from kvcanon.spec.types import Namespace, TransferId
 
 
@@ -35,6 +37,8 @@ class Product:
     """Unused if the cache makes no copies."""
     decided: dict[TransferId, bool]
     """Outcomes of copies given to the engine; the cache may not have settled them yet."""
+    queue: ManualQueue | None = None
+    """The queue of the store below the cache, and the store; None without one."""
 
     def do(self, action: Action) -> None:
         """Do an action. Raises: any exception of the cache that is not a refusal."""
@@ -42,13 +46,16 @@ class Product:
         self.decided.update(completions_of(self.engine))
         # In a replay nobody looks at what the call asked of the engine. The next one did not ask.
         engine_calls(self.engine)
+        if self.queue is not None and action.name not in BY_THE_STORE:
+            self.queue.take_calls()
 
     def traces(self) -> tuple[object, ...] | None:
         """Hidden state that no snapshot shows; None if it cannot be read.
 
         Two products with equal snapshots and equal traces are the same.
         """
-        inside, client = traces_of(self.subject.cache, self.engine), self.client
+        subject, client = self.subject, self.client
+        inside = traces_of(subject.cache, self.engine, self.queue)
         if inside is None:
             return None
         requests = [(r.key, r.receipt, r.start_pages, r.slots) for r in client.requests]
@@ -59,28 +66,30 @@ class Product:
             tuple(client.receipts),
             tuple(client.spent),
             tuple(client.keys),
+            tuple(client.prefetches),
         )
 
 
 @frozen
 class Origin:
-    """The start of all paths: an empty cache of one configuration."""
+    """The start of all paths: an empty cache of one scope."""
 
     adapter: Adapter
-    config: CacheConfig
+    scope: Scope
     namespaces: tuple[Namespace, ...]
     stamps: Stamps
 
     def empty(self) -> Product:
         """A new, unused cache. Raises: UsageError."""
         try:
-            subject, engine = explorable(self.adapter, self.config)
+            subject, engine, queue = explorable(self.adapter, self.scope)
         except Unoffered as missing:
             raise UsageError(
                 f"{self.adapter.name} cannot be explored there: {missing}"
             ) from missing
         client = Client(subject.cache, subject.can, subject.copies, self.stamps, self.namespaces)
-        return Product(subject, client, engine, {})
+        client.store = queue
+        return Product(subject, client, engine, {}, queue)
 
     def at(self, path: Iterable[Action]) -> Product:
         """The state that actions lead to, played from an empty cache."""
@@ -94,14 +103,15 @@ class Origin:
         twins = copied(product.subject.cache, product.engine)
         if twins is None:
             return self.at(path)
-        cache, engine = twins
+        cache, engine, queue = twins
         had = product.client
-        subject = Subject(cache, product.subject.can, product.subject.shows, engine)
+        subject = evolve(product.subject, cache=cache, copies=engine, store=queue)
         client = Client(cache, had.can, engine, had.stamps, had.namespaces)
         client.requests = [evolve(request) for request in had.requests]
         client.receipts, client.spent = list(had.receipts), list(had.spent)
         client.keys = list(had.keys)
-        return Product(subject, client, engine, dict(product.decided))
+        client.store, client.prefetches = queue, list(had.prefetches)
+        return Product(subject, client, engine, dict(product.decided), queue)
 
 
 class Trail:

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Bounds
-from kvcanon.spec.types import Counts
+from kvcanon.spec.types import Counts, Medium
 
 
 @frozen
@@ -48,6 +48,10 @@ class Scope:
     """Whether pages are prefetched from storage."""
     early_bytes: bool = False
     """Whether the bytes of a copy may also move before it is acknowledged."""
+    store: Medium | None = None
+    """The medium of the store below the host; None without a store."""
+    orders: int = 1
+    """How many orders to the store may be open when a call starts that may give another."""
 
     made_for: tuple[str, ...] = ()
     """The laws that it has to exercise; if empty, all that can apply in it."""
@@ -66,5 +70,12 @@ class Scope:
         """Whether exploring the whole scope has to exercise a law."""
         if self.made_for:
             return law_id in self.made_for
-        run = Bounds(self.config, self.pages, self.receipts, self.requests, self.fetches)
+        run = Bounds(
+            self.config,
+            self.pages,
+            self.receipts,
+            self.requests,
+            self.fetches,
+            stores=self.store is not None,
+        )
         return LAWS[law_id].enabled_if(run)

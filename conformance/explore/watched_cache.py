@@ -19,6 +19,7 @@ from kvcanon.conformance.judge import (
     Relevance,
     Shared,
     StepCapture,
+    StoreWatch,
     by_premise,
     call_cache,
     met_by,
@@ -116,6 +117,7 @@ class WatchedCache(WrappedCache):
         stamps: Stamps | None,
         *,
         copies: WatchedCopies | None,
+        store: StoreWatch | None = None,
     ) -> None:
         super().__init__(cache)
         self.state = state
@@ -123,7 +125,7 @@ class WatchedCache(WrappedCache):
         self._residency = residency
         """Which pages are where by the events so far."""
         self._witness = witness
-        self._capture = StepCapture(cache, copies, self._read_stamps)
+        self._capture = StepCapture(cache, copies, self._read_stamps, store=store)
         self._stamps = stamps
         """None where the bytes behind slots cannot be read."""
 

@@ -18,6 +18,7 @@ from kvcanon.conformance.judge.by_states.evidence import Shared, by_premise
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.by_states.law_checker import met_by
 from kvcanon.conformance.judge.by_states.relevance import Relevance
+from kvcanon.conformance.judge.by_states.store_watch import StoreWatch
 from kvcanon.conformance.judge.explain import sentence, with_names
 from kvcanon.conformance.judge.from_outside.checks import left_to
 from kvcanon.conformance.judge.from_outside.coverage import why_not_exercised
@@ -60,6 +61,7 @@ __all__ = [
     "RequestBlackboxGuard",
     "Shared",
     "StepCapture",
+    "StoreWatch",
     "by_premise",
     "call_cache",
     "find_law",

@@ -13,6 +13,7 @@ from kvcanon.conformance.explore.scope import Scope
 from kvcanon.conformance.explore.scopes.deep import DEEP
 from kvcanon.conformance.explore.scopes.founding import FOUNDING
 from kvcanon.conformance.explore.scopes.small import SMALL
+from kvcanon.conformance.explore.scopes.stored import STORED
 from kvcanon.conformance.explore.scopes.wide import WIDE
 
 
@@ -25,6 +26,7 @@ GROUPS: Mapping[str, Mapping[str, Scope]] = {
     "small": _by_name(SMALL),
     "wide": _by_name(WIDE),
     "all": _by_name((*SMALL, *WIDE)),
+    "stored": _by_name(STORED),
     "deep": _by_name(DEEP),
 }
 """Groups of scopes, by the name of the group."""

@@ -24,24 +24,31 @@ from kvcanon.spec.views import Stamp, rows_along
 class StoreWatch:
     """Watches the store below one cache."""
 
-    def __init__(self, control: StoreControl, written: WrittenBytes, read: Read) -> None:
+    def __init__(
+        self,
+        control: StoreControl,
+        written: WrittenBytes | None,
+        read: Read,
+        known: Mapping[bytes, tuple[bytes, ...]] | None = None,
+    ) -> None:
+        """`known` are the right bytes of pages, by hash: all, where what is written is not seen."""
         self._control = control
         self._written = written
         self._read = read
-        self._right: dict[bytes, tuple[bytes, ...]] = {}
+        self._right: dict[bytes, tuple[bytes, ...]] = dict(known or {})
         """The bytes that were written for the pages that were ever ordered to be written."""
 
     def calls(self) -> StoreCalls:
         """What passed since the last look, and the right bytes of what was written."""
         calls = self._control.take_calls()
         for order in calls.submitted:
-            if order.kind is OrderKind.WRITE:
-                self._remember(order)
+            if order.kind is OrderKind.WRITE and self._written is not None:
+                self._remember(order, self._written)
         return evolve(calls, right=self._right)
 
-    def _remember(self, order: StoreOrder) -> None:
+    def _remember(self, order: StoreOrder, written: WrittenBytes) -> None:
         for name in names_of(order.key)[order.start_pages :]:
-            known = self._written.known(FULL, name)
+            known = written.known(FULL, name)
             if known:
                 self._right[name] = tuple(dict.fromkeys((*self._right.get(name, ()), *known)))
 
