@@ -34,6 +34,8 @@ _LEAST_SEGMENT_BYTES = 64 << 10
 _LEAST_SEGMENT_BLOCKS = 4
 _SEGMENTS = 64
 """A small store has about so many segments."""
+_SLOTS_OF_A_SEGMENT = 16
+"""A segment has room for so many pages, where they are large."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,6 +68,12 @@ def segment_bytes_for(capacity_bytes: int | None) -> int:
         return SEGMENT_BYTES
     share = capacity_bytes // _SEGMENTS // BLOCK_BYTES * BLOCK_BYTES
     return min(SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, share))
+
+
+def segment_bytes_of_pages(capacity_bytes: int, page_bytes: int) -> int | None:
+    """Segments that hold some pages of this size; None for the usual ones."""
+    least = _SLOTS_OF_A_SEGMENT * (page_bytes + 2 * BLOCK_BYTES)
+    return least if least > min(SEGMENT_BYTES, capacity_bytes // _SEGMENTS) else None
 
 
 def open_parts(settings: StoreSettings, executor: Executor) -> OpenParts:

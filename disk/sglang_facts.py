@@ -8,8 +8,6 @@ heads that this rank holds, and how many ranks there are. Paths are not: a model
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -17,13 +15,11 @@ from typing import Any, TypeAlias
 
 from kvcanon.disk.errors import DiskUnusable
 from kvcanon.disk.identity import DiskIdentity
-from kvcanon.disk.weights import weights_digest
+from kvcanon.disk.model_facts import config_digest, weights_of_model
 
 SglangObject: TypeAlias = Any
 """An object of SGLang, which is not installed where types are checked."""
 
-_OF_PATHS = ("_name_or_path", "name_or_path", "transformers_version", "_commit_hash")
-"""What of a configuration says where a model lies, and by what it was written."""
 _ARGUMENTS = (
     "dtype",
     "kv_cache_dtype",
@@ -49,8 +45,6 @@ _OF_POOL = (
     "size_per_token",
     "storage_format_tag",
 )
-_NO_FILES = ("dummy", "remote", "remote_instance")
-"""Ways to load weights that are in no folder."""
 
 
 def sglang_identity(config: SglangObject, pool: SglangObject) -> DiskIdentity:
@@ -81,47 +75,12 @@ def sglang_identity(config: SglangObject, pool: SglangObject) -> DiskIdentity:
 def _config_digest(arguments: SglangObject) -> str:
     """A hash of the model's configuration, with what the command line changes of it."""
     made = import_module("sglang.srt.configs.model_config").ModelConfig.from_server_args(arguments)
-    plain = _without_paths(made.hf_config.to_dict())
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _without_paths(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {
-            str(name): _without_paths(each) for name, each in value.items() if name not in _OF_PATHS
-        }
-    if isinstance(value, list | tuple):
-        return [_without_paths(each) for each in value]
-    return value
+    return config_digest(made.hf_config.to_dict())
 
 
 def _weights(arguments: SglangObject) -> str:
     """Which weights the server has loaded. Raises: DiskUnusable."""
-    if str(arguments.load_format).lower() in _NO_FILES:
-        raise DiskUnusable(
-            f"weights of --load-format {arguments.load_format} are in no folder; say which they "
-            'are, as a revision, in "weights" of the extra config'
-        )
-    folder = Path(arguments.model_path)
-    if not folder.is_dir():
-        folder = _snapshot(arguments)
-    return weights_digest(folder)
-
-
-def _snapshot(arguments: SglangObject) -> Path:
-    """Where the cache of Hugging Face has the model. Raises: DiskUnusable."""
-    try:
-        hub = import_module("huggingface_hub")
-        return Path(
-            hub.snapshot_download(
-                arguments.model_path, revision=arguments.revision, local_files_only=True
-            )
-        )
-    except Exception as error:
-        raise DiskUnusable(
-            f"the files of {arguments.model_path} were not found; say which weights they are, as a "
-            'revision, in "weights" of the extra config'
-        ) from error
+    return weights_of_model(arguments.model_path, arguments.revision, str(arguments.load_format))
 
 
 def _file_hash(path: str | None) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kvcanon.disk.errors import DiskUnusable
 from kvcanon.disk.figures import DiskFigures
+from kvcanon.disk.opening import segment_bytes_of_pages
 from kvcanon.disk.parts import PageGet, PagePut
 from kvcanon.disk.records import NAME_BYTES
 from kvcanon.disk.sglang_facts import SglangObject, sglang_identity
@@ -39,8 +40,6 @@ POOLS = ("MHATokenToKVPoolHost", "AsymmetricMHATokenToKVPoolHost", "MLATokenToKV
 LAYOUTS = ("layer_first", "page_first", "page_first_direct")
 _POOL = "kv"
 _SAYS_EVERY_SECONDS = 60.0
-_SLOTS_OF_A_SEGMENT = 16
-_SEGMENT_BYTES = 64 << 20
 _LOG = logging.getLogger(__name__)
 
 
@@ -78,7 +77,7 @@ class DiskStorage(HiCacheStorage):
             identity,
             capacity,
             threads=int(self.options.get("threads", 4)),
-            segment_bytes=_segment_bytes(capacity, self.page_bytes),
+            segment_bytes=segment_bytes_of_pages(capacity, self.page_bytes),
         )
         held = self.store.statistics()
         _LOG.info(
@@ -274,12 +273,6 @@ def _check_pool(pool: SglangObject) -> None:
             f"kvcanon's disk does not serve the host layout {pool.layout}; choose one of "
             f"{', '.join(LAYOUTS)} with --hicache-mem-layout"
         )
-
-
-def _segment_bytes(capacity_bytes: int, page_bytes: int) -> int | None:
-    """Segments that hold some pages; None for the usual ones."""
-    least = _SLOTS_OF_A_SEGMENT * (page_bytes + 8192)
-    return least if least > min(_SEGMENT_BYTES, capacity_bytes // 64) else None
 
 
 def _in_words(figures: DiskFigures) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -46,6 +46,8 @@ from kvcanon.disk.transfers import (
 
 THREADS = 4
 """How many reads or writes are under way at a time, as a rule."""
+OnDrop = Callable[[bytes, int], None]
+"""Is called with the name and the pool of a page that left, by whatever thread it left."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -76,6 +78,8 @@ class DiskStore:
     writing: threading.Lock = field(factory=threading.Lock)
     """Held during a put, a removal and a close: the journal has one writer."""
     closed: bool = False
+    on_drop: OnDrop | None = None
+    """Hears of each page that leaves: evicted, removed, or found damaged."""
 
     @classmethod
     def open(
@@ -87,6 +91,7 @@ class DiskStore:
         pools: int = 1,
         threads: int = THREADS,
         segment_bytes: int | None = None,
+        on_drop: OnDrop | None = None,
     ) -> DiskStore:
         """Open the store of an identity in a folder, or make one.
 
@@ -102,7 +107,8 @@ class DiskStore:
         except BaseException:
             executor.shutdown(wait=False)
             raise
-        return cls(parts, executor, DiskFigures(capacity_bytes=capacity_bytes or 0))
+        figures = DiskFigures(capacity_bytes=capacity_bytes or 0)
+        return cls(parts, executor, figures, on_drop=on_drop)
 
     # Puts.
 
@@ -216,6 +222,8 @@ class DiskStore:
         if record is not None:
             self.parts.room.segments.give_back(record.block)
             self.parts.ledger.note_gone(record)
+            if self.on_drop is not None:
+                self.on_drop(name, pool)
 
     def _is_whole(self, name: bytes, pool: int) -> bool:
         """Whether a page is there; one that was not proved since the open is read first."""
@@ -289,6 +297,12 @@ class DiskStore:
         with self.lock:
             return [not self.closed and self.parts.index.has(*each) for each in pages]
 
+    def pages(self) -> list[tuple[bytes, int]]:
+        """All pages that are there, by name and pool."""
+        with self.lock:
+            index = self.parts.index
+            return [(name, pool) for name in index.entries for pool in index.pools_of(name)]
+
     def leading_run(self, names: Sequence[bytes]) -> int:
         """How many pages are there, in all pools, before the first that is not.
 
@@ -323,10 +337,7 @@ class DiskStore:
 
     def clear(self) -> None:
         """Remove all pages."""
-        with self.lock:
-            index = self.parts.index
-            pages = [(name, pool) for name in index.entries for pool in index.pools_of(name)]
-        self.remove(pages)
+        self.remove(self.pages())
 
     def _clear_ends(self, records: Sequence[DiskRecord]) -> None:
         """Write zeros over the records at the ends of slots, so that nothing finds the pages."""

@@ -24,13 +24,19 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def weights_digest(folder: Path) -> str:
-    """A hash of the weights in a folder, in hexadecimal. Raises: DiskUnusable."""
+WEIGHTS_OPTION = '"weights" of the extra config'
+"""Where a user of SGLang may say which weights there are."""
+
+
+def weights_digest(folder: Path, option: str = WEIGHTS_OPTION) -> str:
+    """A hash of the weights in a folder, in hexadecimal.
+
+    Raises: DiskUnusable, which names the option that says which weights there are.
+    """
     files = sorted({each for pattern in _WEIGHTS for each in folder.glob(pattern)})
     if not files:
         raise DiskUnusable(
-            f"no weights were found in {folder}; say which they are, as a revision, in "
-            '"weights" of the extra config'
+            f"no weights were found in {folder}; say which they are, as a revision, in {option}"
         )
     whole = hashlib.sha256()
     try:

@@ -6,6 +6,7 @@ vLLM makes one object in its scheduler and one in each worker. docs/vllm.md says
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,13 +19,20 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
     SupportsHMA,
 )
+from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvcanon.optimized.vllm.block_copies import CopyEngine, ThreadCopies
-from kvcanon.optimized.vllm.regions import group_regions, page_bytes
+from kvcanon.optimized.vllm.disk_copies import DiskMover, HostPages
+from kvcanon.optimized.vllm.regions import group_regions, layout_facts, page_bytes
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
-from kvcanon.optimized.vllm.start_checks import check_engine, check_interface, engine_groups
+from kvcanon.optimized.vllm.start_checks import (
+    check_engine,
+    check_interface,
+    engine_groups,
+    installed_release,
+)
 from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies
 from kvcanon.optimized.vllm.stream_copies import StreamCopies
 from kvcanon.optimized.vllm.tier_config import host_rows, read_config
@@ -90,11 +98,16 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         ranks = vllm_config.parallel_config.tensor_parallel_size
         self._groups = engine_groups(vllm_config, kv_cache_config)
         self._rows = host_rows(config, self._groups, ranks)
+        self._config = config
         self._reported: dict[str, int] = {}
+        self._host: HostPages | None = None
+        """The rows of a rank, and how their pages lie, once they are there."""
+        self._layout: Mapping[str, str] = {}
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
         if role is KVConnectorRole.WORKER:
-            self._worker = WorkerHalf(self._make_copies)
+            rank = get_tensor_model_parallel_rank() if ranks > 1 else 0
+            self._worker = WorkerHalf(self._make_copies, self._make_disk, rank)
             return
         events, size = vllm_config.kv_events_config, vllm_config.cache_config.block_size
         step = -(-vllm_config.scheduler_config.max_num_batched_tokens // size)
@@ -107,6 +120,7 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
                 step * len(self._groups),
                 config.policy,
                 events=events is not None and events.enable_kv_cache_events,
+                disk=bool(config.disk_folder),
             )
         )
 
@@ -128,7 +142,7 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
-    ) -> tuple[int, bool]:
+    ) -> tuple[int | None, bool]:
         """Answer how many tokens after the local hit can be loaded."""
         return self._deciding().get_num_new_matched_tokens(request, num_computed_tokens)
 
@@ -267,11 +281,35 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
     def _make_copies(self, kv_caches: Mapping[str, torch.Tensor]) -> CopyEngine:
         blocks = self._kv_cache_config.num_blocks
         regions = group_regions(kv_caches, [group.layers for group in self._groups], blocks)
-        row_bytes = max(page_bytes(each) for each in regions)
+        sizes = [page_bytes(each) for each in regions]
         device = next(iter(kv_caches.values())).device
+        copies: ThreadCopies | StreamCopies
         if device.type == "cpu":
-            return ThreadCopies(regions, torch.zeros((self._rows, row_bytes), dtype=torch.uint8))
-        return StreamCopies.on_device(device, regions, self._rows, row_bytes)
+            slab = torch.zeros((self._rows, max(sizes)), dtype=torch.uint8)
+            copies = ThreadCopies(regions, slab)
+        else:
+            copies = StreamCopies.on_device(device, regions, self._rows, max(sizes))
+        if self._config.disk_folder:
+            self._host = HostPages(copies.slab.numpy(), sizes)
+            self._layout = layout_facts(kv_caches, regions)
+        return copies
+
+    def _make_disk(self) -> DiskMover | None:
+        """Open the disk of a rank. Raises: DiskUnusable."""
+        config, ranks = self._config, self._vllm_config.parallel_config.tensor_parallel_size
+        if self._host is None:
+            return None
+        # It needs xxhash, which a tier without a disk does not.
+        from kvcanon.optimized.vllm.rank_disk import open_disk, vllm_identity  # noqa: PLC0415
+
+        identity = vllm_identity(
+            self._vllm_config,
+            installed_release(),
+            config.disk_weights,
+            self._layout,
+            self._copying().rank,
+        )
+        return open_disk(Path(config.disk_folder), config.disk_bytes(ranks), identity, self._host)
 
     def _deciding(self) -> SchedulerHalf:
         if self._scheduler is None:

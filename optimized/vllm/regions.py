@@ -68,6 +68,24 @@ def page_bytes(regions: Sequence[BlockRegion]) -> int:
     return sum(region.block_bytes for region in regions)
 
 
+def layout_facts(
+    caches: Mapping[str, torch.Tensor], regions: Sequence[Sequence[BlockRegion]]
+) -> dict[str, str]:
+    """How the bytes of a page lie, in words: the regions of each group, the axes of each layer.
+
+    How many blocks there are is left out, as it changes no page.
+    """
+    facts = {}
+    for number, pieces in enumerate(regions):
+        places = " ".join(f"{each.offset_bytes}+{each.block_bytes}" for each in pieces)
+        facts[f"group {number}"] = f"regions {places}"
+    for number, (name, cache) in enumerate(caches.items()):
+        strides = cache.stride()
+        axes = sorted(range(cache.dim()), key=lambda axis: (-strides[axis], axis))
+        facts[f"layer {number}"] = f"{name} {tuple(cache.shape[1:])} {axes} {cache.dtype}"
+    return facts
+
+
 def _layer_regions(layer: str, cache: torch.Tensor, blocks: int) -> list[torch.Tensor]:
     """Views of a layer's bytes: one, or one for each step of a dimension outside the blocks."""
     import torch  # noqa: PLC0415  # Only vLLM's workers have it.

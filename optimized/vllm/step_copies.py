@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from attrs import Factory, define, field, frozen
 
+from kvcanon.optimized.vllm.disk_news import DiskJob, DiskNews
+
 
 @frozen
 class TierCopyJob:
@@ -38,18 +40,29 @@ class StepCopies:
     """Stores that read blocks which this step overwrites: it waits for them."""
     failed_loads: frozenset[str] = frozenset()
     """Requests whose load cannot begin any more, and is reported as failed."""
+    disk_jobs: Sequence[DiskJob] = ()
+    """Pages that go between rows and the disk. A load comes after those that fill its rows."""
 
 
 @define
 class EndedStores:
-    """How many ranks ended each store, and how many moved all its bytes."""
+    """How many ranks ended each job that is no load, and how many moved all its bytes."""
 
     ended: Counter[int] = Factory(Counter)
     moved: Counter[int] = Factory(Counter)
+    disks: DiskNews = Factory(DiskNews)
+    """What became of pages on the disks of the ranks."""
+
+    def count(self, number: int, *, moved: bool) -> None:
+        """Count a job that a rank has ended."""
+        self.ended[number] += 1
+        self.moved[number] += moved
 
     def aggregate(self, other: EndedStores) -> EndedStores:
         """The counts of both."""
-        return EndedStores(self.ended + other.ended, self.moved + other.moved)
+        return EndedStores(
+            self.ended + other.ended, self.moved + other.moved, self.disks.aggregate(other.disks)
+        )
 
 
 @frozen

@@ -45,11 +45,13 @@ class StoreJobs:
         awaited, self._awaited = frozenset(self._awaited), set()
         return begun, awaited
 
-    def settle(self, ended: EndedStores, *, check_blocks: bool) -> None:
+    def settle(self, ended: EndedStores, *, check_blocks: bool) -> list[tuple[int, bool]]:
         """Make the pages known whose copies have ended on all ranks.
 
-        With `check_blocks` only those that the engine still has in their blocks.
+        With `check_blocks` only those that the engine still has in their blocks. Returns: the jobs
+        that have ended, each with whether all ranks have moved its bytes.
         """
+        settled = []
         for number, ranks in ended.ended.items():
             self._ended[number] += ranks
             self._moved[number] += ended.moved[number]
@@ -57,3 +59,5 @@ class StoreJobs:
                 moved = self._moved.pop(number) >= self.ranks
                 del self._ended[number]
                 self.pages.end_stores(number, moved=moved, check_blocks=check_blocks)
+                settled.append((number, moved))
+        return settled

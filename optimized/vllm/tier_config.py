@@ -10,6 +10,7 @@ from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy
 
 DEFAULT_HOST_GIB = 8.0
 GIB = 1 << 30
+OPTIONS = "kv_connector_extra_config"
 
 
 @frozen
@@ -19,6 +20,16 @@ class TierConfig:
     host_gib: float = DEFAULT_HOST_GIB
     """Memory of the host for all ranks of an engine together."""
     policy: Policy = Policy.WRITE_BACK
+    disk_folder: str = ""
+    """Where pages are kept over a restart; empty for no disk."""
+    disk_gib: float = 0.0
+    """Room on the disk for all ranks of an engine together."""
+    disk_weights: str = ""
+    """Which weights the model has, where its files do not say so."""
+
+    def disk_bytes(self, ranks: int) -> int:
+        """Room on the disk for one rank."""
+        return int(self.disk_gib * GIB) // ranks
 
 
 @frozen
@@ -33,25 +44,44 @@ class EngineGroup:
 
 def read_config(given: Mapping[str, object]) -> TierConfig:
     """Read the options. Raises: ValueError, in a sentence that names the option."""
-    known = {"host_gib", "policy"}
+    known = {"host_gib", "policy", "disk_folder", "disk_gib", "disk_weights"}
     unknown = sorted(set(given) - known)
     if unknown:
         raise ValueError(
-            f"kv_connector_extra_config has {', '.join(unknown)}, which kvcanon does not know; it "
-            f"takes {' and '.join(sorted(known))}"
+            f"{OPTIONS} has {', '.join(unknown)}, which kvcanon does not know; it takes "
+            f"{', '.join(sorted(known))}"
         )
-    host_gib = given.get("host_gib", DEFAULT_HOST_GIB)
-    if isinstance(host_gib, bool) or not isinstance(host_gib, int | float) or host_gib <= 0:
-        raise ValueError(
-            f"host_gib in kv_connector_extra_config is {host_gib!r}; give a size in GiB"
-        )
+    host_gib = _gib(given, "host_gib", DEFAULT_HOST_GIB)
     policy = given.get("policy", Policy.WRITE_BACK.value)
     names = [each.value for each in Policy]
     if policy not in names:
-        raise ValueError(
-            f"policy in kv_connector_extra_config is {policy!r}; give one of {', '.join(names)}"
-        )
-    return TierConfig(float(host_gib), Policy(policy))
+        raise ValueError(f"policy in {OPTIONS} is {policy!r}; give one of {', '.join(names)}")
+    folder, weights = _text(given, "disk_folder"), _text(given, "disk_weights")
+    if not folder:
+        without = [name for name in ("disk_gib", "disk_weights") if name in given]
+        if without:
+            raise ValueError(f"{OPTIONS} has {without[0]} and no disk_folder; give both")
+        return TierConfig(host_gib, Policy(policy))
+    if "disk_gib" not in given:
+        raise ValueError(f"{OPTIONS} has disk_folder and no disk_gib; give its room in GiB")
+    disk_gib = _gib(given, "disk_gib", 0.0)
+    return TierConfig(host_gib, Policy(policy), folder, disk_gib, weights)
+
+
+def _gib(given: Mapping[str, object], name: str, usual: float) -> float:
+    """A size. Raises: ValueError."""
+    size = given.get(name, usual)
+    if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < float("inf"):
+        raise ValueError(f"{name} in {OPTIONS} is {size!r}; give a size in GiB")
+    return float(size)
+
+
+def _text(given: Mapping[str, object], name: str) -> str:
+    """A text that says something; empty if it is not given. Raises: ValueError."""
+    text = given.get(name)
+    if name in given and not (isinstance(text, str) and text.strip()):
+        raise ValueError(f"{name} in {OPTIONS} is {text!r}; give a text")
+    return str(text or "")
 
 
 def host_rows(config: TierConfig, groups: Sequence[EngineGroup], ranks: int) -> int:

@@ -18,6 +18,13 @@ class TierCounts:
     refused_requests: int = 0
     """Requests with media or embeddings."""
     resets: int = 0
+    disk_written_pages: int = 0
+    """Pages that came to the disks of all ranks."""
+    disk_passed_pages: int = 0
+    """Pages that were not written: the disk was too slow, or left alone, or they had left."""
+    disk_read_pages: int = 0
+    disk_failed_reads: int = 0
+    """Pages of reads that failed."""
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
+from kvcanon.optimized.vllm.disk_names import PromptNames
 from kvcanon.optimized.vllm.engine_calls import VllmRequest
 
 HOST_MEDIUM = "CPU"
@@ -42,7 +43,7 @@ TakenEvent = tuple[bool, bytes, int, object, int]
 
 @frozen(eq=False)
 class EventPrompt:
-    """What the events of its pages say of a prompt."""
+    """What the events of its pages say of a prompt, and the disk's names for them."""
 
     block_tokens: int
     hashes: Sequence[bytes]
@@ -50,9 +51,13 @@ class EventPrompt:
     lora_id: int | None
     lora_name: str | None
     salt: str | None = field(repr=False)
+    names: PromptNames | None = None
+    """None where its pages are kept off the disk."""
 
 
-def event_prompt(request: VllmRequest, block_tokens: int) -> EventPrompt:
+def event_prompt(
+    request: VllmRequest, block_tokens: int, names: PromptNames | None = None
+) -> EventPrompt:
     """What events say of a request. Its tokens and hashes grow with it, and are not copied."""
     lora = request.lora_request
     return EventPrompt(
@@ -62,6 +67,7 @@ def event_prompt(request: VllmRequest, block_tokens: int) -> EventPrompt:
         None if lora is None else lora.lora_int_id,
         None if lora is None else lora.lora_name,
         request.cache_salt,
+        names,
     )
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from attrs import Factory, define, frozen
 
-from kvcanon.optimized._core import HashedPages
 from kvcanon.optimized.vllm.tier_shape import TierShape
+
+
+class PagesThere(Protocol):
+    """What says which pages are there: `HashedPages`, or it together with a disk."""
+
+    def leading(
+        self, hashes: list[bytes], group: int, first: int, end: int, *, or_device: bool
+    ) -> int:
+        """Where a run of pages that are there ends."""
+
+    def there(
+        self, hashes: list[bytes], group: int, first: int, end: int, *, or_device: bool
+    ) -> list[bool]:
+        """Of each page whether it is there."""
 
 
 @frozen
@@ -47,7 +61,7 @@ class TierLoad:
 
 
 def find_pages(
-    hashes: list[bytes], first: int, last: int, shape: TierShape, pages: HashedPages
+    hashes: list[bytes], first: int, last: int, shape: TierShape, pages: PagesThere
 ) -> PagesToLoad | None:
     """The longest hit that ends after block `first` and by `last`, with what every group needs.
 

@@ -46,3 +46,5 @@ class TierShape:
     policy: Policy = Policy.WRITE_BACK
     events: bool = False
     """Whether anybody reads what is stored and removed."""
+    disk: bool = False
+    """Whether the ranks have a disk below their rows."""

@@ -15,6 +15,8 @@ GAUGES = {
     "pinned_pages": "Pages on the host that answers or loads hold.",
     "storing_pages": "Pages whose copy to the host is in flight.",
     "loading_requests": "Requests that pages are loaded for.",
+    "disk_pages": "Pages on the disks of all ranks.",
+    "disk_writing_pages": "Pages that are being written to the disk.",
 }
 COUNTERS = {
     "asked_pages": "Pages beyond the local hit that prompts asked for, each time they asked.",
@@ -29,6 +31,10 @@ COUNTERS = {
     "evicted_pages": "Pages that left the host for others.",
     "refused_requests": "Questions of requests with media or embeddings, which are not served.",
     "resets": "Resets of the cache.",
+    "disk_written_pages": "Pages that came to the disks of all ranks.",
+    "disk_passed_pages": "Pages not written: the disk was slow or left alone, or they had left.",
+    "disk_read_pages": "Pages that were read from the disk into the host.",
+    "disk_failed_reads": "Pages of reads that failed; their requests compute themselves.",
 }
 
 

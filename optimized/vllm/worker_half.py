@@ -6,13 +6,15 @@ Its methods have the names, and are called in the order, of vLLM's connectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
 
 from kvcanon.optimized.vllm.block_copies import CopyEngine
-from kvcanon.optimized.vllm.step_copies import EndedStores, LoadResults, StepCopies
+from kvcanon.optimized.vllm.disk_copies import DiskMover
+from kvcanon.optimized.vllm.disk_news import DiskJob
+from kvcanon.optimized.vllm.step_copies import EndedStores, LoadResults, StepCopies, TierCopyJob
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +37,19 @@ class WorkerHalf:
     """The copies of one rank."""
 
     make_copies: MakeCopies
+    make_disk: Callable[[], DiskMover | None] = lambda: None
+    """Makes what moves pages to the disk and back, once the copy engine is there."""
+    rank: int = 0
     copied_pages: Counter[str] = Factory(Counter)
     """Pages that were copied, by direction."""
     _copies: CopyEngine | None = field(default=None)
+    _disk: DiskMover | None = field(default=None)
+    _reading: set[int] = Factory(set)
+    """Reads of the disk that are in flight."""
+    _unread: set[int] = Factory(set)
+    """Reads of the disk that failed: their rows are not filled."""
+    _awaiting: dict[str, TierCopyJob] = Factory(dict)
+    """Loads that wait for reads, by request."""
     _step: StepCopies | None = None
     _stores_begun: int = 0
     _loads_begun: int = 0
@@ -52,6 +64,7 @@ class WorkerHalf:
     def register_kv_caches(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
         """Take the device's caches, and allocate the host memory."""
         self._copies = self.make_copies(kv_caches)
+        self._disk = self.make_disk()
 
     def handle_preemptions(self, kv_connector_metadata: StepCopies) -> None:
         """Begin a step's stores, and wait for those whose blocks it overwrites."""
@@ -64,6 +77,7 @@ class WorkerHalf:
         for job in step.stores:
             copies.begin(job)
         copies.wait(step.awaited)
+        self._begin_on_disk(step.disk_jobs)
         for name in sorted(step.failed_loads):
             self._number_load(name)
             self._fail(name)
@@ -81,7 +95,8 @@ class WorkerHalf:
         self._loads_begun = step.step
         for job in step.loads:
             self._number_load(job.request_id)
-            self._engine().begin(job)
+            self._awaiting[job.request_id] = job
+        self._begin_read()
 
     def wait_for_save(self) -> None:
         """Nothing: stores read what earlier steps have computed."""
@@ -90,11 +105,11 @@ class WorkerHalf:
         """The loads that ended since the last call; also for requests that were aborted."""
         del finished_req_ids
         results = LoadResults()
+        self._take_from_disk()
         for job, moved in self._engine().ended():
             self.copied_pages["to_host" if job.to_host else "to_device"] += len(job.blocks)
             if job.to_host:
-                self._stores.ended[job.number] += 1
-                self._stores.moved[job.number] += moved
+                self._stores.count(job.number, moved=moved)
             elif moved:
                 self._loading.pop(job.request_id, None)
                 results.finished_recving.add(job.request_id)
@@ -113,7 +128,7 @@ class WorkerHalf:
     def build_connector_worker_meta(self) -> EndedStores | None:
         """The stores that ended since the last call."""
         ended, self._stores = self._stores, EndedStores()
-        return ended if ended.ended else None
+        return ended if ended.ended or ended.disks.ranks else None
 
     def clear_connector_metadata(self) -> None:
         """Forget the step."""
@@ -121,9 +136,45 @@ class WorkerHalf:
 
     def shutdown(self) -> None:
         """End all copies."""
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
         if self._copies is not None:
             self._copies.close()
             self._copies = None
+
+    def _begin_on_disk(self, jobs: Sequence[DiskJob]) -> None:
+        if self._disk is None:
+            return
+        for job in jobs:
+            if not job.to_disk:
+                self._reading.add(job.number)
+            self._disk.begin(job)
+
+    def _take_from_disk(self) -> None:
+        """Take what the disk has ended, and begin or fail the loads that waited for it."""
+        if self._disk is None:
+            return
+        for job, moved in self._disk.ended():
+            self.copied_pages["to_disk" if job.to_disk else "from_disk"] += len(job.rows)
+            self._stores.count(job.number, moved=moved)
+            self._reading.discard(job.number)
+            if not (job.to_disk or moved):
+                self._unread.add(job.number)
+        news = self._disk.news()
+        if news is not None:
+            self._stores.disks.ranks.setdefault(self.rank, news).update(news)
+        self._begin_read()
+
+    def _begin_read(self) -> None:
+        """Begin the loads whose rows the disk has filled, and fail those that it has not."""
+        for name, job in list(self._awaiting.items()):
+            if not self._unread.isdisjoint(job.after):
+                del self._awaiting[name]
+                self._fail(name)
+            elif self._reading.isdisjoint(job.after):
+                del self._awaiting[name]
+                self._engine().begin(job)
 
     def _number_load(self, name: str) -> None:
         self._begun += 1

@@ -43,8 +43,8 @@ class PlainHashedPages:
     free: list[int] = Factory(lambda self: list(range(self.rows))[::-1], takes_self=True)
     order: list[int] = Factory(list)
     """Rows that may be evicted, the next first."""
-    jobs: dict[int, list[tuple[int, int, int]]] = Factory(dict)
-    """The block, row and group of each page that a job copies."""
+    jobs: dict[int, list[tuple[int | None, int, int]]] = Factory(dict)
+    """The block, row and group of each page that a job copies; None for one from elsewhere."""
     told: list[tuple[bool, bytes, int, object, int]] = Factory(list)
     counted: Counter[str] = Factory(Counter)
 
@@ -58,6 +58,10 @@ class PlainHashedPages:
     @property
     def held(self) -> int:
         return sum(page.on_host and self.holds[row] > 0 for row, page in self.in_row.items())
+
+    @property
+    def takeable(self) -> int:
+        return len(self.free) + len(self.order)
 
     @property
     def storing(self) -> int:
@@ -111,6 +115,26 @@ class PlainHashedPages:
                 return None
             self.take_hold(page.row)
             rows.append(page.row)
+        return rows
+
+    def fetch(
+        self,
+        hashes: list[bytes],
+        group: int,
+        places: Sequence[int],
+        job: int,
+        prompt: object = None,
+    ) -> list[int | None]:
+        rows: list[int | None] = []
+        for at in places:
+            key = key_of(hashes[at], group)
+            page = self.pages.setdefault(key, PlainPage(key))
+            if page.row is None and self.take_row(page, None, job):
+                page.prompt, page.at = prompt, at
+                rows.append(page.row)
+            else:
+                self.erase_if_nowhere(page)
+                rows.append(None)
         return rows
 
     def let_go(self, rows: Sequence[int], *, moved: bool = False) -> None:
@@ -191,16 +215,19 @@ class PlainHashedPages:
         stores = self.jobs.get(job)
         if stores is None:
             return None
-        blocks, rows, groups = (array("i", each) for each in zip(*stores, strict=True))
+        sources = [(-1 if block is None else block, *rest) for block, *rest in stores]
+        blocks, rows, groups = (array("i", each) for each in zip(*sources, strict=True))
         return blocks, rows, groups
 
     def end_stores(self, job: int, *, moved: bool, check_blocks: bool = False) -> None:
         for block, row, _ in self.jobs.pop(job, ()):
-            self.counted["failed_stores"] += not moved
+            fetched = block is None
+            self.counted["failed_stores"] += not (moved or fetched)
             page = self.in_row.get(row)
-            if page is not None and moved and (not check_blocks or self.finds(block, page)):
+            checked = check_blocks and block is not None
+            if page is not None and moved and (not checked or self.finds(block, page)):
                 page.on_host = True
-                self.counted["stored_pages"] += 1
+                self.counted["stored_pages"] += not fetched
                 self.tell(page, came=True)
             elif page is not None:
                 self.leave_host(page)
@@ -228,8 +255,8 @@ class PlainHashedPages:
     ) -> Iterator[PlainPage | None]:
         return (self.pages.get(key_of(hashes[at], group)) for at in range(first, end))
 
-    def finds(self, block: int, page: PlainPage) -> bool:
-        return bool(self.pool[block].block_hash == page.key)
+    def finds(self, block: int | None, page: PlainPage) -> bool:
+        return block is not None and bool(self.pool[block].block_hash == page.key)
 
     def in_block(self, block: int) -> PlainPage | None:
         return next((page for page in self.pages.values() if block in page.blocks), None)
@@ -262,8 +289,12 @@ class PlainHashedPages:
             self.order.append(page.row)
 
     def begin_store(self, page: PlainPage, block: int, job: int) -> bool:
+        taken = self.take_row(page, block, job)
+        self.counted["lost_pages"] += not taken
+        return taken
+
+    def take_row(self, page: PlainPage, block: int | None, job: int) -> bool:
         if not self.free and not self.order:
-            self.counted["lost_pages"] += 1
             return False
         if not self.free:
             self.counted["evicted_pages"] += 1

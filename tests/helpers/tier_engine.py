@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import Factory, define, field
 
+from kvcanon.optimized.vllm.disk_news import DiskJob, RankNews
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
 from kvcanon.optimized.vllm.step_copies import StepCopies, TierCopyJob
 from kvcanon.optimized.vllm.tier_shape import PageGroup, Policy, TierShape
@@ -84,6 +85,56 @@ class FakeCopies:
 
 
 @define(eq=False)
+class FakeDisk:
+    """A disk below a tier, whose jobs end with the step that begins them.
+
+    It outlives the engines over it, and says what it has to each new one.
+    """
+
+    jobs: list[DiskJob] = Factory(list)
+    """All that were begun."""
+    failing: bool = False
+    losing: set[tuple[bytes, int]] = Factory(set)
+    """Pages that are gone when they are read."""
+    is_usable: bool = True
+    is_slow: bool = False
+    """Whether nothing ends."""
+    pages: set[tuple[bytes, int]] = Factory(set)
+    _open: list[DiskJob] = Factory(list)
+    _news: dict[tuple[bytes, int], bool] = Factory(dict)
+
+    def opened(self) -> FakeDisk:
+        """The same for a new engine."""
+        return FakeDisk(pages=self.pages, news=dict.fromkeys(self.pages, True))
+
+    def begin(self, job: DiskJob) -> None:
+        self.jobs.append(job)
+        self._open.append(job)
+
+    def ended(self) -> list[tuple[DiskJob, bool]]:
+        if self.is_slow:
+            return []
+        jobs, self._open = self._open, []
+        return [(job, self._moved(job)) for job in jobs]
+
+    def news(self) -> RankNews | None:
+        news, self._news = self._news, {}
+        return RankNews(news, self.is_usable)
+
+    def close(self) -> None: ...
+
+    def _moved(self, job: DiskJob) -> bool:
+        gone = self.losing & set(job.pages)
+        if self.failing or (gone and not job.to_disk):
+            self._news |= dict.fromkeys(gone, False)
+            return False
+        if job.to_disk:
+            self.pages |= set(job.pages)
+            self._news |= dict.fromkeys(job.pages, True)
+        return set(job.pages) <= self.pages
+
+
+@define(eq=False)
 class FakeRequest:
     """A request whose hashes are readable."""
 
@@ -97,6 +148,8 @@ class FakeRequest:
     mm_features: Sequence[object] = ()
     prompt_embeds: object = None
     num_output_placeholders: int = 0
+    process: str = ""
+    """What its hashes begin with, as those of vLLM with a number of the process."""
 
     @property
     def num_tokens(self) -> int:
@@ -104,11 +157,12 @@ class FakeRequest:
 
     @property
     def all_token_ids(self) -> list[int]:
-        return list(range(self.num_tokens))
+        return [1000 * ord(self.start) + at for at in range(self.num_tokens)]
 
     @property
     def block_hashes(self) -> list[bytes]:
-        return [f"{self.start}{at}".encode() for at in range(self.blocks)]
+        own = f"{self.process}{self.cache_salt or ''}{self.start}"
+        return [f"{own}{at}".encode() for at in range(self.blocks)]
 
     def is_finished(self) -> bool:
         return False
@@ -126,6 +180,7 @@ class TierEngine:
     worker: WorkerHalf = field(init=False)
     pool: FakePool = field(init=False)
     copies: FakeCopies = Factory(FakeCopies)
+    disk: FakeDisk | None = None
 
     def __attrs_post_init__(self) -> None:
         self.half = SchedulerHalf(
@@ -136,11 +191,12 @@ class TierEngine:
                 step_blocks=4,
                 policy=self.policy,
                 events=True,
+                disk=self.disk is not None,
             )
         )
         self.pool = FakePool(self.device_blocks)
         self.half.bind_gpu_block_pool(self.pool)
-        self.worker = WorkerHalf(lambda _: self.copies)
+        self.worker = WorkerHalf(lambda _: self.copies, lambda: self.disk)
         self.worker.register_kv_caches({})
 
     def compute(self, request: FakeRequest, *tables: list[int]) -> StepCopies:
@@ -202,8 +258,8 @@ class TierEngine:
             )
         )
 
-    def ask(self, request: FakeRequest, local_tokens: int = 0) -> int:
-        """Ask what can be loaded for a request."""
+    def ask(self, request: FakeRequest, local_tokens: int = 0) -> int | None:
+        """Ask what can be loaded for a request; None for later."""
         self.half.on_new_request(request)
         return self.half.get_num_new_matched_tokens(request, local_tokens)[0]
 

@@ -177,6 +177,23 @@ std::optional<Rows> hold_all(EngineTables& tables, const nb::list& hashes, int64
     return rows;
 }
 
+std::vector<std::optional<int32_t>> fetch(EngineTables& tables, const nb::list& hashes,
+                                          int64_t group, const std::vector<int64_t>& places,
+                                          int64_t job, const nb::object& prompt) {
+    // All keys first, so that a place that the prompt does not have changes nothing.
+    std::vector<PageKey> keys;
+    for (const int64_t place : places) {
+        keys.push_back(KeysOfRun(hashes, group, place, place + 1).at(place));
+    }
+    std::vector<std::optional<int32_t>> rows;
+    for (size_t i = 0; i < places.size(); ++i) {
+        const int32_t row =
+            tables.pages.fetch(keys[i], job, prompt, static_cast<int32_t>(places[i]));
+        rows.push_back(row == NOWHERE ? std::nullopt : std::optional<int32_t>(row));
+    }
+    return rows;
+}
+
 void drop(EngineTables& tables, const Rows& rows) {
     for (const int32_t row : rows) tables.pages.drop(row);
 }
@@ -346,6 +363,8 @@ void bind_hashed_pages(nb::module_& m) {
              nb::sig(docs::HASHED_PAGES_HOLD.signature), docs::HASHED_PAGES_HOLD.text)
         .def("hold_all", &hold_all, "hashes"_a, "group"_a, "first"_a, "end"_a, "job"_a,
              nb::sig(docs::HASHED_PAGES_HOLD_ALL.signature), docs::HASHED_PAGES_HOLD_ALL.text)
+        .def("fetch", &fetch, "hashes"_a, "group"_a, "places"_a, "job"_a, "prompt"_a = nb::none(),
+             nb::sig(docs::HASHED_PAGES_FETCH.signature), docs::HASHED_PAGES_FETCH.text)
         .def("let_go", &let_go, "rows"_a, nb::kw_only(), "moved"_a = false,
              nb::sig(docs::HASHED_PAGES_LET_GO.signature), docs::HASHED_PAGES_LET_GO.text)
         .def("drop", &drop, "rows"_a, nb::sig(docs::HASHED_PAGES_DROP.signature),
@@ -382,7 +401,10 @@ void bind_hashed_pages(nb::module_& m) {
             "How many of them are held.")
         .def_prop_ro(
             "storing", [](const EngineTables& self) { return self.pages.storing(); },
-            "How many pages are being copied there, or will be.");
+            "How many pages are being copied there, or will be.")
+        .def_prop_ro(
+            "takeable", [](const EngineTables& self) { return self.pages.takeable(); },
+            "How many rows are free, or may be evicted.");
 }
 
 }  // namespace kvcanon

@@ -53,6 +53,14 @@ constexpr Docstring HASHED_PAGES_HOLD_ALL{
 A page that is on the device alone gets a row, which `job` fills. Returns None, and holds
 nothing, where a page is in neither place or gets no row.)"};
 
+constexpr Docstring HASHED_PAGES_FETCH{
+    "def fetch(self, hashes: list[bytes], group: int, places: Sequence[int], job: int, "
+    "prompt: object = None) -> list[int | None]",
+    R"(Give pages that come from elsewhere a row each, which `job` fills, and return the rows.
+
+None for a page that has a row, or where all rows are held. `prompt` is what `take_events` gives
+back for these pages.)"};
+
 constexpr Docstring HASHED_PAGES_LET_GO{
     "def let_go(self, rows: Sequence[int], *, moved: bool = False) -> None",
     R"(Take back one hold of each row, the last row first, since the last page leaves first.

@@ -70,25 +70,45 @@ void HashedPages::forget(int32_t block) {
 
 bool HashedPages::store(HashedPage& page, int32_t block, int64_t job, bool is_late) {
     assert(page.row == NOWHERE);
+    DeviceBlock& source = block_at(block);
+    if (take_row(page, block, job) == NOWHERE) {
+        ++counts_.lost;
+        return false;
+    }
+    source.readers.push_back(job);
+    counts_.late += is_late ? 1 : 0;
+    return true;
+}
+
+int32_t HashedPages::fetch(const PageKey& key, int64_t job, const nanobind::object& prompt,
+                           int32_t place) {
+    HashedPage& page = pages_.find_or_add(key);
+    if (page.row != NOWHERE) return NOWHERE;
+    const int32_t row = take_row(page, NOWHERE, job);
+    if (row == NOWHERE) {
+        erase_if_nowhere(page);
+        return NOWHERE;
+    }
+    page.prompt = prompt;
+    page.place = place;
+    return row;
+}
+
+int32_t HashedPages::take_row(HashedPage& page, int32_t block, int64_t job) {
     if (!rows_.has_free()) {
         const int32_t oldest = rows_.oldest();
-        if (oldest == NOWHERE) {
-            ++counts_.lost;
-            return false;
-        }
+        if (oldest == NOWHERE) return NOWHERE;
         ++counts_.evicted;
         leave_host(*rows_[oldest].page);
     }
     const int32_t row = rows_.take_free();
-    block_at(block).readers.push_back(job);
     jobs_[job].push_back({block, row, page.key.group()});
     rows_[row].page = &page;
     rows_[row].filled_by = job;
     page.row = row;
     page.is_used = false;
     ++storing_;
-    counts_.late += is_late ? 1 : 0;
-    return true;
+    return row;
 }
 
 const std::vector<PageStore>* HashedPages::stores_of(int64_t job) const {
@@ -102,18 +122,21 @@ void HashedPages::end_stores(int64_t job, bool has_moved, const HoldsPage& still
     const std::vector<PageStore> stores = std::move(found->second);
     jobs_.erase(found);
     for (const PageStore& store : stores) {
-        std::vector<int64_t>& readers = block_at(store.block).readers;
-        readers.erase(std::find(readers.begin(), readers.end(), job));
+        const bool is_fetched = store.block == NOWHERE;
+        if (!is_fetched) {
+            std::vector<int64_t>& readers = block_at(store.block).readers;
+            readers.erase(std::find(readers.begin(), readers.end(), job));
+            counts_.failed += has_moved ? 0 : 1;
+        }
         --storing_;
-        counts_.failed += has_moved ? 0 : 1;
         HostRow& row = rows_[store.row];
         row.filled_by = 0;
         // None after a reset, or where a load of this row has failed.
         if (row.page != nullptr) {
-            if (has_moved && still_holds(store.block, row.page->key)) {
+            if (has_moved && (is_fetched || still_holds(store.block, row.page->key))) {
                 row.page->is_on_host = true;
                 ++on_host_;
-                ++counts_.stored;
+                counts_.stored += is_fetched ? 0 : 1;
                 tell(true, *row.page);
             } else {
                 leave_host(*row.page);

@@ -17,6 +17,7 @@
 namespace kvcanon {
 
 struct PageStore {
+    // NOWHERE where the bytes come from no block.
     int32_t block, row;
     uint32_t group;
 };
@@ -51,6 +52,8 @@ class HashedPages {
     int64_t on_host() const { return on_host_; }
     int64_t held() const { return on_host_ - rows_.evictable(); }
     int64_t storing() const { return storing_; }
+    // Rows that another page may have: free ones, and those that may be evicted.
+    int64_t takeable() const { return rows_.takeable(); }
     std::vector<PageKey> keys_on_host() const;
 
     // A page that is anywhere, or nullptr.
@@ -71,6 +74,9 @@ class HashedPages {
     // Let a job copy a page from a block to the host; evicts the page that was used longest ago if
     // no row is free. Returns: false where all rows are held.
     bool store(HashedPage& page, int32_t block, int64_t job, bool is_late);
+    // Let a job fill a row with a page from elsewhere, as from a disk; as `store` otherwise.
+    // Returns: the row; NOWHERE where all rows are held, or where the page has a row.
+    int32_t fetch(const PageKey& key, int64_t job, const nanobind::object& prompt, int32_t place);
     // What was collected for a job so far, or nullptr.
     const std::vector<PageStore>* stores_of(int64_t job) const;
     // A job has ended. Its pages are on the host if it moved all bytes, and if its blocks held the
@@ -103,6 +109,9 @@ class HashedPages {
 
     DeviceBlock& block_at(int32_t block);
     void require_row(int32_t row) const;
+    // Give a page a row, which a job fills from a block, or from NOWHERE; evicts for it.
+    // Returns: the row; NOWHERE where all rows are held.
+    int32_t take_row(HashedPage& page, int32_t block, int64_t job);
     // The page is not on the host any more, nor being copied there.
     void leave_host(HashedPage& page);
     void erase_if_nowhere(HashedPage& page);

@@ -36,6 +36,8 @@ class HostRows {
     int64_t evictable() const { return evictable_; }
 
     bool has_free() const { return !free_.empty(); }
+    // Rows that are free or may be evicted.
+    int64_t takeable() const { return static_cast<int64_t>(free_.size()) + evictable_; }
     // Take a free row, and hold it.
     int32_t take_free();
     // The row that is evicted next; NOWHERE where all are held or free.

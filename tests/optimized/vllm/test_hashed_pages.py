@@ -127,6 +127,12 @@ class TwinTiers(RuleBasedStateMachine):
         if rows:
             self.held.append(rows)
 
+    @rule(hashes=prompts_drawn, group=groups_drawn, data=st.data())
+    def fetch(self, hashes: list[bytes], group: int, data: st.DataObject) -> None:
+        """Pages come from elsewhere; those that have a row stay as they are."""
+        places = data.draw(st.lists(st.integers(0, len(hashes) - 1), max_size=4))
+        self.both("fetch", hashes, group, places, self.job, f"{hashes[0]!r} fetched")
+
     @rule(data=st.data(), moved=st.booleans(), failed=st.booleans())
     def let_go(self, data: st.DataObject, *, moved: bool, failed: bool) -> None:
         if not self.held:
@@ -156,7 +162,7 @@ class TwinTiers(RuleBasedStateMachine):
         self.both("keys")
         self.both("counts")
         self.both("take_events")
-        for name in ("on_host", "held", "storing"):
+        for name in ("on_host", "held", "storing", "takeable"):
             assert getattr(self.native, name) == getattr(self.plain, name), name
 
     def teardown(self) -> None:
@@ -201,6 +207,8 @@ def test_table_grows_and_forgets() -> None:
         (lambda tier: tier.hold([b"a"], 0, 0, 2), "the prompt has 1 hashes"),
         (lambda tier: tier.hold([b"a" * 33], 0, 0, 1), "a hash of 33 bytes"),
         (lambda tier: tier.hold([b"a"], 1 << 32, 0, 1), "group"),
+        (lambda tier: tier.fetch([b"a"], 0, [0, 1], 1), "the prompt has 1 hashes"),
+        (lambda tier: tier.fetch([b"a"], 0, [-1], 1), "the prompt has 1 hashes"),
         (lambda tier: tier.let_go([0]), "row 0, not held"),
         (lambda tier: tier.let_go([4]), "the host has 4"),
         (lambda tier: tier.drop([-1]), "the host has 4"),
@@ -218,6 +226,7 @@ def test_wrong_numbers_are_refused(call: Callable[[HashedPages], object], words:
     with pytest.raises(BadArgument, match=words):
         call(tier)
     assert not tier.keys()
+    assert tier.storing == 0
 
 
 def test_hash_that_is_no_bytes_is_refused() -> None:

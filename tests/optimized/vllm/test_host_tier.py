@@ -331,12 +331,28 @@ def test_store_counts_when_all_ranks_ended_it() -> None:
         ({"host_gib": 0}, "host_gib"),
         ({"host_gib": True}, "host_gib"),
         ({"policy": "lazy"}, "write_back, write_through"),
+        ({"disk_folder": "/d"}, "disk_folder and no disk_gib"),
+        ({"disk_gib": 1}, "disk_gib and no disk_folder"),
+        ({"disk_weights": "v1"}, "disk_weights and no disk_folder"),
+        ({"disk_folder": "", "disk_gib": 1}, "disk_folder in .* is ''"),
+        ({"disk_folder": 3, "disk_gib": 1}, "disk_folder in .* is 3"),
+        ({"disk_folder": "/d", "disk_gib": -1}, "disk_gib"),
+        ({"disk_folder": "/d", "disk_gib": float("inf")}, "disk_gib"),
+        ({"disk_folder": "/d", "disk_gib": 1, "disk_weights": 7}, "disk_weights in .* is 7"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(given: dict[str, object], words: str) -> None:
     """The sentence names the option and what it takes."""
     with pytest.raises(ValueError, match=words):
         read_config(given)
+
+
+def test_room_on_the_disk_is_shared_by_ranks() -> None:
+    """As that of the host is."""
+    config = read_config({"disk_folder": "/d", "disk_gib": 3})
+    assert config.disk_bytes(2) == 3 << 29
+    assert (config.disk_folder, config.disk_weights) == ("/d", "")
+    assert not read_config({}).disk_folder
 
 
 def test_host_without_room_for_a_block_is_refused() -> None:
