@@ -104,6 +104,7 @@ def _find_faults(seed: int, *, as_json: bool) -> None:
 def _counts(outcome: RunOutcome) -> dict[str, int]:
     return {
         "requests": outcome.requests,
+        "restarts": outcome.restarts,
         "steps": outcome.steps,
         "local_tokens": outcome.local_tokens,
         "loaded_tokens": outcome.external_tokens,

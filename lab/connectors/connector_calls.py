@@ -103,3 +103,6 @@ class ConnectorHalves:
     """The form in which its events have the hash of a block."""
     at_end: Callable[[], None] = lambda: None
     """Ends its threads."""
+    next_process: Callable[[], ConnectorHalves] | None = None
+    """Makes its halves in the process after this one, whatever is in flight. None for a connector
+    whose pages do not outlive a process; what does is announced by no event."""

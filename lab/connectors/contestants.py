@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
 from kvcanon.lab.connectors.drawn_run import DrawnRun, MakeDrawn
 from kvcanon.lab.connectors.engine_shape import Queueing
-from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon
+from kvcanon.lab.connectors.kvcanon_tier import drawn_kvcanon, drawn_kvcanon_over_disk
 from kvcanon.lab.connectors.plain_connector import plain_connector
 from kvcanon.optimized.vllm.tier_shape import Policy
 
@@ -41,5 +41,11 @@ CONNECTORS: Mapping[str, ConnectorContestant] = {
     "kvcanon": ConnectorContestant(partial(drawn_kvcanon, policy=Policy.WRITE_BACK), holders_first),
     "kvcanon-through": ConnectorContestant(
         partial(drawn_kvcanon, policy=Policy.WRITE_THROUGH), holders_first
+    ),
+    "kvcanon-disk": ConnectorContestant(
+        partial(drawn_kvcanon_over_disk, policy=Policy.WRITE_BACK), holders_first
+    ),
+    "kvcanon-disk-through": ConnectorContestant(
+        partial(drawn_kvcanon_over_disk, policy=Policy.WRITE_THROUGH), holders_first
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from attrs import frozen
+from attrs import Factory, define, frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves
 from kvcanon.lab.connectors.engine_request import LoraAdapter, StandInRequest
@@ -38,6 +38,9 @@ class DrawnRun:
     resting: float = 0.05
     """The share of requests after which the engine runs until it is idle."""
     loads_first: bool = False
+    restarting: float = 0.04
+    """The share of requests after which the process is killed and the next one begins, where the
+    connector's pages outlive it."""
 
 
 MakeDrawn = Callable[[DrawnRun], ConnectorHalves]
@@ -58,6 +61,7 @@ class RunOutcome:
     preemptions: int
     failed_loads: int
     events: int
+    restarts: int = 0
 
 
 def draw_run(seed: int, requests: int = 150) -> DrawnRun:
@@ -109,47 +113,81 @@ def play_run(
     `rolls_over` says whether the host forgets all that is old when it is filled with new prompts;
     what it keeps then is held by something that was not let go.
     """
-    connector = make(run)
-    engine = StandInEngine(
-        run.shape,
-        connector,
-        scheduler=scheduler,
-        seed=run.seed,
-        loads_first=run.loads_first,
-        announces=announces,
-        idle_seconds=idle_seconds,
+    playing = _Playing(
+        run,
+        lambda connector: StandInEngine(
+            run.shape,
+            connector,
+            scheduler=scheduler,
+            seed=run.seed,
+            loads_first=run.loads_first,
+            announces=announces,
+            idle_seconds=idle_seconds,
+        ),
     )
+    playing.begin(make(run))
     fault, words = None, ""
     try:
-        _play(run, engine, rolls_over=rolls_over and announces)
+        _play(playing, rolls_over=rolls_over and announces)
     except BrokenConnector as broken:
         fault, words = broken.fault, str(broken)
     except Exception as error:  # noqa: BLE001  # Whatever a connector raises.
         fault, words = BreachKind.RAISED, f"{type(error).__name__}: {error}"
     finally:
-        connector.at_end()
-    scheduled = engine.scheduler
+        playing.engine.connector.at_end()
+    engines = playing.engines
+    scheduled = [each.scheduler for each in engines]
     return RunOutcome(
         run,
         fault,
         words,
-        engine.finished,
-        engine.steps,
-        scheduled.local_tokens,
-        scheduled.external_tokens,
-        scheduled.preemptions,
-        scheduled.failed_loads,
-        engine.announced.events,
+        sum(each.finished for each in engines),
+        sum(each.steps for each in engines),
+        sum(each.local_tokens for each in scheduled),
+        sum(each.external_tokens for each in scheduled),
+        sum(each.preemptions for each in scheduled),
+        sum(each.failed_loads for each in scheduled),
+        sum(each.announced.events for each in engines),
+        len(engines) - 1,
     )
 
 
-def _play(run: DrawnRun, engine: StandInEngine, *, rolls_over: bool) -> None:
+@define(eq=False)
+class _Playing:
+    """A run under way: the engines of its processes, one after another."""
+
+    run: DrawnRun
+    make: Callable[[ConnectorHalves], StandInEngine]
+    engines: list[StandInEngine] = Factory(list)
+
+    @property
+    def engine(self) -> StandInEngine:
+        """That of the present process."""
+        return self.engines[-1]
+
+    @property
+    def process(self) -> int:
+        """The number of the present process."""
+        return len(self.engines) - 1
+
+    def begin(self, connector: ConnectorHalves) -> None:
+        """Begin a process. Its model has the weights that the first one had at its start."""
+        self.engines.append(self.make(connector))
+
+
+def _play(playing: _Playing, *, rolls_over: bool) -> None:
+    run = playing.run
     draw = Random(f"play {run.seed}")
     prompts = _prompts(run, draw)
     live: list[StandInRequest] = []
     for number in range(run.requests):
-        request = _request(run, draw, f"request {number}", draw.choice(prompts))
-        request = engine.add(request)
+        next_process = playing.engine.connector.next_process
+        if next_process is not None and draw.random() < run.restarting:
+            playing.begin(next_process())
+            live = []
+        engine = playing.engine
+        name, prompt = f"request {number}", draw.choice(prompts)
+        request = engine.add(_request(run, draw, name, prompt, playing.process))
         live = [each for each in live if not each.is_finished()] + [request]
         for _ in range(draw.randint(0, 6)):
             if engine.scheduler.has_work():
@@ -159,10 +197,10 @@ def _play(run: DrawnRun, engine: StandInEngine, *, rolls_over: bool) -> None:
         if draw.random() < run.resetting:
             engine.reset()
         if draw.random() < run.resting:
-            _rest(run, engine, prompts, number)
-    _rest(run, engine, prompts, run.requests)
+            _rest(playing, prompts, number)
+    _rest(playing, prompts, run.requests)
     if rolls_over:
-        _fill_host(run, engine)
+        _fill_host(playing)
 
 
 def _prompts(run: DrawnRun, draw: Random) -> list[tuple[int, ...]]:
@@ -177,7 +215,9 @@ def _prompts(run: DrawnRun, draw: Random) -> list[tuple[int, ...]]:
     return prompts
 
 
-def _request(run: DrawnRun, draw: Random, name: str, prompt: Sequence[int]) -> StandInRequest:
+def _request(
+    run: DrawnRun, draw: Random, name: str, prompt: Sequence[int], process: int
+) -> StandInRequest:
     """A request with a beginning of a prompt, or all of it and more."""
     size = run.shape.block_tokens
     whole = draw.random() < 0.6
@@ -191,31 +231,33 @@ def _request(run: DrawnRun, draw: Random, name: str, prompt: Sequence[int]) -> S
         cache_salt=draw.choice((None, None, "a", "b")),
         lora_request=draw.choice((None, None, LoraAdapter("adapter", 1))),
         skip_reading_prefix_cache=draw.random() < 0.05,
+        process=process,
     )
 
 
-def _rest(
-    run: DrawnRun, engine: StandInEngine, prompts: Sequence[Sequence[int]], number: int
-) -> None:
+def _rest(playing: _Playing, prompts: Sequence[Sequence[int]], number: int) -> None:
     """Run until the engine is idle, and look whether all is as it should be."""
+    engine, size = playing.engine, playing.run.shape.block_tokens
     engine.run_until_idle()
     engine.check_at_rest()
     for at, prompt in enumerate(prompts):
         for salt in (None, "a"):
-            name = f"look {number}, {at}, {salt}"
-            size = run.shape.block_tokens
-            engine.check_served(StandInRequest(name, (*prompt, 0), size, 1, cache_salt=salt))
+            name, tokens = f"look {number}, {at}, {salt}", (*prompt, 0)
+            asked = StandInRequest(name, tokens, size, 1, cache_salt=salt, process=playing.process)
+            engine.check_served(asked)
 
 
-def _fill_host(run: DrawnRun, engine: StandInEngine) -> None:
+def _fill_host(playing: _Playing) -> None:
     """Fill device and host with new prompts, after which nothing old may be left."""
+    run, engine = playing.run, playing.engine
     old = set(engine.announced.held)
     size = run.shape.block_tokens
     room = run.shape.blocks + 2 * run.host_blocks
     for number in range(-(-room // run.prompt_blocks) + 1):
         tokens = tuple(3 + number for _ in range(run.prompt_blocks * size + 1))
         # More than one step, since a connector may store what earlier steps have computed.
-        engine.add(StandInRequest(f"fill {number}", tokens, size, max_tokens=3))
+        name = f"fill {number}"
+        engine.add(StandInRequest(name, tokens, size, max_tokens=3, process=playing.process))
         engine.run_until_idle()
     kept = old & engine.announced.held
     if kept:

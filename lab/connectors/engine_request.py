@@ -65,6 +65,8 @@ class StandInRequest:
     state: RequestState = RequestState.WAITING
     loads: int = field(default=0)
     """How many loads began for it."""
+    process: int = 0
+    """The process that it comes to: the next one hashes otherwise, and has other adapters."""
 
     def __attrs_post_init__(self) -> None:
         self.all_token_ids = list(self.prompt_token_ids)
@@ -96,6 +98,11 @@ class StandInRequest:
         adapter = self.lora_request
         return self.cache_salt, adapter.lora_name if adapter else None
 
+    @property
+    def stamped(self) -> tuple[object, ...]:
+        """What its bytes depend on besides tokens and the model's weights."""
+        return (*self.namespace, self.process if self.lora_request else 0)
+
     def is_finished(self) -> bool:
         """Whether it ended."""
         return self.state is RequestState.FINISHED
@@ -111,6 +118,7 @@ class StandInRequest:
             self.cache_salt,
             self.lora_request,
             block_hashes=self.block_hashes[:whole],
+            process=self.process,
         )
 
     def append_token(self, token: int) -> None:
@@ -122,7 +130,8 @@ class StandInRequest:
         size = self.block_tokens
         while (len(self.block_hashes) + 1) * size <= len(self.all_token_ids):
             first = len(self.block_hashes) * size
-            before = self.block_hashes[-1] if self.block_hashes else repr(self.namespace).encode()
+            first_hash = repr((self.process, self.namespace)).encode()
+            before = self.block_hashes[-1] if self.block_hashes else first_hash
             tokens = self.all_token_ids[first : first + size]
             hashed = blake2b(before + pack(f"{size}q", *tokens), digest_size=32)
             self.block_hashes.append(hashed.digest())

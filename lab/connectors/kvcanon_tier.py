@@ -6,13 +6,14 @@ Drawn copies of a rank end late, out of order, failing, or at a deadline; see `L
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvcanon.lab.connectors.connector_calls import ConnectorHalves, ConnectorReport
+from kvcanon.lab.connectors.drawn_disk import DrawnDisk, KeptPages, draw_times
 from kvcanon.lab.connectors.drawn_run import DrawnRun
 from kvcanon.lab.connectors.engine_shape import EngineShape
 from kvcanon.lab.connectors.late_copies import BlockCopy, CopiedBlock, LateCopies
@@ -72,6 +73,38 @@ def drawn_kvcanon(run: DrawnRun, policy: Policy) -> ConnectorHalves:
     shape = run.shape
     half: Any = SchedulerHalf(tier_shape(shape, run.host_blocks, policy))
     return ConnectorHalves(half, [_drawn_worker(run, rank) for rank in range(shape.ranks)])
+
+
+def drawn_kvcanon_over_disk(run: DrawnRun, policy: Policy) -> ConnectorHalves:
+    """kvcanon's connector with drawn copies over drawn disks, which outlive its processes."""  # noqa: D403
+    folders = [KeptPages() for _ in range(run.shape.ranks)]
+    return _next_over_disk(run, policy, folders, 0)
+
+
+def _next_over_disk(
+    run: DrawnRun, policy: Policy, folders: Sequence[KeptPages], process: int
+) -> ConnectorHalves:
+    shape = run.shape
+    half: Any = SchedulerHalf(evolve(tier_shape(shape, run.host_blocks, policy), disk=True))
+    return ConnectorHalves(
+        half,
+        [_worker_over_disk(run, rank, folder, process) for rank, folder in enumerate(folders)],
+        next_process=lambda: _next_over_disk(run, policy, folders, process + 1),
+    )
+
+
+def _worker_over_disk(run: DrawnRun, rank: int, folder: KeptPages, process: int) -> Any:  # noqa: ANN401
+    draw, made = Random(f"copies {run.seed} {rank} {process}"), []
+
+    def make_copies(kv_caches: Mapping[str, Any]) -> DrawnEngine:
+        groups = run.shape.groups
+        made.append(LateCopies(kv_caches, groups, run.host_blocks, run.times, draw))
+        return DrawnEngine(made[0])
+
+    def make_disk() -> DrawnDisk:
+        return DrawnDisk(folder, made[0], draw_times(run.seed), draw)
+
+    return WorkerHalf(make_copies, make_disk, rank)
 
 
 def instant_kvcanon(shape: EngineShape, host_blocks: int, policy: Policy) -> InstantConnector:

@@ -109,6 +109,15 @@ class LateCopies:
             ended.append((each.copy, not each.fails))
         return ended
 
+    def page_in(self, row: int, group: int) -> dict[str, NDArray[np.int64]]:
+        """What a row has now of the layers of a group."""
+        return {name: self._host[name][row].copy() for name in self.groups[group].layers}
+
+    def put_page(self, row: int, page: Mapping[str, NDArray[np.int64]]) -> None:
+        """Fill a row."""
+        for name, content in page.items():
+            self._host[name][row] = content
+
     def _end(self, begun: _Begun) -> None:
         copy = begun.copy
         begun.moved = True

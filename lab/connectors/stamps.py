@@ -23,9 +23,9 @@ _ADDEND = 1_442_695_040_888_963_407
 _BITS = (1 << 63) - 1
 
 
-def token_stamps(namespace: object, epoch: int, tokens: Sequence[int]) -> Stamps:
+def token_stamps(namespace: object, weights: object, tokens: Sequence[int]) -> Stamps:
     """A stamp for each token, of it and of all before it. Shape: [tokens]."""
-    return np.fromiter(_chain(_number((namespace, epoch)), tokens), np.int64, len(tokens))
+    return np.fromiter(_chain(_number((namespace, weights)), tokens), np.int64, len(tokens))
 
 
 def _chain(stamp: int, tokens: Sequence[int]) -> Iterator[int]:

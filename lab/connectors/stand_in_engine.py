@@ -130,7 +130,8 @@ class StandInEngine:
         self.scheduler.end_unscheduled(request)
         # A connector may go by way of the host for what the device has.
         most = self.announced.prefix_tokens(request, self.scheduler.has_on_device)
-        if answer is not None and answer > most:
+        announces_all = self.connector.next_process is None
+        if answer is not None and answer > most and announces_all:
             raise BrokenConnector(
                 BreachKind.UNANNOUNCED, f"{answer} tokens of {request.request_id}, {most} announced"
             )
@@ -160,7 +161,9 @@ class StandInEngine:
     def _stamps_of(self, request: StandInRequest) -> Stamps:
         length, stamps = self._stamps.get(request.request_id, (0, None))
         if stamps is None or length != request.num_tokens:
-            stamps = token_stamps(request.namespace, self._epoch, request.all_token_ids)
+            # Each process begins with the same weights, and is given others than any other.
+            weights = (request.process, self._epoch) if self._epoch else None
+            stamps = token_stamps(request.stamped, weights, request.all_token_ids)
             self._stamps[request.request_id] = (request.num_tokens, stamps)
         return stamps
 

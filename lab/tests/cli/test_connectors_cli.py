@@ -24,6 +24,16 @@ def test_a_sound_connector_ends_with_0(capsys: pytest.CaptureFixture[str]) -> No
     assert "No fault was found in 2 runs." in printed
 
 
+def test_a_connector_over_a_disk_outlives_its_processes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its runs have restarts, which are counted."""
+    assert main(["lab", "connectors", "kvcanon-disk", "--runs", "3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sum(row["restarts"] for row in rows) > 0
+    assert all(row["fault"] is None for row in rows)
+
+
 def test_a_faulty_one_ends_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
