@@ -62,14 +62,10 @@ def vllm_identity(
 
     `weights` are as a user names them, or empty; `layout` is that of
     `regions.layout_facts`. Raises:
-    DiskUnusable, where the bytes of a page depend on what no fact can say.
+    DiskUnusable,
+    where it is not known which weights the engine has.
     """
     model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
-    if getattr(cache, "calculate_kv_scales", False):
-        raise DiskUnusable(
-            "KvcanonConnector does not keep pages on a disk whose scales are computed by the first "
-            "prompt; leave --calculate-kv-scales out, or disk_folder"
-        )
     ranks = parallel.tensor_parallel_size
     facts = {
         "vllm": release,

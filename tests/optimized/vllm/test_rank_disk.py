@@ -33,7 +33,6 @@ def engine(folder: Path, **hf: object) -> Any:  # noqa: ANN401  # Stands for vLL
             cache_dtype="auto",
             block_size=32,
             kv_cache_dtype_skip_layers=[],
-            calculate_kv_scales=False,
         ),
         parallel_config=SimpleNamespace(tensor_parallel_size=2, data_parallel_index=0),
         load_config=SimpleNamespace(load_format="auto"),
@@ -130,7 +129,6 @@ def test_weights_that_a_user_names_are_believed(tmp_path: Path) -> None:
         (changed("load_config.load_format", "dummy"), "which weights --load-format dummy"),
         (changed("load_config.load_format", "LoadFormats.TENSORIZER"), "--load-format tensorizer"),
         (changed("model_config.model", "/nowhere/at/all"), "/nowhere/at/all"),
-        (changed("cache_config.calculate_kv_scales", True), "leave --calculate-kv-scales out"),
     ],
 )
 def test_what_no_fact_can_say_is_refused(
