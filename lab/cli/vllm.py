@@ -30,6 +30,8 @@ from kvcanon.lab.vllm_engine.verdict import (
     answer_of,
     faulty_settings,
     judge,
+    judge_restarted,
+    restarted_settings,
     sound_settings,
 )
 
@@ -54,8 +56,12 @@ def vllm_command(
             model: answer_of(peer, EngineSettings(model, connector=False, seed=each))
             for model in sorted(models)
         }
+        if not faults:
+            engines += restarted_settings(each)
         with progress(engines, f"seed {each}") as settings_left:
-            verdicts += [judge(peer, run, plain[run.model]) for run in settings_left]
+            for run in settings_left:
+                judged = judge_restarted if run.disk_mib else judge
+                verdicts.append(judged(peer, run, plain[run.model]))
     wrong = [each for each in verdicts if bool(each.complaints) != bool(each.settings.fault)]
     if as_json:
         print_json([asdict(each) for each in verdicts])
@@ -93,6 +99,7 @@ def _engine(settings: EngineSettings) -> str:
         "failing loads": settings.failing,
         "beside a second tier": settings.beside,
         "overlapping steps": settings.overlapping,
+        "restarted over a disk": bool(settings.disk_mib),
     }
     words = (
         *(settings.model, settings.policy, f"{settings.at_a_time} at a time"),

@@ -7,6 +7,7 @@ of `EngineSettings` as JSON.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ REPLY_TOKENS = 24
 ABORT_STEP = 2
 MOST_STEPS = 20_000
 GIB = 1 << 30
+DISK = "disk"
 
 
 @define
@@ -162,9 +164,10 @@ def run(settings: EngineSettings) -> RunAnswer:
         fail_loads()
     if settings.fault:
         PLANTED[settings.fault]()
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(settings.model, settings.seed, Path(folder))
-        engine = RunningEngine(make_engine(settings, folder), settings)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(settings.folder or temporary)
+        model = _kept_model(settings, folder)
+        engine = RunningEngine(make_engine(settings, model, folder / DISK), settings)
         half = engine._half()
         if half is not None:
             take = half.take_events
@@ -175,21 +178,33 @@ def run(settings: EngineSettings) -> RunAnswer:
                 return events
 
             half.__class__.take_events = lambda _: noted()
-        return engine.play(draw_rounds(settings.seed))
+        played = engine.play(draw_rounds(settings.script_seed, salts=settings.salts))
+        if settings.folder and not settings.killed:
+            engine.engine.engine_core.shutdown()
+        return played
 
 
-def make_engine(settings: EngineSettings, folder: str) -> Any:  # noqa: ANN401  # vLLM's.
+def _kept_model(settings: EngineSettings, folder: Path) -> Path:
+    """The folder of the model, which is saved unless an earlier engine had the same weights."""
+    model, mark = folder / "model", folder / "model of seed"
+    if not mark.exists() or mark.read_text() != str(settings.seed):
+        save_model(settings.model, settings.seed, model)
+        mark.write_text(str(settings.seed))
+    return model
+
+
+def make_engine(settings: EngineSettings, model: Path, disk: Path) -> Any:  # noqa: ANN401  # vLLM's.
     """Make an engine over a model in a folder."""
     arg_utils, config = import_module("vllm.engine.arg_utils"), import_module("vllm.config")
     groups = 1 if settings.model == "full" else 2
     arguments: dict[str, Any] = {}
     if settings.connector:
-        arguments["kv_transfer_config"] = config.KVTransferConfig(**_transfer(settings))
+        arguments["kv_transfer_config"] = config.KVTransferConfig(**_transfer(settings, disk))
         arguments["kv_events_config"] = config.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
     made = arg_utils.EngineArgs(
-        model=folder,
+        model=str(model),
         dtype="float32",
         max_model_len=512,
         block_size=BLOCK_TOKENS,
@@ -209,8 +224,9 @@ def make_engine(settings: EngineSettings, folder: str) -> Any:  # noqa: ANN401  
     )
 
 
-def _transfer(settings: EngineSettings) -> dict[str, Any]:
+def _transfer(settings: EngineSettings, disk: Path) -> dict[str, Any]:
     """What vLLM is told of the connector."""
+    on_disk = {"disk_folder": str(disk), "disk_gib": settings.disk_mib / 1024}
     # Two layers a group, keys and values of heads of 32 numbers of 4 bytes, by ranks.
     row = 2 * 2 * 2 * 32 * 4 * BLOCK_TOKENS
     usual = {"kv_role": "kv_both", "kv_load_failure_policy": "recompute"}
@@ -221,6 +237,7 @@ def _transfer(settings: EngineSettings) -> dict[str, Any]:
             "kv_connector_extra_config": {
                 "host_gib": settings.host_blocks * row / GIB,
                 "policy": policy,
+                **(on_disk if settings.disk_mib else {}),
             },
         }
         for policy in (settings.policy, "write_through")
@@ -235,5 +252,9 @@ def _transfer(settings: EngineSettings) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answer = run(EngineSettings(**json.loads(sys.argv[1])))
+    given = EngineSettings(**json.loads(sys.argv[1]))
+    answer = run(given)
     sys.stdout.write("\nANSWER " + json.dumps(asdict(answer)) + "\n")
+    sys.stdout.flush()
+    if given.killed:
+        os._exit(0)

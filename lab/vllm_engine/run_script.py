@@ -28,6 +28,21 @@ class EngineSettings:
     """Whether vLLM plans a step while another runs (`--async-scheduling`)."""
     fault: str = ""
     seed: int = 0
+    """Of the model's weights, and of what is asked unless `script` says otherwise."""
+    script: int | None = None
+    salts: str = "salt"
+    """What all salts begin with."""
+    folder: str = ""
+    """Where the model and a disk are kept for the next engine; without it neither is kept."""
+    disk_mib: float = 0.0
+    """Room on the disk; 0 for none."""
+    killed: bool = False
+    """Whether the engine's process ends without a word when it has answered."""
+
+    @property
+    def script_seed(self) -> int:
+        """The seed of what is asked."""
+        return self.seed if self.script is None else self.script
 
 
 @frozen
@@ -51,8 +66,8 @@ class Round:
     """Whether the caches are reset before."""
 
 
-def draw_rounds(seed: int, chats: int = 4, rounds: int = 6) -> list[Round]:
-    """Draw the rounds of a run."""
+def draw_rounds(seed: int, chats: int = 4, rounds: int = 6, *, salts: str = "salt") -> list[Round]:
+    """Draw the rounds of a run, with salts that begin with a word."""
     draw = Random(f"rounds {seed}")
     drawn = []
     for number in range(rounds):
@@ -63,7 +78,7 @@ def draw_rounds(seed: int, chats: int = 4, rounds: int = 6) -> list[Round]:
         if number:
             chat = draw.randrange(chats)
             asks.append(Ask(chat, _tokens(draw, 9), beginning=draw.randint(64, 90)))
-            asks.append(Ask(chat, _tokens(draw, 3), beginning=90, salt=f"salt {number}"))
+            asks.append(Ask(chat, _tokens(draw, 3), beginning=90, salt=f"{salts} {number}"))
             asks.append(Ask(draw.randrange(chats), _tokens(draw, 9), beginning=90, aborted=True))
         drawn.append(Round(tuple(asks), reset=number == rounds - 2))
     return drawn

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
+import xxhash
 from attrs import asdict, evolve, frozen
 
 import kvcanon
@@ -22,6 +23,7 @@ from kvcanon.lab.vllm_engine.run_script import EngineSettings
 from kvcanon.lab.vllm_engine.tiny_models import FULL, MODELS, WINDOW
 
 ANSWER = "ANSWER "
+DISK_MIB = 64.0
 MOST_SECONDS = 600
 
 
@@ -57,6 +59,35 @@ def faulty_settings(seed: int) -> Iterator[EngineSettings]:
         model = WINDOW if fault in WINDOW_FAULTS else FULL
         host = 96 if model == WINDOW else 48
         yield EngineSettings(model, fault=fault, seed=seed, host_blocks=host)
+
+
+def restarted_settings(seed: int) -> Iterator[EngineSettings]:
+    """The engines that are started again over their disk."""
+    for model in MODELS:
+        usual = EngineSettings(model, seed=seed, disk_mib=DISK_MIB, host_blocks=48)
+        yield evolve(usual, policy="write_through", killed=True, ranks=2 if model == FULL else 1)
+
+
+def judge_restarted(
+    peer: Peer, settings: EngineSettings, plain: Mapping[str, object]
+) -> EngineVerdict:
+    """Run an engine, then another over what it left, then one with other weights at the same path.
+
+    The second must answer from the disk, and the third must read nothing of it. Raises: UsageError.
+    """
+    with TemporaryDirectory() as folder:
+        kept = evolve(settings, folder=folder)
+        first = judge(peer, kept, plain)
+        second = judge(peer, evolve(kept, killed=False, salts="another"), plain)
+        other = answer_of(peer, evolve(kept, seed=settings.seed + 1, script=settings.seed))
+    complaints = [f"before the restart {each}" for each in first.complaints]
+    complaints += [f"after the restart {each}" for each in second.complaints]
+    if not second.counts["disk_read_pages"]:
+        complaints.append("nothing was read from the disk after the restart")
+    of_others = cast("Mapping[str, int]", other["counts"])["disk_read_pages"]
+    if of_others:
+        complaints.append(f"{of_others} pages of other weights at the same path were read")
+    return evolve(second, settings=settings, complaints=tuple(complaints))
 
 
 def judge(peer: Peer, settings: EngineSettings, plain: Mapping[str, object]) -> EngineVerdict:
@@ -99,6 +130,8 @@ def answer_of(peer: Peer, settings: EngineSettings) -> Mapping[str, object]:
     command = [str(peer.python), "-W", "ignore", "-m", f"{__package__}.engine_run", given]
     with TemporaryDirectory() as folder:
         _write_entry_points(Path(folder))
+        # The disk needs it, and vLLM does not bring it.
+        (Path(folder) / "xxhash").symlink_to(Path(xxhash.__file__).parent)
         paths = {"PYTHONPATH": os.pathsep.join((source, folder))}
         ended = subprocess.run(  # noqa: S603  # The environment's own interpreter.
             command,

@@ -146,6 +146,17 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
         """Answer how many tokens after the local hit can be loaded."""
         return self._deciding().get_num_new_matched_tokens(request, num_computed_tokens)
 
+    def get_external_cache_hit_sources(
+        self, request: Request, num_external_tokens: int
+    ) -> dict[CacheHitSource, int]:
+        """How many tokens of a load come from the host, and from the disk."""
+        on_disk = min(self._deciding().tokens_from_disk(request), num_external_tokens)
+        sources = {
+            CacheHitSource.HOST: num_external_tokens - on_disk,
+            CacheHitSource.DISK: on_disk,
+        }
+        return {source: tokens for source, tokens in sources.items() if tokens}
+
     def update_state_after_alloc(
         self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int
     ) -> None:

@@ -143,11 +143,14 @@ class DiskHalf:
             found = find_pages(hashes, first, last, self.shape, known)
         return found
 
-    def read(self, request: VllmRequest, hashes: list[bytes], run: PageRun, prompt: object) -> None:
-        """Begin to read the pages of a run that are on the disk alone, each into a row."""
+    def read(self, request: VllmRequest, hashes: list[bytes], run: PageRun, prompt: object) -> int:
+        """Begin to read the pages of a run that are on the disk alone, each into a row.
+
+        Returns: how many those are.
+        """
         names = self.names_of(request)
         if names is None:
-            return
+            return 0
         named = names.up_to(run.end)
         places = [
             at
@@ -155,7 +158,7 @@ class DiskHalf:
             if not is_there and self.index.has((named[at], run.group))
         ]
         if not places:
-            return
+            return 0
         number = self.jobs.next_number()
         rows = self.pages.fetch(hashes, run.group, places, number, prompt)
         read = [(row, at) for row, at in zip(rows, places, strict=True) if row is not None]
@@ -163,6 +166,7 @@ class DiskHalf:
             self._reading[number] = len(read)
             pages = [(named[at], run.group) for _, at in read]
             self._new_jobs.append(DiskJob(number, [row for row, _ in read], pages, to_disk=False))
+        return len(places)
 
     def note_stored(self, block_hash: bytes, group: int, names: PromptNames, place: int) -> None:
         """Let a page be written that came to the host, unless the disk has it."""

@@ -60,10 +60,8 @@ def vllm_identity(
 ) -> DiskIdentity:
     """The identity of the pages of a rank.
 
-    `weights` are as a user names them, or empty; `layout` is that of
-    `regions.layout_facts`. Raises:
-    DiskUnusable,
-    where it is not known which weights the engine has.
+    `weights` are as a user names them, or empty; `layout` is that of `regions.layout_facts`.
+    Raises: DiskUnusable, where it is not known which weights the engine has.
     """
     model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
     ranks = parallel.tensor_parallel_size
@@ -72,12 +70,20 @@ def vllm_identity(
         "model": config_digest(model.hf_config.to_dict()),
         "weights": weights or _weights(config),
         "ranks": f"tp{ranks}",
+        "attention": _attention(config),
         **{f"model.{name}": str(getattr(model, name, None)) for name in _OF_MODEL},
         **{f"cache.{name}": str(getattr(cache, name, None)) for name in _OF_CACHE},
         **layout,
     }
     replica = getattr(parallel, "data_parallel_index", 0)
     return DiskIdentity(facts, f"tp{rank}of{ranks}-dp{replica}")
+
+
+def _attention(config: VllmConfig) -> str:
+    """The classes that compute attention: two may fill blocks of equal shapes otherwise."""
+    layers = getattr(config.compilation_config, "static_forward_context", {})
+    kinds = {type(getattr(layer, "impl", layer)).__qualname__ for layer in layers.values()}
+    return " ".join(sorted(kinds))
 
 
 def _weights(config: VllmConfig) -> str:

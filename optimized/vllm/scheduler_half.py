@@ -144,6 +144,11 @@ class SchedulerHalf:
         if answer is not None:
             self.pages.let_go(answer.rows)
 
+    def tokens_from_disk(self, request: VllmRequest) -> int:
+        """How many tokens of the load that has begun for a request come from the disk."""
+        load = self._loads.get(request.request_id)
+        return 0 if load is None else load.read_pages * self.shape.block_tokens
+
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepCopies:
         """Decide the copies that begin with a step."""
         plan = scheduler_output
@@ -309,7 +314,9 @@ class SchedulerHalf:
         for run in load.found.runs:
             if self.disk is not None:
                 prompt = self._event_prompt(request)
-                self.disk.read(request, load.found.hashes, run, prompt)
+                read = self.disk.read(request, load.found.hashes, run, prompt)
+                windowed = self.shape.groups[run.group].window_tokens is not None
+                load.read_pages += 0 if windowed else read
             # At once, since a store that begins for another page may need a row.
             rows = self.pages.hold_all(
                 load.found.hashes, run.group, run.first, run.end, self.jobs.ahead

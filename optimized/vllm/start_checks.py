@@ -23,6 +23,7 @@ ALSO_TRIED = ("0.32.0",)
 PARAMETERS = {
     "__init__": ("vllm_config", "role", "kv_cache_config"),
     "get_num_new_matched_tokens": ("request", "num_computed_tokens"),
+    "get_external_cache_hit_sources": ("request", "num_external_tokens"),
     "update_state_after_alloc": ("request", "blocks", "num_external_tokens"),
     "build_connector_meta": ("scheduler_output",),
     "update_connector_output": ("connector_output",),

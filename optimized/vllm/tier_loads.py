@@ -56,6 +56,8 @@ class TierLoad:
     """The rows that are held for it."""
     table: Sequence[list[int]] = ()
     """The blocks of its request by group, once it has begun."""
+    read_pages: int = 0
+    """How many of its pages with all tokens (not those of windows) come from the disk."""
     stale: bool = False
     """Whether the cache was reset since it began."""
 

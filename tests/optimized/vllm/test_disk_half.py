@@ -99,6 +99,7 @@ def test_a_hit_is_first_on_the_host_then_on_the_disk() -> None:
     copies = engine.decide()
     (read,) = copies.disk_jobs
     assert len(read.rows) == BLOCKS - 1
+    assert engine.half.tokens_from_disk(request) == TOKENS - BLOCK_TOKENS
     assert len(copies.loads[0].rows) == BLOCKS
 
 
@@ -345,6 +346,7 @@ def test_windows_come_from_the_disk() -> None:
     copies = later.decide()
     assert sorted(group for job in copies.disk_jobs for _, group in job.pages) == [0, 0, 1]
     assert list(copies.loads[0].blocks) == [1, 2, 7]
+    assert later.half.tokens_from_disk(branch) == 2 * BLOCK_TOKENS
 
 
 def test_an_aborted_request_lets_go() -> None:

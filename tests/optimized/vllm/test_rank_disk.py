@@ -17,6 +17,14 @@ from kvcanon.optimized.vllm.regions import group_regions, layout_facts
 BLOCKS = 4
 
 
+class FlashKind:
+    """Computes attention."""
+
+
+class PagedKind:
+    """Computes attention otherwise."""
+
+
 def engine(folder: Path, **hf: object) -> Any:  # noqa: ANN401  # Stands for vLLM's configuration.
     """The configuration of an engine over the model in a folder."""
     config = {"rope_theta": 10000.0, "_name_or_path": str(folder), **hf}
@@ -36,6 +44,9 @@ def engine(folder: Path, **hf: object) -> Any:  # noqa: ANN401  # Stands for vLL
         ),
         parallel_config=SimpleNamespace(tensor_parallel_size=2, data_parallel_index=0),
         load_config=SimpleNamespace(load_format="auto"),
+        compilation_config=SimpleNamespace(
+            static_forward_context={"layer": SimpleNamespace(impl=FlashKind())}
+        ),
     )
 
 
@@ -67,6 +78,7 @@ def changed(path: str, value: object) -> Callable[[Any], None]:
         changed("cache_config.block_size", 16),
         changed("parallel_config.tensor_parallel_size", 4),
         changed("parallel_config.data_parallel_index", 1),
+        changed("compilation_config.static_forward_context", {"layer": PagedKind()}),
     ],
 )
 def test_what_changes_a_page_changes_its_identity(
