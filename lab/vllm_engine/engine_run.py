@@ -43,6 +43,8 @@ class RunAnswer:
     """Cached tokens of the first prompt after a reset."""
     untrue_events: int = 0
     """Steps after which events do not say what is on the host."""
+    found_on_disk: int | None = None
+    """Pages that the disk had when the engine began; None without a disk."""
     steps: int = 0
     aborted: int = 0
     counts: dict[str, int] = Factory(dict)
@@ -139,6 +141,9 @@ class RunningEngine:
         half = self._half()
         if half is None:
             return
+        disk = half.disk
+        if disk is not None and disk.index.is_known and self.answer.found_on_disk is None:
+            self.answer.found_on_disk = disk.index.count
         if self._announced != half.pages.keys():
             self.answer.untrue_events += 1
 

@@ -9,6 +9,10 @@ from typing import Any
 from attrs import evolve
 
 from kvcanon.optimized.vllm.block_copies import ThreadCopies
+from kvcanon.optimized.vllm.disk_copies import DiskCopies
+from kvcanon.optimized.vllm.disk_half import DiskHalf
+from kvcanon.optimized.vllm.disk_names import PromptNames, seed_of
+from kvcanon.optimized.vllm.disk_news import DiskJob
 from kvcanon.optimized.vllm.scheduler_half import SchedulerHalf
 from kvcanon.optimized.vllm.step_copies import LoadResults, StepCopies, TierCopyJob
 from kvcanon.optimized.vllm.tier_events import PagesStored, TierEvent
@@ -130,6 +134,27 @@ def event_before_bytes() -> None:
     _plant(SchedulerHalf, "take_events", taking)
 
 
+def disk_salt_ignored() -> None:
+    """Pages on the disk have the same names under all salts."""
+    _change_seeds(lambda self, _: seed_of(None, self._epoch))
+
+
+def disk_reset_ignored() -> None:
+    """A reset leaves what is on the disk as it is."""
+    _change_seeds(lambda _, request: seed_of(request.cache_salt, None))
+
+
+def disk_pages_swapped() -> None:
+    """The pages of a read come into each other's rows."""
+
+    def swapped(self: DiskCopies, job: DiskJob) -> None:
+        rows = job.rows if job.to_disk else [*job.rows[1:], *job.rows[:1]]
+        begin(self, evolve(job, rows=rows))
+
+    begin = DiskCopies.begin
+    _plant(DiskCopies, "begin", swapped)
+
+
 PLANTED: Mapping[str, Callable[[], None]] = {
     "failure-unreported": failure_unreported,
     "wrong-block": wrong_block,
@@ -139,10 +164,15 @@ PLANTED: Mapping[str, Callable[[], None]] = {
     "window-one-block-short": window_one_block_short,
     "two-loads-into-one-block": two_loads_into_one_block,
     "event-before-bytes": event_before_bytes,
+    "disk-salt-ignored": disk_salt_ignored,
+    "disk-reset-ignored": disk_reset_ignored,
+    "disk-pages-swapped": disk_pages_swapped,
 }
 """The faults, by name."""
 WINDOW_FAULTS = frozenset({"window-one-block-short"})
 """Those that need a model with a window."""
+DISK_FAULTS = frozenset(name for name in PLANTED if name.startswith("disk-"))
+"""Those of a tier over a disk."""
 
 
 class _Substitute:
@@ -153,6 +183,18 @@ class _Substitute:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._request, name)
+
+
+def _change_seeds(seed: Callable[[DiskHalf, Any], bytes]) -> None:
+    names_of = DiskHalf.names_of
+
+    def named(self: DiskHalf, request: Any) -> PromptNames | None:  # noqa: ANN401
+        names = names_of(self, request)
+        if names is not None:
+            names.seed = seed(self, request)
+        return names
+
+    _plant(DiskHalf, "names_of", named)
 
 
 def _change_loads(changed: Callable[[TierCopyJob], TierCopyJob]) -> None:

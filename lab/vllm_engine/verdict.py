@@ -18,7 +18,7 @@ import kvcanon
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import Peer
 from kvcanon.lab.servers.server_environment import VLLM_VARIABLES
-from kvcanon.lab.vllm_engine.planted_faults import PLANTED, WINDOW_FAULTS
+from kvcanon.lab.vllm_engine.planted_faults import DISK_FAULTS, PLANTED, WINDOW_FAULTS
 from kvcanon.lab.vllm_engine.run_script import EngineSettings
 from kvcanon.lab.vllm_engine.tiny_models import FULL, MODELS, WINDOW
 
@@ -58,7 +58,9 @@ def faulty_settings(seed: int) -> Iterator[EngineSettings]:
     for fault in PLANTED:
         model = WINDOW if fault in WINDOW_FAULTS else FULL
         host = 96 if model == WINDOW else 48
-        yield EngineSettings(model, fault=fault, seed=seed, host_blocks=host)
+        settings = EngineSettings(model, fault=fault, seed=seed, host_blocks=host)
+        over_disk = evolve(settings, policy="write_through", disk_mib=DISK_MIB)
+        yield over_disk if fault in DISK_FAULTS else settings
 
 
 def restarted_settings(seed: int) -> Iterator[EngineSettings]:
@@ -79,14 +81,14 @@ def judge_restarted(
         kept = evolve(settings, folder=folder)
         first = judge(peer, kept, plain)
         second = judge(peer, evolve(kept, killed=False, salts="another"), plain)
-        other = answer_of(peer, evolve(kept, seed=settings.seed + 1, script=settings.seed))
-    complaints = [f"before the restart {each}" for each in first.complaints]
-    complaints += [f"after the restart {each}" for each in second.complaints]
-    if not second.counts["disk_read_pages"]:
-        complaints.append("nothing was read from the disk after the restart")
-    of_others = cast("Mapping[str, int]", other["counts"])["disk_read_pages"]
-    if of_others:
-        complaints.append(f"{of_others} pages of other weights at the same path were read")
+        complaints = [f"before the restart {each}" for each in first.complaints]
+        complaints += [f"after the restart {each}" for each in second.complaints]
+        if not second.counts.get("disk_read_pages"):
+            complaints.append("nothing was read from the disk after the restart")
+        if not complaints:
+            other = answer_of(peer, evolve(kept, seed=settings.seed + 1, script=settings.seed))
+            if other["found_on_disk"]:
+                complaints.append(f"other weights found {other['found_on_disk']} pages")
     return evolve(second, settings=settings, complaints=tuple(complaints))
 
 

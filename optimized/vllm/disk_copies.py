@@ -36,6 +36,14 @@ ALIGNMENT_BYTES = 4096
 logger = logging.getLogger(__name__)
 
 
+class DiskCallCounts(Protocol):
+    """What is read of a store's statistics."""
+
+    @property
+    def failed_calls(self) -> int:
+        """Calls that the disk refused."""
+
+
 class PagesOnDisk(Protocol):
     """What is called of `kvcanon.disk.DiskStore`."""
 
@@ -47,6 +55,9 @@ class PagesOnDisk(Protocol):
 
     def pages(self) -> Sequence[DiskPage]:
         """All pages that are there."""
+
+    def statistics(self) -> DiskCallCounts:
+        """What it has done."""
 
     def close(self) -> None:
         """Close the store."""
@@ -333,11 +344,13 @@ class DiskCopies:
             PagePut(job.pages[at][0], (piece.data,), job.parents[at], job.pages[at][1])
             for at, piece in zip(batch, pieces, strict=True)
         ]
+        failed_calls = self._store.statistics().failed_calls
         stored = self._store.put(put)
         came = [job.pages[at] for at, is_stored in zip(batch, stored, strict=True) if is_stored]
         self._notes.note(came, is_there=True)
-        if not came:
-            opened.failure = "it took none of the pages that it was given"
+        # A page may be refused for want of room; a call of the disk's that failed is another thing.
+        if self._store.statistics().failed_calls > failed_calls:
+            opened.failure = "a write failed"
         return len(came) == len(batch)
 
     def _pieces(

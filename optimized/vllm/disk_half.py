@@ -87,8 +87,8 @@ class DiskHalf:
     """Of each live request that asked, or computed a page."""
     _waiting: deque[StoredPage] = Factory(deque)
     """Pages to write."""
-    _writing: dict[int, list[int]] = Factory(dict)
-    """The rows that each write holds."""
+    _writing: dict[int, DiskJob] = Factory(dict)
+    """The writes in flight, each of which holds its rows."""
     _reading: dict[int, int] = Factory(dict)
     """How many pages each read is of."""
     _new_jobs: list[DiskJob] = Factory(list)
@@ -199,7 +199,10 @@ class DiskHalf:
         came = self.index.take(news)
         self.counts.disk_written_pages += came if was_known else 0
         for number, moved in jobs:
-            self.pages.let_go(self._writing.pop(number, []))
+            write = self._writing.pop(number, None)
+            if write is not None:
+                self.pages.let_go(write.rows)
+                self.counts.disk_passed_pages += sum(not self.index.has(at) for at in write.pages)
             read = self._reading.pop(number, 0)
             if moved:
                 self.counts.disk_read_pages += read
@@ -217,7 +220,7 @@ class DiskHalf:
         self._waiting.clear()
 
     def _writing_pages(self) -> int:
-        return sum(map(len, self._writing.values()))
+        return sum(len(job.rows) for job in self._writing.values())
 
     def _write(self) -> None:
         """Begin a write of the pages that have waited for longest and are on the host still."""
@@ -243,10 +246,11 @@ class DiskHalf:
             self.counts.disk_passed_pages += not held
         if rows:
             number = self.jobs.next_number()
-            self._writing[number] = rows
             pages = [each.page for each in written]
             parents = [each.parent for each in written]
-            self._new_jobs.append(DiskJob(number, rows, pages, to_disk=True, parents=parents))
+            job = DiskJob(number, rows, pages, to_disk=True, parents=parents)
+            self._writing[number] = job
+            self._new_jobs.append(job)
 
     def _known_pages(self, request: VllmRequest, last: int) -> PagesThere:
         names = self.names_of(request)

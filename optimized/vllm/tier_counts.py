@@ -21,7 +21,7 @@ class TierCounts:
     disk_written_pages: int = 0
     """Pages that came to the disks of all ranks."""
     disk_passed_pages: int = 0
-    """Pages that were not written: the disk was too slow, or left alone, or they had left."""
+    """Pages that were not written: the disk was slow, full or left alone, or they had left."""
     disk_read_pages: int = 0
     disk_failed_reads: int = 0
     """Pages of reads that failed."""

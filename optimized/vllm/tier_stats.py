@@ -32,7 +32,7 @@ COUNTERS = {
     "refused_requests": "Questions of requests with media or embeddings, which are not served.",
     "resets": "Resets of the cache.",
     "disk_written_pages": "Pages that came to the disks of all ranks.",
-    "disk_passed_pages": "Pages not written: the disk was slow or left alone, or they had left.",
+    "disk_passed_pages": "Pages not written: the disk was slow, full or resting, or they had left.",
     "disk_read_pages": "Pages that were read from the disk into the host.",
     "disk_failed_reads": "Pages of reads that failed; their requests compute themselves.",
 }

@@ -114,6 +114,42 @@ def test_a_file_system_without_direct_transfers_is_served(
     store.close()
 
 
+def test_each_page_that_leaves_is_told(tmp_path: Path) -> None:
+    """Whatever took it: what came and was not told of is what is there."""
+    store = opened(tmp_path, 1 << 20)
+    gone: list[tuple[bytes, int]] = []
+    store.on_drop = lambda name, pool: gone.append((name, pool))
+    for prompt in range(200):
+        assert put(store, [0], prompt=prompt)
+    assert gone
+    assert sorted(gone + store.pages()) == sorted((name_of(0, each), 0) for each in range(200))
+    left = store.pages()
+    gone.clear()
+    store.remove([left[0]])
+    store.remove([left[0]])
+    assert gone == [left[0]]
+    store.clear()
+    assert sorted(gone) == sorted(left)
+    assert store.pages() == []
+    store.close()
+
+
+def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path) -> None:
+    """Once."""
+    store = opened(tmp_path)
+    assert put(store, range(2))
+    gone: list[tuple[bytes, int]] = []
+    store.on_drop = lambda name, pool: gone.append((name, pool))
+    slab = file_of(tmp_path, "slab")
+    data = bytearray(slab.read_bytes())
+    data[data.index(content_of(1))] ^= 1
+    slab.write_bytes(bytes(data))
+    for _ in range(2):
+        assert found(store, range(2)) == [0]
+    assert gone == [(name_of(1), 0)]
+    store.close()
+
+
 def test_eviction_takes_the_end_of_the_prompt_that_was_used_least(tmp_path: Path) -> None:
     """What is left of a prompt begins with its first page."""
     store = opened(tmp_path, 1 << 20)

@@ -31,10 +31,9 @@ def page(number: int, length: int = LENGTH, prompt: int = 0) -> PagePut:
     return PagePut(name_of(number, prompt), (content,), parent)
 
 
-def opened(root: Path, capacity_bytes: int | None = None, **more: int) -> DiskStore:
+def opened(root: Path, capacity_bytes: int | None = None, pools: int = 1) -> DiskStore:
     """Open a store with small segments."""
-    more.setdefault("segment_bytes", SEGMENT_BYTES)
-    return DiskStore.open(root, IDENTITY, capacity_bytes, **more)
+    return DiskStore.open(root, IDENTITY, capacity_bytes, pools=pools, segment_bytes=SEGMENT_BYTES)
 
 
 def put(store: DiskStore, numbers: Iterable[int], length: int = LENGTH, prompt: int = 0) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from kvcanon.lab.connectors.contestants import CONNECTORS
 from kvcanon.lab.connectors.drawn_disk import DrawnDisk
@@ -141,9 +142,9 @@ def rows_not_held(patch: pytest.MonkeyPatch) -> None:
 
     def let_go(self: DiskHalf) -> Iterable[DiskJob]:
         jobs = take(self)
-        for number, rows in self._writing.items():
-            self.pages.let_go(rows)
-            self._writing[number] = []
+        for number, job in self._writing.items():
+            self.pages.let_go(job.rows)
+            self._writing[number] = evolve(job, rows=[], pages=[])
         return jobs
 
     patch.setattr(DiskHalf, "take_jobs", let_go)

