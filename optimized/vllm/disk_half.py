@@ -54,11 +54,11 @@ class HostAndDisk:
         self, hashes: list[bytes], group: int, first: int, end: int, *, or_device: bool
     ) -> int:
         """Where a run of pages that are there ends."""
-        while first < end:
+        before = -1
+        while before < first < end:
+            before = first
             first = self.pages.leading(hashes, group, first, end, or_device=or_device)
-            if first == end or not self.index.has((self.names[first], group)):
-                break
-            first += 1
+            first = self.index.leading(self.names, group, first, end)
         return first
 
     def there(

@@ -70,29 +70,35 @@ class DiskIndex:
     def has(self, page: DiskPage) -> bool:
         """Whether all ranks have a page."""
         name, group = page
-        every = (1 << self.ranks) - 1
-        return self._there.get(name, 0) >> group * self.ranks & every == every
+        every = self._every_rank(group)
+        return self._there.get(name, 0) & every == every
+
+    def leading(self, names: Sequence[bytes], group: int, first: int, end: int) -> int:
+        """Where a run of pages that all ranks have ends."""
+        every, there = self._every_rank(group), self._there
+        while first < end and there.get(names[first], 0) & every == every:
+            first += 1
+        return first
 
     def take(self, news: DiskNews) -> int:
         """Take what ranks say. Returns: how many pages all ranks have now that had them not."""
         came = 0
         for rank, said in news.ranks.items():
             self._usable[rank] = said.is_usable
-            for page, is_there in said.pages.items():
-                before = self.has(page)
-                self._note(page, rank, is_there=is_there)
-                change = self.has(page) - before
+            for (name, group), is_there in said.pages.items():
+                bit, every = 1 << (group * self.ranks + rank), self._every_rank(group)
+                before = self._there.get(name, 0)
+                now = before | bit if is_there else before & ~bit
+                if now:
+                    self._there[name] = now
+                else:
+                    self._there.pop(name, None)
+                change = (now & every == every) - (before & every == every)
                 self.count += change
                 came += change > 0
         self.is_known = len(self._usable) == self.ranks
         return came
 
-    def _note(self, page: DiskPage, rank: int, *, is_there: bool) -> None:
-        name, group = page
-        bit = 1 << (group * self.ranks + rank)
-        bits = self._there.get(name, 0)
-        bits = bits | bit if is_there else bits & ~bit
-        if bits:
-            self._there[name] = bits
-        else:
-            self._there.pop(name, None)
+    def _every_rank(self, group: int) -> int:
+        """The bits of a group."""
+        return ((1 << self.ranks) - 1) << (group * self.ranks)
