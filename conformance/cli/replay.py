@@ -36,9 +36,9 @@ from kvcanon.conformance.errors import UsageError, describe_exception
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
 from kvcanon.conformance.protocol.cache_names import load_adapter
 from kvcanon.conformance.replay.comparison import ComparedRun, Variants, compare
-from kvcanon.conformance.replay.disk import ReplayDisk
-from kvcanon.conformance.replay.fitted_cache import Fit, disk_of, make_cache
+from kvcanon.conformance.replay.fitted_cache import Fit, make_cache, store_of
 from kvcanon.conformance.replay.replay import Judgement, Replay, replay
+from kvcanon.conformance.replay.store import ReplayStore
 from kvcanon.conformance.replay.workload import (
     CHAT_SIZES,
     NO_POOL,
@@ -95,13 +95,29 @@ Disk: TypeAlias = Annotated[
         help="Disk below the host pool, in tokens. A cache over a disk has no window. Usual: none.",
     ),
 ]
+External: TypeAlias = Annotated[
+    PoolSize | None,
+    typer.Option(
+        parser=pool_size,
+        metavar=SIZE,
+        help="External store below the host pool instead of a disk, in tokens. Usual: none.",
+    ),
+]
+Sharers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="With --external-tokens: other servers that write as much to the store. Usual: 0.",
+    ),
+]
 Restarts: TypeAlias = Annotated[
     int,
     typer.Option(
         min=0,
         metavar="N",
-        help="With --disk-tokens: serve all requests N times more, each time by a new cache over "
-        "what is on the disk.",
+        help="With a disk or an external store: serve all requests N times more, each time by a "
+        "new cache over what is there.",
     ),
 ]
 Window: TypeAlias = Annotated[
@@ -176,6 +192,8 @@ def replay_command(
     pool_tokens: Pools = None,
     host_tokens: Hosts = None,
     disk_tokens: Disk = None,
+    external_tokens: External = None,
+    external_sharers: Sharers = None,
     restarts: Restarts = 0,
     window: Window = None,
     swa_tokens: SwaTokens = None,
@@ -204,8 +222,12 @@ def replay_command(
         "swa": swa_tokens,
         "mamba_states": mamba_states,
         "disk": disk_tokens,
+        "external": external_tokens,
+        "sharers": external_sharers,
     }
-    _require_restartable(restarts, disk_tokens, html)
+    _require_store(disk_tokens, external_tokens, external_sharers, restarts)
+    if restarts and html is not None:
+        raise UsageError("--html shows one cache; leave --restarts out")
     adapter = evolve(load_adapter(cache), name=cache)
     read = workload.read()
     usual_sizes = workload.usual_sizes(read).with_options(events=events)
@@ -249,8 +271,8 @@ def _replay_one(
     as_json: bool,
 ) -> None:
     """Replay on a cache of one size, and report it. Raises: UsageError, typer.Exit."""
-    adapter, disk, seed = fit.adapter, disk_of(sizes), workload.seed
-    make = partial(make_cache, adapter, sizes.config(requests), disk)
+    adapter, store, seed = fit.adapter, store_of(sizes), workload.seed
+    make = partial(make_cache, adapter, sizes.config(requests), store)
     subject = make()
     fit.note_missing(subject, subject.cache.config)
     recorder = ReplayRecorder(subject, first_request=page.first_request, most_steps=page.steps)
@@ -258,9 +280,9 @@ def _replay_one(
 
     def serve(each: ReplaySubject) -> Replay:
         with _named_failures(adapter.name), progress(requests, f"replay {adapter.name}") as shown:
-            return replay(each, shown, guard, seed, adapter.profile, watch=watch, disk=disk)
+            return replay(each, shown, guard, seed, adapter.profile, watch=watch, store=store)
 
-    results = _until_broken(map(serve, _restarted(subject, make, disk, restarts)))
+    results = _until_broken(map(serve, _restarted(subject, make, store, restarts)))
     of_run = (adapter.name, workload, subject.cache.config, results, fit.notes)
     print_json(replay_json(*of_run)) if as_json else print_replay(*of_run)
     if page.path is not None:
@@ -269,26 +291,31 @@ def _replay_one(
     _end(results[-1].judgement)
 
 
-def _require_restartable(restarts: int, disk: PoolSize | None, html: Path | None) -> None:
-    """Refuse restarts that begin with nothing, or that a page has no place for.
-
-    Raises: UsageError.
-    """
-    if restarts and disk in {None, NO_POOL}:
-        raise UsageError("--restarts serves from what is on a disk; give --disk-tokens")
-    if restarts and html is not None:
-        raise UsageError("--html shows one cache; leave --restarts out")
+def _require_store(
+    disk: PoolSize | None, external: PoolSize | None, sharers: int | None, restarts: int
+) -> None:
+    """Refuse restarts that begin with nothing, and others who share nothing. Raises: UsageError."""
+    nothing = {None, NO_POOL}
+    if restarts and {disk, external} <= nothing:
+        raise UsageError(
+            "--restarts serves from what a store has; give --disk-tokens or --external-tokens"
+        )
+    if sharers and external in nothing:
+        raise UsageError("--external-sharers write to an external store; give --external-tokens")
 
 
 def _restarted(
-    first: ReplaySubject, make: Callable[[], ReplaySubject], disk: ReplayDisk | None, restarts: int
+    first: ReplaySubject,
+    make: Callable[[], ReplaySubject],
+    store: ReplayStore | None,
+    restarts: int,
 ) -> Iterator[ReplaySubject]:
-    """The cache of each run, over what the runs before have left on the disk."""
+    """The cache of each run, over what the runs before have left in the store."""
     yield first
-    if disk is None:
+    if store is None:
         return
     for _ in range(restarts):
-        disk.restart()
+        store.restart()
         yield make()
 
 

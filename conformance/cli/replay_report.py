@@ -80,7 +80,9 @@ def print_replay(
 
 def _print_runs(out: ReportConsole, runs: Sequence[Replay]) -> None:
     """Print the hits of each run between two restarts."""
-    table = figures_table("run", "hit rate", "on device", "load-back", "of these from disk")
+    table = figures_table(
+        *("run", "hit rate", "on device", "load-back", "of these from store", "was resident")
+    )
     for number, run in enumerate(runs, 1):
         prompts = max(1, run.prompt_tokens)
         table.add_row(
@@ -88,7 +90,8 @@ def _print_runs(out: ReportConsole, runs: Sequence[Replay]) -> None:
             f"{run.hit_rate:.4f}",
             f"{run.device_hit_tokens / prompts:.4f}",
             f"{run.host_hit_tokens / prompts:.4f}",
-            f"{run.disk_hit_tokens / prompts:.4f}",
+            f"{run.store_hit_tokens / prompts:.4f}",
+            f"{run.resident_tokens / prompts:.4f}",
         )
     out.print(Padding(table, (0, 0, 1, 2)))
     out.print(f"Run {len(runs)}, after the last restart:")
@@ -96,7 +99,7 @@ def _print_runs(out: ReportConsole, runs: Sequence[Replay]) -> None:
 
 def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
     prompt_tokens = max(1, result.prompt_tokens)
-    tree, on_disk = result.tree, "stored DISK" in result.events or result.disk_hit_tokens
+    tree, has_store = result.tree, result.resident_tokens > 0
     return {
         "cache": _cache(config),
         "requests": f"{result.requests:,}, {result.rejected:,} of them rejected",
@@ -104,7 +107,7 @@ def _rows(config: CacheConfig, result: Replay) -> dict[str, str]:
         "hit rate": f"{result.hit_rate:.4f} of the tokens: "
         f"{result.device_hit_tokens / prompt_tokens:.4f} on the device, "
         f"{result.host_hit_tokens / prompt_tokens:.4f} after a load-back"
-        + (f" ({result.disk_hit_tokens / prompt_tokens:.4f} from the disk)" if on_disk else ""),
+        + (f" ({result.store_hit_tokens / prompt_tokens:.4f} from the store)" if has_store else ""),
         "evicted": f"{_of_components(config, result.evicted)} slots",
         "backups": f"{result.backups:,} by inserts; no free host slots for "
         f"{result.backup_declined_pages:,} pages",

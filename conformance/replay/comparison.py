@@ -8,7 +8,7 @@ from itertools import product
 from attrs import frozen
 
 from kvcanon.conformance.protocol.adapter import Adapter
-from kvcanon.conformance.replay.fitted_cache import Fit, disk_of, make_cache
+from kvcanon.conformance.replay.fitted_cache import Fit, make_cache, store_of
 from kvcanon.conformance.replay.replay import Replay, replay
 from kvcanon.conformance.replay.workload import NO_POOL, PoolSize, WorkloadSizes
 from kvcanon.conformance.replay.workloads.request import Request
@@ -59,8 +59,9 @@ class ComparedRun:
         """The policy and the host tier: runs that share both make one curve."""
         host = f", host {self.sizes.host}" if self.config.host_tier else ""
         write = f", {self.config.write_policy}" if self.config.host_tier else ""
-        disk = f", disk {self.sizes.disk}" if self.sizes.disk != NO_POOL else ""
-        return f"{self.config.eviction_policy}{host}{disk}{write}"
+        name = "disk" if self.sizes.external == NO_POOL else "external"
+        store = f", {name} {self.sizes.store}" if self.sizes.store != NO_POOL else ""
+        return f"{self.config.eviction_policy}{host}{store}{write}"
 
 
 def compare(
@@ -76,9 +77,9 @@ def compare(
         fit = Fit(adapter, {name for name, value in given.items() if value is not None})
         sizes = fit.sizes(usual.with_options(**given))
         fitted = fit.requests(requests)
-        disk = disk_of(sizes)
-        subject = make_cache(adapter, sizes.config(fitted), disk)
-        result = replay(subject, fitted, profile=adapter.profile, disk=disk)
+        store = store_of(sizes)
+        subject = make_cache(adapter, sizes.config(fitted), store)
+        result = replay(subject, fitted, profile=adapter.profile, store=store)
         yield ComparedRun(sizes, subject.cache.config, result)
 
 

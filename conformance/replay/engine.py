@@ -22,7 +22,7 @@ from attrs import Factory, define, evolve
 
 from kvcanon.conformance.cases.stamps import write_stamps
 from kvcanon.conformance.protocol.adapter import Capability, CopyControl
-from kvcanon.conformance.replay.disk import ReplayDisk
+from kvcanon.conformance.replay.store import ReplayStore
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.events import AllBlocksCleared, BlockStored, Event
@@ -52,8 +52,11 @@ class ReplayStats:
     device_hit_tokens: int = 0
     host_hit_tokens: int = 0
     """Tokens that were usable only after a load-back, which may have loaded window data only."""
-    disk_hit_tokens: int = 0
-    """Of these, tokens whose pages came from the disk for the request."""
+    store_hit_tokens: int = 0
+    """Of these, tokens whose pages came from the store for the request."""
+    resident_tokens: int = 0
+    """Tokens that memory had before the request, or the store: hits are what was there. 0 without a
+    store."""
     load_backs: int = 0
     backups: int = 0
     backup_declined_pages: int = 0
@@ -77,12 +80,12 @@ class TreeEngine:
         can: frozenset[Capability] = EVERYTHING,
         copies: CopyControl | None = None,
         states_within: bool = False,
-        disk: ReplayDisk | None = None,
+        store: ReplayStore | None = None,
     ) -> None:
         """Begin with a cache of which only the optional operations in `can` are called.
 
         `copies` controls its copies, if the cache does not end them itself. `states_within` says
-        that it takes mamba states at several pages of an insert. `disk` is below the cache's host
+        that it takes mamba states at several pages of an insert. `store` is below the cache's host
         tier.
         """
         self.tally = ReplayStats()
@@ -90,7 +93,7 @@ class TreeEngine:
         self._can = can
         self._copies = copies
         self._states_within = states_within and cache.config.mamba
-        self._disk = disk
+        self._store = store
         self._stamped = stamped and Capability.WRITE in can
         """Whether to write bytes to the slots that it fills: only a judge reads them."""
         config = cache.config
@@ -110,7 +113,7 @@ class TreeEngine:
             self.tally.rejected += 1
             return
         reusable = key.prefix(whole_pages(request.length_tokens - 1, page_size))
-        fetched = 0 if self._disk is None else self._disk.fetch(self._cache, reusable)
+        fetched = None if self._store is None else self._store.fetch(self._cache, reusable)
         found = self._cache.match(reusable)
         loads = Capability.LOAD_BACK in self._can
         prefix = reusable.prefix(found.prefix_pages if loads else found.device_pages)
@@ -129,12 +132,14 @@ class TreeEngine:
             self.tally.device_hit_tokens += found.device_pages * page_size
             loaded = present_pages - found.device_pages
             self.tally.host_hit_tokens += loaded * page_size
-            self.tally.disk_hit_tokens += min(fetched, loaded) * page_size
+            if fetched is not None:
+                self.tally.store_hit_tokens += min(fetched.pages, loaded) * page_size
+                self.tally.resident_tokens += fetched.resident_pages * page_size
         if receipt is not None:
             self._cache.unlock(receipt)
-        self._settle(wait=self._disk is not None)
-        if self._disk is not None:
-            self._disk.write(self._cache, key)
+        self._settle(wait=self._store is not None)
+        if self._store is not None:
+            self._store.write(self._cache, key)
         if self._cache.config.events and Capability.TAKE_EVENTS in self._can:
             self.tally.events.update(map(event_name, self._cache.take_events()))
 

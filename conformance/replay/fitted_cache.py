@@ -24,11 +24,11 @@ from kvcanon.conformance.protocol.adapter import (
     make_subject,
 )
 from kvcanon.conformance.protocol.offered import ALL
-from kvcanon.conformance.replay.disk import ReplayDisk
+from kvcanon.conformance.replay.store import ReplayStore
 from kvcanon.conformance.replay.workload import NO_POOL, PoolSize, WorkloadSizes
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.config import CacheConfig
-from kvcanon.spec.types import DEFAULT_NAMESPACE, WritePolicy
+from kvcanon.spec.types import DEFAULT_NAMESPACE, DISK, EXTERNAL, WritePolicy
 
 Value = TypeVar("Value")
 
@@ -40,11 +40,12 @@ OPTIONS = {
     "pool": "--pool-tokens",
     "host": "--host-tokens",
     "disk": "--disk-tokens",
+    "external": "--external-tokens",
 }
 """The options of sizes that have another name."""
 
 FULL_ALONE = "a store keeps full data alone"
-"""Why a cache over a disk has neither a window nor mamba states."""
+"""Why a cache over a store has neither a window nor mamba states."""
 
 LEFT_OUT = {
     Capability.EVICT: "without evict, prompts that do not fit are rejected",
@@ -67,8 +68,8 @@ class Fit:
     def sizes(self, usual: WorkloadSizes) -> WorkloadSizes:
         """Return sizes that the cache offers. Raises: UsageError."""
         offer = self.adapter.offer
-        if usual.disk != NO_POOL:
-            usual = self._above_disk(usual)
+        if usual.store != NO_POOL:
+            usual = self._above_store(usual)
         if False not in offer.bigram:
             raise UsageError(
                 f"{self.adapter.name} offers keys of bigrams alone; a replay has keys of tokens"
@@ -128,21 +129,24 @@ class Fit:
         self.notes.append(f"{name.replace('_', ' ')} {chosen}, as {usual} is not offered")
         return chosen
 
-    def _above_disk(self, usual: WorkloadSizes) -> WorkloadSizes:
-        """Return the sizes of a cache that may have a disk below it. Raises: UsageError."""
+    def _above_store(self, usual: WorkloadSizes) -> WorkloadSizes:
+        """Return the sizes of a cache that may have a store below it. Raises: UsageError."""
+        below = OPTIONS["disk" if usual.external == NO_POOL else "external"]
+        if NO_POOL not in {usual.disk, usual.external}:
+            raise UsageError("--disk-tokens and --external-tokens exclude each other; give one")
         if not self.adapter.offer.stores or self.adapter.kind is CacheKind.REQUEST:
-            raise UsageError(f"{self.adapter.name} offers no store for --disk-tokens to be")
+            raise UsageError(f"{self.adapter.name} offers no store for {below} to be")
         for name in ("window_tokens", "mamba_states"):
             if name in self.given and getattr(usual, name):
                 option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
-                raise UsageError(f"--disk-tokens and {option} exclude each other: {FULL_ALONE}")
+                raise UsageError(f"{below} and {option} exclude each other: {FULL_ALONE}")
         if usual.host == NO_POOL and {"host", "write_policy"} & set(self.given):
-            raise UsageError("--disk-tokens needs a host tier above the disk; give --host-tokens")
+            raise UsageError(f"{below} needs a host tier above the store; give --host-tokens")
         if usual.window_tokens:
             self.notes.append(f"no window, as {FULL_ALONE}")
         host = usual.pool if usual.host == NO_POOL else usual.host
         if host != usual.host:
-            self.notes.append(f"a host pool of {host} tokens, which a disk needs above it")
+            self.notes.append(f"a host pool of {host} tokens, which a store needs above it")
         return evolve(usual, window_tokens=0, mamba_states=0, host=host)
 
     def _mamba_states(self, usual: int) -> int:
@@ -189,21 +193,24 @@ class Fit:
         return evolve(sizes, pool=PoolSize(wanted * sizes.page_size))
 
 
-def disk_of(sizes: WorkloadSizes) -> ReplayDisk | None:
-    """An empty disk of these sizes; None if they have none."""
-    return None if sizes.disk == NO_POOL else ReplayDisk(sizes.disk_pages())
+def store_of(sizes: WorkloadSizes) -> ReplayStore | None:
+    """An empty store of these sizes; None if they have none."""
+    if sizes.store == NO_POOL:
+        return None
+    medium = DISK if sizes.external == NO_POOL else EXTERNAL
+    return ReplayStore(sizes.store_pages(), medium, sizes.sharers)
 
 
 def make_cache(
-    adapter: Adapter, config: CacheConfig, disk: ReplayDisk | None = None
+    adapter: Adapter, config: CacheConfig, store: ReplayStore | None = None
 ) -> Subject | RequestSubject:
-    """Make an empty cache that ends its copies itself, over a disk if one is given.
+    """Make an empty cache that ends its copies itself, over a store if one is given.
 
     Raises: UsageError.
     """
     try:
-        if disk is not None:
-            return make_stored_subject(adapter, config, disk.queue)
+        if store is not None:
+            return make_stored_subject(adapter, config, store.queue)
         if adapter.kind is CacheKind.REQUEST:
             return make_request_subject(adapter, config)
         return make_subject(adapter, config, own_copies=True)

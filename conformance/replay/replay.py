@@ -21,7 +21,6 @@ from kvcanon.conformance.judge import (
     require_all,
 )
 from kvcanon.conformance.protocol.adapter import RequestSubject, Subject
-from kvcanon.conformance.replay.disk import ReplayDisk
 from kvcanon.conformance.replay.engine import ReplayStats, TreeEngine, counts_of
 from kvcanon.conformance.replay.latency import Latency, TimedCache
 from kvcanon.conformance.replay.request_engine import (
@@ -29,6 +28,7 @@ from kvcanon.conformance.replay.request_engine import (
     ServedByRequests,
     TimedRequestCache,
 )
+from kvcanon.conformance.replay.store import ReplayStore
 from kvcanon.conformance.replay.workloads.request import Request
 from kvcanon.spec.cache import Cache
 from kvcanon.spec.config import CANON, Profile
@@ -82,8 +82,10 @@ class Replay:
     device_hit_tokens: int
     host_hit_tokens: int
     """Tokens that were usable only after a load-back, which may have loaded window data only."""
-    disk_hit_tokens: int
-    """Of these, tokens whose pages came from the disk for the request."""
+    store_hit_tokens: int
+    """Of these, tokens whose pages came from the store for the request."""
+    resident_tokens: int
+    """Tokens that memory had before their request, or the store; 0 without a store."""
     load_backs: int
     loaded: Counts
     backups: int
@@ -149,11 +151,11 @@ def replay(
     profile: Profile = CANON,
     *,
     watch: ReplayWatch | None = None,
-    disk: ReplayDisk | None = None,
+    store: ReplayStore | None = None,
 ) -> Replay:
     """Serve the requests in order from an empty cache, with a share of the steps judged.
 
-    `watch` sees every call and its answer, and the counts after each request. `disk` is below the
+    `watch` sees every call and its answer, and the counts after each request. `store` is below the
     host tier of the subject. The replay ends early
     only if a law is broken. Operations that the cache lacks are left out.
 
@@ -186,7 +188,7 @@ def replay(
             can=subject.can,
             copies=subject.copies,
             states_within=subject.states_within,
-            disk=disk,
+            store=store,
         )
     broken: tuple[str, ...] = ()
     words = ""
@@ -288,7 +290,8 @@ def _replay(
         prompt_tokens=tally.prompt_tokens,
         device_hit_tokens=tally.device_hit_tokens,
         host_hit_tokens=tally.host_hit_tokens,
-        disk_hit_tokens=tally.disk_hit_tokens,
+        store_hit_tokens=tally.store_hit_tokens,
+        resident_tokens=tally.resident_tokens,
         load_backs=tally.load_backs,
         loaded=counts_of(tally.loaded),
         backups=tally.backups,

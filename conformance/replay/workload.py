@@ -70,6 +70,10 @@ class WorkloadSizes:
     host: PoolSize = NO_POOL
     disk: PoolSize = NO_POOL
     """Of the disk below the host tier."""
+    external: PoolSize = NO_POOL
+    """Of the external store below the host tier, instead of a disk."""
+    sharers: int = 0
+    """Other servers that write as much to the external store."""
     window_tokens: int = 0
     """0 for no window."""
     swa: PoolSize | None = None
@@ -90,9 +94,15 @@ class WorkloadSizes:
             given.setdefault("host", NO_POOL)
         return evolve(self, **given)
 
-    def disk_pages(self) -> int | None:
-        """The pages of the disk; None if it has no limit."""
-        return None if self.disk.tokens is None else whole_pages(self.disk.tokens, self.page_size)
+    @property
+    def store(self) -> PoolSize:
+        """The size of the store below the host tier, whatever its medium."""
+        return self.disk if self.external == NO_POOL else self.external
+
+    def store_pages(self) -> int | None:
+        """The pages of the store; None if it has no limit."""
+        tokens = self.store.tokens
+        return None if tokens is None else whole_pages(tokens, self.page_size)
 
     def config(self, requests: Sequence[Request]) -> CacheConfig:
         """The configuration of a cache for these requests. Raises: BadParameter."""
