@@ -219,8 +219,8 @@ def _orders(
     scope: Scope, prompts: Prompts, product: Product, queue: ManualQueue, state: Snapshot
 ) -> Iterator[Action]:
     """Orders to the store, how far they go, and what becomes of its pages."""
-    known = () if state.store is None else state.store.orders
-    if len(known) < scope.orders:
+    store = state.store
+    if store is not None and len(store.orders) < scope.orders:
         yield from _exactly("store_exactly", prompts.there)
         yield from _exactly("prefetch_exactly", prompts.all)
     for index in range(len(queue.open_order_ids)):
@@ -229,7 +229,8 @@ def _orders(
     yield Action("poll_store")
     for index in range(len(product.client.prefetches)):
         yield Action("end_prefetch", index)
-    for index, is_whole in enumerate(whole_records(queue)):
+    is_open = store is not None and store.is_open
+    for index, is_whole in enumerate(whole_records(queue) if is_open else ()):
         yield Action("lose_stored", index)
         if is_whole:
             yield Action("damage_stored", index, FLIPPED)

@@ -62,11 +62,13 @@ def form_of(
 ) -> Form:
     """What of the store decides the future, besides the slots of orders.
 
-    The order of records does not matter, since each of them is lost and damaged in turn.
+    The order of records does not matter, since each of them is lost and damaged in turn. Nothing
+    reads them once the cache has let go of the store and no order is open.
     """
     store = state.store
     if store is None:
         return ()
+    records = queue.records if store.is_open or queue.open_order_ids else {}
     numbers = {order.order_id: number for number, order in enumerate(store.orders)}
     return (
         store.is_open,
@@ -85,8 +87,12 @@ def form_of(
         tuple((numbers.get(i, -1), at.pages) for i, at in queue._open.items()),
         tuple((numbers.get(i, -1), news.pages, news.ended) for i, news in queue._news.items()),
         tuple(_to_write(queue, right)),
-        tuple(sorted((name, right.page_of(each)) for name, each in queue.records.items())),
-        tuple(sorted((name, right.page_of(each)) for name, each in queue._whole.items())),
+        tuple(
+            sorted(
+                (name, right.page_of(each), right.page_of(queue._whole.get(name, b"")))
+                for name, each in records.items()
+            )
+        ),
         tuple((name, right.page_of(each)) for name, each in queue._written),
         tuple((numbers.get(i, -1), page) for i, page in queue._refused),
         tuple(sorted(numbers.get(i, -1) for i in prefetches)),
