@@ -232,7 +232,7 @@ def _orders(
     is_open = store is not None and store.is_open
     for index, is_whole in enumerate(whole_records(queue) if is_open else ()):
         yield Action("lose_stored", index)
-        if is_whole:
+        if is_whole and scope.damage:
             yield Action("damage_stored", index, FLIPPED)
             if len(queue.records) > 1:
                 yield Action("damage_stored", index, MIXED_UP)

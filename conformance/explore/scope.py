@@ -50,6 +50,8 @@ class Scope:
     """Whether the bytes of a copy may also move before it is acknowledged."""
     store: Medium | None = None
     """The medium of the store below the host; None without a store."""
+    damage: bool = True
+    """Whether pages in the store are changed, too, besides lost."""
     orders: int = 1
     """How many orders to the store may be open when a call starts that may give another."""
 

@@ -11,8 +11,9 @@ from attrs import evolve
 from exploring import FULL, NAMESPACES, STATES, TINY, WINDOW, expander, paths_in
 from kvcanon.conformance.cases.case import Action
 from kvcanon.conformance.cases.exact_actions import EXACT, LETTERS, exact_action
-from kvcanon.conformance.explore.canonicalizer import Form, digest
+from kvcanon.conformance.explore.canonicalizer import digest
 from kvcanon.conformance.explore.expansion import Expander, Expansion
+from kvcanon.conformance.explore.form import Form
 from kvcanon.conformance.explore.frontier import Path
 from kvcanon.conformance.explore.plain_cache import hidden_in
 from kvcanon.conformance.explore.product import Product

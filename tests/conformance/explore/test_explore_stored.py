@@ -24,7 +24,7 @@ from kvcanon.lab.variants.override import overriding
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.law import LAWS, Need
-from kvcanon.spec.types import DISK, Counts
+from kvcanon.spec.types import DISK, EXTERNAL, Counts
 
 SCOPE = Scope(
     "tiny_store",
@@ -119,12 +119,12 @@ def test_a_fault_of_the_tier_is_found(name: str, moves: int) -> None:
 
 
 def test_the_named_scopes_have_stores_of_both_media() -> None:
-    """One is under write-through over a disk, the other under write-back over another machine."""
-    stores = {scope.config.write_policy: scope.store for scope in SCOPES.values() if scope.store}
-    assert {policy.value: medium.value for policy, medium in stores.items()} == {
-        "write_through": "DISK",
-        "write_back": "EXTERNAL",
-    }
+    """Both policies and both media come up, and every law of the tier has a scope made for it."""
+    scopes = [scope for scope in SCOPES.values() if scope.store is not None]
+    assert {scope.store for scope in scopes} == {DISK, EXTERNAL}
+    assert {scope.config.write_policy.value for scope in scopes} == {"write_through", "write_back"}
+    of_the_tier = {law_id for law_id, law in LAWS.items() if Need.STORE in law.needs}
+    assert {law_id for scope in scopes for law_id in scope.made_for} == of_the_tier
 
 
 def test_a_cache_without_a_store_is_left_out() -> None:
