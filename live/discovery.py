@@ -18,10 +18,11 @@ from threading import Thread
 
 from attrs import define
 
-from kvcanon.live.endpoints import BadEndpoint, check_endpoint
+from kvcanon.live.endpoints import MOST_PORT, MOST_SHOWN, BadEndpoint, check_endpoint
 from kvcanon.live.frames import Source
+from kvcanon.live.input_files import in_utf_8
 
-_NAME = re.compile(r"dns://(?P<host>[^:/]+):(?P<port>\d+)(?:/(?P<replay>\d+))?")
+_NAME = re.compile(r"dns://(?P<host>[^:/\[\]]+):(?P<port>[0-9]{1,5})(?:/(?P<replay>[0-9]{1,5}))?")
 MOST_FILE_BYTES = 1 << 20
 SLOW_S = 5.0
 """After so long without an answer a place is said to give none."""
@@ -85,11 +86,11 @@ def find_sources(place: str) -> list[Source]:
     path = Path(place)
     if path.exists() and not path.is_file():
         # A pipe would wait for somebody who writes.
-        raise NotFound(f"{place} is no file; name one that lists publishers")
+        raise NotFound(f"{place!r} is no file; name one that lists publishers")
     try:
-        with path.open(encoding="utf-8") as file:
-            lines = file.read(MOST_FILE_BYTES).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            lines = in_utf_8(file.read(MOST_FILE_BYTES)).decode().splitlines()
+    except (OSError, ValueError) as error:
         raise NotFound(f"{place} cannot be read: {error}") from error
     return [_of_line(line, place) for line in lines if line.strip() and line.strip()[0] != "#"]
 
@@ -116,7 +117,12 @@ def _named(place: str) -> re.Match[str]:
     """The parts of a name with its ports. Raises: BadEndpoint."""
     found = _NAME.fullmatch(place)
     if found is None:
-        raise BadEndpoint(f"{place!r} has no port; give one such as dns://vllm-headless:5557/5558")
+        raise BadEndpoint(
+            f"{place[:MOST_SHOWN]!r} is no name with a port; give one such as dns://vllm-headless:5557/5558"
+        )
+    for port in (found["port"], found["replay"]):
+        if port is not None and not 0 < int(port) <= MOST_PORT:
+            raise BadEndpoint(f"{place!r} names port {port}; ports are 1 to {MOST_PORT}")
     return found
 
 

@@ -7,7 +7,12 @@ import re
 import zmq
 
 _WILDCARDS = ("*", "0.0.0.0", "[::]", "::")  # noqa: S104  # They are recognised, not bound.
-_TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\d+|\*)")
+_TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>[0-9]{1,5}|\*)")
+_BRACKETS = re.compile(r"[^\[\]]*|.*\[[^\[\]]+\]")
+"""A host with an address of IPv6 in brackets, or without any."""
+MOST_PORT = 65535
+MOST_SHOWN = 200
+"""Letters of an address that an error shows."""
 TRANSPORTS = ("tcp://", "ipc://")
 
 
@@ -31,19 +36,25 @@ def endpoint_of_rank(endpoint: str, rank: int) -> str:
     if found["port"] in {"*", "0"}:
         return endpoint
     port = int(found["port"]) + rank
-    if port > 65535:
-        raise BadEndpoint(f"{endpoint} has no port for rank {rank}: {port} is above 65535")
+    if port > MOST_PORT:
+        raise BadEndpoint(f"{endpoint} has no port for rank {rank}: {port} is above {MOST_PORT}")
     return f"tcp://{found['host']}:{port}"
 
 
 def check_endpoint(endpoint: str) -> None:
     """Refuse what is no address. Raises: BadEndpoint."""
     if not endpoint.startswith(TRANSPORTS):
-        raise BadEndpoint(f"{endpoint!r} is no endpoint; give one such as tcp://127.0.0.1:5557")
+        raise BadEndpoint(
+            f"{endpoint[:MOST_SHOWN]!r} is no endpoint; give one such as tcp://127.0.0.1:5557"
+        )
     if endpoint.startswith("tcp://"):
         found = _TCP.fullmatch(endpoint)
-        if found is None or (found["port"] != "*" and int(found["port"]) > 65535):
-            raise BadEndpoint(f"{endpoint!r} has no port; give one such as tcp://127.0.0.1:5557")
+        if found is None or (found["port"] != "*" and int(found["port"]) > MOST_PORT):
+            raise BadEndpoint(
+                f"{endpoint[:MOST_SHOWN]!r} has no port; give one such as tcp://127.0.0.1:5557"
+            )
+        if _BRACKETS.fullmatch(found["host"]) is None:
+            raise BadEndpoint(f"{endpoint!r} lacks a bracket; give one such as tcp://[::1]:5557")
 
 
 def binds(endpoint: str) -> bool:
@@ -64,6 +75,9 @@ def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
 
 def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """Connect a socket to where another is bound, now or later. Raises: BadEndpoint."""
+    found = _TCP.fullmatch(endpoint)
+    if found is not None and found["port"] != "*" and int(found["port"]) == 0:
+        raise BadEndpoint(f"{endpoint!r} names port 0, where nobody is; give the publisher's port")
     _allow_ipv6(socket, endpoint)
     try:
         socket.connect(endpoint)
@@ -76,6 +90,7 @@ def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
 
 
 def _allow_ipv6(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Without it ZeroMQ takes no address in brackets, or never connects to it."""
-    if "[" in endpoint:
+    """Without it ZeroMQ takes no address of IPv6, or never connects to it."""
+    found = _TCP.fullmatch(endpoint)
+    if found is not None and ":" in found["host"]:
         socket.setsockopt(zmq.IPV6, 1)

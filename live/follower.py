@@ -200,7 +200,8 @@ class Follower:
                 self.ledger.lose()
             if not joined_late:
                 counts.gaps += 1
-                counts.lost += len(missing)
+                # `len` of a range counts to half of what a sequence number may be.
+                counts.lost += missing.stop - missing.start
                 yield StreamFinding(Fault.LOST, self.source, missing.start, last=missing.stop - 1)
         elif placed.place is BatchPlace.REPEATED:
             counts.repeated += 1

@@ -24,11 +24,11 @@ from attrs import define, field, frozen
 
 from kvcanon.live._stream import MalformedFrame, value_ends
 from kvcanon.live.frames import SEQUENCE_BYTES, Arrived, Frame, Source
-from kvcanon.live.stream_recording import MAGIC, MAGIC_1, BadRecording, Recording, open_recording
+from kvcanon.live.input_files import BadRecording, in_utf_8, read_whole, require_file
+from kvcanon.live.stream_recording import FAMILY, Recording, open_recording
 
 Fields: TypeAlias = dict[str, Any]
 
-MOST_FILE_BYTES = 1 << 30
 FORMATS = (
     "a recording of `kvcanon watch --record`, JSON of TensorRT-LLM's /kv_cache_events, JSON of "
     "Dynamo's router events, or raw batches in MessagePack"
@@ -61,21 +61,27 @@ class HeldRecording(Recording):
 
 def open_stream(path: Path) -> Recording:
     """Open a recording, or read a file of another plane. Raises: BadRecording."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) in {MAGIC, MAGIC_1}:
-                return open_recording(path)
-            if path.stat().st_size > MOST_FILE_BYTES:
-                raise BadRecording(f"{path} is larger than {MOST_FILE_BYTES >> 30} GiB")
-            file.seek(0)
-            contents = file.read()
-    except OSError as error:
-        raise BadRecording(f"{path} cannot be read: {error.strerror or error}") from error
+    require_file(path)
+    if _is_recording(path):
+        return open_recording(path)
+    contents = read_whole(path)
     if not contents:
         raise BadRecording(f"{path} is no recording: it is empty")
-    if contents.lstrip()[:1] in {b"[", b"{"}:
-        return _of_json(path, contents)
+    try:
+        text = in_utf_8(contents)
+    except ValueError:
+        text = b""
+    if text.lstrip()[:1] in {b"[", b"{"}:
+        return _of_json(path, text)
     return _of_batches(path, contents)
+
+
+def _is_recording(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(FAMILY)) == FAMILY
+    except OSError as error:
+        raise BadRecording(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 # Raw batches.
@@ -101,9 +107,11 @@ def _raw_frame(number: int, value: bytes) -> Frame:
     parts = msgspec.msgpack.decode(value)
     if not isinstance(parts, list) or len(parts) < 2:
         raise ValueError("is no batch")
-    if len(parts) == 3 and isinstance(parts[1], bytes) and len(parts[1]) == SEQUENCE_BYTES:
+    if all(isinstance(each, bytes) for each in parts):
         topic, sequence, payload = parts
-        return Frame(0, bytes(topic), int.from_bytes(sequence, "big"), bytes(payload), 0.0)
+        if len(sequence) != SEQUENCE_BYTES:
+            raise ValueError("is no frame")
+        return Frame(0, topic, int.from_bytes(sequence, "big"), payload, 0.0)
     if not isinstance(parts[1], list):
         raise TypeError("is no batch")
     return Frame(0, b"", number, value, float(parts[0]))
@@ -149,6 +157,13 @@ def _key(block_hash: int | str) -> int | bytes:
     return bytes.fromhex(block_hash) if isinstance(block_hash, str) else int(block_hash)
 
 
+def _sequence(event_id: object) -> int:
+    """The number of a batch. Raises: ValueError, TypeError."""
+    if not isinstance(event_id, int) or not 0 <= event_id < 1 << 8 * SEQUENCE_BYTES:
+        raise ValueError("is no number of an event")
+    return event_id
+
+
 # Dynamo.
 
 
@@ -165,7 +180,7 @@ def _dynamo(events: Sequence[Fields]) -> tuple[tuple[Source, ...], list[Frame]]:
         source = workers.setdefault(int(event["worker_id"]), len(workers))
         told = event["event"]
         sent = [_dynamo_event(told["data"], _dynamo_medium(event.get("storage_tier")))]
-        sequence = int(told["event_id"])
+        sequence = _sequence(told["event_id"])
         if is_dump:
             # It is all that a worker has, whatever its numbers.
             sequence = dumped[source]
@@ -246,7 +261,7 @@ def _tensorrt(events: Sequence[Fields]) -> tuple[tuple[Source, ...], list[Frame]
         sent = _TRT_EVENTS[event["data"]["type"]](cache, cache.group(event), event["data"])
         payload = _packed(list(sent), float(number), rank)
         source = list(ranks).index(rank)
-        frames.append(Frame(source, b"", int(event["event_id"]), payload, float(number)))
+        frames.append(Frame(source, b"", _sequence(event["event_id"]), payload, float(number)))
     return tuple(Source(f"rank {rank}", rank=rank) for rank in ranks), frames
 
 
@@ -262,7 +277,9 @@ def _trt_stored(cache: _TrtCache, group: int, data: Fields) -> Iterator[Fields]:
     for block in data["blocks"]:
         key = _key(block["block_hash"])
         tokens = [_trt_token(each) for each in block["tokens"]]
-        extra = [list(each) if isinstance(each, list) else each for each in block["mm_keys"] or ()]
+        extra = [
+            list(each) if isinstance(each, list) else each for each in block.get("mm_keys") or ()
+        ]
         extra += [each["token_extra_id"] for each in block["tokens"] if each.get("token_extra_id")]
         store = {
             "type": "BlockStored",

@@ -7,18 +7,20 @@ A log of requests is JSON, one object a line: `tokens`, `cached_tokens` and `tim
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
+import msgspec
 from attrs import define, evolve, field, frozen
 
 from kvcanon.live.dialects import MEDIA
 from kvcanon.live.follower import Follower, FollowerConfig
 from kvcanon.live.frames import Frame
 from kvcanon.live.hash_seeds import seeds_of
-from kvcanon.live.stream_recording import BadRecording, Recording
+from kvcanon.live.input_files import BadRecording, in_utf_8, read_whole
+from kvcanon.live.stream_recording import Recording
 
 LAW = "EVENT-4"
 """The law that both mismatches break: the sum of the events is exactly what is resident."""
@@ -152,6 +154,23 @@ class ServedAudit:
         return bool(self.sums.requests) and not self.mismatches
 
 
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
+class _Line(msgspec.Struct):
+    """A line of a log."""
+
+    tokens: list[_Count]
+    cached_tokens: _Count
+    time: float
+    cached_tokens_details: dict[str, _Count | None] | None = None
+    cache_salt: str | None = None
+    lora: str | None = None
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
 def audit_served(
     recording: Recording, log: Path, config: FollowerConfig, source: int, *, partly: bool
 ) -> ServedAudit:
@@ -181,29 +200,30 @@ def audit_served(
 def read_served(log: Path) -> Iterator[tuple[int, ServedRequest]]:
     """The requests of a log, with their lines, from 1. Raises: BadRecording."""
     try:
-        lines = log.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = in_utf_8(read_whole(log)).split(b"\n")
+    except UnicodeError as error:
         raise BadRecording(f"{log} cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            plain = json.loads(line)
-            details = plain.get("cached_tokens_details")
-            request = ServedRequest(
-                tuple(int(token) for token in plain["tokens"]),
-                int(plain["cached_tokens"]),
-                None if details is None else {k: int(v) for k, v in details.items() if v},
-                float(plain["time"]),
-                str(plain.get("cache_salt") or ""),
-                str(plain.get("lora") or ""),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            read = _LINES.decode(line)
+        except (ValueError, RecursionError) as error:
             raise BadRecording(
-                f"{log}, line {number}: no request with tokens, cached_tokens and time "
-                f"({type(error).__name__}: {error})"
+                f"{log}, line {number}: no request with tokens, cached_tokens and time: {error}"
             ) from error
-        yield number, request
+        details = read.cached_tokens_details
+        yield (
+            number,
+            ServedRequest(
+                tuple(read.tokens),
+                read.cached_tokens,
+                None if details is None else {tier: each for tier, each in details.items() if each},
+                read.time,
+                read.cache_salt or "",
+                read.lora or "",
+            ),
+        )
 
 
 def _frames(recording: Recording, source: int) -> Iterator[Frame]:

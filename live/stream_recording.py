@@ -30,10 +30,12 @@ from typing import BinaryIO, Self
 from attrs import asdict, evolve, frozen
 
 from kvcanon.live.frames import MOST_FRAME_BYTES, Arrived, BrokenFrame, Frame, Source
+from kvcanon.live.input_files import BadRecording, require_file
 from kvcanon.live.masking import Masker
 
-MAGIC = b"KVSTRM02"
-MAGIC_1 = b"KVSTRM01"
+FAMILY = b"KVSTRM"
+MAGIC = FAMILY + b"02"
+MAGIC_1 = FAMILY + b"01"
 
 REPLAYED, ANEW, BROKEN = 1, 2, 4
 FRAMES, SOURCES = 0, 1
@@ -49,10 +51,6 @@ _MOST_BLOCK_BYTES = 2 * MOST_FRAME_BYTES
 """A block is written once it has `_BLOCK_BYTES`, so it has at most one frame more."""
 _MICRO = 1_000_000
 _LEVEL = 1
-
-
-class BadRecording(ValueError):
-    """A file that is no recording, or a damaged one."""
 
 
 class StreamRecorder:
@@ -234,6 +232,7 @@ class Recording:
 
 def open_recording(path: Path) -> Recording:
     """Read the header of a recording, and find its blocks. Raises: BadRecording."""
+    require_file(path)
     try:
         with path.open("rb") as file:
             return _open(path, file, path.stat().st_size)
@@ -245,6 +244,12 @@ def _open(path: Path, file: BinaryIO, size: int) -> Recording:
     magic = file.read(len(MAGIC))
     if magic == MAGIC_1:
         return _open_version_1(path, file, size)
+    if magic != MAGIC and magic.startswith(FAMILY):
+        version = magic.removeprefix(FAMILY).decode(errors="replace")
+        raise BadRecording(
+            f"{path} is a recording of version {version!r}, which this kvcanon does not read; "
+            "audit it with the one that wrote it"
+        )
     if magic != MAGIC:
         raise BadRecording(f"{path} is no recording; `kvcanon watch --record` writes one")
     recording = Recording(path, (), (), 0)

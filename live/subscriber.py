@@ -208,7 +208,8 @@ class Subscriber:
             socket.setsockopt(zmq.MAXMSGSIZE, MOST_FRAME_BYTES)
             socket.setsockopt(zmq.RECONNECT_IVL, 50)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            socket.setsockopt_string(zmq.SUBSCRIBE, self._topic)
+            # An argument that is no UTF-8 comes as surrogates, and stands for its bytes.
+            socket.setsockopt(zmq.SUBSCRIBE, self._topic.encode(errors="surrogateescape"))
             monitor = socket.get_monitor_socket(
                 zmq.EVENT_DISCONNECTED
                 | zmq.EVENT_HANDSHAKE_SUCCEEDED

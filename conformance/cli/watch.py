@@ -236,7 +236,8 @@ def _serve_metrics(watch: StreamWatch, port: int, address: str) -> Callable[[], 
             f"metrics cannot be served on {address}:{port}: {error.strerror or error}; choose "
             "another --metrics-port"
         ) from error
-    typer.echo(f"metrics on http://{address}:{chosen}/metrics", err=True)
+    host = f"[{address}]" if ":" in address else address
+    typer.echo(f"metrics on http://{host}:{chosen}/metrics", err=True)
     return close
 
 

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from kvcanon.conformance.judge.from_outside.request.guard import RequestBlackboxGuard
     from kvcanon.conformance.judge.guard_metrics import guard_collector
     from kvcanon.conformance.judge.guards import guard, guard_subject, require_all
-    from kvcanon.conformance.judge.production import GuardCounts, ProductionGuard, production_guard
+    from kvcanon.conformance.judge.production import ProductionGuard, production_guard
+    from kvcanon.conformance.judge.sampling import GuardCounts
 
 _LATER = {
-    "GuardCounts": "production",
+    "GuardCounts": "sampling",
     "ProductionGuard": "production",
     "RequestBlackboxGuard": "from_outside.request.guard",
     "guard": "guards",

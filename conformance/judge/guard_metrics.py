@@ -1,8 +1,8 @@
-"""What a guard in production did, for Prometheus."""
+"""What guards in production did, for Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -17,40 +17,52 @@ _COUNTERS = {
     "calls": "Calls of the cache.",
     "judged": "Calls that were judged.",
     "postponed": "Calls that were drawn, and not judged, as the time for it was spent.",
-    "errors": "Errors of the judge, of which no caller heard.",
+    "overlapped": "Calls that were drawn, and not judged, as others ran at the same time.",
+    "errors": "Errors of the judge and of on_violation, of which no caller heard.",
     "seconds": "Time of callers that judging took.",
 }
 
 
 class _GuardCollector:
-    """Reads the counts of a guard at each scrape. A registry asks for this method alone."""
+    """Reads the counts of guards at each scrape. A registry asks for this method alone."""
 
-    def __init__(self, guard: ProductionGuard) -> None:
-        self._guard, self._core = guard, import_module("prometheus_client.core")
+    def __init__(self, guards: Mapping[str, ProductionGuard]) -> None:
+        self._guards, self._core = guards, import_module("prometheus_client.core")
 
     def collect(self) -> Iterator[Metric]:
         """The metrics."""
-        counts, core = self._guard.counts, self._core
-        for name, words in _COUNTERS.items():
-            value = getattr(counts, name)
-            yield core.CounterMetricFamily(f"kvcanon_guard_{name}", words, value=value)
-        words = "Violations of each law."
-        broken = core.CounterMetricFamily("kvcanon_guard_violations", words, labels=["law"])
-        for law_id, count in sorted(counts.violations.items()):
-            broken.add_metric([law_id], count)
+        core, counts = self._core, {name: each.counts for name, each in self._guards.items()}
+        for counter, words in _COUNTERS.items():
+            family = core.CounterMetricFamily(f"kvcanon_guard_{counter}", words, labels=["cache"])
+            for name, each in counts.items():
+                family.add_metric([name], getattr(each, counter))
+            yield family
+        words, labels = "Violations of each law.", ["cache", "law"]
+        broken = core.CounterMetricFamily("kvcanon_guard_violations", words, labels=labels)
+        for name, guard in self._guards.items():
+            # From the start: the rate of a series that begins with its first violation is zero.
+            for law_id in sorted({*guard.laws_checked, *counts[name].violations}):
+                broken.add_metric([name, law_id], counts[name].violations.get(law_id, 0))
         yield broken
         words = "The most time that judging took of one call."
-        longest = counts.longest_seconds
-        yield core.GaugeMetricFamily("kvcanon_guard_longest_seconds", words, value=longest)
+        longest = core.GaugeMetricFamily("kvcanon_guard_longest_seconds", words, labels=["cache"])
+        for name, each in counts.items():
+            longest.add_metric([name], each.longest_seconds)
+        yield longest
 
 
-def guard_collector(guard: ProductionGuard) -> Collector:
+def guard_collector(guards: ProductionGuard | Mapping[str, ProductionGuard]) -> Collector:
     """What `prometheus_client.REGISTRY.register` takes; it is read at each scrape.
+
+    A registry takes one. Where a process has several caches, give their guards by name: the name is
+    the label `cache` of each metric, which is empty for a single guard.
 
     Raises: UsageError: prometheus-client is not installed.
     """
+    # A guard is taken for its cache, which may be a mapping.
+    named = {"": guards} if isinstance(guards, ProductionGuard) else guards
     try:
-        return cast("Collector", _GuardCollector(guard))
+        return cast("Collector", _GuardCollector(named))
     except ModuleNotFoundError as missing:
         raise UsageError(
             "prometheus-client is not installed; run `pip install 'kvcanon[metrics]'`"

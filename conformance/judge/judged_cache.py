@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import Factory, define
 
+from kvcanon.conformance.judge.one_thread import OneThread
 from kvcanon.conformance.protocol.wrapped_cache import Answer, Arguments, WrappedCache
 from kvcanon.conformance.workers.notes import NOTE
 from kvcanon.spec.cache import Cache
@@ -68,6 +69,7 @@ class JudgedCache(WrappedCache):
         """How many operations were called."""
         self.service = Service()
         """The operations that were served."""
+        self._one_thread = OneThread()
 
     @abstractmethod
     def _judge_call(
@@ -86,12 +88,13 @@ class JudgedCache(WrappedCache):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Answer:
-        self.steps += 1
-        NOTE.operation(METHODS[type(operation)])
-        try:
-            answer = self._judge_call(operation, call, *args, **kwargs)
-        except CacheError:
-            self.service.note(operation, refused=True)
-            raise
-        self.service.note(operation, refused=False)
-        return answer
+        with self._one_thread:
+            self.steps += 1
+            NOTE.operation(METHODS[type(operation)])
+            try:
+                answer = self._judge_call(operation, call, *args, **kwargs)
+            except CacheError:
+                self.service.note(operation, refused=True)
+                raise
+            self.service.note(operation, refused=False)
+            return answer

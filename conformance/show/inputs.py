@@ -78,7 +78,8 @@ def _run_of_recording(path: Path, cache: str | None, failure: str | None) -> Sho
     try:
         # What reads streams is an extra.
         from kvcanon.conformance.show.stream_run import record_stream  # noqa: PLC0415
-        from kvcanon.live.stream_recording import BadRecording, open_recording  # noqa: PLC0415
+        from kvcanon.live.input_files import BadRecording  # noqa: PLC0415
+        from kvcanon.live.stream_recording import open_recording  # noqa: PLC0415
     except ImportError as error:
         raise UsageError(str(error)) from error
     try:

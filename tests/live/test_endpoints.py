@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from command_line import usage_error
 from kvcanon.live import Subscriber
+from kvcanon.live.discovery import find_sources
 from kvcanon.live.endpoints import BadEndpoint
 from kvcanon.live.frames import BrokenFrame, Source
 from loopback import listening, publisher, until
@@ -23,6 +25,59 @@ def test_addresses_that_nobody_can_connect_to_are_refused(endpoint: str) -> None
     for source in (endpoint, Source("tcp://127.0.0.1:5557", endpoint)):
         with pytest.raises(BadEndpoint, match="is no address to connect to"):
             Subscriber([source])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("tcp://127.0.0.1:" + "9" * 5000,), "has no port"),
+        (("tcp://127.0.0.1:٣٣",), "has no port"),
+        (("tcp://127.0.0.1:0",), "names port 0, where nobody is"),
+        (("tcp://[::1:5557",), "lacks a bracket; give one such as tcp://[::1]:5557"),
+        (("tcp://::1]:5557",), "lacks a bracket"),
+        (("x" * 9000,), "is no endpoint"),
+        (("tcp://127.0.0.1:5557", "--replay", "tcp://127.0.0.1:0"), "names port 0"),
+        (("--discover", "dns://a:" + "9" * 5000), "is no name with a port"),
+        (("--discover", "dns://[::1]:5557"), "is no name with a port"),
+        (("--discover", "dns://a:٣٣"), "is no name with a port"),
+        (("--discover", "dns://a:0"), "names port 0; ports are 1 to 65535"),
+        (("--discover", "dns://a:70000"), "names port 70000"),
+        (("--discover", "dns://a:5557/70000"), "names port 70000"),
+    ],
+)
+def test_addresses_that_nobody_has_are_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    """At once, and not when nothing has come for long; the line is short."""
+    line = usage_error(capsys, "watch", *arguments, "--seconds", "0.1")
+    assert says in line
+    assert len(line) < 500
+
+
+def test_an_address_of_ipv6_needs_no_brackets() -> None:
+    """ZeroMQ splits at the last colon; it connects if it is told that the address is IPv6."""
+    try:
+        sender = publisher("tcp://[::1]:*")
+    except BadEndpoint:
+        pytest.skip("this machine has no IPv6")
+    with sender, listening(sender.endpoint.replace("[::1]", "::1")) as listener:
+        listener.hear(1, lambda: sender.publish(stores(1)))
+    assert listener.frames
+
+
+def test_a_topic_is_any_bytes() -> None:
+    """An argument that is no UTF-8 comes as surrogates."""
+    with publisher(topic="a") as sender:
+        followed = Subscriber([sender.endpoint], topic="\udcff")
+        followed.close()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_list_of_publishers_of_windows_is_read(tmp_path: Path, encoding: str) -> None:
+    """With a mark first, in UTF-16, and with line ends of two characters."""
+    place = tmp_path / "publishers"
+    place.write_bytes("# all\r\ntcp://127.0.0.1:7\r\n\r\n".encode(encoding))
+    assert find_sources(str(place)) == [Source("tcp://127.0.0.1:7")]
 
 
 def test_more_publishers_than_can_be_followed_are_refused() -> None:

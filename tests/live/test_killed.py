@@ -19,7 +19,8 @@ from attrs import define
 from kvcanon.live import Follower, Publisher
 from kvcanon.live.audit import audit
 from kvcanon.live.frames import Frame
-from kvcanon.live.stream_recording import BadRecording, open_recording
+from kvcanon.live.input_files import BadRecording
+from kvcanon.live.stream_recording import open_recording
 from kvcanon.spec.events import AllBlocksCleared
 from loopback import free_source, listening, publisher, until
 from paths import ROOT

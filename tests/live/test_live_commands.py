@@ -197,7 +197,7 @@ def test_wrong_commands_are_refused_in_one_line(
     assert "1280 publishers are too many" in usage_error(capsys, *many)
     assert "named 2 times" in usage_error(capsys, "watch", "tcp://a:1", "tcp://a:1")
     assert "nobody is named" in usage_error(capsys, "watch")
-    assert "has no port" in usage_error(capsys, "watch", "--discover", "dns://a")
+    assert "is no name with a port" in usage_error(capsys, "watch", "--discover", "dns://a")
     usage_error(capsys, "audit", str(tmp_path / "none"))
     path = stream(tmp_path / "a", [CLEARED])
     usage_error(capsys, "audit", path, "--against", path, "--source", "3")

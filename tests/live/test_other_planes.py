@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from command_line import read_json, usage_error
 from kvcanon.live.audit import audit
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Frame
+from kvcanon.live.input_files import BadRecording
 from kvcanon.live.other_planes import open_stream
-from kvcanon.live.stream_recording import BadRecording
 from kvcanon.spec.law import LAWS
 from kvcanon.spec.wire import WIRE_LAWS
 from sent_events import CLEARED, batch, store
@@ -194,3 +196,84 @@ def test_any_bytes_are_read_or_refused(
     path.write_bytes(file)
     with suppress(BadRecording):
         assert set(laws(path)) <= {*WIRE_LAWS, *LAWS}
+
+
+@pytest.mark.parametrize("event_id", [-1, 1 << 64, 10**400, 1.5, "1", None, float("nan")])
+def test_numbers_that_no_event_has_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], event_id: object
+) -> None:
+    """JSON has numbers of any size, and others than whole ones."""
+    last = trt(0, type="removed", block_hashes=[2, 1]) | {"event_id": event_id}
+    path = written(tmp_path / "a", [*TRT[:3], last])
+    assert "is no recording" in usage_error(capsys, "audit", str(path))
+
+
+@pytest.mark.parametrize("numbers", [(0, 2**64 - 1), (0, 2**63, 2**63 + 1, 2**64 - 1), (3, 2**62)])
+def test_any_number_of_a_frame_can_come_next(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    """A publisher may lose more batches than a length can say."""
+    frames = [(b"", each.to_bytes(8, "big"), batch(CLEARED)) for each in numbers]
+    path = tmp_path / "a"
+    path.write_bytes(b"".join(map(msgspec.msgpack.encode, frames)))
+    assert "WIRE-1" in laws(path)
+
+
+@pytest.mark.parametrize("frame", [(1 << 40, bytes(8), b"x"), (b"", bytes(8), 5), (b"", b"1", b"")])
+def test_parts_of_a_frame_are_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], frame: tuple[object, ...]
+) -> None:
+    """A number in place of bytes says how long nothing is."""
+    path = tmp_path / "a"
+    path.write_bytes(msgspec.msgpack.encode(frame))
+    assert "is no recording" in usage_error(capsys, "audit", str(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_text_of_windows_is_read(tmp_path: Path, encoding: str, line_end: str) -> None:
+    """PowerShell writes a mark first, UTF-16, and line ends of two characters."""
+    path = tmp_path / "a"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    path.write_bytes((mark + line_end.join(map(json.dumps, TRT))).encode(encoding))
+    assert laws(path) == {}
+
+
+def test_blocks_without_keys_of_media_are_read(tmp_path: Path) -> None:
+    """Releases of TensorRT-LLM before them name none."""
+    events = json.loads(json.dumps(TRT))
+    for block in events[1]["data"]["blocks"]:
+        del block["mm_keys"]
+    assert laws(written(tmp_path / "a", events)) == {}
+
+
+@pytest.mark.parametrize(
+    ("contents", "says"),
+    [
+        (gzip.compress(b"KVSTRM02" * 99)[:40], "is packed by gzip; unpack it first"),
+        (b"\x28\xb5\x2f\xfd" + bytes(9), "is packed by zstd"),
+        (b"KVSTRM03" + bytes(99), "is a recording of version '03', which this kvcanon does not"),
+        (b"KVSTRM\xff\x00", "is a recording of version"),
+    ],
+)
+def test_other_recordings_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes, says: str
+) -> None:
+    """The line says what to do with a packed one, and with one of another version."""
+    path = tmp_path / "a"
+    path.write_bytes(contents)
+    for options in ((), ("--against", str(path))):
+        assert says in usage_error(capsys, "audit", str(path), *options)
+
+
+@pytest.mark.parametrize("option", ["", "--served", "--against"])
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_devices_and_pipes_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, option: str
+) -> None:
+    """A device may give bytes for ever, and a pipe none."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "pipe"
+    if kind == "pipe":
+        os.mkfifo(path)
+    good = str(written(tmp_path / "good", TRT))
+    arguments = (good, option, str(path)) if option else (str(path),)
+    says = usage_error(capsys, "audit", *arguments)
+    assert f"{path} is a device or a pipe; write what it gives into a file" in says

@@ -13,8 +13,9 @@ from kvcanon.live.against import Comparison, compare
 from kvcanon.live.audit import audit, excerpt_of
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.frames import Arrived, BrokenFrame, Frame, Source
+from kvcanon.live.input_files import BadRecording
 from kvcanon.live.stream_faults import Fault
-from kvcanon.live.stream_recording import MAGIC, BadRecording, StreamRecorder, open_recording
+from kvcanon.live.stream_recording import MAGIC, StreamRecorder, open_recording
 from sent_events import CLEARED, batch, frame, frames_of, recorded, remove, store, tail
 
 LONG = store(range(0, 400, 4))

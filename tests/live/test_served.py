@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from command_line import read, read_json, usage_error
+from kvcanon.conformance.cli import main
 from kvcanon.live.follower import FollowerConfig
 from kvcanon.live.served import Overlap, ServedRequest, mismatch_of, overlap
 from sent_events import CLEARED, followed, frame, frames_of, recorded, remove, store
@@ -178,3 +179,66 @@ def test_empty_log_is_no_proof(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "a.jsonl").write_text("\n", encoding="utf-8")
     printed = read(capsys, "audit", recording, "--served", str(tmp_path / "a.jsonl"), code=1)
     assert "No request could be compared" in printed
+
+
+ODD = {
+    "nan": "NaN",
+    "inf": "Infinity",
+    "large": "1" + "0" * 400,
+    "negative": "-5",
+    "text": '"x"',
+    "list": "[1]",
+    "object": '{"a": {}}',
+    "half": "1.5",
+    "true": "true",
+    "e400": "1e400",
+    "surrogate": r'"\ud800"',
+    "digits": "9" * 5000,
+    "deep": "[" * 100_000,
+}
+FIELDS = {
+    "tokens": '{"tokens": %s, "cached_tokens": 0, "time": 1}',
+    "a token": '{"tokens": [1, %s], "cached_tokens": 0, "time": 1}',
+    "cached_tokens": '{"tokens": [1], "cached_tokens": %s, "time": 1}',
+    "time": '{"tokens": [1], "cached_tokens": 0, "time": %s}',
+    "salt": '{"tokens": [1], "cached_tokens": 0, "time": 1, "cache_salt": %s}',
+    "details": '{"tokens": [], "cached_tokens": 0, "time": 1, "cached_tokens_details": %s}',
+    "a tier": '{"tokens": [], "cached_tokens": 0, "time": 1, "cached_tokens_details": {"a": %s}}',
+    "what is unknown": '{"tokens": [1], "cached_tokens": 0, "time": 1, "more": %s}',
+    "the line": "%s",
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("value", ODD)
+def test_odd_values_of_a_log_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: str
+) -> None:
+    """Or, where a field may have the value, no error: none is a traceback."""
+    log = tmp_path / "log"
+    log.write_text(FIELDS[field] % ODD[value], encoding="utf-8")
+    good = stream(tmp_path / "a", [CLEARED, PAGES])
+    code = main(["audit", good, "--served", str(log)])
+    printed = capsys.readouterr()
+    may_be = {
+        *(("tokens", "list"), ("time", "negative"), ("time", "half"), ("salt", "text")),
+        *(("what is unknown", each) for each in ODD),
+    }
+    if (field, value) not in may_be:
+        assert code == 2
+    if code == 2:
+        assert "log, line 1: no request with tokens, cached_tokens and time" in printed.err
+        assert len(printed.err.splitlines()) == 1
+        assert len(printed.err) < 500
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_log_of_windows_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str
+) -> None:
+    """With a mark first, in UTF-16, and with line ends of two characters."""
+    log = tmp_path / "log"
+    lines = [json.dumps(request(time, 12)) for time in (1.5, 2.5)]
+    log.write_bytes("\r\n".join(lines).encode(encoding))
+    good = stream(tmp_path / "a", [CLEARED, PAGES])
+    assert read_json(capsys, "audit", good, "--served", str(log))["served"]["requests"] == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+import threading
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from attrs import evolve
@@ -203,3 +205,33 @@ def test_cache_of_requests_is_judged() -> None:
     passing = guard(Boasting(config), on_violation=lambda violation, _: noted.append(violation))
     assert passing.admit(1, KEY).reused_pages == len(KEY)
     assert noted
+
+
+@pytest.mark.parametrize("kind", ["states", "answers", "requests"])
+def test_two_threads_at_one_time_are_refused(kind: str) -> None:
+    """A guard of tests judges one call after the other; calls of threads in turn are judged."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def waits(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:  # noqa: ANN401  # As the method.
+            begun.set()
+            assert may_end.wait(20)
+            return method(*args)
+
+        return call
+
+    base = {"states": ReferenceCache, "answers": Shut, "requests": HashBlockCache}[kind]
+    first, second = ("admit", "abort") if kind == "requests" else ("match", "allocate")
+    inner = type("Slow", (base,), {})(CONFIG)
+    setattr(inner, first, waits(getattr(inner, first)))
+    cache = cast("Any", guard(inner))
+    args: tuple[Any, ...] = (1, KEY) if kind == "requests" else (KEY,)
+    other = threading.Thread(target=getattr(cache, first), args=args)
+    other.start()
+    assert begun.wait(20)
+    with pytest.raises(UsageError, match="two threads called a guarded cache at one time"):
+        getattr(cache, second)(1 if kind == "requests" else Counts(1))
+    may_end.set()
+    other.join(20)
+    getattr(cache, second)(1 if kind == "requests" else Counts(1))
+    assert cache.steps == 2

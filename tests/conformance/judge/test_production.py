@@ -14,9 +14,11 @@ from attrs import evolve
 from prometheus_client import CollectorRegistry
 
 from kvcanon.conformance import ProductionGuard, UsageError, guard_collector, production_guard
-from kvcanon.conformance.judge import production
+from kvcanon.conformance.judge import sampling
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
 from kvcanon.conformance.judge.guards import OnViolation
+from kvcanon.conformance.judge.production import standing_for
+from kvcanon.conformance.judge.sampling import CallSampler
 from kvcanon.conformance.protocol.tree import TreeCache
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.cache import Cache
@@ -61,7 +63,7 @@ def timed(cache: ReferenceCache, clock: Clock, **how: Any) -> ProductionGuard:  
     def make(heard: Cache, note: OnViolation) -> GuardedCache:
         return guard_states(heard, on_violation=note)
 
-    return ProductionGuard(cache, make, clock=clock, **how)
+    return standing_for(CallSampler(cache, make, clock=clock, **how))
 
 
 def serve(cache: Cache, key: Key = KEY) -> None:
@@ -237,9 +239,28 @@ def test_judging_takes_no_more_time_than_its_budget(caplog: pytest.LogCaptureFix
     assert caplog.text.count("judging takes more than 10.0 % of the time") == 1
 
 
-def test_two_threads_take_turns() -> None:
-    """Calls of two threads are judged one after the other: nothing is accused, and none is lost."""
-    cache, guarded = wrapped(ReferenceCache(CONFIG), 0.5)
+class Locked(ReferenceCache):
+    """A cache that threads may share."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        super().__init__(config)
+        self.lock_of_all = threading.RLock()
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401  # Whatever the cache has there.
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not callable(found) or name == "lock_of_all":
+            return found
+
+        def call(*args: object, **kwargs: object) -> object:
+            with self.lock_of_all:
+                return found(*args, **kwargs)
+
+        return call
+
+
+def test_two_threads_of_a_cache_with_a_lock_accuse_nobody() -> None:
+    """Each judged call is alone in the cache: nothing is accused, and no call is lost."""
+    cache, guarded = wrapped(Locked(CONFIG), 0.5)
     failed: list[BaseException] = []
     ready = threading.Barrier(2)
 
@@ -265,6 +286,7 @@ def test_two_threads_take_turns() -> None:
     counts = guarded.counts
     assert (failed, counts.violations, counts.errors) == ([], {}, 0)
     assert counts.calls == 2 * 150 * 4
+    assert counts.judged > 100
 
 
 def test_an_engine_of_coroutines_is_served() -> None:
@@ -341,23 +363,24 @@ def test_an_engine_that_calls_the_cache_in_a_call_gets_the_cache() -> None:
 
 def test_nothing_only_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Receipts of long ago and events that nobody judged are forgotten, and nothing is accused."""
-    monkeypatch.setattr(production, "MOST_RECEIPTS", 10)
-    monkeypatch.setattr(production, "MOST_TAKEN", 50)
+    monkeypatch.setattr(sampling, "MOST_RECEIPTS", 10)
+    monkeypatch.setattr(sampling, "MOST_TAKEN", 50)
     cache, guarded = wrapped(ReferenceCache(CONFIG))
     for number in range(60):
         serve(cache, make_key([number % 5, 2, number % 9, 4], 2))
-    judge = guarded._judge
+    sampler = guarded._kvcanon_sampler
+    judge = sampler._judge
     assert judge is not None
     assert len(judge._given) <= 11
     # Then nothing is judged for long.
-    guarded._skips = 3000
+    sampler._skips = 3000
     taken = 0
     for number in range(400):
         serve(cache, make_key([number % 11, 2, number % 7, 4], 2))
-        kept: list[Event] = [] if guarded._judge is None else guarded._judge._taken
+        kept: list[Event] = [] if sampler._judge is None else sampler._judge._taken
         taken = max(taken, len(kept))
     assert 0 < taken <= 50
-    guarded._skips = 0
+    sampler._skips = 0
     serve(cache)
     counts = guarded.counts
     assert counts.violations == {}
@@ -379,17 +402,43 @@ def test_a_scrape_tells_what_the_guard_did(monkeypatch: pytest.MonkeyPatch) -> N
     cache, guarded = wrapped(Boasting(CONFIG))
     registry = CollectorRegistry()
     registry.register(guard_collector(guarded))
-    cache.match(KEY)
-    cache.allocate(Counts(1))
 
     def told(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"kvcanon_guard_{name}", labels)
+        return registry.get_sample_value(f"kvcanon_guard_{name}", {"cache": "", **labels})
 
+    # A series that began with its first violation would never rise.
+    assert told("violations_total", law="MATCH-1") == 0
+    cache.match(KEY)
+    cache.allocate(Counts(1))
     assert told("calls_total") == told("judged_total") == 2
     assert told("violations_total", law="MATCH-1") == 1
-    assert (told("errors_total"), told("postponed_total")) == (0, 0)
+    assert (told("errors_total"), told("postponed_total"), told("overlapped_total")) == (0, 0, 0)
     assert told("seconds_total") == guarded.counts.seconds > 0
     assert told("longest_seconds") == guarded.counts.longest_seconds > 0
     monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
     with pytest.raises(UsageError, match="pip install 'kvcanon\\[metrics\\]'"):
         guard_collector(guarded)
+
+
+def test_a_scrape_tells_the_guards_of_a_process_apart() -> None:
+    """A process of two ranks has two caches, and a registry takes one collector."""
+    caches = {name: wrapped(ReferenceCache(CONFIG)) for name in ("rank 0", "rank 1")}
+    registry = CollectorRegistry()
+    registry.register(guard_collector({name: guarded for name, (_, guarded) in caches.items()}))
+    caches["rank 1"][0].match(KEY)
+    calls = [
+        registry.get_sample_value("kvcanon_guard_calls_total", {"cache": name}) for name in caches
+    ]
+    assert calls == [0, 1]
+
+
+def test_a_clock_that_is_set_back_does_not_end_the_judging() -> None:
+    """The time of the last judged call is then none that will come again soon."""
+    clock, cache = Clock(), Slow(CONFIG)
+    cache.clock = clock
+    clock.now = 1e6
+    guarded = timed(cache, clock, rate=1.0, budget=0.5)
+    guarded.match(KEY)
+    clock.now = 10.0
+    guarded.match(KEY)
+    assert guarded.counts.judged == 2

@@ -31,6 +31,7 @@ from kvcanon.conformance.judge.from_outside.request.checks import (
 from kvcanon.conformance.judge.from_outside.request.events import EventChecker
 from kvcanon.conformance.judge.from_outside.request.state import ObservedRequests, Prompt
 from kvcanon.conformance.judge.judged_cache import Service
+from kvcanon.conformance.judge.one_thread import OneThread
 from kvcanon.conformance.protocol.adapter import CacheKind, RequestSubject
 from kvcanon.conformance.protocol.request import Admitted, RequestId
 from kvcanon.conformance.workers.notes import NOTE
@@ -67,6 +68,7 @@ class RequestBlackboxGuard:
         """How often each operation was served and refused."""
         self.steps = 0
         """How many operations were called."""
+        self._one_thread = OneThread()
         self._cache = subject.cache
         self._shows = subject.shows - {Need.SNAPSHOT} if black_box else subject.shows
         self._state_laws = [
@@ -237,12 +239,25 @@ class RequestBlackboxGuard:
 
         A refusal is not counted if the request does not run.
         """
-        self.steps += 1
-        NOTE.operation(name)
+        with self._one_thread:
+            self.steps += 1
+            NOTE.operation(name)
+            return self._judge_alone(f"{name} {arguments}", call, accepted, refused, runs=runs)
+
+    def _judge_alone(
+        self,
+        asked: str,
+        call: Callable[[], Answer],
+        accepted: Callable[[Answer], None],
+        refused: Callable[[CacheError], None],
+        *,
+        runs: bool,
+    ) -> Answer:
+        name = asked.partition(" ")[0]
         try:
             self._begin()
         except AnswerError as wrong:
-            raise self._finding_of(wrong, f"{name} {arguments}") from None
+            raise self._finding_of(wrong, asked) from None
         refusal: CacheError | None = None
         answer: Answer | None = None
         try:
@@ -257,10 +272,10 @@ class RequestBlackboxGuard:
                 self.service.served[name] += 1
                 accepted(answer)
             self._check_events_and_state(name, refused=refusal is not None)
-            self._raise_violations(f"{name} {arguments}", refusal or answer)
+            self._raise_violations(asked, refusal or answer)
         except AnswerError as wrong:
             self._seen.checks.close()
-            self._report(self._finding_of(wrong, f"{name} {arguments}"))
+            self._report(self._finding_of(wrong, asked))
         if refusal is not None:
             raise refusal
         return cast("Answer", answer)
