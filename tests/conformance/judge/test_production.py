@@ -10,9 +10,9 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from attrs import evolve
 from prometheus_client import CollectorRegistry
 
+from in_production import CONFIG, KEY, OTHER, Boasting, serve, wrapped
 from kvcanon.conformance import ProductionGuard, UsageError, guard_collector, production_guard
 from kvcanon.conformance.judge import sampling
 from kvcanon.conformance.judge.by_states.guard import GuardedCache, guard_states
@@ -31,16 +31,6 @@ from kvcanon.spec.snapshot import Snapshot
 from kvcanon.spec.types import Counts, Key, Slots, make_key
 from kvcanon.spec.views import Step
 
-CONFIG = CacheConfig(page_size=2, device_slots=Counts(full=16), events=True)
-KEY, OTHER = make_key([1, 2, 3, 4], 2), make_key([1, 2, 9, 9], 2)
-
-
-class Boasting(ReferenceCache):
-    """Says of each match that all pages of the key are cached."""
-
-    def match(self, key: Key) -> Matched:
-        return evolve(super().match(key), prefix_pages=len(key))
-
 
 class Clock:
     """A clock that a test sets."""
@@ -51,12 +41,6 @@ class Clock:
         return self.now
 
 
-def wrapped(cache: ReferenceCache, rate: float = 1.0, **how: Any) -> tuple[Cache, ProductionGuard]:  # noqa: ANN401  # Options.
-    """The guard of a cache, and the same as the cache that it stands for."""
-    guarded = production_guard(cache, rate, **{"budget": None, **how})
-    return cast("Cache", guarded), guarded
-
-
 def timed(cache: ReferenceCache, clock: Clock, **how: Any) -> ProductionGuard:  # noqa: ANN401  # Options.
     """A guard that goes by a clock of the test."""
 
@@ -64,17 +48,6 @@ def timed(cache: ReferenceCache, clock: Clock, **how: Any) -> ProductionGuard:  
         return guard_states(heard, on_violation=note)
 
     return standing_for(CallSampler(cache, make, clock=clock, **how))
-
-
-def serve(cache: Cache, key: Key = KEY) -> None:
-    """Serve one request, and make room for it first."""
-    found = cache.match(key)
-    receipt = cache.lock(key.prefix(found.device_pages))
-    missing = len(key) - found.device_pages
-    cache.evict(Counts(missing))
-    cache.insert(key, found.device_pages, cache.allocate(Counts(missing)))
-    cache.unlock(receipt)
-    cache.take_events()
 
 
 def test_a_sample_of_a_sound_cache_is_judged() -> None:
@@ -394,7 +367,7 @@ def test_what_is_no_operation_passes() -> None:
     assert isinstance(cache.snapshot(), Snapshot)
     assert guarded.counts.calls == 0
     with pytest.raises(AttributeError):
-        cache.no_such_method()  # type: ignore[attr-defined]
+        cache.no_such_method()
 
 
 def test_a_scrape_tells_what_the_guard_did(monkeypatch: pytest.MonkeyPatch) -> None:
