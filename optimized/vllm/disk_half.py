@@ -127,8 +127,10 @@ class DiskHalf:
         return names
 
     def forget(self, request_id: str) -> None:
-        """Forget a request that has ended."""
-        self._names.pop(request_id, None)
+        """Forget a request that has ended. Its pages keep their names, and not its tokens."""
+        names = self._names.pop(request_id, None)
+        if names is not None:
+            names.end()
 
     def must_ask_later(self, step: int) -> bool:
         """Whether the ranks have not said yet what they have, as they do with the first step."""

@@ -40,6 +40,11 @@ class PromptNames:
             self._named_hashes += self.hashes[first:end]
         return self._names
 
+    def end(self) -> None:
+        """Name all whole blocks, and let go of the prompt, which has ended."""
+        self.up_to(len(self.hashes))
+        self.hashes, self.token_ids = self._named_hashes, ()
+
     def _forget_changed(self) -> None:
         """Forget names of blocks with other tokens now: an open session replaces its last ones."""
         while self._named_hashes and (

@@ -12,6 +12,7 @@ from attrs import Factory, define, field
 
 from kvcanon.optimized._core import HashedPages
 from kvcanon.optimized.vllm.disk_half import DiskHalf
+from kvcanon.optimized.vllm.disk_names import PromptNames
 from kvcanon.optimized.vllm.engine_calls import (
     BlocksOfRequest,
     ConnectorOutput,
@@ -405,17 +406,19 @@ class SchedulerHalf:
                 self.pages.store(learnt, self.jobs.ahead)
 
     def _event_prompt(self, request: VllmRequest) -> object:
-        if self.disk is not None:
-            names = self.disk.names_of(request)
-            return event_prompt(request, self.shape.block_tokens, names)
-        return event_prompt(request, self.shape.block_tokens) if self.shape.events else None
+        """What `HashedPages` keeps for the events of pages, or for their names alone."""
+        names = None if self.disk is None else self.disk.names_of(request)
+        if not self.shape.events:
+            return names
+        return event_prompt(request, self.shape.block_tokens, names)
 
     def _note_events(self, disk: DiskHalf) -> None:
         """Let pages that came to the host go on to the disk, and keep the events of all."""
         for each in self.pages.take_events():
             came, block_hash, group, prompt, at = each
-            if came and isinstance(prompt, EventPrompt) and prompt.names is not None:
-                disk.note_stored(block_hash, group, prompt.names, at)
+            names = prompt.names if isinstance(prompt, EventPrompt) else prompt
+            if came and isinstance(names, PromptNames):
+                disk.note_stored(block_hash, group, names, at)
             if self.shape.events:
                 self._events.append(event_of(each))
 

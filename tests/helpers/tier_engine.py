@@ -181,6 +181,7 @@ class TierEngine:
     pool: FakePool = field(init=False)
     copies: FakeCopies = Factory(FakeCopies)
     disk: FakeDisk | None = None
+    events: bool = True
 
     def __attrs_post_init__(self) -> None:
         self.half = SchedulerHalf(
@@ -190,7 +191,7 @@ class TierEngine:
                 self.groups,
                 step_blocks=4,
                 policy=self.policy,
-                events=True,
+                events=self.events,
                 disk=self.disk is not None,
             )
         )

@@ -136,6 +136,16 @@ def test_write_back_writes_what_came_to_the_host() -> None:
     assert engine.ask(FakeRequest("again", 2)) == 4
 
 
+def test_pages_are_named_without_events() -> None:
+    """A disk needs no reader of events."""
+    disk = FakeDisk()
+    engine = TierEngine(ROWS, disk=disk, policy=Policy.WRITE_THROUGH, events=False)
+    serve(engine)
+    assert len(disk.pages) == BLOCKS
+    assert list(engine.half.take_events()) == []
+    assert restarted(disk, events=False).ask(again()) == TOKENS
+
+
 def test_names_are_those_of_the_specification() -> None:
     """So that any process, and any implementation, finds the same pages."""
     request = FakeRequest("first", BLOCKS, cache_salt="s")

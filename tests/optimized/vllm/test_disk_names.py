@@ -56,3 +56,15 @@ def test_blocks_that_were_replaced_have_other_names() -> None:
     assert list(names.up_to(3)) == expected(tokens, b"")
     del tokens[SIZE:], hashes[1:]
     assert list(names.up_to(1)) == expected(tokens, b"")
+
+
+def test_a_prompt_that_ended_keeps_its_names_alone() -> None:
+    """Its pages may come to the host much later, when its tokens would be in the way."""
+    tokens, hashes = list(range(3 * SIZE + 1)), [b"a", b"b", b"c"]
+    names = PromptNames(SIZE, hashes, tokens, b"")
+    names.up_to(1)
+    names.end()
+    hashes.clear()
+    assert list(names.token_ids) == []
+    assert list(names.hashes) == [b"a", b"b", b"c"]
+    assert list(names.up_to(3)) == expected(tokens, b"")
