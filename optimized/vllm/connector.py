@@ -320,7 +320,9 @@ class KvcanonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  
             self._layout,
             self._copying().rank,
         )
-        return open_disk(Path(config.disk_folder), config.disk_bytes(ranks), identity, self._host)
+        return open_disk(
+            Path(config.disk_folder).expanduser(), config.disk_bytes(ranks), identity, self._host
+        )
 
     def _deciding(self) -> SchedulerHalf:
         if self._scheduler is None:

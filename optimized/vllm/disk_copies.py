@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 16 << 20
 """About how much one call to the disk moves."""
 DEADLINE_SECONDS = 10.0
-"""Of one call."""
+"""Of one call, and of a read from when it was asked for: a prompt is computed in less."""
 MOST_LATE = 4
 """Threads whose call was given up and has not returned. With so many the disk is left alone."""
 ALIGNMENT_BYTES = 4096
@@ -124,7 +124,9 @@ class _OpenJob:
     job: DiskJob
     is_trial: bool
     """Whether it tries a disk that was left alone."""
+    asked_at: float
     is_begun: bool = False
+    is_given_up: bool = False
     moved: bool = False
     failure: str | None = None
     """What went wrong with the disk, in words; None if it has answered."""
@@ -181,7 +183,7 @@ class DiskCopies:
         if not self.is_usable:
             self._ended.append((job, False))
             return
-        opened = _OpenJob(job, self._breaker.begin_call())
+        opened = _OpenJob(job, self._breaker.begin_call(), self._clock())
         lane = self._lanes.get(job.to_disk)
         if lane is None:
             lane = self._lanes[job.to_disk] = self._started(job.to_disk)
@@ -194,6 +196,7 @@ class DiskCopies:
         while not self._done.empty():
             self._take(*self._done.get())
         self._give_up_overdue()
+        self._give_up_late_reads()
         self._late = [lane for lane in self._late if lane.thread and lane.thread.is_alive()]
         ended, self._ended = self._ended, []
         return ended
@@ -256,6 +259,22 @@ class DiskCopies:
             tried = any(each.is_trial for each in given_up)
             self._rest(f"no answer for {self._deadline_seconds:g} s", is_trial=tried)
 
+    def _give_up_late_reads(self) -> None:
+        """Wait no longer for reads of a disk that answers each call, and is too slow."""
+        lane = self._lanes.get(False)
+        if lane is None:
+            return
+        oldest = self._clock() - self._deadline_seconds
+        with lane.lock:
+            late = [each for each in lane.open if each.asked_at <= oldest]
+            for each in late:
+                each.is_given_up = True
+                lane.open.remove(each)
+        self._ended += [(each.job, False) for each in late]
+        if late:
+            tried = any(each.is_trial for each in late)
+            self._rest(f"a read took more than {self._deadline_seconds:g} s", is_trial=tried)
+
     def _rest(self, why: str, *, is_trial: bool) -> None:
         """Leave the disk alone for a while, and end the jobs that no thread has begun with."""
         if not self._breaker.note_failure(is_trial=is_trial):
@@ -299,7 +318,7 @@ class DiskCopies:
         stops = not opened.job.to_disk
         moved = True
         for batch in batches:
-            if lane.is_given_up or (stops and not moved):
+            if lane.is_given_up or opened.is_given_up or (stops and not moved):
                 return False
             moved &= move(lane, opened, batch, memory)
         return moved
@@ -321,7 +340,7 @@ class DiskCopies:
         missing = [job.pages[at] for at, is_whole in zip(batch, whole, strict=True) if not is_whole]
         self._notes.note(missing, is_there=False)
         with lane.lock:
-            if lane.is_given_up or missing:
+            if lane.is_given_up or opened.is_given_up or missing:
                 return False
             for at, piece in zip(batch, pieces, strict=True):
                 self._host.rows[job.rows[at], : len(piece)] = piece

@@ -85,6 +85,7 @@ class GatedStore:
     calls: int = 0
     failed_calls: int = 0
     is_closed: bool = False
+    _permits: threading.Semaphore = field(factory=lambda: threading.Semaphore(0))
 
     def put(self, pages: Sequence[PagePut]) -> list[bool]:
         self._answer()
@@ -113,9 +114,13 @@ class GatedStore:
     def close(self) -> None:
         self.is_closed = True
 
+    def answer_one(self) -> None:
+        """Let the call go on that waits, and stop the next one."""
+        self._permits.release()
+
     def _answer(self) -> None:
         self.calls += 1
-        assert self.gate.wait(PATIENCE_SECONDS)
+        until(lambda: self.gate.is_set() or self._permits.acquire(blocking=False))
         if self.error is not None:
             raise self.error
 
@@ -268,6 +273,32 @@ def test_a_late_answer_touches_no_row(gated: Gated) -> None:
     until(lambda: gated.copies.ended() or not gated.copies._late)
     assert (gated.host.rows == before).all()
     assert gated.store.calls == 1
+
+
+def test_a_slow_read_is_given_up_though_each_call_is_answered() -> None:
+    """Between its calls; what the next one brings goes nowhere."""
+    store, rows, now = GatedStore(), host(), [0.0]
+    store.there = {page(number): bytes([90 + number]) * PAGE_BYTES[0] for number in range(3)}
+    copies = DiskCopies(
+        store, rows, DiskNotes(), clock=lambda: now[0], batch_bytes=rows.stride_bytes
+    )
+    before = rows.rows.copy()
+    copies.begin(read(1, [0, 1, 2], [page(number) for number in range(3)]))
+    copies.begin(read(2, [3], [page(0)]))
+    for calls in (1, 2):
+        until(lambda calls=calls: store.calls == calls)  # type: ignore[misc]
+        now[0] += DEADLINE_SECONDS / 2 - 1
+        assert copies.ended() == []
+        store.answer_one()
+    until(lambda: store.calls == 3)
+    now[0] = DEADLINE_SECONDS
+    assert ended(copies, 2) == {1: False, 2: False}
+    assert not copies.is_usable
+    store.gate.set()
+    copies.close()
+    assert store.calls == 3
+    assert (rows.rows[2:] == before[2:]).all()
+    assert (rows.rows[1, : PAGE_BYTES[0]] == 91).all()
 
 
 def test_a_late_write_says_what_it_wrote(gated: Gated) -> None:
