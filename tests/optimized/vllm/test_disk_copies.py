@@ -216,6 +216,17 @@ def test_a_damaged_page_is_a_failed_read(tmp_path: Path) -> None:
     copies.close()
 
 
+def test_a_page_that_the_store_has_not_is_news(gated: Gated) -> None:
+    """Also where the store never said that it left."""
+    gated.store.there[page(1)] = bytes(PAGE_BYTES[0])
+    gated.store.gate.set()
+    gated.copies.begin(read(1, [0, 1], [page(1), page(2)]))
+    assert ended(gated.copies) == {1: False}
+    news = gated.copies.news()
+    assert news is not None
+    assert (news.pages, news.is_usable) == ({page(2): False}, True)
+
+
 def test_pages_that_the_store_evicts_are_news(tmp_path: Path) -> None:
     """As many as it writes beyond its room."""
     rows = host()

@@ -117,6 +117,8 @@ def test_ranks_have_folders_and_fingerprints_of_their_own(tmp_path: Path) -> Non
     ranks.append(identity(config, rank=1))
     assert len({each.fingerprint for each in ranks}) == 3
     assert len({each.folder for each in ranks}) == 3
+    # Of 2 ranks and of 4 there are two models, of which one gives way to the other.
+    assert ranks[0].base == ranks[1].base != ranks[2].base
 
 
 def test_release_and_layout_are_facts(tmp_path: Path) -> None:
