@@ -14,7 +14,7 @@ from kvcanon.disk.parts import copy_into
 from kvcanon.disk.records import RECORD_BYTES, unpacked
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab
-from kvcanon.disk.store import PlannedPage
+from kvcanon.disk.store import OnDrop, PlannedPage
 from kvcanon.disk.transfers import Read, SlotJob
 from kvcanon.lab.stores.fault import breaks
 
@@ -118,12 +118,19 @@ class _BlindDisk(DiskStore):
         pools: int = 1,
         threads: int = 4,
         segment_bytes: int | None = None,
+        on_drop: OnDrop | None = None,
     ) -> DiskStore:
         facts = {name: value for name, value in identity.facts.items() if name != cls.blind_to}
         place = "" if cls.blind_to == "place" else identity.place
         seen = DiskIdentity(facts, place or "rank0of1")
         return super().open(
-            root, seen, capacity_bytes, pools=pools, threads=threads, segment_bytes=segment_bytes
+            root,
+            seen,
+            capacity_bytes,
+            pools=pools,
+            threads=threads,
+            segment_bytes=segment_bytes,
+            on_drop=on_drop,
         )
 
 
