@@ -203,23 +203,31 @@ def fetch(ranks: Ranks, tokens: Tokens, pages: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_ranks_decide_alike_whatever_their_stores_do(seed: int) -> None:
-    """Writes, fetches and evictions are drawn, and how many batches each rank's store moves."""
+    """Writes, fetches, evictions and resets are drawn, and how far each rank's store goes.
+
+    Where the clock goes on, calls of one rank alone may be given up.
+    """
     draw = random.Random(seed)
     prompts = [prompt_of(number % 3, 3 + number) for number in range(5)]
     open_fetches: list[OrderId] = []
     with two_ranks() as ranks:
         for _ in range(120):
-            tokens, kind = draw.choice(prompts), draw.randrange(7)
-            if kind == 0:
+            tokens, kind = draw.choice(prompts), draw.randrange(18)
+            if kind < 4:
                 ranks.compute(tokens)
-            elif kind == 1:
+            elif kind < 8:
                 ranks.store(tokens)
-            elif kind == 2:
+            elif kind < 11:
                 order_id = ranks.prefetch(tokens)
                 open_fetches += [] if order_id is None else [order_id]
-            elif kind == 3 and open_fetches:
+            elif kind < 13 and open_fetches:
                 ranks.end_prefetch(open_fetches.pop(draw.randrange(len(open_fetches))))
-            elif kind == 4:
+            elif kind == 13:
+                ranks.clock.now += DEADLINE_SECONDS
+            elif kind == 14:
+                ranks.call(lambda server: server.cache.reset(keep_store=True))
+                open_fetches.clear()
+            elif kind == 15:
                 ranks.evict_host(draw.randrange(1, 9))
             else:
                 ranks.empty()
