@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 import pytest
-from attrs import define
+from attrs import Factory, define
 
 from fast.slow_store import DEADLINE_SECONDS, Clock, Slow, over_slow
 from fast.stores import Server, Tokens, prompt_of, wait_until
@@ -35,6 +35,8 @@ class Ranks:
     stores: list[Slow]
     clock: Clock
     lockstep: Lockstep
+    fetches: list[OrderId] = Factory(list)
+    """The prefetches that were ordered and not ended."""
 
     def call(self, do: Callable[[Server], Answer]) -> Answer:
         """Make a call on every rank. Raises: AssertionError, if they differ afterwards."""
@@ -55,11 +57,28 @@ class Ranks:
 
     def prefetch(self, tokens: Tokens) -> OrderId | None:
         """Order the fetch of a prompt."""
-        return self.call(lambda server: server.cache.prefetch(tokens)).order_id
+        order_id = self.call(lambda server: server.cache.prefetch(tokens)).order_id
+        self.fetches += [] if order_id is None else [order_id]
+        return order_id
 
     def end_prefetch(self, order_id: OrderId) -> HostInserted:
         """End a prefetch."""
+        self.fetches.remove(order_id)
         return self.call(lambda server: server.cache.end_prefetch(order_id))
+
+    def end_some_prefetch(self, draw: random.Random) -> None:
+        """End one of the prefetches, if there is one."""
+        if self.fetches:
+            self.end_prefetch(draw.choice(self.fetches))
+
+    def restart(self) -> None:
+        """Reset, and keep the stores."""
+        self.call(lambda server: server.cache.reset(keep_store=True))
+        self.fetches.clear()
+
+    def let_the_deadline_pass(self) -> None:
+        """Let the clock go on: what a store has not answered by now is given up."""
+        self.clock.now += DEADLINE_SECONDS
 
     def evict_host(self, pages: int) -> None:
         """Evict pages from the host."""
@@ -172,7 +191,7 @@ def test_a_late_call_of_one_rank_keeps_its_slots_on_all() -> None:
         wait_until(lambda: ranks.stores[1].begun == 1)
         ranks.stores[0].go_on()
         ranks.wait_for_calls(0, 4)
-        ranks.clock.now += DEADLINE_SECONDS
+        ranks.let_the_deadline_pass()
         ranks.wait_for_end()
         shown = take_snapshot(ranks.servers[0].cache).store
         assert shown is not None
@@ -209,33 +228,24 @@ def test_ranks_decide_alike_whatever_their_stores_do(seed: int) -> None:
     """
     draw = random.Random(seed)
     prompts = [prompt_of(number % 3, 3 + number) for number in range(5)]
-    open_fetches: list[OrderId] = []
     with two_ranks() as ranks:
-        for _ in range(120):
-            tokens, kind = draw.choice(prompts), draw.randrange(18)
-            if kind < 4:
-                ranks.compute(tokens)
-            elif kind < 8:
-                ranks.store(tokens)
-            elif kind < 11:
-                order_id = ranks.prefetch(tokens)
-                open_fetches += [] if order_id is None else [order_id]
-            elif kind < 13 and open_fetches:
-                ranks.end_prefetch(open_fetches.pop(draw.randrange(len(open_fetches))))
-            elif kind == 13:
-                ranks.clock.now += DEADLINE_SECONDS
-            elif kind == 14:
-                ranks.call(lambda server: server.cache.reset(keep_store=True))
-                open_fetches.clear()
-            elif kind == 15:
-                ranks.evict_host(draw.randrange(1, 9))
-            else:
-                ranks.empty()
+        calls: dict[Callable[[], object], int] = {
+            lambda: ranks.compute(draw.choice(prompts)): 4,
+            lambda: ranks.store(draw.choice(prompts)): 4,
+            lambda: ranks.prefetch(draw.choice(prompts)): 3,
+            lambda: ranks.end_some_prefetch(draw): 2,
+            lambda: ranks.evict_host(draw.randrange(1, 9)): 1,
+            ranks.empty: 2,
+            ranks.restart: 1,
+            ranks.let_the_deadline_pass: 1,
+        }
+        for call in draw.choices([*calls], [*calls.values()], k=120):
+            call()
             for store in ranks.stores:
                 store.go_on(draw.choice((0, 0, 0, 1)))
             ranks.poll()
-        for order_id in open_fetches:
-            ranks.end_prefetch(order_id)
+        while ranks.fetches:
+            ranks.end_some_prefetch(draw)
         for store in ranks.stores:
             store.go_on(999)
         ranks.empty()

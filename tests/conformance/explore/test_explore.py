@@ -150,7 +150,8 @@ NO_MOVE = {"ASYNC-14", "ASYNC-16", "EVICT-9", "MATCH-8"}
 within a key."""
 NEED_MORE = NO_MOVE | {"REC-1", "ASYNC-1", "ASYNC-8", "ALLOC-10", "ASYNC-11", "ASYNC-15"}
 """Laws whose premises need more than a tiny scope; the named scopes exercise them, but those of
-`NO_MOVE`, and ASYNC-11 and ASYNC-15, which take several ranks. No scope has a store."""
+`NO_MOVE`, and ASYNC-11 and ASYNC-15, which take several ranks. Scopes with a store have tests of
+their own."""
 
 
 @pytest.mark.parametrize(

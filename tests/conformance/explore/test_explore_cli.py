@@ -62,7 +62,7 @@ def test_a_sound_cache_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     """The report says how many states were visited and checked, and the exit code is 0."""
     text = said(capsys, "reference", "--scope", "tiny_full,tiny_host", code=0)
     assert "40 that differ by more than names, and none is left" in text
-    # ASYNC-11 and ASYNC-15 are about several caches, and no scope has a store.
+    # ASYNC-11 and ASYNC-15 are about several caches, and these scopes have no store.
     alone = sum(Need.STORE not in law.needs for law in LAWS.values()) - 2
     assert re.search(rf"laws +\d+ of {alone} exercised; \d+ beyond the scope", text)
     assert "states/s" in text

@@ -1,4 +1,4 @@
-"""ASYNC-11: ranks that get the same calls decide alike; ASYNC-10 of what they settle."""
+"""ASYNC-11: ranks that get the same calls decide alike; ASYNC-10 and ASYNC-15 of how they agree."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from kvcanon.spec.operations import (
     LoadedBack,
     Outcome,
     Poll,
+    PollStore,
     Receipt,
     Refused,
     Settle,
     Settled,
+    StorePolled,
 )
 from kvcanon.spec.snapshot import HoldState, RankView, Snapshot
+from kvcanon.spec.tier import OrderKind, OrderState, StoreState
 from kvcanon.spec.transfer import Completion, Direction, TransferStatus
-from kvcanon.spec.types import FULL, Counts, TransferId, make_key
+from kvcanon.spec.types import DISK, FULL, Counts, TransferId, make_key
 from kvcanon.spec.views import Step
 from states import ROOT, copy, node, on, state_of, with_pool
 from states.judging import Table, step, still, table
@@ -70,6 +73,15 @@ def settled(
     return evolve(told, ended={8: True, 9: True} if ended is None else ended)
 
 
+def asked(orders: int, *sizes: int) -> Step:
+    """A poll of a store with open orders, in which each rank names so many numbers, if any."""
+    opened = tuple(OrderState(each, OrderKind.WRITE, KEY, 0) for each in range(orders))
+    before = evolve(STATE, store=StoreState(DISK, orders=opened))
+    polled = StorePolled(())
+    shown = [RankView(polled, before, {}, (size,) if size else ()) for size in sizes]
+    return evolve(step(before, PollStore(), before, polled), ranks=tuple(shown))
+
+
 RANKS: Table = {
     # Equal ranks hold; receipts have numbers of their own on each.
     "ASYNC-11": [
@@ -108,6 +120,11 @@ RANKS: Table = {
         after=evolve(STATE, swa_of_full={1: 2})
     ),
     "ASYNC-11: ...rank 0 has other open receipts than rank 1...": second(after=OPEN),
+    # A poll of the store gives as many numbers for each order as the cache needs, two at least.
+    "ASYNC-15": [asked(0, 0, 0), asked(1, 2, 2), asked(3, 6, 6), asked(3, 12, 12)],
+    "ASYNC-15: ...[3] copies in a PollStore with 6 in flight...": asked(3, 3),
+    "ASYNC-15: ...[7] copies in a PollStore with 6 in flight...": asked(3, 7),
+    "ASYNC-15: ...[4] copies in a PollStore with 0 in flight...": asked(0, 4),
     # A settle call settles what it names, also as failed where the copy succeeded here.
     "ASYNC-10": [
         settled(names={}),
