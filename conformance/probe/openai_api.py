@@ -211,9 +211,14 @@ def gathered(
     scores: list[TokenScore] = []
     text: list[str] = []
     left, whole = False, ProbeReply((), None)
+    before: JsonObject | None = None
+    again = 0
     with closing(stream_of_parts) as parts:
         for part in parts:
             said = understood(path, partial(read, part))
+            # Two equal tokens in a row have log-probabilities of their own.
+            again += len(said.tokens) if said.scores and part == before else 0
+            before = part
             tokens += said.tokens
             scores += said.scores
             text.append(said.text)
@@ -223,6 +228,13 @@ def gathered(
             left = leaves(len(tokens))
             if left:
                 break
+    counted = whole.generated
+    if again and (counted is None or len(tokens) - again <= counted < len(tokens)):
+        raise ServerProblem(
+            f"{path} streamed parts twice, with {again} tokens; something between sends them "
+            "again: give the address of the engine itself",
+            status=200,
+        )
     return evolve(
         whole, tokens=tuple(tokens), scores=tuple(scores), text="".join(text), aborted=left
     )

@@ -59,7 +59,7 @@ def test_damaged_recordings_are_refused(tmp_path: Path) -> None:
     good = path.read_bytes()
     for damaged, problem in (
         (b"", "is no recording"),
-        (b"KVSTRM99" + good[8:], "is no recording"),
+        (b"KVSTRM99" + good[8:], "of version .99."),
         (MAGIC + b"\1\0\0\0{", "damaged header"),
         (good[:-1] + bytes([good[-1] ^ 1]), "damaged at byte"),
     ):
