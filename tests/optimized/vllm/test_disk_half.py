@@ -54,6 +54,8 @@ def again(name: str = "again", blocks: int = BLOCKS, **fields: object) -> FakeRe
 def test_pages_are_found_after_a_restart() -> None:
     """Under other hashes of vLLM's; and nothing is found of another prompt."""
     engine = restarted(kept())
+    assert engine.half.gauges()["disk_pages"] == BLOCKS
+    assert engine.half.totals()["disk_written_pages"] == 0
     assert engine.ask(again()) == TOKENS
     assert engine.ask(again("longer", 5)) == TOKENS
     assert engine.ask(again("other", start="q")) == 0
@@ -300,17 +302,25 @@ def test_a_reset_makes_pages_unreachable_here_and_later() -> None:
 
 
 def test_reset_takes_back_what_waits_to_be_written() -> None:
-    """Pages of before the reset are written under no name of after it."""
+    """What the same prompt has after the reset is written under no name of before it."""
     disk = FakeDisk(is_slow=True)
     engine = TierEngine(disk=disk, policy=Policy.WRITE_THROUGH, rows=8)
-    engine.compute(FakeRequest("first", BLOCKS), [1, 2, 3])
+    request = FakeRequest("first", BLOCKS)
+    engine.compute(request, [1, 2, 3])
     engine.step()
     engine.step()
-    assert len(disk.jobs) == 1
+    before = set(disk.jobs[0].pages)
+    assert len(before) == 1
     assert engine.half.reset_cache()
+    engine.compute(FakeRequest("second", BLOCKS), [4, 5, 6])
+    engine.step()
     disk.is_slow = False
     settle(engine)
-    assert len(disk.jobs) == 1
+    size, tokens = BLOCK_TOKENS, request.all_token_ids
+    pages = [tuple(tokens[at : at + size]) for at in range(0, TOKENS, size)]
+    names = {(name, 0) for name in page_hashes(b"", pages)}
+    assert disk.pages & names == before
+    assert len(disk.pages) == 1 + BLOCKS
     assert engine.half.pages.held == 0
 
 
