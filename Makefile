@@ -67,6 +67,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin
+BACKEND := $(VENV)/.backend
 READY := $(VENV)/.ready
 NATIVE := build/native
 ASAN := build/asan
@@ -95,11 +96,15 @@ hook.write_text("".join(f"{line}\n" for line in lines if not line.startswith("im
 endef
 export PLAIN_PATH
 
-# The stamp is written last: an install that was cut short is done again. The backend comes first
-# and from the constraints, since an isolated build would fetch another one that nothing pins.
-$(READY): pyproject.toml constraints.txt
+# The stamps are written last: an install that was cut short is done again. The backend comes first
+# and from the constraints, since an isolated build would fetch another one that nothing pins. With
+# `--jobs=2` the core is built while the other packages, which it does not need, are installed.
+$(BACKEND): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) scikit-build-core nanobind
+	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+$(READY): $(BACKEND)
 	$(PIP_INSTALL) --no-build-isolation --editable '.[dev,optimized]'
 	$(BIN)/python -c "$$PLAIN_PATH"
 	@touch $@
@@ -108,7 +113,7 @@ venv: $(READY) native ## Set up .venv with this checkout installed in it.
 
 # The core is installed into src/, whose links lead to optimized/. When nothing has changed this takes
 # a moment, so whatever needs the core asks for it every time.
-$(NATIVE)/build.ninja: $(READY)
+$(NATIVE)/build.ninja: $(BACKEND)
 	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 	@touch $@
