@@ -21,10 +21,11 @@ from kvcanon.conformance.workers.hash_seeds import own_seed
 
 WIDTH = 100
 
-_FROM = {
+NAMES_FROM = {
     "kvcanon.conformance": ("fetched", "judged", "write_stamps"),
     "kvcanon.spec.errors": ("CacheError",),
     "kvcanon.spec.operations": ("Receipt",),
+    "kvcanon.spec.transfer": ("Completion",),
     "kvcanon.spec.types": ("Component", "Counts", "Key", "Medium", "Namespace", "Slots"),
 }
 """Where the names come from that a script may use."""
@@ -81,7 +82,7 @@ def _docstring(finding: Finding) -> str:
 
 def _imports(code: str) -> str:
     lines = ["from contextlib import suppress\n"] if "suppress(" in code else []
-    for module, names in _FROM.items():
+    for module, names in NAMES_FROM.items():
         used = [name for name in names if re.search(rf"\b{name}\b", code)]
         if used:
             lines.append(f"from {module} import {', '.join(used)}")

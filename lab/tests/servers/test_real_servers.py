@@ -117,7 +117,8 @@ def test_a_real_server_is_watched(
     watching = None
     try:
         port = port_of(tmp_path / f"sliding-{core}-write_through-tp1.log", server)
-        watch = ["watch", f"tcp://127.0.0.1:{port}", "--record", str(recording)]
+        kept = ["--record", str(recording), "--keep-tokens"]
+        watch = ["watch", f"tcp://127.0.0.1:{port}", *kept]
         limits = ["--hashes", "tokens", "--seconds", str(SECONDS)]
         watching = subprocess.Popen([sys.executable, "-m", "kvcanon", *watch, *limits])
         said = server.communicate(timeout=SECONDS)[0].decode()

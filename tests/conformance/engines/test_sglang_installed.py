@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import said
 from kvcanon.conformance.cli import main
 from kvcanon.conformance.engines.sglang import release
 
@@ -28,7 +29,7 @@ def _forget() -> Iterator[None]:
 def told(capsys: pytest.CaptureFixture[str]) -> str:
     """Return what a check prints, which is one line, with exit code 2."""
     assert main(["check", "sglang"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = said(capsys.readouterr().err)
     return line
 
 

@@ -6,9 +6,10 @@ import ast
 import os
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 
 from kvcanon.conformance import judged
 from kvcanon.conformance.cases.case import Action, Case, case_from_json
@@ -20,8 +21,9 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.report.call_code import code_lines
 from kvcanon.conformance.report.failure_replay import FindingReplay, judges_of, replay_finding
 from kvcanon.conformance.report.report import report_of
-from kvcanon.conformance.report.script import WIDTH, file_name
-from kvcanon.spec.operations import Allocate, Free, Insert, Match
+from kvcanon.conformance.report.script import NAMES_FROM, WIDTH, file_name
+from kvcanon.spec import operations
+from kvcanon.spec.operations import Allocate, Free, Insert, Match, Operation
 from kvcanon.spec.types import Counts, Key, Namespace, Slots
 from paths import HELPERS
 from reported import ASK_TOO_MUCH, SERVE, TWO_POOLS, check_of, failure_in, failure_of, result_of
@@ -89,6 +91,24 @@ def test_script_fails_on_the_faulty_cache_and_passes_on_a_sound_one(name: str) -
     exit_code, said = run(mended)
     assert exit_code == 0, said
     assert said.endswith("Holds: the fault of this script does not show.\n")
+
+
+def test_a_script_imports_what_any_call_is_made_of() -> None:
+    """Each type of a call's arguments, but that of fetched pages, for which a helper stands."""
+    known = {name for names in NAMES_FROM.values() for name in names}
+    needed: set[str] = set()
+    for operation in get_args(Operation):
+        hints = get_type_hints(operation, vars(operations))
+        for field in fields(operation):
+            parts = get_args(hints[field.name]) or (hints[field.name],)
+            needed |= {part.__name__ for part in parts if part is not ... and is_ours(part)}
+    assert needed - {"HostPayload"} <= known
+    assert {"Completion", "Receipt", "Key", "Medium"} <= needed
+
+
+def is_ours(part: type) -> bool:
+    """Whether a type is none of Python's own."""
+    return part.__module__.startswith("kvcanon.")
 
 
 SOUND_REQUESTS = """
