@@ -9,9 +9,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from kvcanon import __version__
 from kvcanon.conformance.cli.terminal import print_json
-from kvcanon.run_record import run_record
+from kvcanon.run_record import with_run
 
 PAGE_SIZES = (1, 16, 64)
 
@@ -38,13 +37,9 @@ JsonFile: TypeAlias = Annotated[
 def write_figures(file: Path | None, value: Mapping[str, object]) -> None:
     """Write figures, and what they were measured with, to the file of `--json` if it is given."""
     if file is not None:
-        file.write_text(json.dumps(_with_run(value), indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(with_run(value), indent=2) + "\n", encoding="utf-8")
 
 
 def print_figures(value: Mapping[str, object]) -> None:
     """Print figures, and what they were measured with, as JSON."""
-    print_json(_with_run(value))
-
-
-def _with_run(value: Mapping[str, object]) -> dict[str, object]:
-    return {"kvcanon": __version__, "run": run_record(), **value}
+    print_json(with_run(value))

@@ -7,6 +7,7 @@ something was wrong, with 2 if it could not run, and with 3 if servers are left 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from attrs import evolve
+from attrs import asdict, evolve
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.lab.releases.environment import run_command, usual_folder
@@ -35,6 +36,7 @@ from kvcanon.lab.servers.tried_ways import run_tries
 from kvcanon.lab.servers.verdict import with_references
 from kvcanon.lab.servers.vllm_server import VLLM
 from kvcanon.lab.torch_device import CPU_DEVICE, require_device
+from kvcanon.run_record import with_run
 
 SOAK_MINUTES = 120.0
 SOUND_SEEDS = 10
@@ -135,6 +137,9 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         "found",
     )
     parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="with --probe: write what was found, as JSON"
+    )
+    parser.add_argument(
         "--refusals",
         action="store_true",
         help="start servers with what kvcanon does not offer, each of which must be refused",
@@ -208,7 +213,13 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         raise UsageError(f"--device {given.device} is for the script alone")
     if given.probe:
         seeds = range(given.seed, given.seed + given.seeds)
-        missed = run_probes(given.probe, folder, seeds, given.only, _say)
+        done = run_probes(given.probe, folder, seeds, given.only, _say)
+        if given.json is not None:
+            command = shlex.join(["python", "-m", __package__, *sys.argv[1:]])
+            found = {"core": given.probe, "probed": [asdict(each) for each in done]}
+            figures = with_run(found, command)
+            given.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        missed = [each.wrong for each in done if each.wrong]
         right = "nothing was found of sound servers, and every planted fault was"
         _say(f"wrong: {', '.join(missed)}" if missed else right)
         return int(bool(missed))

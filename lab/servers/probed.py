@@ -7,7 +7,7 @@ a window.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
@@ -131,10 +131,37 @@ def vllm_server(folder: Path, seed: int) -> ProbedServer:
     return ProbedServer(f"{SOUND}-{VLLM}", VLLM_FAULTS, start)
 
 
+@frozen
+class ProbedRun:
+    """What a probe of a server found."""
+
+    server: str
+    fault: str
+    """Empty for a sound server."""
+    seed: int
+    wrong: str
+    """What is wrong about the run, in words; empty where it is as it should be."""
+    requests: int
+    with_hits: int
+    seconds: float
+    found: Sequence[FoundByProbe]
+    beside: Mapping[str, object]
+    """What was promised by the KV events and what was served; empty without events."""
+
+
+@frozen
+class FoundByProbe:
+    """A finding, and how many requests show it."""
+
+    words: str
+    requests: int
+    detail: str
+
+
 def run_probes(
     core: str, folder: Path, seeds: range, only: str, say: Callable[[str], None]
-) -> list[str]:
-    """Probe sound servers with each seed, and one for each fault; returns what went wrong in words.
+) -> list[ProbedRun]:
+    """Probe sound servers with each seed, and one for each fault.
 
     `core` is a tree core of SGLang, or `VLLM`. Raises: UsageError, if a server does not start.
     """
@@ -143,46 +170,62 @@ def run_probes(
     else:
         servers = sglang_servers(core, folder, seeds.start)
     usual = ProbeLimits(seeds.start, SECONDS, fill=True, margin=MARGIN, vocabulary=VOCABULARY)
-    wrong: list[str] = []
+    runs: list[ProbedRun] = []
     for server in servers:
         if only in server.name:
-            wrong += _probe_sound(server, usual, seeds, say)
+            runs += _probe_sound(server, usual, seeds, say)
         for name, (expected, round_name) in server.faults.items():
             if only not in name:
                 continue
             with server.start(name) as started:
                 result, _ = _probe(started, evolve(usual, only=frozenset({round_name})))
             say(f"{name}: {_words(result)}")
-            if not {each.finding.fault for each in result.shown} & expected:
-                wrong.append(f"{name} is not found")
-    return wrong
+            is_found = bool({each.finding.fault for each in result.shown} & expected)
+            wrong = "" if is_found else f"{name} is not found"
+            runs.append(_run_of(server.name, name, result, wrong, {}))
+    return runs
 
 
 def _probe_sound(
     server: ProbedServer, usual: ProbeLimits, seeds: range, say: Callable[[str], None]
-) -> Iterator[str]:
-    """Probe a sound server with several seeds; gives those with which something went wrong."""
+) -> Iterator[ProbedRun]:
+    """Probe a sound server with several seeds."""
     with server.start("") as started:
         for seed in seeds:
             limits = evolve(usual, seed=seed, seconds=SOUND_SECONDS)
             result, beside = _probe(started, limits, events=started.events)
             name = f"{server.name}, seed {seed}"
-            say(f"{name}: {_words(result)}{beside}")
+            promised = f"; {sums_words(beside)}" if beside else ""
+            say(f"{name}: {_words(result)}{promised}")
+            wrong = ""
             if result.shown:
-                yield name
-            if any(each.cut_short for each in result.coverage.played):
-                yield f"{name} was cut short"
+                wrong = name
+            elif any(each.cut_short for each in result.coverage.played):
+                wrong = f"{name} was cut short"
+            yield _run_of(server.name, "", result, wrong, beside)
+
+
+def _run_of(
+    server: str, fault: str, result: ProbeSession, wrong: str, beside: Mapping[str, object]
+) -> ProbedRun:
+    """A probe that has ended."""
+    found = [
+        FoundByProbe(each.finding.fault.words, len(each.requests), each.finding.words)
+        for each in result.shown
+    ]
+    sent, seconds = (result.requests, result.hits), round(result.seconds, 1)
+    return ProbedRun(server, fault, result.limits.seed, wrong, *sent, seconds, found, beside)
 
 
 def _probe(
     server: StartedServer, limits: ProbeLimits, *, events: str = ""
-) -> tuple[ProbeSession, str]:
+) -> tuple[ProbeSession, Mapping[str, object]]:
     """Probe a server, beside its events if their address is given; also what these promised."""
     ends = time.monotonic() + limits.seconds
     with ExitStack() as stack:
         player = ProbePlayer(server.api, server.facts, _unique(), ends, limits.requests)
         if not events:
-            return ProbeSession(player, limits).run(), ""
+            return ProbeSession(player, limits).run(), {}
         # A server that is probed without its events needs nothing of the extra `live`.
         from kvcanon.conformance.probe.beside import stream_beside  # noqa: PLC0415
         from kvcanon.live.frames import Source  # noqa: PLC0415
@@ -190,7 +233,7 @@ def _probe(
         beside = stack.enter_context(stream_beside(Source(events), VLLM_STREAM))
         player.beside = beside
         result = ProbeSession(player, limits).run()
-        return result, f"; {sums_words(asdict(beside.sums))}"
+        return result, asdict(beside.sums)
 
 
 def _saved(name: str, folder: Path, seed: int) -> Path:

@@ -19,7 +19,10 @@ from kvcanon.conformance.errors import UsageError
 FOLDER = Path("lab/bench/measured")
 PAGES = (
     "README.md",
-    *(f"docs/{page}.md" for page in ("ci", "live", "mechanical-mutants", "performance", "sglang")),
+    *(
+        f"docs/{page}.md"
+        for page in ("ci", "live", "mechanical-mutants", "performance", "probe", "sglang")
+    ),
 )
 """The pages that have such tables."""
 FELT = "felt"

