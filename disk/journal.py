@@ -107,6 +107,8 @@ class JournalRead:
     """How many of its records are damaged."""
     is_current: bool = False
     """Whether it is the journal that was last written beside its slab."""
+    noted_generation: int = 0
+    """That of the journal that was last written beside its slab, as its note says."""
 
     @property
     def is_complete(self) -> bool:
@@ -132,11 +134,12 @@ def read_journal(path: Path, current: Path, fingerprint: bytes) -> JournalRead:
     data = path.read_bytes() if path.exists() else b""
     header = unpacked(data[:RECORD_BYTES])
     records, damaged = whole_records(memoryview(data)[RECORD_BYTES:])
-    if header is None or header.kind is not RecordKind.HEADER or header.fingerprint != fingerprint:
-        return JournalRead(None, records, damaged)
     noted = unpacked(current.read_bytes()) if current.exists() else None
-    is_current = noted is not None and noted.generation == header.generation
-    return JournalRead(header, records, damaged, is_current)
+    generation = noted.generation if noted and noted.fingerprint == fingerprint else 0
+    if header is None or header.kind is not RecordKind.HEADER or header.fingerprint != fingerprint:
+        return JournalRead(None, records, damaged, noted_generation=generation)
+    is_current = generation == header.generation
+    return JournalRead(header, records, damaged, is_current, generation)
 
 
 def continued_journal(path: Path) -> DiskJournal:

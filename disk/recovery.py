@@ -54,7 +54,8 @@ class StoreShape:
 def recover(journal: JournalRead, slab: Slab, shape: StoreShape, executor: Executor) -> FoundPages:
     """Find all pages of a folder. Reads the end of every slot, unless the journal is complete."""
     own = journal.records[journal.records["fingerprint"] == np.void(shape.fingerprint)]
-    begun = journal.header.generation if journal.header else 0
+    # Of a journal that is lost the note alone may know how far generations were.
+    begun = max(journal.noted_generation, journal.header.generation if journal.header else 0)
     highest = int(own["generation"].max(initial=begun))
     count = slab.blocks // shape.segment_blocks
     if journal.is_complete:

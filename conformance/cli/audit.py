@@ -84,7 +84,7 @@ def audit_command(
     from kvcanon.live.audit import audit  # noqa: PLC0415
     from kvcanon.live.other_planes import open_stream  # noqa: PLC0415
     from kvcanon.live.served import audit_served  # noqa: PLC0415
-    from kvcanon.live.stream_recording import BadRecording  # noqa: PLC0415
+    from kvcanon.live.input_files import BadRecording  # noqa: PLC0415
 
     config = follower_config(hashes, repeats, closed, ignore)
     try:

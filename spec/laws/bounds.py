@@ -39,6 +39,11 @@ def has_host_tier(run: Bounds) -> bool:
     return run.config.host_tier
 
 
+def fetches_pages(run: Bounds) -> bool:
+    """Pages come from storage to the host by host inserts."""
+    return run.config.host_tier and run.fetches
+
+
 def backs_up_inserts(run: Bounds) -> bool:
     """Inserts copy pages to the host once they have enough hits."""
     return run.config.backup_hits is not None

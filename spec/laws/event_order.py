@@ -165,7 +165,7 @@ def begins_cleared(stream: Stream) -> Iterator[str]:
         situations.sends_both_ways,
     ),
     needs=NEEDS,
-    enabled_if=bounds.has_host_tier,
+    enabled_if=bounds.writes_back,
 )
 def moved_pages_are_never_nowhere(step: Step) -> Iterator[str]:
     """A page that moves between media is stored on the new one before it is removed from the old.

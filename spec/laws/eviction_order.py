@@ -120,7 +120,7 @@ def victims_in_policy_order(step: Step) -> Iterator[str]:
     LawClass.SERVING,
     premise=premises.HOST_INSERT,
     needs=_ORDERS,
-    enabled_if=bounds.has_host_tier,
+    enabled_if=bounds.fetches_pages,
 )
 def fetched_data_is_placed(step: Step) -> Iterator[str]:
     """A host insert places as much of its data as fits on the host, and evicts only for that.

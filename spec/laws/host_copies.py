@@ -25,7 +25,7 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, Stop, path_of, rows_along
     Kind.STEP,
     LawClass.SOUND,
     premise=premises.HOST_INSERT,
-    enabled_if=lambda run: run.config.host_tier and run.fetches,
+    enabled_if=bounds.fetches_pages,
     from_outside=((Cache.insert_host,),),
 )
 def fetched_data_is_at_its_pages(step: Step) -> Iterator[str]:

@@ -298,3 +298,20 @@ def test_a_full_disk_is_no_reason_to_refuse_an_open(
         assert not put(store, [99])
         store.close()
     assert after(tmp_path) == EVERY
+
+
+def test_an_old_journal_from_before_a_lost_one_takes_no_page_away(tmp_path: Path) -> None:
+    """Its records are older than what was written after the loss, also if the slab has none such."""
+    filled(tmp_path, closed=False)
+    (folder,) = tmp_path.iterdir()
+    HARMLESS["record flipped"](folder)
+    store = opened(tmp_path)
+    store.remove([(name_of(number), 0) for number in reversed(EVERY)])
+    crash(store)
+    old = (folder / "journal").read_bytes()
+    (folder / "journal").unlink()
+    store = opened(tmp_path)
+    assert put(store, EVERY)
+    crash(store)
+    (folder / "journal").write_bytes(old)
+    assert after(tmp_path) == EVERY
