@@ -124,7 +124,7 @@ native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the so
 	$(BIN)/cmake --install $(NATIVE) --prefix src
 
 # The same module with a sanitizer and with its asserts, in an environment of its own: kvcanon as
-# installed, with the packages of .venv lent to it. The arguments are the environment's folder and what
+# installed, with the packages of .venv and the lab lent to it. The arguments are the environment's folder and what
 # the module checks. The sanitizer has to be there before Python is.
 define sanitized
 	$(BIN)/python -m venv --without-pip $(1)/env
@@ -133,6 +133,8 @@ define sanitized
 	$(BIN)/python -m pip --python $(1)/env/bin/python install --quiet --no-deps --no-index \
 	  --force-reinstall --no-build-isolation --config-settings build-dir=$(1)/build \
 	  --config-settings cmake.build-type=Debug --config-settings cmake.define.KVCANON_SANITIZE=$(2) .
+	ln -sfn $(CURDIR)/lab \
+	  "$$($(1)/env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kvcanon/lab"
 endef
 
 # AddressSanitizer and UndefinedBehaviorSanitizer. Leaks are not looked for, since Python itself never
