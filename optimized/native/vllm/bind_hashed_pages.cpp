@@ -182,10 +182,12 @@ std::vector<std::optional<int32_t>> fetch(EngineTables& tables, const nb::list& 
                                           int64_t job, const nb::object& prompt) {
     // All keys first, so that a place that the prompt does not have changes nothing.
     std::vector<PageKey> keys;
+    keys.reserve(places.size());
     for (const int64_t place : places) {
         keys.push_back(KeysOfRun(hashes, group, place, place + 1).at(place));
     }
     std::vector<std::optional<int32_t>> rows;
+    rows.reserve(places.size());
     for (size_t i = 0; i < places.size(); ++i) {
         const int32_t row =
             tables.pages.fetch(keys[i], job, prompt, static_cast<int32_t>(places[i]));
