@@ -82,9 +82,9 @@ def audit_command(
     # The extra may be missing, and the command line works without it.
     from kvcanon.conformance.cli.audit_report import print_audit  # noqa: PLC0415
     from kvcanon.live.audit import audit  # noqa: PLC0415
+    from kvcanon.live.input_files import BadRecording  # noqa: PLC0415
     from kvcanon.live.other_planes import open_stream  # noqa: PLC0415
     from kvcanon.live.served import audit_served  # noqa: PLC0415
-    from kvcanon.live.input_files import BadRecording  # noqa: PLC0415
 
     config = follower_config(hashes, repeats, closed, ignore)
     try:

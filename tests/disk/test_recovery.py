@@ -301,7 +301,7 @@ def test_a_full_disk_is_no_reason_to_refuse_an_open(
 
 
 def test_an_old_journal_from_before_a_lost_one_takes_no_page_away(tmp_path: Path) -> None:
-    """Its records are older than what was written after the loss, also if the slab has none such."""
+    """Its records are older than what was written after the loss, whatever the slab has."""
     filled(tmp_path, closed=False)
     (folder,) = tmp_path.iterdir()
     HARMLESS["record flipped"](folder)
