@@ -138,7 +138,7 @@ def test_places_of_publishers_are_read() -> None:
         each for each in find_sources("dns://localhost:5557/5558") if "127" in each.endpoint
     ]
     assert found == Source("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558")
-    with pytest.raises(BadEndpoint, match="has no port"):
+    with pytest.raises(BadEndpoint, match="is no name with a port"):
         find_sources("dns://localhost")
     with pytest.raises(NotFound, match="cannot be read"):
         find_sources("/nowhere/at/all")
