@@ -13,6 +13,7 @@ from fakes.engine_server import ServedAs, engine_at
 from fakes.model import FakeEngine, config_of
 from kvcanon.conformance.probe import beside, session
 from kvcanon.live import Publisher
+from nights import at_night
 from probing import ANY, ENGINES, fault_at, kinds, options_for, probe_json, replacing
 
 PLANTED = [
@@ -35,7 +36,14 @@ def _soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(session, name, 1.0)
 
 
-@pytest.mark.parametrize(("name", "dialect"), PLANTED)
+LONG = [(name, dialect) for name, dialect in PLANTED if name.startswith("preemption")]
+"""Of these faults one dialect is enough by day."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    [*[each for each in PLANTED if each not in LONG[1:]], *at_night(*LONG[1:])],
+)
 def test_planted_fault_is_found_and_its_script_shows_it(
     name: str, dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

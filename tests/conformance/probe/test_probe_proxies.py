@@ -66,16 +66,12 @@ def cut(most: int, *, parts_before: int = 0) -> Spoil:
     return spoil
 
 
-def twice(*places: int) -> Spoil:
-    """These parts of a stream come twice: all if none is given, but never its end."""
-
-    def spoil(parts: Iterator[bytes]) -> Iterator[bytes]:
-        for at, part in enumerate(parts):
+def twice(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Each part of a stream comes twice, but its end."""
+    for part in parts:
+        yield part
+        if b"[DONE]" not in part:
             yield part
-            if (at in places or not places) and b"[DONE]" not in part:
-                yield part
-
-    return spoil
 
 
 def at_times(spoil: Spoil, every: int) -> Spoil:
@@ -100,9 +96,8 @@ STREAMS: dict[str, Callable[[], Spoil]] = {
     "usage in texts": lambda: with_texts,
     "cut in their first part": lambda: cut(30),
     "cut in a part": lambda: cut(30, parts_before=4),
-    "each part twice": lambda: twice(),  # noqa: PLW0108  # It makes a new one.
-    "a part twice": lambda: twice(1),
-    "a part twice now and then": lambda: at_times(twice(1), 2),
+    "each part twice": lambda: twice,
+    "each part twice now and then": lambda: at_times(twice, 2),
 }
 STREAMING_ROUNDS = "aborts,together"
 
