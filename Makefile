@@ -124,8 +124,8 @@ native: $(NATIVE)/build.ninja ## Build the native core, and put it beside the so
 	$(BIN)/cmake --install $(NATIVE) --prefix src
 
 # The same module with a sanitizer and with its asserts, in an environment of its own: kvcanon as
-# installed, with the packages of .venv and the lab lent to it. The arguments are the environment's folder and what
-# the module checks. The sanitizer has to be there before Python is.
+# installed, with the packages of .venv and the lab lent to it. The arguments are the environment's
+# folder and what the module checks. The sanitizer has to be there before Python is.
 define sanitized
 	$(BIN)/python -m venv --without-pip $(1)/env
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \

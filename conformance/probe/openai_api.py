@@ -216,9 +216,11 @@ def gathered(
     with closing(stream_of_parts) as parts:
         for part in parts:
             said = understood(path, partial(read, part))
-            # Two equal tokens in a row have log-probabilities of their own. One part that comes
-            # twice may be the engine's fault; where many do, somebody else sends them again.
-            again += len(said.tokens) if said.scores and part == before else 0
+            # Two equal tokens in a row have log-probabilities of their own, unless both are
+            # certain. One part that comes twice may be the engine's fault; all do if somebody else
+            # sends them again.
+            is_told_by_score = any(each.logprob for each in said.scores)
+            again += len(said.tokens) if is_told_by_score and part == before else 0
             before = part
             tokens += said.tokens
             scores += said.scores
@@ -229,9 +231,7 @@ def gathered(
             left = leaves(len(tokens))
             if left:
                 break
-    counted = whole.generated
-    is_known = counted is not None and len(tokens) - again <= counted < len(tokens)
-    if again >= len(tokens) // 4 and again and (is_known or counted is None):
+    if again and len(tokens) == 2 * again == 2 * (whole.generated or again):
         raise ServerProblem(
             f"{path} streamed parts twice, with {again} tokens; something between sends them "
             "again: give the address of the engine itself",

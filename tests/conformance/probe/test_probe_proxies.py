@@ -19,7 +19,9 @@ import pytest
 
 from fakes.engine_server import served_by
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.probe import transport
+from kvcanon.conformance.probe import openai_api, transport
+from kvcanon.conformance.probe.talk import ProbeReply, TokenScore
+from kvcanon.conformance.probe.transport import ServerProblem
 from probing import WHOLE, options_for, sound_at
 
 Spoil = Callable[[Iterator[bytes]], Iterator[bytes]]
@@ -181,3 +183,20 @@ def test_streams_that_a_proxy_spoils_accuse_nobody(
     """Parts that come twice are no tokens of the engine, and parts that are lost no end of it."""
     with sound_at("vllm") as url, behind(url, streams=STREAMS[name]()) as proxied:
         judge(capsys, proxied, "vllm", "--only", STREAMING_ROUNDS, "--timeout", "5")
+
+
+@pytest.mark.parametrize("logprob", [0.0, -0.5])
+def test_certain_tokens_in_a_row_are_no_parts_that_came_twice(logprob: float) -> None:
+    """An aborted reply has no counts, and a certain token has the same score each time."""
+    part = {"id": 7}
+    said = ProbeReply((7,), None, scores=(TokenScore(7, logprob),))
+
+    def gather() -> ProbeReply:
+        parts = (each for each in (part, part))
+        return openai_api.gathered("/v1", parts, lambda _: said, lambda count: count == 2)
+
+    if logprob:
+        with pytest.raises(ServerProblem, match="streamed parts twice"):
+            gather()
+    else:
+        assert gather().tokens == (7, 7)
