@@ -2,7 +2,8 @@
 
 A socket's own time-out is for one read: a server that sends a byte a second never meets it. Here
 each read has the time that is left of the whole answer, and takes from the bytes that are left. So
-the bounds hold for headers, for the sizes of chunks and for lines without an end, too.
+the bounds hold for headers, for the sizes of chunks and for lines without an end, too. The system
+looks a name up without any time-out, so another thread waits for that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import socket
 import time
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from ssl import SSLContext, create_default_context
+from threading import Thread
 from typing import Any
 
 from attrs import define, frozen
@@ -24,6 +27,10 @@ BUFFER_BYTES = 1 << 16
 
 class TooLarge(OSError):
     """An answer larger than any that an engine sends."""
+
+
+class NoAddress(TimeoutError):
+    """A name whose address was not known in time."""
 
 
 @define
@@ -121,21 +128,76 @@ def security_of(certificate: ClientCertificate | None) -> SSLContext:
     return security
 
 
+@define
+class ServerPlace:
+    """Where a server is: its host and port, and the address at which it was found first.
+
+    It is looked up once, so that all requests go to one machine of several that a name has, and a
+    name server that fails meanwhile is no end of the server.
+    """
+
+    host: str
+    port: int
+    address: tuple[str, int] | None = None
+
+    def connected(self, bounds: AnswerBounds) -> socket.socket:
+        """A connection to it. Raises: OSError."""
+        problem = OSError(f"{self.host} has no address")
+        known = _addresses_of(self.host, self.port, bounds) if self.address is None else []
+        for address in known or filter(None, [self.address]):
+            try:
+                found = socket.create_connection(address, bounds.seconds_left())
+            except OSError as error:
+                problem = error
+            else:
+                self.address = address
+                return found
+        raise problem
+
+
 def connect(
-    host: str, port: int, bounds: AnswerBounds, security: SSLContext | None
+    place: ServerPlace, bounds: AnswerBounds, security: SSLContext | None
 ) -> HTTPConnection | HTTPSConnection:
     """Connect to a server; with TLS where it is said how. Raises: OSError."""
-    seconds = bounds.seconds_left()
+    host, port = place.host, place.port
     connection = (
-        HTTPConnection(host, port, timeout=seconds)
+        HTTPConnection(host, port)
         if security is None
-        else HTTPSConnection(host, port, timeout=seconds, context=security)
+        else HTTPSConnection(host, port, context=security)
     )
+    plain = place.connected(bounds)
     try:
-        connection.connect()
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.settimeout(bounds.seconds_left())
+        inner = plain if security is None else security.wrap_socket(plain, server_hostname=host)
     except BaseException:
-        connection.close()
+        plain.close()
         raise
     # What `http.client` calls of a socket is all that this one has.
-    connection.sock = _BoundedSocket(connection.sock, bounds)
+    connection.sock = _BoundedSocket(inner, bounds)
     return connection
+
+
+def _addresses_of(host: str, port: int, bounds: AnswerBounds) -> list[tuple[str, int]]:
+    """The addresses of a host, looked up by another thread. Raises: OSError.
+
+    A thread that waits for a name server cannot be ended, and holds up no end of the process.
+    """
+    answers: SimpleQueue[list[tuple[str, int]] | OSError] = SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            answers.put(error)
+        else:
+            answers.put([(str(each[4][0]), int(each[4][1])) for each in found])
+
+    Thread(target=look_up, name="kvcanon-name", daemon=True).start()
+    try:
+        answer = answers.get(timeout=bounds.seconds_left())
+    except Empty:
+        raise NoAddress from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer

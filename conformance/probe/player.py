@@ -211,6 +211,16 @@ class ProbePlayer:
             self.deadline += time.monotonic() - began
             self.busy_seconds, self.computed = 0.0, 0
 
+    def ask_again(self, request: ProbeRequest) -> None:
+        """Send a prompt that is not judged, whatever is left, to see whether the server answers.
+
+        Raises: ServerProblem.
+        """
+        self.requests_left -= 1
+        self.api.generate(self._real(request, self.fresh_run()))
+        if self.beside is not None:
+            self.beside.settle(request.name)
+
     @property
     def seconds_left(self) -> float:
         """Seconds until the deadline."""

@@ -50,6 +50,8 @@ def report_lines(result: ProbeSession, sums: Mapping[str, Any] | None) -> Iterat
         yield f"near-tie: {len(result.near_ties) - _SHOWN_TIES} more"
     for words in result.not_shown:
         yield f"not shown: {words}"
+    if result.cuts.counts:
+        yield f"cut: {result.cuts.words}"
     yield verdict(result)
 
 
@@ -142,6 +144,7 @@ def report_json(result: ProbeSession, seed: int, sums: Mapping[str, Any] | None)
         "beside_the_stream": sums and dict(sums),
         "near_ties": list(result.near_ties),
         "not_shown": list(result.not_shown),
+        "cut": dict(result.cuts.counts),
         "requests": result.requests,
         "seconds": result.seconds,
         "verdict": result.verdict,

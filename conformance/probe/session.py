@@ -13,6 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.coverage import Coverage, MissingPart, PlayedRound, ProbeVerdict
+from kvcanon.conformance.probe.cut_answers import CUT, UNCUT, CutAnswers, unjudged_prompt
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.player import (
     REQUESTS,
@@ -22,13 +23,7 @@ from kvcanon.conformance.probe.player import (
     ProbePlayer,
     RequestSequence,
 )
-from kvcanon.conformance.probe.prompt_sender import (
-    FIRST_TOKEN,
-    REPLY_TOKENS,
-    ProbeRound,
-    PromptSender,
-    Unfit,
-)
+from kvcanon.conformance.probe.prompt_sender import ProbeRound, PromptSender, Unfit
 from kvcanon.conformance.probe.reduction import LEAKS, NEEDS_REPLAY, Reducer, ShownFinding
 from kvcanon.conformance.probe.request_judge import (
     USUAL_MARGIN,
@@ -48,7 +43,6 @@ from kvcanon.conformance.probe.talk import (
     ProbeReply,
     ProbeRequest,
     PromptKey,
-    PromptSpace,
     SentRequest,
 )
 from kvcanon.conformance.probe.transport import ServerProblem
@@ -134,6 +128,7 @@ class ProbeSession:
     """Tokens with which findings can still be shown again."""
     unanswered: tuple[SentRequest, ...] = ()
     """The requests of a round during which the server ended; the last had no answer."""
+    cuts: CutAnswers = field(init=False)
 
     @property
     def faults(self) -> set[ProbeFault]:
@@ -161,6 +156,7 @@ class ProbeSession:
         player, began = self.player, time.monotonic()
         said = player.facts.page_size
         self.page = PageRange(said, said) if said else PageRange()
+        self.cuts = CutAnswers(player, self._vocabulary)
         if player.facts.cache_off:
             raise UsageError(CACHE_OFF.format(""))
         _require_sizes(player.facts)
@@ -176,7 +172,7 @@ class ProbeSession:
             for each in ROUNDS:
                 playing = each.name
                 self._play(each, random.Random(rng.random()))
-                if each is ROUNDS[0]:
+                if each is ROUNDS[0] and not self.cuts.counts:
                     self._require_hits()
         except ServerProblem as problem:
             if problem.is_end:
@@ -204,13 +200,15 @@ class ProbeSession:
         """Send a prompt that is not judged, so that no round waits for what is compiled once."""
         if self.player.requests_left <= 0 or self.player.seconds_left <= 0:
             return
-        space = PromptSpace("the first prompt" if self.player.facts.salts else "")
-        tokens = tuple(FIRST_TOKEN + at % (self._vocabulary - FIRST_TOKEN) for at in range(8))
-        self.say("the first prompt")
+        first = "the first prompt"
+        self.say(first)
         try:
-            self.player.wake(ProbeRequest("the first prompt", tokens, REPLY_TOKENS, space))
+            self.player.wake(unjudged_prompt(first, self.player.facts, self._vocabulary))
         except OutOfBudget as error:
             self.short_of = str(error)
+        except ServerProblem as problem:
+            if not self.cuts.is_cut(problem, first):
+                raise
 
     def _play(self, each: ProbeRound, rng: random.Random) -> None:
         if self.limits.only and each is not ROUNDS[0] and each.name not in self.limits.only:
@@ -232,9 +230,12 @@ class ProbeSession:
         if isinstance(ending, OutOfBudget):
             self.short_of = str(ending)
         self.round_seconds = time.monotonic() - began
-        self._count(each, sent, cut_short=isinstance(ending, OutOfBudget))
+        is_cut = isinstance(ending, ServerProblem) and self.cuts.is_cut(ending, each.name)
+        self._count(each, sent, cut_short=is_cut or isinstance(ending, OutOfBudget))
+        if is_cut:
+            self.coverage.missing.append(MissingPart(each.name, CUT, UNCUT))
         self._judge(sent)
-        if isinstance(ending, ServerProblem):
+        if isinstance(ending, ServerProblem) and not is_cut:
             self.unanswered = tuple(sent)
             raise ending
 
@@ -281,7 +282,7 @@ class ProbeSession:
         self.coverage.played.append(
             PlayedRound(each.name, each.purpose, len(sent), hits, cut_short)
         )
-        if cut_short:
+        if cut_short and self.short_of:
             end = f"the end of {each.name}"
             self._miss(MissingPart(each.name, self._none_left, f"raise --{self.short_of}"), end)
 
@@ -430,21 +431,23 @@ class ProbeSession:
         # half of the time is over.
         least = max(KEPT_FOR_REDUCTION, 3 * self.round_seconds)
         seconds = max(least, min(REDUCE_SECONDS, self.player.seconds_left / 2))
-        with self._extra_time(seconds):
+        cuts = self.cuts.counts.total()
+        with self._extra_time(seconds, finding.round):
             reducer = Reducer(self.player, by)
             return reducer.reduce(sent, finding), reducer.starved
-        return whole, ""
+        return whole, CUT if self.cuts.counts.total() > cuts else ""
 
     def _miss_replay(self, finding: ProbeFinding, ran_out: str) -> None:
         """Note a finding of which it is not known whether it comes again."""
         again = f"--only {finding.round} and a higher --rate"
         mend = f"raise --{TOKENS}" if ran_out == TOKENS else f"play it again with {again}"
+        why, mend = (CUT, UNCUT) if ran_out == CUT else (f"no {ran_out} are left", mend)
         what = f"{finding.fault.words} in {finding.round}, once more"
-        part = MissingPart(what, f"no {ran_out} are left", mend, is_round=False)
+        part = MissingPart(what, why, mend, is_round=False)
         self._miss(part, f"whether this comes again: {finding.words}")
 
     @contextmanager
-    def _extra_time(self, seconds: float) -> Iterator[None]:
+    def _extra_time(self, seconds: float, round_name: str) -> Iterator[None]:
         """Let a finding be confirmed: within its own time, and without a look at the stream.
 
         If the server ends meanwhile, the round that goes on meets it as it is now.
@@ -458,7 +461,7 @@ class ProbeSession:
         try:
             yield
         except ServerProblem as problem:
-            if not problem.is_end:
+            if not self.cuts.is_cut(problem, round_name) and not problem.is_end:
                 raise
         finally:
             player.deadline, player.requests_left, player.beside = deadline, requests, beside
@@ -475,7 +478,7 @@ class ProbeSession:
     def _repeats_itself(self, sent: SentRequest, by: JudgedAgainst) -> bool:
         """Whether a prompt gives the same reply twice when nothing of it is cached."""
         truth = self.truths[sent.request.key]
-        with self._extra_time(KEPT_FOR_REDUCTION):
+        with self._extra_time(KEPT_FOR_REDUCTION, sent.round):
             again = self.player.cold(sent.request, len(truth.tokens))
             return again is not None and (
                 compare_replies(again, truth, by.margin).closeness is not Closeness.DIFFERENT

@@ -220,7 +220,8 @@ def _grown(before: Sequence[Any] | None, part: Sequence[Any] | None, total: obje
 
 def _reply(answer: JsonObject) -> ProbeReply:
     if not answer:
-        raise ServerProblem("/generate ended its answer before it began; has the server ended?")
+        words = "/generate ended its answer before it began; has the server ended?"
+        raise ServerProblem(words, closed=True)
     facts = answer.get("meta_info")
     ending = facts.get("finish_reason") if isinstance(facts, Mapping) else None
     kind = ending.get("type") if isinstance(ending, Mapping) else None

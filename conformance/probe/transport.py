@@ -13,17 +13,19 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
-from ssl import SSLCertVerificationError, SSLError
+from ssl import SSLCertVerificationError, SSLEOFError, SSLError
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.probe.bounded_http import (
     BUFFER_BYTES,
     AnswerBounds,
     ClientCertificate,
+    NoAddress,
+    ServerPlace,
     TooLarge,
     connect,
     security_of,
@@ -38,6 +40,10 @@ _PATH = re.compile(r"[!-~]*\Z")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE = re.compile(r"[ -~]*\Z")
 _OWN_HEADERS = frozenset({"content-type", "content-length", "host", "transfer-encoding"})
+NO_USER = (
+    "the address has a user or a password (what is before @), which are not sent; give them as "
+    "--header 'Authorization: Basic ...', with user:password in base64"
+)
 _STREAM_LINE = b"data: "
 _STREAM_END = b"[DONE]"
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
@@ -53,6 +59,8 @@ MOST_LINE_BYTES = 4 << 20
 """Of one line of a stream."""
 BUSY = frozenset({429, 503})
 """Statuses of a server that may answer later."""
+BAD_GATEWAY = frozenset({502, 504})
+"""Statuses of a proxy that had no answer of the server, or none in time."""
 BUSY_TRIES = 4
 BUSY_SECONDS = 0.5
 """The pause after the first of them; it doubles each time."""
@@ -75,6 +83,11 @@ class EngineAddress:
     """What each request has besides."""
     certificate: ClientCertificate | None = None
     """What the client shows, where the server asks for one."""
+    place: ServerPlace = field(
+        default=Factory(lambda self: ServerPlace(self.host, self.port), takes_self=True),
+        eq=False,
+        repr=False,
+    )
 
     @property
     def url(self) -> str:
@@ -90,10 +103,12 @@ class EngineAddress:
 class ServerProblem(OSError):
     """A server that did not answer as it should; the message says what to do."""
 
-    def __init__(self, words: str, *, status: int = 0) -> None:
+    def __init__(self, words: str, *, status: int = 0, closed: bool = False) -> None:
         super().__init__(words)
         self.status = status
         """The status that it answered; 0 if it did not."""
+        self.may_be_cut = closed or status in BAD_GATEWAY
+        """Whether what stands between can have cut the answer of a server that lives."""
 
     @property
     def is_end(self) -> bool:
@@ -123,14 +138,18 @@ def address_of(
     certificate: ClientCertificate | None = None,
 ) -> EngineAddress:
     """Read a URL. Raises: UsageError."""
-    no_address = f"{url!r} is no address of a server; give one as http://127.0.0.1:30000"
+    # What it should not have may be secret.
+    given = "what was given" if set("@?#") & set(url) else repr(url)
+    no_address = f"{given} is no address of a server; give one as http://127.0.0.1:30000"
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname or "", parts.port
         # What a name may have is seen only when it is looked up.
         host.encode("idna")
     except ValueError as error:
-        raise UsageError(no_address) from error
+        raise UsageError(NO_USER if "@" in url else no_address) from error
+    if "@" in parts.netloc:
+        raise UsageError(NO_USER)
     if (
         parts.scheme not in {"http", "https"}
         or not host
@@ -138,6 +157,7 @@ def address_of(
         or not _PATH.match(parts.path)
     ):
         raise UsageError(no_address)
+    _require_no_more(parts)
     if not (api_key.isascii() and api_key.isprintable()):
         raise UsageError("the API key has characters that no HTTP header can have; check it")
     secure = parts.scheme == "https"
@@ -151,6 +171,15 @@ def address_of(
     return EngineAddress(
         host, port or usual, path, secure, api_key, timeout, headers or {}, certificate
     )
+
+
+def _require_no_more(parts: SplitResult) -> None:
+    """Refuse parts of an address that requests would not have. Raises: UsageError."""
+    if parts.query or parts.fragment:
+        raise UsageError(
+            f"the address of {parts.hostname} goes on after ? or #, which is not sent; leave it "
+            "out, and give a key by --api-key or --header 'NAME: VALUE'"
+        )
 
 
 def ask(address: EngineAddress, method: str, path: str, body: object = None) -> bytes:
@@ -213,7 +242,8 @@ def stream(address: EngineAddress, path: str, body: object) -> Generator[JsonObj
             if not isinstance(part, Mapping) or "error" in part:
                 raise _streamed_error(address, path, part)
             yield part
-    raise ServerProblem(f"{address.url}{path} ended its answer before its end; has it died?")
+    words = f"{address.url}{path} ended its answer before its end; has it died?"
+    raise ServerProblem(words, closed=True)
 
 
 def _streamed_error(address: EngineAddress, path: str, part: object) -> ServerProblem:
@@ -274,7 +304,7 @@ def _asked(
         tries += 1
         bounds = AnswerBounds(time.monotonic() + address.timeout, MOST_ANSWER_BYTES)
         security = security_of(address.certificate) if address.secure else None
-        connection = connect(address.host, address.port, bounds, security)
+        connection = connect(address.place, bounds, security)
         opened.append(connection)
         connection.request(method, f"{address.path}{path}", text, headers)
         response = connection.getresponse()
@@ -293,6 +323,11 @@ def _problem(address: EngineAddress, path: str, error: Exception) -> ServerProbl
             f"{MOST_ANSWER_BYTES >> 20} MiB, or {MOST_LINE_BYTES >> 20} MiB in one line",
             status=200,
         )
+    if isinstance(error, NoAddress):
+        return ServerProblem(
+            f"no name server says within {address.timeout:g} s where {address.host} is; give its "
+            "address as a number, or longer by --timeout"
+        )
     if isinstance(error, TimeoutError):
         return hangs(address, path)
     if isinstance(error, SSLCertVerificationError):
@@ -303,11 +338,14 @@ def _problem(address: EngineAddress, path: str, error: Exception) -> ServerProbl
     if isinstance(error, SSLError):
         return ServerProblem(
             f"{address.url} speaks no https: {error.reason or error}; is it http://, or does it "
-            "ask for a certificate of the client (--client-cert)?"
+            "ask for a certificate of the client (--client-cert)?",
+            # Who speaks TLS may close a connection without the words of TLS for it.
+            closed=isinstance(error, SSLEOFError),
         )
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return ServerProblem(
-        f"{address.url} does not answer {path}: {shown_text(words)}; is the server running there?"
+        f"{address.url} does not answer {path}: {shown_text(words)}; is the server running there?",
+        closed=True,
     )
 
 

@@ -17,15 +17,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from command_line import read
 from fakes.engine_server import served_by
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.probe import openai_api, transport
+from kvcanon.conformance.probe import cut_answers, openai_api, transport
 from kvcanon.conformance.probe.talk import ProbeReply, TokenScore
 from kvcanon.conformance.probe.transport import ServerProblem
-from probing import WHOLE, options_for, sound_at
+from probing import WHOLE, kinds, options_for, probe_json, sound_at
 
 Spoil = Callable[[Iterator[bytes]], Iterator[bytes]]
 """What becomes of the parts of an answer; one that is not streamed is one part."""
+Drops = Callable[[], int]
+"""What a request is answered with in place of the server: a status, 1 for nothing at all, or 0
+where the server answers."""
 END = b"\n\n"
 
 HTML = (
@@ -98,6 +102,9 @@ STREAMS: dict[str, Callable[[], Spoil]] = {
     "usage in texts": lambda: with_texts,
     "cut in their first part": lambda: cut(30),
     "cut in a part": lambda: cut(30, parts_before=4),
+    "cut between parts": lambda: cut(0, parts_before=4),
+    "cut between parts now and then": lambda: at_times(cut(0, parts_before=1), 3),
+    "cut before the first part": lambda: cut(0),
     "each part twice": lambda: twice,
     "each part twice now and then": lambda: at_times(twice, 2),
 }
@@ -105,7 +112,9 @@ STREAMING_ROUNDS = "aborts,together"
 
 
 @contextmanager
-def behind(url: str, answers: Spoil = iter, streams: Spoil = iter) -> Iterator[str]:
+def behind(
+    url: str, answers: Spoil = iter, streams: Spoil = iter, drops: Drops = lambda: 0
+) -> Iterator[str]:
     """A proxy before a server; gives its address. What a GET asks for is passed on as it is."""
     inner = urlsplit(url)
 
@@ -117,6 +126,11 @@ def behind(url: str, answers: Spoil = iter, streams: Spoil = iter) -> Iterator[s
             self._forward(self.rfile.read(int(self.headers["Content-Length"] or 0)))
 
         def _forward(self, body: bytes | None) -> None:
+            self.close_connection = True
+            if body is not None and (status := drops()):
+                if status > 1:
+                    self.send_error(status)
+                return
             connection = HTTPConnection(str(inner.hostname), inner.port, timeout=20)
             with closing(connection), suppress(OSError):
                 connection.request(self.command, self.path, body, dict(self.headers))
@@ -132,7 +146,6 @@ def behind(url: str, answers: Spoil = iter, streams: Spoil = iter) -> Iterator[s
                 for part in parts:
                     self.wfile.write(part)
                     self.wfile.flush()
-            self.close_connection = True
 
         def log_message(self, *_: object) -> None:
             pass
@@ -151,6 +164,7 @@ def parts_of(answered: HTTPResponse) -> Iterator[bytes]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(cut_answers, "PAUSE_SECONDS", 0.01)
 
 
 def judge(capsys: pytest.CaptureFixture[str], url: str, dialect: str, *options: str) -> None:
@@ -177,12 +191,64 @@ def test_answers_that_a_proxy_spoils_accuse_nobody(
 
 
 @pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("dialect", ["sglang", "vllm", "chat"])
 def test_streams_that_a_proxy_spoils_accuse_nobody(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, dialect: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Parts that come twice are no tokens of the engine, and parts that are lost no end of it."""
-    with sound_at("vllm") as url, behind(url, streams=STREAMS[name]()) as proxied:
-        judge(capsys, proxied, "vllm", "--only", STREAMING_ROUNDS, "--timeout", "5")
+    if dialect == "sglang" and "twice" in name:
+        # Each of its parts has all that came before, so that one more changes nothing.
+        with sound_at(dialect) as url, behind(url, streams=STREAMS[name]()) as proxied:
+            assert probe_json(capsys, proxied, "--only", STREAMING_ROUNDS)[1]["findings"] == []
+        return
+    with sound_at(dialect) as url, behind(url, streams=STREAMS[name]()) as proxied:
+        judge(capsys, proxied, dialect, "--only", STREAMING_ROUNDS, "--timeout", "5")
+
+
+def test_report_says_where_answers_were_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line counts them by round, and the verdict names the rounds and what to do."""
+    with sound_at("vllm") as url, behind(url, streams=cut(0, parts_before=1)) as proxied:
+        options = ("--only", STREAMING_ROUNDS, *options_for("vllm", {}))
+        code, report = probe_json(capsys, proxied, *options)
+        assert (code, report["cut"]) == (3, {"aborts": 1, "together": 1})
+        assert [each["name"] for each in report["rounds"] if each["cut_short"]] == [*report["cut"]]
+        printed = read(capsys, "probe", proxied, *WHOLE, *options, code=3)
+    assert "\ncut: 2 answers of the server ended before their end (1 in aborts, 1 in tog" in printed
+    assert "missing: aborts, together; give the address of the engine itself" in printed
+
+
+@pytest.mark.parametrize("status", [1, 502, 504])
+@pytest.mark.parametrize("first", [2, 5, 30])
+def test_connection_that_a_proxy_drops_is_no_end_of_the_server(
+    status: int, first: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in the first prompt of all; the rounds after it are played."""
+    posts = count(1)
+
+    def drops() -> int:
+        return status if next(posts) == first else 0
+
+    with sound_at("vllm") as url, behind(url, drops=drops) as proxied:
+        options = ("--only", "forks", *options_for("vllm", {}))
+        code, report = probe_json(capsys, proxied, *options)
+    assert (report["findings"], sum(report["cut"].values())) == ([], 1)
+    assert (code, report["verdict"]) == ((0, "HELD") if first == 2 else (3, "INCOMPLETE"))
+    assert report["rounds"][-1]["requests"] > 3
+
+
+def test_server_that_ends_behind_a_proxy_is_still_a_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The proxy lives on, and answers 502 for it."""
+    posts = count(1)
+
+    def drops() -> int:
+        return 502 if next(posts) > 20 else 0
+
+    with sound_at("vllm") as url, behind(url, drops=drops) as proxied:
+        code, report = probe_json(capsys, proxied, *options_for("vllm", {}))
+    assert (code, kinds(report)) == (1, {"the server ended"})
+    assert "answered 502" in report["findings"][0]["words"]
 
 
 @pytest.mark.parametrize("logprob", [0.0, -0.5])
