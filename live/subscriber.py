@@ -390,7 +390,7 @@ class Subscriber:
         if replay is None and lane.pauses.is_over(now):
             replay = self._ask(lane, order.wanted)
         if replay is None:
-            yield from order.end(answered=False)
+            yield from self._unasked(order)
             return
         reached = False
         for sequence, payload in replay.read():
@@ -410,6 +410,13 @@ class Subscriber:
             yield from order.end(answered=True)
         elif replay.is_hopeless(now):
             yield from self._give_up(number)
+
+    def _unasked(self, order: FrameOrder) -> Iterator[Arrived]:
+        """Give what is held of a publisher that is not asked: each time up to the next gap."""
+        for _ in range(FRAMES_AT_ONCE):
+            yield from order.end(answered=False)
+            if order.wanted is None:
+                return
 
     def _ask(self, lane: _Lane, first: int | None) -> ReplayRequest | None:
         """Ask for the batches from a number on, if any is wanted and it is known who has them."""

@@ -21,7 +21,7 @@ PAGES = (
     "README.md",
     *(
         f"docs/{page}.md"
-        for page in ("ci", "live", "mechanical-mutants", "performance", "probe", "sglang")
+        for page in ("ci", "guard", "live", "mechanical-mutants", "performance", "probe", "sglang")
     ),
 )
 """The pages that have such tables."""

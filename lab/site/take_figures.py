@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, probe, replay, tiers, tree
+from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, live, probe, replay, tiers, tree
 from kvcanon.lab.bench.tables.table import MakeTable, RunFile
 from kvcanon.lab.site.measured import FOLDER
 
@@ -23,12 +23,14 @@ TAKEN: Mapping[str, MakeTable] = {
     "engine_memory": engine.engine_memory,
     "engine_thread": engine.engine_thread,
     "events_sha": tree.hashing,
+    "fleet": live.fleet,
     "gpu_engine": engine.gpu_engine,
     "gpu_transfers": gpu.gpu_transfers,
     "growth_hit": tree.full_hits,
     "growth_prompt": tree.growth_with_prompt,
     "growth_tree": tree.growth_with_tree,
     "guard_rates": replay.guard_rates,
+    "guard_tails": live.guard_tails,
     "guard_whole": replay.guard_whole,
     "hit_rates_chat": tree.hit_rates_with_host,
     "hit_rates_peers": tree.hit_rates,

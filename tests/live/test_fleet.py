@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from kvcanon.live.endpoints import BadEndpoint
 from kvcanon.live.follower import Streams
 from kvcanon.live.frames import BrokenFrame, Frame, Source
 from kvcanon.live.masking import UNREADABLE, Masker
+from kvcanon.live.replays import ReplayPauses
 from kvcanon.live.stream_recording import StreamRecorder, open_recording
 from kvcanon.live.watch import PublisherState, StreamWatch
 from loopback import ANY, free_source, publisher, until
@@ -226,6 +228,36 @@ def test_the_worst_publishers_hold_up_nobody(
     broken = watch.follower(3)
     assert broken is not None
     assert (broken.counts.batches, broken.counts.malformed > 0) == (0, True)
+
+
+def test_many_gaps_of_a_dead_replay_are_folded_at_once(
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the replay is not asked again, each gap is known to be one, and none waits for it."""
+    monkeypatch.setattr("kvcanon.live.replays.REPLAY_SILENCE_S", 0.05)
+    patient = partial(ReplayPauses, pause_s=60.0)
+    monkeypatch.setattr("kvcanon.live.subscriber.ReplayPauses", patient)
+    gaps, gaps_at = bound(sockets)
+    watch = watching(Source(gaps_at, free_source().endpoint))
+    numbers = count(0, 2)
+    with watch.subscriber:
+
+        def leave_a_gap() -> None:
+            send(gaps, next(numbers), batch(CLEARED))
+            watch.step(0.02)
+
+        def seen() -> int:
+            follower = watch.follower(0)
+            return follower.counts.gaps if follower is not None else 0
+
+        until(lambda: seen() > 0, leave_a_gap)
+        first = seen()
+        for _ in range(500):
+            send(gaps, next(numbers), batch(CLEARED))
+        time.sleep(0.1)
+        for _ in range(10):
+            watch.step(0.02)
+    assert seen() >= first + 500
 
 
 def test_a_recording_is_private_masked_and_bounded(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from attrs import asdict
+from attrs import asdict, evolve
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.latency import Latency
@@ -20,6 +20,7 @@ from kvcanon.lab.bench.engine_speed import CoreSpeed
 from kvcanon.lab.bench.floor import FullHit
 from kvcanon.lab.bench.gpu.stopwatch import CallTimes
 from kvcanon.lab.bench.growth import Point
+from kvcanon.lab.bench.guard_tails import GuardTail
 from kvcanon.lab.bench.json_figures import contest_json
 from kvcanon.lab.bench.judge_speed import Cost, Rate
 from kvcanon.lab.bench.server_contest import CoreUnderLoad
@@ -30,6 +31,7 @@ from kvcanon.lab.cli.bench_judge import JudgeRate
 from kvcanon.lab.cli.bench_options import write_figures
 from kvcanon.lab.site.measured import FOLDER, KeptFigures, read_measured
 from kvcanon.lab.site.take_figures import TAKEN, take_figures
+from kvcanon.lab.soak.fleet import FleetRun
 from kvcanon.run_record import run_record
 from kvcanon.spec.types import WritePolicy
 from paths import ROOT
@@ -234,6 +236,32 @@ def test_tables_of_replays(tmp_path: Path) -> None:
     }
     (row,) = taken("plain_speed", tmp_path, {"cases": [case]}).rows
     assert row == ("full", "16", "off", "1,957", "33 / 66", "33 / 66", "33 / 66", "87")
+
+
+def test_tables_of_fleets_and_guards(tmp_path: Path) -> None:
+    """A row for each end of a watch, and what the guard adds to a request."""
+    lag = {"p50": 12.4, "p99": 24.44, "most": 130.0}
+    run = FleetRun(
+        *("SIGINT", 500, 60.0, 10_069, 30, 59_662, 0, lag, 0, 9_990, 14, 40_000, 0.12),
+        *(86 * MIB, 152 * MIB, 400 * MIB, 0.37, 0),
+    )
+    assert taken("fleet", tmp_path, {"fleet": [asdict(run)]}).rows == (
+        (
+            *("Ctrl-C", "500", "9,990 of 10,069", "40,000", "30", "59,662, 0 lost"),
+            *("12.4 / 24.4 / 130", "152", "0.12", "0.37"),
+        ),
+    )
+    assert run.missed == []
+    late = evolve(run, lag_ms={**lag, "most": 1331.0}, lost=2, end_s=1.5)
+    assert late.missed == [
+        "a batch was folded after 1331 ms",
+        "2 batches were lost",
+        "it ended 1.50 s after SIGINT",
+    ]
+    times = {"p50": 38.7, "p99": 59.9}, {"p50": 22.2, "p99": 31.2, "most": 38.6}
+    tail = GuardTail(0.01, 301, 3, 9000, 20, *times, 6737.0)
+    (row,) = taken("guard_tails", tmp_path, {"guard_tails": tail.to_json()}).rows
+    assert row == (".01", "301", "38.7 / 59.9", "22.2 / 31.2", "6,737", "0.46 %")
 
 
 def test_tables_of_bench_tiers_cliffs_and_judge(tmp_path: Path) -> None:
