@@ -51,6 +51,7 @@ from kvcanon.conformance.explore.scopes.naming import GROUPS, SCOPES, scopes_nam
 from kvcanon.conformance.judge import find_law
 from kvcanon.conformance.report.failure_replay import replayed
 from kvcanon.conformance.report.script import file_name
+from kvcanon.run_record import with_run
 
 
 def explore_command(
@@ -112,7 +113,7 @@ def explore_command(
     if markdown:
         typer.echo(markdown_of(found), nl=False)
     elif json:
-        print_json([json_of(each) for each in found])
+        print_json(with_run({"explorations": [json_of(each) for each in found]}))
     else:
         out.print(verdict_of(found))
     for name, why in left_out.items():

@@ -185,10 +185,10 @@ def _law_rows(explorations: Sequence[Exploration]) -> Iterator[str]:
     for law_id, law in LAWS.items():
         came = [each.scope.name for each in explorations if each.laws_exercised.get(law_id)]
         others = [each.scope.name for each in explorations if each.scope.name not in came]
-        yield f"| {law_id} `{law.name}` | {law.premise.words} | {_where(came, others)} |"
+        yield f"| {law_id} `{law.name}` | {law.premise.words} | {where_words(came, others)} |"
 
 
-def _where(came: Sequence[str], others: Sequence[str]) -> str:
+def where_words(came: Sequence[str], others: Sequence[str]) -> str:
     """The scopes that exercised a law; or "all but" the others, if those are fewer."""
     if not others:
         return "all"

@@ -21,7 +21,10 @@ PAGES = (
     "README.md",
     *(
         f"docs/{page}.md"
-        for page in ("ci", "guard", "live", "mechanical-mutants", "performance", "probe", "sglang")
+        for page in (
+            *("ci", "explore", "guard", "live", "mechanical-mutants", "performance", "probe"),
+            *("ranks", "sglang"),
+        )
     ),
 )
 """The pages that have such tables."""

@@ -11,7 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kvcanon.conformance.errors import UsageError
-from kvcanon.lab.bench.tables import cliffs, engine, gpu, judge, live, probe, replay, tiers, tree
+from kvcanon.lab.bench.tables import (
+    cliffs,
+    engine,
+    explored,
+    gpu,
+    judge,
+    live,
+    probe,
+    replay,
+    tiers,
+    trace_runs,
+    tree,
+)
 from kvcanon.lab.bench.tables.table import MakeTable, RunFile
 from kvcanon.lab.site.measured import FOLDER
 
@@ -23,6 +35,12 @@ TAKEN: Mapping[str, MakeTable] = {
     "engine_memory": engine.engine_memory,
     "engine_thread": engine.engine_thread,
     "events_sha": tree.hashing,
+    "dynamo": trace_runs.dynamo,
+    "explore_all": explored.explored,
+    "explore_deep": explored.explored,
+    "explore_fast": explored.explored,
+    "explore_laws": explored.explored_laws,
+    "explore_stored": explored.explored,
     "fleet": live.fleet,
     "gpu_engine": engine.gpu_engine,
     "gpu_transfers": gpu.gpu_transfers,
@@ -40,6 +58,7 @@ TAKEN: Mapping[str, MakeTable] = {
     "probe_faults": probe.probe_faults,
     "probe_sound": probe.probe_sound,
     "plain_speed": replay.plain_speed,
+    "ranks": trace_runs.ranks,
     "server": engine.server,
     "server_cores": engine.server_cores,
     "tier_times": tiers.tier_times,

@@ -8,16 +8,19 @@ Run it as `make dynamo TRACE=conversation_trace.jsonl`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
 import numpy as np
+from attrs import asdict
 
 from dynamo_indexer import RELEASE
 from dynamo_overlaps import Prompted, compared
 from kvcanon.conformance.replay.workloads.trace import load_trace
 from kvcanon.lab.releases.environment import peers_in, usual_folder
+from kvcanon.run_record import with_run
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts
 
@@ -38,6 +41,7 @@ def main() -> None:
         default=Path(os.environ.get("KVCANON_PEERS") or usual_folder()),
         help="folder of the environments of `kvcanon lab peers`",
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
     given = parser.parse_args()
 
     def tell(line: str) -> None:
@@ -49,6 +53,7 @@ def main() -> None:
             f"{RELEASE} has no environment in {given.peers}; run `kvcanon lab peers make {RELEASE}`"
         )
     wrong = 0
+    counted: dict[int, dict[str, int]] = {}
     for page_size in map(int, given.page_sizes.split(",")):
         config = CacheConfig(
             page_size=page_size,
@@ -74,6 +79,11 @@ def main() -> None:
             flush=True,
         )
         wrong += len(done.differs)
+        counted[page_size] = {**asdict(done), "differs": len(done.differs)}
+    if given.json is not None:
+        command = " ".join(["python -m kvcanon.lab.soak.dynamo_trace", *sys.argv[1:]])
+        value = with_run({"dynamo": counted}, command)
+        given.json.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     sys.exit(bool(wrong))
 
 

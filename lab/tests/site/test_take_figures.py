@@ -36,7 +36,9 @@ from kvcanon.run_record import run_record
 from kvcanon.spec.types import WritePolicy
 from paths import ROOT
 
-UNTAKEN = {"cliffs_chains", "hit_rates_ideal", "live_speed", "mechanical_mutants"}
+UNTAKEN = {
+    *("cliffs_chains", "explore_founding", "hit_rates_ideal", "live_speed", "mechanical_mutants"),
+}
 """Tables that no command writes: of a script, with a column that a test counts, or copied from what
 a command printed."""
 MIB = 2**20
@@ -262,6 +264,36 @@ def test_tables_of_fleets_and_guards(tmp_path: Path) -> None:
     tail = GuardTail(0.01, 301, 3, 9000, 20, *times, 6737.0)
     (row,) = taken("guard_tails", tmp_path, {"guard_tails": tail.to_json()}).rows
     assert row == (".01", "301", "38.7 / 59.9", "22.2 / 31.2", "6,737", "0.46 %")
+
+
+def test_tables_of_ranks_dynamo_and_explorations(tmp_path: Path) -> None:
+    """A row a policy, a page size, a scope, and a law."""
+    counted = {"requests": 12_031, "calls": 65_476, "load_backs": 6, "settled": 12, "failed": 5}
+    reports = [
+        {"rank": rank, "counted": counted, "engine_failures": 120 + rank, "differs_at": None}
+        for rank in range(2)
+    ]
+    (row,) = taken("ranks", tmp_path, {"ranks": {"write_back": reports}}).rows
+    assert row == ("`write_back`", "12,031", "65,476", "6", "12", "5", "120, 121", "0")
+    done = {"requests": 9, "pages": 2900, "device_tokens": 40, "host_tokens": 1000, "differs": 0}
+    (row,) = taken("dynamo", tmp_path, {"dynamo": {"16": done}}).rows
+    assert row == ("16", "9", "2,900", "40, and 1,000", "0")
+    of = {"states": 1000, "moves": 4000, "operations": 5000, "levels": [1, 2, 3], "left": 0}
+    laws = {"laws": ["TREE-1", "RES-1"], "laws_exercised": {"TREE-1": 3}}
+    rest = {"not_exercised": ["RES-1"], "cpu_seconds": 2.0, "broken": None}
+    scopes = [{"scope": name, **of, **laws, **rest} for name in ("full", "fifo")]
+    scopes[1] |= {"left": 70, "laws_exercised": {}}
+    file = {"explorations": scopes}
+    assert taken("explore_all", tmp_path, file).rows == (
+        ("`full`", "1,000", "4,000", "5,000", "2", "1 of 2", "2 s", "2,000"),
+        ("`fifo`", "1,000, 70 left", "4,000", "5,000", "2", "1 of 2", "2 s", "2,000"),
+        ("together", "2,000", "8,000", "10,000", "", "", "4 s", ""),
+    )
+    rows = {row[0]: row for row in taken("explore_laws", tmp_path, file).rows}
+    assert rows["TREE-1 `one_root`"] == ("TREE-1 `one_root`", "a node", "`full`")
+    assert rows["RES-1 `no_dead_node`"][2] == "none"
+    (row,) = taken("explore_stored", tmp_path, {"explorations": scopes[:1]}).rows
+    assert row[0] == "`full`"
 
 
 def test_tables_of_bench_tiers_cliffs_and_judge(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def test_scopes_that_are_not_offered_are_left_out(capsys: pytest.CaptureFixture[
     assert "left out tiny_host: it does not offer write_policy write_through; it offers" in text
     assert main(["explore", "faulty:PLAIN_ONLY", *scopes, "--json", "--jobs", "1"]) == 0
     printed = capsys.readouterr()
-    assert [each["scope"] for each in json.loads(printed.out)] == ["tiny_full"]
+    value = json.loads(printed.out)
+    assert [each["scope"] for each in value["explorations"]] == ["tiny_full"]
+    assert value["run"]["machine"]["cores"] > 0
     assert "left out tiny_host" in printed.err
 
 
@@ -100,8 +102,8 @@ def test_what_is_not_exhausted_is_told(capsys: pytest.CaptureFixture[str]) -> No
 def test_it_goes_on_from_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second run resumes from the checkpoint of the first."""
     options = ("--scope", "tiny_full,tiny_host", "--checkpoint", str(tmp_path), "--json")
-    first = json.loads(said(capsys, *options, "--levels", "3", code=0))
-    again = json.loads(said(capsys, *options, code=0))
+    first = json.loads(said(capsys, *options, "--levels", "3", code=0))["explorations"]
+    again = json.loads(said(capsys, *options, code=0))["explorations"]
     assert {path.name for path in tmp_path.iterdir()} == {
         "reference-tiny_full.npz",
         "reference-tiny_host.npz",
@@ -117,7 +119,7 @@ def test_premises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "LOAD-1 full_only_pre_evict" in text
     assert "beyond the scope" in text
     assert re.search(rf"TREE-1 .* a node +{found.laws_exercised['TREE-1']}\n", text)
-    value = json.loads(said(capsys, "--scope", "tiny_full", "--json", code=0))[0]
+    (value,) = json.loads(said(capsys, "--scope", "tiny_full", "--json", code=0))["explorations"]
     assert value["laws_exercised"] == found.laws_exercised
     assert value["not_exercised"] == list(found.not_exercised)
 

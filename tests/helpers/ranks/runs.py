@@ -7,6 +7,7 @@ it exits with 1 if two ranks answered differently, and says at which request.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from datetime import timedelta
@@ -19,7 +20,7 @@ from time import monotonic
 import numpy as np
 import torch
 import torch.distributed as dist
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from kvcanon.conformance.replay.workloads.chat import Chat
 from kvcanon.conformance.replay.workloads.request import Request
@@ -28,6 +29,7 @@ from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.pools import Pools
 from kvcanon.optimized.prefix_cache import PrefixCache
 from kvcanon.optimized.ranks import agree_by
+from kvcanon.run_record import with_run
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import FULL, Counts, WritePolicy
 from ranks.engine import FlakyEngine
@@ -180,14 +182,17 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, required=True, help="a trace in JSON lines")
     parser.add_argument("--limit", type=int, help="only so many requests")
     parser.add_argument("--seconds", type=float, default=1800, help="the most seconds for each run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
     given = parser.parse_args()
     if not given.trace.is_file():
         parser.error(f"there is no file {given.trace}; give a trace in JSON lines")
     differ = False
+    counted: dict[str, list[dict[str, object]]] = {}
     for policy in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK):
         began = monotonic()
         config = evolve(TRACE_CONFIG, write_policy=policy)
         reports = run_ranks(RankRun(config, given.trace, given.limit), given.seconds)
+        counted[policy.value] = [asdict(each) for each in sorted(reports, key=lambda r: r.rank)]
         print(f"{policy}: {RANKS} ranks, {monotonic() - began:.0f} s")  # noqa: T201
         for each in reports:
             words = ", ".join(f"{name} {count:,}" for name, count in each.counted.items())
@@ -199,6 +204,10 @@ def main() -> int:
             parser.error("a rank ended in an error; see above")
         if not any(sum(each.counted.values()) for each in reports):
             parser.error(f"{given.trace} has no requests; nothing was compared")
+    if given.json is not None:
+        command = " ".join(["python -m ranks.runs", *sys.argv[1:]])
+        value = with_run({"ranks": counted}, command)
+        given.json.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     print("two ranks differ" if differ else "no decision differs")  # noqa: T201
     return int(differ)
 
