@@ -179,8 +179,9 @@ fuzz-stream: $(FUZZ)/stream ## Fold random and damaged batches for SECONDS.
 
 # Both fold frames that are no batches: Hypothesis 10,000 of each kind, libFuzzer for SECONDS. Each says
 # how many there were.
-malformed: $(READY) native fuzz-stream ## Fold malformed frames by Hypothesis and a fuzzer: none is fatal.
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -rP -k 'frame or damaged' tests/live/test_malformed.py
+malformed: $(READY) native fuzz-stream ## Fold malformed frames, and probe servers that answer anything: none is fatal.
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -rP -k 'frame or damaged or any_hostile' \
+	  tests/live/test_malformed.py tests/conformance/probe/test_probe_hostile.py
 
 soak: $(READY) native ## Use the fast cache for SOAK_MINUTES, with faults: memory must stay flat.
 	PYTHONPATH=tests/helpers $(BIN)/python -m kvcanon.lab.soak.soak --minutes $(SOAK_MINUTES)

@@ -6,6 +6,7 @@ All of them are on the loopback, and send a bounded number of bytes a try.
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import threading
 import time
@@ -16,12 +17,12 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.engine_server import served_by
 from kvcanon.conformance.cli import main
-from kvcanon.conformance.probe import openai_api, sglang_api, transport
+from kvcanon.conformance.probe import cut_answers, openai_api, sglang_api, transport
 from kvcanon.conformance.probe.sglang_api import SglangApi
 from kvcanon.conformance.probe.talk import ProbeRequest
 from kvcanon.conformance.probe.transport import ServerProblem, address_of
@@ -114,6 +115,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy server is asked again soon, and the first prompt has no more time than others."""
     monkeypatch.setattr(transport, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr("kvcanon.conformance.probe.player.WAKE_SECONDS", 1.0)
+    monkeypatch.setattr(cut_answers, "PAUSE_SECONDS", 0.001)
 
 
 def ends(capsys: pytest.CaptureFixture[str], url: str, *options: str) -> int:
@@ -384,3 +386,72 @@ def test_any_reply_is_read_or_refused(reply: dict[str, object]) -> None:
     for read in (openai_api._reply, openai_api._said, sglang_api._reply):
         with suppress(ServerProblem):
             transport.understood("/x", partial(read, reply))
+
+
+ANSWERS = max(100, settings().max_examples)
+"""Whole probes of servers that answer anything; `make malformed` plays 10,000."""
+MOST_GROWTH_BYTES = 256 << 20
+texts = st.text(max_size=40) | st.sampled_from(
+    ["\x1b[2J", "\n::error::x", "\x9b31m", "\u202e", "\r", "\ud800"]
+)
+any_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(texts, each, max_size=3),
+    max_leaves=8,
+)
+REPLY_FIELDS = (
+    *("text", "output_ids", "meta_info", "choices", "usage", "error", "token_ids", "logprobs"),
+    *("finish_reason", "cached_tokens", "cached_tokens_details", "output_token_logprobs"),
+    *("prompt_tokens", "completion_tokens", "prompt_tokens_details", "message", "delta"),
+)
+INFO_FIELDS = (
+    *("version", "page_size", "max_total_num_tokens", "internal_states", "dp_size"),
+    *("disable_radix_cache", "radix_eviction_policy", "served_model_name", "max_req_input_len"),
+)
+PATHS = ("server_info", "v1/models", "openapi.json", "v1/loads", "model_info", "version")
+
+
+@st.composite
+def any_answers(draw: st.DrawFn) -> bytes:
+    """A whole answer: a status, and what may be a reply with something wrong in it."""
+    usual = draw(st.sampled_from([sglang_reply(), openai_reply()]))
+    wrong = draw(st.dictionaries(st.sampled_from(REPLY_FIELDS), any_values, max_size=3))
+    inner = usual.get("meta_info")
+    reply: object = usual | wrong
+    if draw(st.booleans()) and isinstance(inner, dict):
+        reply = usual | {"meta_info": inner | wrong}
+    body = json.dumps(draw(st.sampled_from([reply, wrong]) | any_values)).encode()
+    body = draw(st.sampled_from([body, b"data: " + body + b"\n\n"]) | st.binary(max_size=200))
+    status = draw(st.sampled_from([200, 200, 200, 200, 400, 404, 429, 500, 502, 302]))
+    head = f"HTTP/1.1 {status} x\r\nLocation: {draw(texts)}\r\n".encode(errors="replace")
+    return draw(st.sampled_from([head + b"\r\n", b""])) + body[: draw(st.integers(0, 4000))]
+
+
+@settings(
+    max_examples=ANSWERS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    answer=any_answers(),
+    info=st.dictionaries(st.sampled_from(INFO_FIELDS), any_values, max_size=2),
+    facts=st.dictionaries(st.sampled_from(PATHS), any_values, max_size=1),
+    dialect=st.sampled_from(["sglang", "openai"]),
+)
+def test_any_hostile_answer_ends_a_probe_in_time(
+    answer: bytes,
+    info: dict[str, object],
+    facts: dict[str, object],
+    dialect: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No traceback, no control byte on the screen, and no memory that goes on growing."""
+    usual = {"max_total_num_tokens": 1 << 16, "page_size": 4}
+    said = {"server_info": usual | info} | facts
+    before = peak_bytes()
+    with served_by(hostile(dialect, lambda send: send(answer), **said)) as url:
+        ends(capsys, url, "--api", dialect, "--requests", "6")
+    assert peak_bytes() - before < MOST_GROWTH_BYTES
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has used."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
