@@ -259,7 +259,8 @@ def test_two_threads_of_a_cache_with_a_lock_accuse_nobody() -> None:
     counts = guarded.counts
     assert (failed, counts.violations, counts.errors) == ([], {}, 0)
     assert counts.calls == 2 * 150 * 4
-    assert counts.judged > 100
+    # How many run at the same time, and are not judged, the scheduler decides.
+    assert counts.judged
 
 
 def test_an_engine_of_coroutines_is_served() -> None:
