@@ -14,6 +14,7 @@ namespace {
 // that calls C++ would take it several times as long. Their types are never released.
 PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr,
          *fetched_type = nullptr;
+PyObject *no_counts = nullptr, *no_rows = nullptr;
 
 // A named tuple with these values, in the order of its fields. It is allocated as `tuple` allocates
 // one of a subclass, since the constructor of its own is Python code.
@@ -28,7 +29,9 @@ nb::object result(PyObject* type, const Values&... values) {
     return made;
 }
 
+// Most steps copy nothing and free nothing on the host: the tuples for that are made once.
 nb::tuple three_of(const Counts& counts) {
+    if (!counts) return nb::borrow<nb::tuple>(no_counts);
     return nb::make_tuple(counts[FULL], counts[SWA], counts[MAMBA]);
 }
 
@@ -47,6 +50,10 @@ nb::list cuts_of(const std::vector<NodeCut>& cuts) {
 }  // namespace
 
 nb::tuple freed_on(const Journal& journal, Medium medium) {
+    if (!journal.freed[FULL][medium] && !journal.freed[SWA][medium] &&
+        !journal.freed[MAMBA][medium]) {
+        return nb::borrow<nb::tuple>(no_rows);
+    }
     return nb::make_tuple(rows_or_none(journal.freed[FULL][medium]),
                           rows_or_none(journal.freed[SWA][medium]),
                           rows_or_none(journal.freed[MAMBA][medium]));
@@ -100,6 +107,8 @@ void find_node_results() {
     step_type = named("EvictStep");
     fetched_type = named("FetchedTaken");
     matched_type = named("NodeMatched");
+    no_counts = nb::make_tuple(0, 0, 0).release().ptr();
+    no_rows = nb::make_tuple(nb::none(), nb::none(), nb::none()).release().ptr();
 }
 
 }  // namespace kvcanon

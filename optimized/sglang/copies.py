@@ -14,7 +14,7 @@ from attrs import Factory, define
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, UpdatePendingBackupOnNodeSplit
 
 from kvcanon.optimized.native_types import NodeCuts
-from kvcanon.optimized.sglang.copy_order import NO_NODE, CopyOrder
+from kvcanon.optimized.sglang.copy_order import NO_NODE, CopyOrder, CopyStage
 
 
 @define(eq=False)
@@ -72,7 +72,8 @@ def end_insert(copies: Copies) -> list[object]:
 
     Further names that the insert gave to copies that SGLang did not make are forgotten.
     """
-    copies.order.give_up("end_insert")
+    if copies.order.stage is not CopyStage.NONE:
+        copies.order.give_up("end_insert")
     if not copies.new_names and not copies.joined:
         return []
     for name in copies.new_names:

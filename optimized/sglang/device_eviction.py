@@ -35,6 +35,14 @@ class Controller(Protocol):
         """Wait for the copies to the host."""
 
 
+class OfCache(Protocol):
+    """A component of SGLang's, which knows the controller once that is there."""
+
+    @property
+    def cache(self) -> Controller:
+        """SGLang's `UnifiedRadixCache`."""
+
+
 def fill(result: BaseEvictionResult, core: CoreState, step: EvictStep) -> None:
     """Add what a step freed, as SGLang's token slots."""
     for kind, tokens in add_freed(core.slots, result, step.device, step.host)[0].items():
@@ -42,7 +50,7 @@ def fill(result: BaseEvictionResult, core: CoreState, step: EvictStep) -> None:
 
 
 def evict_next(
-    core: CoreState, controller: Controller, kind: ComponentType, short: int
+    core: CoreState, full: OfCache, kind: ComponentType, short: int
 ) -> EvictDeviceNextNodeResult:
     """Evict a victim, or as many as give what is short; or name one that must be copied first."""
     nodes, slots = core.nodes, core.slots
@@ -50,27 +58,28 @@ def evict_next(
     # the others the quota is what it lacks: all victims leave at once.
     pages = 1 if kind is FULL else -(-short // slots.page_tokens(kind))
     step = nodes.evict_step(kind, pages)
-    if not step.node:
+    node, copy_first, _, lost, _, on_device, on_host = step
+    if not node:
         return EvictDeviceNextNodeResult()
-    if step.copy_first:
+    if copy_first:
         result = EvictDeviceNextNodeResult(made_progress=True)
         if _name_copy(result, core, step, kind):
             return result
-        _copy_parts(core, controller, step.node)
-        step = nodes.evict_node(step.node, kind)
-    device, tokens = slots.left_device(step.device)
-    host, _ = slots.left_host(step.host)
+        _copy_parts(core, full.cache, node)
+        _, _, _, lost, _, on_device, on_host = nodes.evict_node(node, kind)
+    device, tokens = slots.left_device(on_device)
+    host = slots.left_host(on_host)[0] if slots.host_tables else {}
     # In the order of SGLang's fields: no action, no node to evict, and progress.
-    lost = step.lost * slots.page_size
-    return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, lost)
+    unbacked = lost * slots.page_size
+    return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, unbacked)
 
 
 def finish(
-    core: CoreState, controller: Controller, kind: ComponentType, node_id: int
+    core: CoreState, full: OfCache, kind: ComponentType, node_id: int
 ) -> EvictDeviceNextNodeResult:
     """Evict a component of a victim, after the attempt to copy it."""
     result = EvictDeviceNextNodeResult(made_progress=True)
-    _end_copy(core, controller, node_id)
+    _end_copy(core, full.cache, node_id)
     try:
         if core.nodes.has(node_id, kind):
             fill(result, core, core.nodes.evict_node(node_id, kind))

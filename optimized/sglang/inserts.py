@@ -44,7 +44,8 @@ def keep_slots(
         tokens = _own_numbers(params, slots.full.nothing.device)
     if done.full:
         slots.full.put_parts(done.full, tokens)
-    _add_duplicates(actions, done, tokens, frontier, slots.page_size)
+    if done.duplicates:
+        _add_duplicates(actions, done, tokens, frontier, slots.page_size)
     if slots.has_parts:
         _add_windows(actions, core, done, tokens)
     if done.state is not None:

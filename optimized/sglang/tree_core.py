@@ -54,6 +54,7 @@ class KvcanonTreeCore(StorageCalls):
         self._threshold = 256
         # Asked in each call: a look into a dictionary hashes SGLang's component in Python.
         self._has_window, self._has_states = SWA in components, MAMBA in components
+        self._full: device_eviction.OfCache = components[FULL]  # type: ignore[assignment]
         # What the running walk of an eviction may free, and of which component.
         self._walk: tuple[ComponentType, int] = FULL, 0
         states = components.get(MAMBA)
@@ -179,7 +180,8 @@ class KvcanonTreeCore(StorageCalls):
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
         core, size = self.state, self.page_size
-        core.copies.order.give_up("begin_insert")
+        if core.copies.order.stage is not CopyStage.NONE:
+            core.copies.order.give_up("begin_insert")
         tokens, units, namespace = core.prompt(params.key)
         pages = units // size
         if not pages:
@@ -236,10 +238,10 @@ class KvcanonTreeCore(StorageCalls):
             return calls.IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
         copied = core.copies
         receipt, newly, below_root = core.nodes.lock(
-            copied.node_of(node_id),
+            copied.nodes_by_name.get(node_id, node_id),
             SWA not in skipped,
             MAMBA not in skipped,
-            copied.order.locked_with(node_id),
+            () if copied.order.stage is CopyStage.NONE else copied.order.locked_with(node_id),
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
         if self._has_window and SWA not in skipped:
@@ -261,9 +263,9 @@ class KvcanonTreeCore(StorageCalls):
         if core.copies.order.stage is CopyStage.PLANNED:
             core.copies.order.give_up("dec_lock_ref")
         if FULL not in skipped:
-            release(core.nodes.unlock, core.copies.node_of(node_id), receipt)
             # A copy's lock is released when the copy has ended: no call names it again.
-            core.copies.nodes_by_name.pop(node_id, None)
+            node = core.copies.nodes_by_name.pop(node_id, node_id)
+            release(core.nodes.unlock, node, receipt)
         elif MAMBA not in skipped and (SWA in skipped or not self._has_window):
             release(core.nodes.unlock_state, node_id, receipt)
         elif SWA not in skipped and self._has_window:
@@ -284,12 +286,15 @@ class KvcanonTreeCore(StorageCalls):
 
     def evict_device_start(self, component_type: ComponentType, request_cnt: int) -> None:
         """Begin a walk with a quota of tokens or states: none of a component that is not there."""
-        self._walk = component_type, request_cnt if component_type in self.components else 0
+        is_there = component_type is FULL or component_type in self.components
+        self._walk = component_type, request_cnt if is_there else 0
 
     def evict_device_end(self, component_type: ComponentType) -> None:
         """End a walk."""
         self._walk = component_type, 0
-        self.state.copies.order.end_walk()
+        order = self.state.copies.order
+        if order.stage is not CopyStage.NONE or order.declined:
+            order.end_walk()
 
     def evict_device_next_node(
         self, component_type: ComponentType, tracker: Amounts
@@ -299,15 +304,15 @@ class KvcanonTreeCore(StorageCalls):
         short = quota - tracker.get(component_type, 0)
         if short <= 0 or walked is not component_type:
             return answers.EvictDeviceNextNodeResult()
-        return device_eviction.evict_next(self.state, self._controller, component_type, short)
+        return device_eviction.evict_next(self.state, self._full, component_type, short)
 
     def finish_swa_state_eviction(self, node_id: int) -> answers.EvictDeviceNextNodeResult:
         """Evict a node's window data, after the attempt to copy it."""
-        return device_eviction.finish(self.state, self._controller, SWA, node_id)
+        return device_eviction.finish(self.state, self._full, SWA, node_id)
 
     def finish_mamba_state_eviction(self, node_id: int) -> answers.EvictDeviceNextNodeResult:
         """Evict a node's state, after the attempt to copy it."""
-        return device_eviction.finish(self.state, self._controller, MAMBA, node_id)
+        return device_eviction.finish(self.state, self._full, MAMBA, node_id)
 
     def evict_device_leaf(self, node_id: int, is_write_back: bool) -> answers.EvictDeviceLeafResult:
         """Ask for the copy of a leaf, or evict it where it has one."""
@@ -535,11 +540,6 @@ class KvcanonTreeCore(StorageCalls):
         print(walks.drawn(self.native, self.page_size))  # noqa: T201 # SGLang asks for it.
 
     # Helpers.
-
-    @property
-    def _controller(self) -> device_eviction.Controller:
-        """SGLang's `UnifiedRadixCache`."""
-        return self.components[FULL].cache  # type: ignore[no-any-return]
 
     def _apply(self, settings: TreeSettings) -> None:
         """Make the native cache anew where a setting that it depends on has changed."""
