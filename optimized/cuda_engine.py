@@ -24,11 +24,11 @@ from kvcanon.optimized.calibration import calibrated_direct_bytes
 from kvcanon.optimized.copy_plan import LayerGroup, Limits, group_to_await
 from kvcanon.optimized.copy_workers import CopyWorker, WorkerEngine, require_layer
 from kvcanon.optimized.cuda_runtime import Event, Runtime
-from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.gpu import Gpu, gpu_at
 from kvcanon.optimized.mover import Mover, movers
 from kvcanon.optimized.page_transfer import PageTransfer
 from kvcanon.optimized.pools import Pools
+from kvcanon.optimized.stream_gates import Gates
 from kvcanon.spec.errors import BadArgument, CacheUnusable
 from kvcanon.spec.transfer import Direction, TransferOrder
 from kvcanon.spec.types import CPU, GPU, Medium, TransferId

@@ -22,11 +22,11 @@ from kvcanon.optimized.cuda_driver import CudaDriver
 from kvcanon.optimized.cuda_runtime import TorchRuntime
 from kvcanon.optimized.device_planes import DevicePlanes, layout_of
 from kvcanon.optimized.engine_tensors import ComponentTensors, EngineTensors, find_planes
-from kvcanon.optimized.gates import Gates
 from kvcanon.optimized.host_slab import HostSlab
 from kvcanon.optimized.layout import PageLayout
 from kvcanon.optimized.page_sides import Side, sides_of
 from kvcanon.optimized.page_transfer import ALL_LAYERS, Move, SlotArray
+from kvcanon.optimized.stream_gates import Gates
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument
 from kvcanon.spec.transfer import Direction

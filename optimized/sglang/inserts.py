@@ -20,7 +20,7 @@ from sglang.srt.mem_cache.unified_cache.cache_action import (
 from kvcanon.optimized.native_types import NodeInserted
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, PoolSlots
-from kvcanon.optimized.sglang.refusals import refuse
+from kvcanon.optimized.sglang.start_checks import refuse
 
 
 def require_known_hints(params: InsertParams) -> None:

@@ -13,7 +13,7 @@ from attrs import Factory, define, evolve, frozen
 from kvcanon.optimized import _core
 from kvcanon.optimized.codes import COMPONENTS, EVICTION_POLICIES, WRITE_POLICIES
 from kvcanon.optimized.native_types import Three
-from kvcanon.optimized.sglang.refusals import refuse
+from kvcanon.optimized.sglang.start_checks import refuse
 from kvcanon.spec.hashing import encode_namespace
 from kvcanon.spec.types import FULL, MAMBA, SWA, Component, EvictionPolicy, Namespace, WritePolicy
 

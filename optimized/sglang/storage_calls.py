@@ -16,9 +16,9 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core import StorageBackupSp
 from kvcanon.optimized.sglang import storage
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_tier import Transfers
-from kvcanon.optimized.sglang.not_offered import NotOffered
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA
 from kvcanon.optimized.sglang.receipts import refuse_anchor, release
+from kvcanon.optimized.sglang.refused_calls import NotOffered
 
 
 class StorageCalls(NotOffered):

@@ -62,7 +62,7 @@ def make_tree_core(params: CacheInitParams, components: dict[object, object]) ->
             does not offer; the sentence names the flag.
     """
     try:
-        from kvcanon.optimized.sglang.refusals import refuse_what_is_not_offered  # noqa: PLC0415
+        from kvcanon.optimized.sglang.start_checks import refuse_what_is_not_offered  # noqa: PLC0415
     except ImportError as error:
         raise ValueError(f"the tree core {NAME} cannot be used here: {error}") from error
     refuse_what_is_not_offered(params)

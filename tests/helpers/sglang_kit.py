@@ -51,7 +51,7 @@ def _use(core: str, device: str, fixtures: Any, mixins: Any) -> None:  # noqa: A
     if core == NAME:
         from sglang.srt.mem_cache.unified_cache import tree_core_registry
 
-        from kvcanon.optimized.sglang.refusals import refuse_what_is_not_offered
+        from kvcanon.optimized.sglang.start_checks import refuse_what_is_not_offered
         from sglang_inspector import KvcanonInspector
 
         def make(params: object, components: dict[Any, object]) -> KvcanonInspector:

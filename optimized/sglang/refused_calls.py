@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import UnifiedTreeCoreInterface
 
-from kvcanon.optimized.sglang.refusals import refuse
+from kvcanon.optimized.sglang.start_checks import refuse
 
 BUFFER = "--hicache-host-memory-mode buffer_only"
 LINKER = "--enable-unified-cache-external-linker"
