@@ -93,6 +93,11 @@ def load_adapter(name: str) -> Adapter:
     found = object_named(SHORT.get(name, name))
     if isinstance(found, Adapter):
         return found
+    if found is Adapter:
+        module = name.rpartition(":")[0]
+        others = list(_factories(_imported(_as_module(module))))
+        yours = f", as {module}:{others[0]}" if others else ""
+        raise UsageError(f"{name} is the class that {module} imports; name your adapter{yours}")
     if not callable(found):
         what = "None" if found is None else f"no factory but a {type(found).__name__}"
         raise UsageError(f"{name} is {what}; name a function, a class or an Adapter")

@@ -20,6 +20,7 @@ from paths import ROOT
 SHORT = ("--limit", "25")
 
 CACHES = '''
+from kvcanon.conformance import Adapter
 from kvcanon.reference import ReferenceCache
 
 class Leaky(ReferenceCache):
@@ -186,6 +187,10 @@ def test_replay_unguarded_does_not_see_a_broken_law(capsys: pytest.CaptureFixtur
     [
         ("optimised", "no cache 'optimised'; near it is optimized"),
         ("their_caches", "their_caches is a module; name the adapter or the factory in it"),
+        (
+            "their_caches:Adapter",
+            "Adapter is the class that their_caches imports; name your adapter, as their_caches:",
+        ),
         (":factory", "no cache ':factory'"),
         (str(ROOT / "README.md"), "README.md is no cache and no Python file; name a cache"),
         ("no.such:factory", "no.such cannot be imported: ModuleNotFoundError"),
