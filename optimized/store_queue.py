@@ -25,12 +25,12 @@ from typing import Self
 from attrs import Factory, define, evolve
 
 from kvcanon.optimized.page_orders import MOST_UNDER_WAY, PageOrder
-from kvcanon.optimized.store_breaker import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, StoreBreaker
 from kvcanon.optimized.store_calls import CallState, CallThread, RunningOrder, StoreCall
 from kvcanon.optimized.store_carriers import PageBatch, PageCarrier
 from kvcanon.optimized.store_stats import StoreCallStats, StoreStats
 from kvcanon.spec.tier import OrderId, OrderKind, OrderProgress
 from kvcanon.spec.types import DISK, Medium
+from kvcanon.store_breaker import FIRST_REST_SECONDS, LONGEST_REST_SECONDS, StoreBreaker
 
 BATCH_BYTES = 16 << 20
 """About how much one call to the store moves."""

@@ -18,8 +18,8 @@ import numpy as np
 from attrs import Factory, define, field, frozen
 from numpy.typing import NDArray
 
-from kvcanon.optimized.store_breaker import StoreBreaker
 from kvcanon.optimized.vllm.disk_news import DiskJob, DiskPage, RankNews
+from kvcanon.store_breaker import StoreBreaker
 
 if TYPE_CHECKING:
     from kvcanon.disk import PageGet, PagePut

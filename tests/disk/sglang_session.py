@@ -146,7 +146,7 @@ def updated(folder: Path) -> dict[str, object]:
 def main(root: Path) -> dict[str, object]:
     """All of it."""
     prepare()
-    storage: Any = import_module("kvcanon.disk.sglang_storage")
+    storage: Any = import_module("kvcanon.disk.sglang_pages")
     storage.sglang_identity = lambda *_: DiskIdentity({"test": "1"})
     return {
         "moved": {layout: moved(root / layout, layout) for layout in LAYOUTS},

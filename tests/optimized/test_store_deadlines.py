@@ -22,13 +22,13 @@ from fast.slow_store import (
 from fast.stores import PAGE_BYTES, Server, prompt_of, server_over, wait_until
 from kvcanon.disk import DiskIdentity, DiskStore, PageGet
 from kvcanon.optimized.metrics import CacheCollector
-from kvcanon.optimized.store_breaker import StoreBreaker
 from kvcanon.optimized.store_carriers import ProvedCarrier
 from kvcanon.optimized.store_queue import MOST_LATE, ThreadedQueue
 from kvcanon.optimized.store_stats import StoreStats
 from kvcanon.spec.operations import HostInserted
 from kvcanon.spec.tier import OrderKind
 from kvcanon.spec.types import CPU, FULL
+from kvcanon.store_breaker import StoreBreaker
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 PROMPT, OTHER = prompt_of(1, 8), prompt_of(2, 6)

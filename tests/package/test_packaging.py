@@ -29,6 +29,7 @@ OWN_FILES = {
     "run_record.py",
     "sglang_plugin.py",
     "sglang_release.py",
+    "store_breaker.py",
     "vllm_plugin.py",
 }
 STUBS = {"kvcanon/optimized/_core.pyi": "class Nodes:", "kvcanon/live/_stream.pyi": "class Ledger:"}

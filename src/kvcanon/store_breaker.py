@@ -8,16 +8,15 @@ a store.
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from attrs import define
+from dataclasses import dataclass
 
 FIRST_REST_SECONDS = 1.0
 LONGEST_REST_SECONDS = 30.0
 
 
-@define(eq=False)
+@dataclass(eq=False)
 class StoreBreaker:
-    """Whether a store may be called. One thread asks it, that of the cache."""
+    """Whether a store may be called. One thread asks it at a time."""
 
     clock: Callable[[], float]
     first_rest_seconds: float = FIRST_REST_SECONDS
