@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
 from kvcanon.conformance.stores.case import StoreCase
 from kvcanon.conformance.stores.draw import draw_case
-from kvcanon.conformance.stores.play import Played, PlayedStep, play_case
+from kvcanon.conformance.stores.play import play_case
+from kvcanon.conformance.stores.played import Played, PlayedStep
 from kvcanon.conformance.stores.reduce import reduce_store_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.spec.law import LawClass
@@ -83,6 +84,8 @@ class StoreReport:
     findings: tuple[StoreFinding, ...]
     standings: Mapping[str, StoreStanding]
     met: Mapping[str, int]
+    doubted: Mapping[str, int] = field(factory=dict)
+    """In how many cases a law seemed broken each time, and the machine was too late to tell."""
 
     @property
     def verdict(self) -> StoreVerdict:
@@ -117,7 +120,7 @@ def check_store(
     """Judge a store by all laws of stores, or by some, in a new folder inside of `folder`."""
     laws = chosen_laws(only)
     first: dict[str, tuple[StoreCase, str]] = {}
-    times, met, calls = Counter[str](), Counter[str](), 0
+    times, met, doubted, calls = Counter[str](), Counter[str](), Counter[str](), 0
     with ground_of(adapter, folder) as ground:
         cases = list(cases_of(adapter, effort, seed))
         for number, (origin, case) in enumerate(cases):
@@ -125,6 +128,7 @@ def check_store(
             calls += len(played.steps)
             met.update(played.met)
             times.update({each.law.law_id for each in played.broken})
+            doubted.update({each.law.law_id for each in played.doubted})
             for each in played.broken:
                 seen = evolve(case, actions=case.actions[: each.action + 1])
                 first.setdefault(each.law.law_id, (seen, origin))
@@ -140,7 +144,10 @@ def check_store(
             if law_id in first and law_id in laws
         )
     standings = {law_id: _standing(law, adapter, first, met) for law_id, law in laws.items()}
-    return StoreReport(adapter.name, seed, effort, len(cases), calls, findings, standings, met)
+    doubts = {law_id: count for law_id, count in doubted.items() if law_id in laws}
+    return StoreReport(
+        adapter.name, seed, effort, len(cases), calls, findings, standings, met, doubts
+    )
 
 
 def cases_of(adapter: StoreAdapter, effort: str, seed: int) -> Iterator[tuple[str, StoreCase]]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround, StoreOffer
 from kvcanon.conformance.stores.case import (
@@ -37,6 +36,8 @@ from kvcanon.conformance.stores.damage import damage_file
 from kvcanon.conformance.stores.host import NO_INTERRUPT, Interrupt, StoreHost
 from kvcanon.conformance.stores.hosts import LATE_SECONDS, Answer, Host, LocalHost, ProcessHost
 from kvcanon.conformance.stores.knowledge import evicted_by, known_after
+from kvcanon.conformance.stores.machine_time import NEVER_LATE, LateMachine, Watch, machine_watch
+from kvcanon.conformance.stores.played import BrokenStoreLaw, Played, PlayedStep
 from kvcanon.conformance.stores.prompts import (
     FORKS,
     PAGES,
@@ -76,7 +77,7 @@ from kvcanon.spec.stores.known import (
 )
 from kvcanon.spec.stores.pages import PageKey, StoreIdentity
 from kvcanon.spec.stores.service import GRACE_SECONDS
-from kvcanon.spec.stores.store_law import StoreLaw, broken_by, exercised_by
+from kvcanon.spec.stores.store_law import broken_by, exercised_by
 
 _Puts = PutPages | KillInPut | PutOnFullDisk | PutAtOnce
 
@@ -86,38 +87,13 @@ BLOCKED_SECONDS = 1.0
 """How long a second writer may wait for one that is stopped half-way, before that goes on."""
 DEADLINE_IF_NONE = 2.0
 """How long a call to a stopped store is waited for that promises no deadline."""
-
-
-@frozen
-class BrokenStoreLaw:
-    """A law that a step of a case broke."""
-
-    law: StoreLaw
-    words: str
-    action: int
-    """The number of the action in the case."""
-    step: int
-    """The number of the call, among all calls of the case."""
-
-
-@frozen
-class PlayedStep:
-    """A call with its answer, for reports."""
-
-    writer: int
-    call: StoreCall
-    answer: Answered | Failed
-    note: str = ""
-
-
-@define
-class Played:
-    """The result of a case."""
-
-    broken: list[BrokenStoreLaw] = field(factory=list)
-    met: Counter[str] = field(factory=Counter)
-    """How often the premise of each law was met."""
-    steps: list[PlayedStep] = field(factory=list)
+SLOW_SHARE, LATE_SHARE = 0.5, 0.25
+"""A store may have given up a call that took so much of its deadline, and the machine was the
+reason if it was late by so much of it meanwhile."""
+CALM_TRIES = 4
+"""How often a case is played until the machine was no reason for what it shows."""
+CALM_SECONDS = 0.5
+"""The pause before the second of them; it doubles each time."""
 
 
 def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
@@ -137,9 +113,30 @@ def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
     )
 
 
-def play_case(adapter: StoreAdapter, ground: StoreGround, case: StoreCase) -> Played:
-    """Play a case on an empty store."""
-    player = _Player(adapter, ground, fitted(case, adapter.offer))
+def play_case(
+    adapter: StoreAdapter, ground: StoreGround, case: StoreCase, watch: Watch = machine_watch
+) -> Played:
+    """Play a case on an empty store.
+
+    Where the store promises a deadline and the machine was too late to judge it, the case is played
+    again.
+    """
+    machine = NEVER_LATE if adapter.offer.deadline_seconds is None else watch()
+    pause = CALM_SECONDS
+    for number in range(CALM_TRIES):
+        played = _play_once(adapter, ground, case, machine)
+        if not played.doubted or number + 1 == CALM_TRIES:
+            break
+        time.sleep(pause)
+        pause *= 2
+    return played
+
+
+def _play_once(
+    adapter: StoreAdapter, ground: StoreGround, case: StoreCase, machine: LateMachine
+) -> Played:
+    """Play a case once."""
+    player = _Player(adapter, ground, fitted(case, adapter.offer), machine)
     ground.empty()
     try:
         player.begin()
@@ -152,6 +149,8 @@ def play_case(adapter: StoreAdapter, ground: StoreGround, case: StoreCase) -> Pl
         pass  # That is judged; nothing else of the case can be.
     finally:
         player.finish()
+    if player.was_late:
+        player.played.doubt()
     return player.played
 
 
@@ -188,6 +187,7 @@ class _Player:
     adapter: StoreAdapter
     ground: StoreGround
     case: StoreCase
+    machine: LateMachine
     played: Played = field(factory=Played)
     known: KnownPages = field(factory=KnownPages)
     hosts: list[Host] = field(factory=list)
@@ -196,6 +196,8 @@ class _Player:
     timeouts: dict[int, tuple[float, ...]] = field(factory=dict)
     number: int = 0
     lives: int = 0
+    was_late: bool = False
+    """Whether the machine was late in a call by so much that the store may have given it up."""
 
     # What the store is.
 
@@ -309,7 +311,18 @@ class _Player:
         wait = WAIT_SECONDS
         if self.situation.stalled:
             wait = (self.adapter.offer.deadline_seconds or DEADLINE_IF_NONE) + 2 * GRACE_SECONDS
-        return self.hosts[writer].call(call, self.handles[writer].identity, wait, interrupt)
+        before = self.machine.late_seconds()
+        heard = self.hosts[writer].call(call, self.handles[writer].identity, wait, interrupt)
+        if heard is None:
+            return None
+        answer, seconds = heard
+        late = self.machine.late_seconds() - before
+        if self.situation.stalled:
+            return answer, max(0.0, seconds - late)
+        deadline = self.adapter.offer.deadline_seconds
+        if deadline is not None:
+            self.was_late |= seconds > SLOW_SHARE * deadline and late > LATE_SHARE * deadline
+        return heard
 
     def judge(
         self, writer: int, call: StoreCall, answer: Answered | Failed, seconds: float

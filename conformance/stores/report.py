@@ -35,8 +35,23 @@ def store_report_text(report: StoreReport) -> Iterator[RenderableType]:
         yield from _finding_text(number, finding)
     yield ""
     yield _laws_table(report)
+    if report.doubted:
+        yield ""
+        yield Text(doubts_line(report), "yellow")
     yield ""
     yield store_verdict_line(report)
+
+
+def doubts_line(report: StoreReport) -> str:
+    """What the machine was too late to tell, in one line."""
+    laws = ", ".join(
+        f"{law_id} ({count} {'case' if count == 1 else 'cases'})"
+        for law_id, count in report.doubted.items()
+    )
+    return (
+        f"Not counted, since this machine was too late to judge a deadline: {laws}. "
+        "Run it again on a machine with less other work."
+    )
 
 
 def store_verdict_line(report: StoreReport) -> str:
@@ -120,6 +135,7 @@ def store_report_json(report: StoreReport) -> dict[str, object]:
             }
             for law_id, standing in report.standings.items()
         ],
+        "doubted": dict(report.doubted),
         "findings": [
             {
                 "law": each.law.law_id,

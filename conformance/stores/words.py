@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from kvcanon.conformance.stores.case import StoreCase
-from kvcanon.conformance.stores.play import PlayedStep
+from kvcanon.conformance.stores.played import PlayedStep
 from kvcanon.conformance.stores.prompts import PAGES, PROMPTS, identity_of, page_key
 from kvcanon.spec.stores.calls import (
     ExistsCall,
