@@ -80,7 +80,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries engine-disk engine-storage vllm vllm-faults gpu prove vectors reach mutants mutants-mechanical docs playground docs-figures lint lint-python lint-native format wheel clean
+.PHONY: help venv native native-asan native-tsan fuzz fuzz-stream malformed soak churn check check-standard check-deep explore explore-deep test test-lab test-all test-deep peers nightly ranks dynamo engine engine-small engine-faults engine-probe engine-refusals engine-kills engine-soak engine-tries engine-disk engine-storage engine-stores vllm vllm-faults gpu prove vectors reach mutants mutants-mechanical docs playground docs-figures lint lint-python lint-native format wheel clean
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -265,11 +265,14 @@ engine-kills: $(READY) native ## Kill servers at any point: each must start agai
 engine-tries: $(READY) native ## Try ways to serve that the script does not play: DP, PP, LoRA, and so on.
 	$(BIN)/python -m kvcanon.lab.servers --small --tries kvcanon $(ENGINE)
 
-engine-disk: $(READY) native ## Start servers over pages of others on kvcanon's disk: 10 minutes.
-	$(BIN)/python -m kvcanon.lab.servers --small --stored $(ENGINE)
+engine-disk: $(READY) native ## Start servers over pages of others on kvcanon's disk, both cores: 15 minutes.
+	$(BIN)/python -m kvcanon.lab.servers --small --stored rust,kvcanon $(ENGINE)
 
 engine-storage: $(READY) native ## Store and fetch pages over kvcanon's core and Rust's: 10 minutes.
 	$(BIN)/python -m kvcanon.lab.servers --small --storage $(ENGINE)
+
+engine-stores: $(READY) native ## Stop Redis and Mooncake under servers of both cores: 15 minutes.
+	$(BIN)/python -m kvcanon.lab.servers --small --stopped kvcanon,rust $(ENGINE)
 
 engine-soak: $(READY) native ## Use a server for SOAK_MINUTES: replies stay right, and memory flat.
 	$(BIN)/python -m kvcanon.lab.servers --small --soak kvcanon --minutes $(SOAK_MINUTES) $(ENGINE)

@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,8 +27,9 @@ from kvcanon.lab.servers.refused_starts import run_refusals
 from kvcanon.lab.servers.runs import EngineRuns, run_faults
 from kvcanon.lab.servers.script_rounds import SMALL, WHOLE, ScriptSize
 from kvcanon.lab.servers.server_environment import make_server_environment, make_vllm_environment
-from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, small_setups, whole_setups
+from kvcanon.lab.servers.server_setup import CORES, GPU_DEVICE, RUST, small_setups, whole_setups
 from kvcanon.lab.servers.soaked import run_soak
+from kvcanon.lab.servers.stopped_stores import DEADLINE_SECONDS, run_stopped
 from kvcanon.lab.servers.storage_hits import run_storage
 from kvcanon.lab.servers.stored_pages import run_stored
 from kvcanon.lab.servers.summary import ServerRun, beside_rust, not_compared, not_exercised
@@ -46,6 +47,9 @@ UNFINISHED = 3
 FOUND = "every planted fault was found"
 STARTED_AGAIN = "every server started again, and answered right"
 SERVED = "every way served"
+NOT_HELD = (
+    "every reply was right, no request waited longer than a deadline, and stores were used again"
+)
 FETCHED = "every reply was right, and both cores found the same in storage where they waited"
 READ_RIGHT = "every reply was right, and no server read what was not its own"
 STAYED = "every reply was right, and memory stayed flat"
@@ -137,7 +141,10 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
         "found",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="with --probe: write what was found, as JSON"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="with --probe and --stopped: write what was found, as JSON",
     )
     parser.add_argument(
         "--refusals",
@@ -154,14 +161,22 @@ def _add_other_runs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stored",
-        action="store_true",
-        help="start servers over pages that another wrote to kvcanon's disk: the same model, other "
-        "weights, another dtype, damage",
+        nargs="?",
+        const=RUST,
+        metavar="CORES",
+        help="start servers of these cores (alone: stock ones) over pages that another wrote to "
+        "kvcanon's disk: the same model, other weights, another dtype, damage",
     )
     parser.add_argument(
         "--storage",
         action="store_true",
         help="store and fetch pages by SGLang's `file` storage, over kvcanon's core and Rust's",
+    )
+    parser.add_argument(
+        "--stopped",
+        metavar="CORES",
+        help="stop Redis and Mooncake under servers of these cores, as `kvcanon,rust`: no request "
+        "may wait for them",
     )
     parser.add_argument(
         "--soak",
@@ -214,11 +229,7 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     if given.probe:
         seeds = range(given.seed, given.seed + given.seeds)
         done = run_probes(given.probe, folder, seeds, given.only, _say)
-        if given.json is not None:
-            command = shlex.join(["python", "-m", __package__, *sys.argv[1:]])
-            found = {"core": given.probe, "probed": [asdict(each) for each in done]}
-            figures = with_run(found, command)
-            given.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        _write(given.json, {"core": given.probe, "probed": [asdict(each) for each in done]})
         missed = [each.wrong for each in done if each.wrong]
         right = "nothing was found of sound servers, and every planted fault was"
         _say(f"wrong: {', '.join(missed)}" if missed else right)
@@ -228,6 +239,15 @@ def run(given: argparse.Namespace, folder: Path) -> int:
         _say(f"not refused: {', '.join(accepted)}" if accepted else "every start was refused")
         return int(bool(accepted))
     runs = EngineRuns(folder, given.seed, size, _say, kept)
+    if given.stopped:
+        rows = run_stopped(runs, tuple(given.stopped.split(",")), given.only)
+        _write(
+            given.json,
+            {"deadline_seconds": DEADLINE_SECONDS, "rows": [asdict(each) for each in rows]},
+        )
+        wrong = [words for each in rows for words in each.wrong]
+        _say(f"wrong: {'; '.join(wrong)}" if wrong else NOT_HELD)
+        return int(bool(wrong))
     for asked, play, right in _other_runs(given, runs):
         if asked:
             wrong = play()
@@ -244,6 +264,14 @@ def run(given: argparse.Namespace, folder: Path) -> int:
     return report(runs, runs.run_all(chosen))
 
 
+def _write(into: Path | None, found: Mapping[str, object]) -> None:
+    """Write what was found, with what it was found by, if it was asked for."""
+    if into is not None:
+        command = shlex.join(["python", "-m", __package__, *sys.argv[1:]])
+        figures = with_run(found, command)
+        into.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
 def _other_runs(
     given: argparse.Namespace, runs: EngineRuns
 ) -> tuple[tuple[str | bool | None, Callable[[], list[str]], str], ...]:
@@ -252,7 +280,11 @@ def _other_runs(
         (given.faults, lambda: run_faults(runs, given.faults, given.only), FOUND),
         (given.kills, lambda: run_kills(runs, given.kills), STARTED_AGAIN),
         (given.tries, lambda: run_tries(runs, given.tries, given.only), SERVED),
-        (given.stored, lambda: run_stored(runs, given.only), READ_RIGHT),
+        (
+            given.stored,
+            lambda: run_stored(runs, tuple(given.stored.split(",")), given.only),
+            READ_RIGHT,
+        ),
         (given.storage, lambda: run_storage(runs, given.only), FETCHED),
         (given.soak, lambda: run_soak(runs, given.soak, given.minutes), STAYED),
     )

@@ -195,7 +195,7 @@ def _served(
         at = evolve(server_at(server.ports.http), api_key=KEY)
         found["written"] = {each.name: _answered(at, each) for each in written}
         for policy in POLICIES:
-            _emptied(at)
+            _detach_and_empty(at)
             attached = {
                 "hicache_storage_backend": "file",
                 "hicache_storage_backend_extra_config_json": EXTRA,
@@ -236,16 +236,22 @@ def _body(tokens: Tokens, count: int, **sampling: object) -> dict[str, Any]:
     return {"input_ids": list(tokens), "sampling_params": wanted}
 
 
-def _emptied(at: EngineAddress) -> None:
+def _detach_and_empty(at: EngineAddress) -> None:
     """Detach storage once all pages are written, and empty the cache above it."""
+    detach(at)
+    transport.ask(at, "POST", "/flush_cache?timeout=60", {})
+
+
+def detach(at: EngineAddress) -> None:
+    """Detach storage once all pages are written. Raises: UsageError, if they are not."""
     until = monotonic() + IDLE_SECONDS
     while True:
         try:
             transport.ask(at, "DELETE", STORAGE)
-            break
         except ServerProblem as problem:
             # SGLang detaches nothing while pages are being written.
             if monotonic() > until:
                 raise UsageError(f"storage is not detached: {problem}") from problem
             sleep(0.5)
-    transport.ask(at, "POST", "/flush_cache?timeout=60", {})
+        else:
+            return

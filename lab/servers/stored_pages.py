@@ -1,9 +1,9 @@
 """Real servers over kvcanon's disk: what one wrote, the next must read, or leave alone.
 
-A stock server with SGLang's own tree core writes the pages of a few prompts. Then servers are
-started over copies of its folder: the same model, other weights under the same path, another dtype,
-a slab with damage, a slab that was cut. Each must answer as a server without storage does; the same
-model must find its pages, and no other must find any.
+A server writes the pages of a few prompts, stock with SGLang's own tree core or with kvcanon's.
+Then servers are started over copies of its folder: the same model, other weights under the same
+path, another dtype, a slab with damage, a slab that was cut. Each must answer as a server without
+storage does; the same model must find its pages, and no other must find any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -89,12 +89,22 @@ class _Stored:
     """A run of all rows."""
 
     runs: EngineRuns
+    core: str
+    """The tree core of the servers with storage."""
     prompts: tuple[Tokens, ...]
-    disk: Path
-    """The folder that the first server wrote."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its folders and logs are."""
+        return self.runs.folder / f"stored-{self.core}"
+
+    @property
+    def disk(self) -> Path:
+        """The folder that the first server wrote."""
+        return self.folder / "disk"
 
     def setup(self, flags: tuple[str, ...], folder: Path | None) -> ServerSetup:
-        """A stock server, over a folder or without storage."""
+        """A server over a folder or without storage."""
         if folder is None:
             return ServerSetup(FULL_MODEL, NO_CACHE, NO_HOST, flags=flags)
         extra = {
@@ -112,14 +122,16 @@ class _Stored:
             *("--hicache-storage-prefetch-policy", "wait_complete"),
             *("--hicache-storage-backend-extra-config", json.dumps(extra)),
         )
-        return ServerSetup(FULL_MODEL, RUST, WRITE_THROUGH, flags=(*storage, *flags), events=False)
+        return ServerSetup(
+            FULL_MODEL, self.core, WRITE_THROUGH, flags=(*storage, *flags), events=False
+        )
 
     def answers(
         self, name: str, flags: tuple[str, ...], folder: Path | None, *, writes: bool = False
     ) -> tuple[list[Tokens], int]:
         """The replies of a server to all prompts, and how many tokens it had on the disk."""
-        own = self.runs.folder / name.replace(" ", "-")
-        own.mkdir(exist_ok=True)
+        own = self.folder / name.replace(" ", "-")
+        own.mkdir(parents=True, exist_ok=True)
         setup = self.setup(flags, folder)
         with running(setup, self.runs.folder / FULL_MODEL, own) as server:
             replies = [_generate(server, prompt) for prompt in self.prompts]
@@ -132,24 +144,28 @@ class _Stored:
         return [tuple(each["output_ids"]) for each in replies], found
 
 
-def run_stored(runs: EngineRuns, only: str = "") -> list[str]:
-    """Play all rows; returns what was wrong, in words."""
+def run_stored(runs: EngineRuns, cores: Sequence[str] = (RUST,), only: str = "") -> list[str]:
+    """Play all rows to servers of each core; returns what was wrong, in words."""
+    return [words for core in cores for words in _rows(runs, core, only)]
+
+
+def _rows(runs: EngineRuns, core: str, only: str) -> list[str]:
+    """Play all rows to servers of one core."""
     rng = random.Random(runs.seed)
     prompts = tuple(
         tuple(rng.randrange(3, VOCABULARY) for _ in range(PROMPT_TOKENS)) for _ in range(PROMPTS)
     )
-    disk = runs.folder / "disk"
-    stored = _Stored(runs, prompts, disk)
+    stored = _Stored(runs, core, prompts)
     weights = {False: runs.seed, True: runs.seed + 1}
     expected = _expected(stored, weights[False])
     wrong = []
-    replies, found = stored.answers("writer", (), disk, writes=True)
-    wrong += _judged("writer", replies, expected, found, StoredRow("writer"), runs)
+    replies, found = stored.answers("writer", (), stored.disk, writes=True)
+    wrong += _judged(f"{core} writer", replies, expected, found, StoredRow("writer"), runs)
     for row in ROWS:
         if only not in row.name:
             continue
-        folder = runs.folder / f"disk-{row.name.replace(' ', '-')}"
-        shutil.copytree(disk, folder)
+        folder = stored.folder / f"disk-{row.name.replace(' ', '-')}"
+        shutil.copytree(stored.disk, folder)
         if row.harm is not None:
             (slab,) = folder.glob("*/slab")
             row.harm(slab)
@@ -159,9 +175,9 @@ def run_stored(runs: EngineRuns, only: str = "") -> list[str]:
         try:
             replies, found = stored.answers(row.name, row.flags, folder)
         except UsageError as death:
-            wrong.append(f"{row.name}: {death}")
+            wrong.append(f"{core} {row.name}: {death}")
             continue
-        wrong += _judged(row.name, replies, right, found, row, runs)
+        wrong += _judged(f"{core} {row.name}", replies, right, found, row, runs)
     return wrong
 
 

@@ -124,6 +124,8 @@ class MooncakeGround:
     """A master and a provider that are started for a check."""
 
     master: str
+    processes: Sequence[subprocess.Popen[bytes]] = ()
+    """The master, and the provider of memory."""
     case: int = 0
 
     def open(self, identity: StoreIdentity, capacity_bytes: int | None) -> PageStore:  # noqa: ARG002
@@ -168,7 +170,7 @@ def _ground(folder: Path) -> Iterator[StoreGround]:
             if line != b"ready":
                 said = line.decode() or "it ended"
                 raise UsageError(f"Mooncake's provider does not start: {said}")
-            yield MooncakeGround(master)
+            yield MooncakeGround(master, processes)
         finally:
             for process in processes:
                 process.kill()
