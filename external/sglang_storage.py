@@ -113,7 +113,7 @@ class ExternalStorage(SglangPages):
             ) from error
         if _Clients.mooncake:
             raise DiskUnusable(
-                "this process had a client of Mooncake before, and a second one hangs or ends it; "
+                "this process had a client of Mooncake before, and a second one may end it; "
                 "restart the server to attach the store again"
             )
         _Clients.mooncake += 1

@@ -23,7 +23,7 @@ PAGES = (
         f"docs/{page}.md"
         for page in (
             *("ci", "explore", "guard", "live", "mechanical-mutants", "performance", "probe"),
-            *("ranks", "sglang"),
+            *("ranks", "sglang", "stores"),
         )
     ),
 )
