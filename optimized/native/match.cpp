@@ -39,8 +39,9 @@ class Usable {
 };
 
 // The transfers that fill device data above a page of a walked path, each once.
-std::vector<uint64_t> pending_above(const Path& path, int32_t end_pages) {
+std::vector<uint64_t> pending_above(const State& state, const Path& path, int32_t end_pages) {
     std::vector<uint64_t> pending;
+    if (state.transfers.empty()) return pending;
     for (const Stop& stop : path) {
         if (stop.node->start >= end_pages) break;
         for (const Component component : ALL_COMPONENTS) {
@@ -63,7 +64,12 @@ SlotLists slots_above(const State& state, const Path& path, int32_t end_pages) {
     };
     const auto add = [&](const Stop& stop, Component component) {
         const Runs& owned = stop.node->data[component].slots(GPU);
-        slots[component].append(RunReader(owned).next(pages_of(stop)));
+        const int32_t pages = pages_of(stop);
+        if (pages == stop.node->pages) {
+            slots[component].append(owned);
+        } else {
+            slots[component].append(RunReader(owned).next(pages));
+        }
     };
     auto end = path.begin();
     for (; end != path.end() && end->node->start < end_pages; ++end) add(*end, FULL);
@@ -84,16 +90,20 @@ Matched match(State& state, const Key& key, bool with_slots) {
     const Path path = with_slots ? walk(state, key) : walk_for_use(state, key);
     Usable anywhere(state.config), device(state.config);
     for (const Stop& stop : path) {
-        anywhere.add(stop, [](const Data& data) { return data.on(CPU) || data.resident(GPU); });
         device.add(stop, [](const Data& data) { return data.resident(GPU); });
     }
+    if (state.config.host_tier()) {
+        for (const Stop& stop : path) {
+            anywhere.add(stop, [](const Data& data) { return data.on(CPU) || data.resident(GPU); });
+        }
+    }
     Matched found;
-    found.prefix_pages = anywhere.pages;
+    found.prefix_pages = state.config.host_tier() ? anywhere.pages : device.pages;
     found.device_pages = device.pages;
     found.walked_pages = walked_pages(path);
     found.last = path.empty() ? state.root : path.back().node;
     // Nothing has changed until the cut, and nothing needs memory after it.
-    found.pending = pending_above(path, found.prefix_pages);
+    found.pending = pending_above(state, path, found.prefix_pages);
     if (with_slots) found.slots = slots_above(state, path, found.device_pages);
     Node* end = node_ending_at(state, path, found.prefix_pages);
     // The last node was cut where the key leaves it.
