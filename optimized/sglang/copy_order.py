@@ -14,7 +14,7 @@ copy makes ends one that found no room.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from attrs import Factory, define
 
@@ -54,12 +54,14 @@ class CopyOrder:
 
     def name_victim(self, node: int) -> None:
         """A victim was named, to be copied before it leaves."""
-        self._require("evict_device_next_node", CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        if self.stage is CopyStage.MADE:
+            self._refuse("evict_device_next_node")
         self.stage, self.name, self.nodes, self.declined = CopyStage.NAMED, node, (node,), ()
 
     def plan(self, name: int, nodes: tuple[int, ...]) -> None:
         """The spec of a copy is built."""
-        self._require("build_backup_spec", CopyStage.NONE, CopyStage.NAMED, CopyStage.PLANNED)
+        if self.stage is CopyStage.MADE:
+            self._refuse("build_backup_spec")
         if self.stage is not CopyStage.NAMED or self.nodes != nodes:
             self.expected = {}
         self.stage, self.name, self.nodes = CopyStage.PLANNED, name, nodes
@@ -70,7 +72,8 @@ class CopyOrder:
 
     def commit(self, name: int) -> tuple[int, ...]:
         """The copy has its slots; returns its nodes. Raises: CallOutOfOrder."""
-        self._require(f"commit_backup of {name}", CopyStage.PLANNED, name=name)
+        if self.stage is not CopyStage.PLANNED or self.name != name:
+            self._refuse(f"commit_backup of {name}")
         self.stage, self.expected = CopyStage.MADE, {}
         return self.nodes
 
@@ -80,7 +83,8 @@ class CopyOrder:
 
     def acknowledge(self, name: int) -> tuple[int, ...]:
         """An acknowledgement will end the copy; returns its nodes. Raises: CallOutOfOrder."""
-        self._require(f"mark_write_through_pending of {name}", CopyStage.MADE, name=name)
+        if self.stage is not CopyStage.MADE or self.name != name:
+            self._refuse(f"mark_write_through_pending of {name}")
         self.stage = CopyStage.NONE
         return self.nodes
 
@@ -91,7 +95,8 @@ class CopyOrder:
         """
         if self.stage is CopyStage.NONE:
             return
-        self._require(call, CopyStage.NAMED, CopyStage.PLANNED)
+        if self.stage is CopyStage.MADE:
+            self._refuse(call)
         self.stage, self.expected = CopyStage.NONE, {}
 
     def end_walk(self) -> None:
@@ -114,9 +119,7 @@ class CopyOrder:
         """
         return bool(self.declined) and self.nodes == self.declined
 
-    def _require(self, call: str, *stages: CopyStage, name: int | None = None) -> None:
-        if self.stage in stages and name in (None, self.name):
-            return
+    def _refuse(self, call: str) -> NoReturn:
         raise CallOutOfOrder(
             f"SGLang called {call}, and of the last copy, of {self.name}, {self.stage.value}: "
             "kvcanon.optimized.sglang.copy_order has the order"

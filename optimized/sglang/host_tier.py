@@ -37,11 +37,12 @@ def chain_to_back_up(nodes: _core.Nodes, node_id: int) -> list[int]:
 
 def backup_spec(core: CoreState, name: int) -> tuple[torch.Tensor, Transfers]:
     """What a copy of this name reads on the device: full slots, and other components."""
-    slots, copies = core.slots, core.copies
-    copies.order.plan(name, copies.joined or (copies.node_of(name),))
-    if copies.order.is_declined():
+    slots, copies, order = core.slots, core.copies, core.copies.order
+    nodes = copies.joined or (copies.node_of(name),)
+    order.plan(name, nodes)
+    if order.declined and order.is_declined():
         return slots.full.nothing, {}
-    (full, _, states), windows_of = core.nodes.slots_to_back_up(copies.order.nodes)
+    (full, _, states), windows_of = core.nodes.slots_to_back_up(nodes)
     read = slots.full.nothing if full is None else slots.full.get(full)
     transfers: Transfers = {}
     if not slots.has_parts and not copies.joined:
@@ -73,7 +74,7 @@ def commit_backup(
     for kind, written in given.items():
         rows = placed[kind]
         if rows is not None:
-            core.slots.host_tables[kind].put(rows, written)
+            core.slots.host_tables[kind].put_parts([(0, rows)], written)
     copies.unannounced.update(stored)
 
 

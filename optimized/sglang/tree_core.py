@@ -347,7 +347,7 @@ class KvcanonTreeCore(StorageCalls):
     ) -> answers.DriveHostEvictionResult:
         """Free host slots of a component."""
         room = make_room(self.state, component_type, num_tokens)
-        if self.is_write_back:
+        if self.state.native.settings.write_back:
             digest = self.write_back_duplicate_reclaim_digest
             self.write_back_duplicate_reclaim_digest = digest_with(digest, room.reclaimed)
         else:
