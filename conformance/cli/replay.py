@@ -387,7 +387,7 @@ def _named_failures(cache: str) -> Iterator[None]:
     """Let an exception of the cache end the command in one line. Raises: UsageError."""
     try:
         yield
-    except UsageError:
+    except (UsageError, typer.BadParameter):
         raise
     except Exception as error:
         raise UsageError(f"the replay of {cache} failed: {describe_exception(error)}") from error

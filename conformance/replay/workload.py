@@ -112,6 +112,12 @@ class WorkloadSizes:
             return most if size.tokens is None else whole_pages(size.tokens, self.page_size)
 
         full, host = slots(self.pool), slots(self.host)
+        if not most and requests:
+            longest = max(request.length_tokens for request in requests)
+            raise _bad_option(
+                "--page-size",
+                f"the longest prompt has {longest} tokens, which hold no page of {self.page_size}.",
+            )
         if not full:
             raise _bad_option(
                 "--pool-tokens", f"{self.pool} tokens hold no page of {self.page_size}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 GLOSSARY = "glossary.md"
 HEADS = ("kvcanon", "word")
@@ -86,12 +86,17 @@ def linked(html: str, page: str, words: Mapping[str, str]) -> str:
     strict = page.startswith(STRICT)
     mine = {w: at for w, at in words.items() if _is_plain(w) or (strict and w not in EVERYDAY)}
     there = posixpath.relpath("glossary.html", posixpath.dirname(page) or ".")
+    return in_prose(html, lambda text: _link_words(text, mine, there) if mine else text)
+
+
+def in_prose(html: str, change: Callable[[str], str]) -> str:
+    """The content of a page with its sentences changed, and its headings, links and code left."""
     parts, depth = [], 0
     for part in _TAG.split(html):
         if part.startswith("<"):
             depth += _depth(part)
-        is_prose = depth == 0 and mine and not part.startswith("<")
-        parts.append(_link_words(part, mine, there) if is_prose else part)
+        is_prose = depth == 0 and not part.startswith("<")
+        parts.append(change(part) if is_prose else part)
     return "".join(parts)
 
 

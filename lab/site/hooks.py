@@ -18,6 +18,7 @@ from mkdocs.exceptions import PluginError
 
 from kvcanon.lab.site.freshness import BUILT, SOURCES
 from kvcanon.lab.site.glossary_links import linked
+from kvcanon.lab.site.law_links import law_ids, with_law_links
 from kvcanon.lab.site.site_links import broken_links
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Link the words of the glossary."""
-    return linked(html, page.file.src_uri, _terms(_folder(config)))
+    """Link the words of the glossary, and the ids of laws."""
+    html = linked(html, page.file.src_uri, _terms(_folder(config)))
+    return with_law_links(html, page.file.src_uri, _laws(Path(config.docs_dir)))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
@@ -68,6 +70,11 @@ def _folder(config: MkDocsConfig) -> Path:
 @cache
 def _pictures(folder: Path) -> Mapping[str, str]:
     return cast("Mapping[str, str]", json.loads((folder / "pictures.json").read_text("utf-8")))
+
+
+@cache
+def _laws(pages: Path) -> frozenset[str]:
+    return law_ids(pages)
 
 
 @cache

@@ -62,7 +62,8 @@ from kvcanon.spec.views import COLUMN, PageRow, Step, rows_along
 def full_only_pre_evict(step: Step) -> Iterator[str]:
     """A load-back evicts from a pool only for slots of that pool: full data for full slots alone.
 
-    A pool is short where it has fewer free slots than the load takes from it. There is one
+    A pool is short where it has fewer free slots than the load takes from it, and then the
+    difference is evicted, of full data first, then window data, then states. There is one
     exception to the rule: a leaf loses all its data together. So its full data also leaves where
     its window data or mamba state is the victim, because that pool is short. REC-3 checks that
     nothing leaves once enough slots are free. By profile, a tombstone may leave with the last node

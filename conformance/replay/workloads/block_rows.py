@@ -50,6 +50,7 @@ IDS = ("hash_ids", "block_hashes")
 """The names of the field with the ids."""
 BAILIAN = "chat_id"
 """A field of Qwen-Bailian's rows alone, whose times are in seconds."""
+SESSION = "session_id"
 
 BlockId: TypeAlias = int | str
 
@@ -90,7 +91,7 @@ def block_row(line: int, fields: Fields) -> BlockRow:
     output = name_of(fields, "output_length", "output_tokens")
     time, delay = name_of(fields, "timestamp", "created_time"), name_of(fields, "delay", "delay_ms")
     unit = 1000.0 if BAILIAN in fields else 1.0
-    session = fields.get("session_id")
+    session = fields.get(SESSION)
     if time not in fields and delay not in fields and session is None:
         raise NotARequest(f"{time} is missing")
     return BlockRow(

@@ -16,6 +16,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.replay.workloads.block_rows import (
     BLOCK_TOKENS,
     IDS,
+    SESSION,
     BlockRow,
     Turns,
     block_row,
@@ -209,11 +210,16 @@ def _block_tokens(path: Path, rows: Sequence[BlockRow], given: int | None) -> in
     size = fitting[0] if fitting else given or likeliest_size(rows)
     for row in rows:
         if not row.fits(size):
+            tried = (
+                "; most rows fit that, none of the usual sizes fits all: give --block-tokens"
+                if given is None
+                else ""
+            )
             raise TraceError(
                 path,
                 row.line,
                 f"input_length {row.length} takes {pages_covering(row.length, size)} blocks of "
-                f"{size} tokens, but hash_ids has {len(row.ids)}",
+                f"{size} tokens, but hash_ids has {len(row.ids)}{tried}",
             )
     return size
 
@@ -224,12 +230,20 @@ def _of_tokens(
     options: TraceOptions,
     limit: int | None,
 ) -> Trace:
+    if options.turns is not Turns.AUTO:
+        raise UsageError(f"{path} has whole prompts, not ids of blocks; leave --turns out")
     tokenize = tokenizer_named(options.tokenizer)
     requests: list[Request] = []
+    in_session = False
     for number, fields in rows:
+        in_session = in_session or SESSION in fields
         try:
             requests.extend(requests_of_row(fields, tokenize))
         except NotARequest as error:
             raise TraceError(path, number, str(error)) from None
-    notes = () if tokenize is None else (f"tokens by {options.tokenizer}, without a chat template",)
-    return Trace(tuple(requests[:limit]), notes)
+    notes: list[str] = []
+    if tokenize is not None:
+        notes.append(f"tokens by {options.tokenizer}, without a chat template")
+    if in_session:
+        notes.append("each row is a whole prompt, also in a session")
+    return Trace(tuple(requests[:limit]), tuple(notes))

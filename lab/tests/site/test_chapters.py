@@ -37,6 +37,7 @@ from kvcanon.lab.site.chapters.print_edition import print_edition
 from kvcanon.lab.site.glossary_links import linked, terms, with_anchors
 from kvcanon.lab.site.law_code import code_without_docstring
 from kvcanon.lab.site.law_history import digest_of, history_text, moved_on
+from kvcanon.lab.site.law_links import with_law_links
 from kvcanon.lab.site.steps import Pictures
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec import hashing
@@ -423,3 +424,18 @@ def test_print_edition_is_whole_and_stands_alone() -> None:
     assert "data-kv-picture" not in html
     assert "<svg" in html
     assert "src=" not in html
+
+
+def test_ids_of_laws_lead_to_their_pages() -> None:
+    """In sentences and tables, from any depth; not in code, headings, links, or on their page."""
+    laws = frozenset({"REC-1", "RES-4"})
+    html = "<h2>REC-1</h2><p>REC-1, <code>RES-4</code>, REC-10 (RES-4)</p>"
+    one, other = (f'<a href="{{}}laws/{each}/index.html">{each}</a>' for each in ("REC-1", "RES-4"))
+    guide = with_law_links(html, "events.md", laws)
+    wanted = f"<h2>REC-1</h2><p>{one}, <code>RES-4</code>, REC-10 ({other})</p>"
+    assert guide == wanted.replace("{}", "")
+    chapter = with_law_links(html, "spec/wire.md", laws)
+    assert chapter == wanted.replace("{}", "../")
+    own = with_law_links("<p>REC-1 RES-4</p>", "laws/REC-1/index.md", laws)
+    assert own == '<p>REC-1 <a href="../RES-4/index.html">RES-4</a></p>'
+    assert with_law_links(html, "laws/index.md", laws) == html

@@ -307,6 +307,20 @@ def test_several_sizes_and_policies_are_compared(
     assert drawn.count("</svg>") == 1
 
 
+@pytest.mark.parametrize("size", ["unlimited", "4096", "4096,unlimited"])
+def test_prompts_below_a_page_need_a_smaller_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, size: str
+) -> None:
+    """No prompt has a page, so that no cache could hit: one line says so, and the mend."""
+    trace = tmp_path / "short.jsonl"
+    trace.write_text('{"token_ids": [1, 2, 3]}\n{"token_ids": [1, 2, 3, 4, 5]}\n', "utf-8")
+    given = ("replay", "reference", "--trace", str(trace), "--pool-tokens", size)
+    said = usage_error(capsys, *given)
+    assert "'--page-size': the longest prompt has 5 tokens, which hold no page of 64." in said
+    assert "failed" not in said
+    read(capsys, *given, "--page-size=2")
+
+
 def test_a_comparison_is_that_of_each_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """A row of a comparison is the replay with these options alone."""
     given = ("replay", "reference", "--conversations=8")

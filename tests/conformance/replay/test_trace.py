@@ -65,6 +65,14 @@ def test_rows_that_fit_several_sizes_need_the_option(tmp_path: Path) -> None:
         read(tmp_path, *rows, options=TraceOptions(block_tokens=8))
 
 
+def test_ids_of_no_usual_size_need_the_option(tmp_path: Path) -> None:
+    """Where no usual size fits all rows, the message says that it guessed, and how to say."""
+    rows = row(128, 0, 1), row(129, 0, 2)
+    with pytest.raises(TraceError, match=r":2: input_length 129 takes 3 .* give --block-tokens"):
+        read(tmp_path, *rows)
+    assert read(tmp_path, *rows, options=TraceOptions(block_tokens=80)).block_tokens == 80
+
+
 def test_ids_may_be_strings_and_times_fractions(tmp_path: Path) -> None:
     """Hex digests as ids, and milliseconds with a fraction."""
     rows = row(700, "9f86", "6030", timestamp=0.4), row(600, "9f86", "aaaa", timestamp=3000.6)
@@ -112,6 +120,15 @@ def test_turns_that_begin_as_the_one_before_are_whole(tmp_path: Path) -> None:
 
 
 # Tokens and text.
+
+
+@pytest.mark.parametrize("turns", [Turns.ADDED, Turns.WHOLE])
+def test_turns_are_of_ids_alone(tmp_path: Path, turns: Turns) -> None:
+    """Rows of tokens are whole prompts, also in a session: no option is dropped in silence."""
+    rows = [{"session_id": "a", "token_ids": [5, 6]}, {"session_id": "a", "token_ids": [7]}]
+    with pytest.raises(UsageError, match="whole prompts, not ids of blocks; leave --turns out"):
+        read(tmp_path, *rows, options=TraceOptions(turns=turns))
+    assert read(tmp_path, *rows).notes == ("each row is a whole prompt, also in a session",)
 
 
 def test_token_ids_are_taken_as_they_are(tmp_path: Path) -> None:
