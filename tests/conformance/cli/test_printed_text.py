@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from kvcanon.conformance.cli import main
 from kvcanon.conformance.cli.command_line import usage_error
 from kvcanon.conformance.cli.github import annotate_error
 from kvcanon.conformance.cli.terminal import ReportConsole, print_json, print_lines
+from kvcanon.conformance.probe.cut_answers import CutAnswers
 from kvcanon.conformance.probe.findings import ProbeFault, ProbeFinding
 from kvcanon.conformance.probe.reduction import ShownFinding
 from kvcanon.conformance.probe.report_text import report_json, report_lines
@@ -61,6 +63,7 @@ def session_with(text: str) -> ProbeSession:
     )
     session.near_ties += [text]
     session.not_shown += [text]
+    session.cuts = CutAnswers(player, 100, Counter({text: 2}))
     return session
 
 
