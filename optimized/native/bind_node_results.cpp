@@ -106,9 +106,10 @@ void find_node_results() {
     inserted_type = named("NodeInserted");
     step_type = named("EvictStep");
     fetched_type = named("FetchedTaken");
-    matched_type = named("NodeMatched");
     no_counts = nb::make_tuple(0, 0, 0).release().ptr();
     no_rows = nb::make_tuple(nb::none(), nb::none(), nb::none()).release().ptr();
+    // Last, since it says that all are there.
+    matched_type = named("NodeMatched");
 }
 
 }  // namespace kvcanon

@@ -91,6 +91,8 @@ class CopyOrder:
     def give_up(self, call: str) -> None:
         """Drop a planned copy that found no host slots, as a call that is no part of it comes.
 
+        Calls of every request look at the stage themselves, since mostly there is no copy.
+
         Raises: CallOutOfOrder, where a copy was committed and no acknowledgement ends it.
         """
         if self.stage is CopyStage.NONE:

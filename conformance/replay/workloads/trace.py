@@ -162,7 +162,16 @@ def _why_unknown(fields: Fields) -> str:
     return f"does not say which prompts begin alike: it has {there}; {KNOWN}{ELSEWHERE}"
 
 
+def _require_unused(path: Path, rows: str, **given: object) -> None:
+    """Refuse options that rows of this form do not need. Raises: UsageError."""
+    for name, value in given.items():
+        if value not in (None, Turns.AUTO):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{path} has {rows}, of which {option} says nothing; leave it out")
+
+
 def _of_blocks(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOptions) -> Trace:
+    _require_unused(path, "ids of blocks", tokenizer=options.tokenizer)
     read: list[BlockRow] = []
     for number, fields in rows:
         try:
@@ -182,6 +191,7 @@ def _of_blocks(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOpt
 
 
 def _of_dynamo(path: Path, rows: Iterator[tuple[int, Fields]], options: TraceOptions) -> Trace:
+    _require_unused(path, "Dynamo's records", turns=options.turns, tokenizer=options.tokenizer)
     read: list[DynamoRow] = []
     for number, fields in rows:
         try:
@@ -230,8 +240,7 @@ def _of_tokens(
     options: TraceOptions,
     limit: int | None,
 ) -> Trace:
-    if options.turns is not Turns.AUTO:
-        raise UsageError(f"{path} has whole prompts, not ids of blocks; leave --turns out")
+    _require_unused(path, "whole prompts", turns=options.turns, block_tokens=options.block_tokens)
     tokenize = tokenizer_named(options.tokenizer)
     requests: list[Request] = []
     in_session = False

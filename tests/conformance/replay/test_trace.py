@@ -122,13 +122,41 @@ def test_turns_that_begin_as_the_one_before_are_whole(tmp_path: Path) -> None:
 # Tokens and text.
 
 
-@pytest.mark.parametrize("turns", [Turns.ADDED, Turns.WHOLE])
-def test_turns_are_of_ids_alone(tmp_path: Path, turns: Turns) -> None:
-    """Rows of tokens are whole prompts, also in a session: no option is dropped in silence."""
-    rows = [{"session_id": "a", "token_ids": [5, 6]}, {"session_id": "a", "token_ids": [7]}]
-    with pytest.raises(UsageError, match="whole prompts, not ids of blocks; leave --turns out"):
-        read(tmp_path, *rows, options=TraceOptions(turns=turns))
-    assert read(tmp_path, *rows).notes == ("each row is a whole prompt, also in a session",)
+TOKEN_ROW = {"session_id": "a", "token_ids": [5, 6]}
+DYNAMO_ROW = {
+    "schema": "dynamo.request.trace.v1",
+    "event_type": "request_end",
+    "request": {
+        "request_received_ms": 0,
+        "replay": {"trace_block_size": 64, "input_length": 100, "input_sequence_hashes": [7, 8]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "option"),
+    [
+        (TOKEN_ROW, TraceOptions(turns=Turns.ADDED), "--turns"),
+        (TOKEN_ROW, TraceOptions(turns=Turns.WHOLE), "--turns"),
+        (TOKEN_ROW, TraceOptions(block_tokens=16), "--block-tokens"),
+        (DYNAMO_ROW, TraceOptions(turns=Turns.ADDED), "--turns"),
+        (DYNAMO_ROW, WORDS, "--tokenizer"),
+        (row(100, 1), TraceOptions(64, "words"), "--tokenizer"),
+    ],
+)
+def test_no_option_is_dropped_in_silence(
+    tmp_path: Path, fields: dict[str, object], options: TraceOptions, option: str
+) -> None:
+    """An option that says nothing of these rows is refused."""
+    with pytest.raises(UsageError, match=f"of which {option} says nothing; leave it out"):
+        read(tmp_path, fields, options=options)
+
+
+def test_rows_of_tokens_in_a_session_are_whole_prompts(tmp_path: Path) -> None:
+    """That they do not add to those before them is said."""
+    trace = read(tmp_path, TOKEN_ROW, {"session_id": "a", "token_ids": [7]})
+    assert [each.length_tokens for each in trace.requests] == [2, 1]
+    assert trace.notes == ("each row is a whole prompt, also in a session",)
 
 
 def test_token_ids_are_taken_as_they_are(tmp_path: Path) -> None:
