@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kvcanon.optimized._core import Rows
+    from kvcanon.optimized._core import Rows, RowTable
 
 Three: TypeAlias = tuple[int, int, int]
 """A count for each component: full, swa, mamba."""
@@ -62,6 +62,12 @@ RowsByComponent: TypeAlias = "tuple[Rows | None, Rows | None, Rows | None]"
 """Slots of full data, window data and states; None for none."""
 NodeCuts: TypeAlias = list[tuple[int, int, int]]
 """Nodes that were cut: the new upper node, the lower one, and the pages of the upper."""
+SlotLists: TypeAlias = dict[Any, list[torch.Tensor]]
+"""Token slots, by SGLang's component."""
+Amounts: TypeAlias = dict[Any, int]
+"""Tokens, or states, by SGLang's component."""
+SlotsByComponent: TypeAlias = "tuple[EngineSlots | None, EngineSlots | None, EngineSlots | None]"
+"""SGLang's slots of full data, window data and states on a medium; None where it has none there."""
 
 
 class Engine(Protocol):
@@ -87,6 +93,29 @@ class Engine(Protocol):
 
     def wait(self, transfer_id: int) -> None:
         """Wait until a transfer has ended."""
+
+
+class EngineSlots(Protocol):
+    """SGLang's token slots of one component on one medium, by row."""
+
+    table: RowTable | None
+    """The table that has them, where they are in the memory of the host."""
+
+    def get(self, rows: Rows) -> torch.Tensor:
+        """The token slots of rows, in their order: a new tensor."""
+
+    def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
+        """Set the token slots of several rows, each with the first of its pages in `tokens`."""
+
+
+class PromptReader(Protocol):
+    """What `EngineNodes` asks where a key has a namespace or a limit, or a match cut nodes."""
+
+    def prompt(self, key: Any) -> tuple[array[int], int]:  # noqa: ANN401 # SGLang's `RadixKey`.
+        """The tokens of a key, and the number of its namespace."""
+
+    def follow_cuts(self, cuts: NodeCuts) -> list[object]:
+        """Let copies in flight follow where the tree cut nodes; returns SGLang's actions."""
 
 
 class NodeMatched(NamedTuple):
@@ -133,6 +162,25 @@ class NodeInserted(NamedTuple):
     cuts: NodeCuts
 
 
+class PromptInserted(NamedTuple):
+    """Where the pages of an insert of SGLang went; the token slots of `full` are set."""
+
+    end: int
+    """The node at which the prompt ends."""
+    walked_pages: int
+    """Pages of the prompt that the tree had before, on any medium."""
+    full: list[tuple[int, int]]
+    """Pages whose full data the tree took: first, one past the last."""
+    healed: list[tuple[int, Rows]]
+    """As in `NodeInserted`, and what follows."""
+    windows: list[tuple[int, int, int, int, bool]]
+    state: int | None
+    duplicates: list[tuple[int, int]]
+    wanted: list[int]
+    wanted_end: int
+    cuts: NodeCuts
+
+
 class EvictStep(NamedTuple):
     """Victims, and the slots that they freed."""
 
@@ -150,6 +198,27 @@ class EvictStep(NamedTuple):
     """Device slots that came free; window slots by the full slots of their pages."""
     host: RowsByComponent
     """Host slots that came free, by component, or None."""
+
+
+class SlotsEvicted(NamedTuple):
+    """Victims, and SGLang's token slots that they freed."""
+
+    node: int
+    """The last victim; 0 where nothing more can leave."""
+    copy_first: bool
+    """Whether the caller copies it first; nothing has changed then."""
+    whole: bool
+    """Whether the node leaves the device as a whole."""
+    lost: int
+    """Tokens of full data that left and have no copy on the host."""
+    lacks: Three
+    """Slots that the victim needs on the host, by component."""
+    device: SlotLists
+    """Token slots on the device that came free; those of window data are full slots."""
+    tokens: Amounts
+    """How many they are."""
+    host: SlotLists
+    """Token slots on the host that came free."""
 
 
 class FetchedTaken(NamedTuple):

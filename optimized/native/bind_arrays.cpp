@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "wide_loops.hpp"
 
 namespace nb = nanobind;
 
@@ -72,11 +73,7 @@ bool any_negative(const Number* numbers, size_t count) {
 
 const uint32_t* narrowed(const int64_t* tokens, size_t count, std::vector<uint32_t>& scratch) {
     scratch.resize(count);
-    uint64_t all = 0;
-    for (size_t i = 0; i < count; ++i) {
-        all |= static_cast<uint64_t>(tokens[i]);
-        scratch[i] = static_cast<uint32_t>(tokens[i]);
-    }
+    const uint64_t all = narrow(tokens, static_cast<int64_t>(count), scratch.data());
     if (all >= TOKEN_SPAN) refuse_token();
     return scratch.data();
 }

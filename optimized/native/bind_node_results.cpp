@@ -1,5 +1,6 @@
 #include <nanobind/stl/vector.h>
 
+#include "bind_named_tuples.hpp"
 #include "bind_rows.hpp"
 #include "node_moves.hpp"
 #include "nodes_view.hpp"
@@ -10,24 +11,12 @@ namespace kvcanon {
 
 namespace {
 
-// Results are named tuples: an engine reads all of their fields in each request, and a property
-// that calls C++ would take it several times as long. Their types are never released.
+// Never released.
 PyObject *matched_type = nullptr, *inserted_type = nullptr, *step_type = nullptr,
          *fetched_type = nullptr;
 PyObject *no_counts = nullptr, *no_rows = nullptr;
 
-// A named tuple with these values, in the order of its fields. It is allocated as `tuple` allocates
-// one of a subclass, since the constructor of its own is Python code.
-template <typename... Values>
-nb::object result(PyObject* type, const Values&... values) {
-    static const auto allocate =
-        reinterpret_cast<allocfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_alloc));
-    nb::object made = nb::steal(allocate(reinterpret_cast<PyTypeObject*>(type), sizeof...(Values)));
-    if (!made.is_valid()) nb::raise_python_error();
-    Py_ssize_t at = 0;
-    (PyTuple_SetItem(made.ptr(), at++, nb::cast(values).release().ptr()), ...);
-    return made;
-}
+}  // namespace
 
 // Most steps copy nothing and free nothing on the host: the tuples for that are made once.
 nb::tuple three_of(const Counts& counts) {
@@ -47,7 +36,24 @@ nb::list cuts_of(const std::vector<NodeCut>& cuts) {
     return listed;
 }
 
-}  // namespace
+nb::list windows_of(const std::vector<AdoptedWindow>& windows) {
+    nb::list listed;
+    for (const AdoptedWindow& each : windows) {
+        listed.append(
+            nb::make_tuple(each.end, each.above, each.pages.begin, each.pages.end, each.locked));
+    }
+    return listed;
+}
+
+nb::list pages_of(const std::vector<Pages>& ranges) {
+    nb::list listed;
+    for (const Pages& each : ranges) listed.append(nb::make_tuple(each.begin, each.end));
+    return listed;
+}
+
+nb::object state_row_of(const NodeInserted& done) {
+    return done.state ? nb::object(nb::int_(done.state.begin()->begin)) : nb::object(nb::none());
+}
 
 nb::tuple freed_on(const Journal& journal, Medium medium) {
     if (!journal.freed[FULL][medium] && !journal.freed[SWA][medium] &&
@@ -60,41 +66,31 @@ nb::tuple freed_on(const Journal& journal, Medium medium) {
 }
 
 nb::object matched_of(const NodeMatched& found) {
-    return result(matched_type, found.prefix_pages, found.device_pages, found.walked_pages,
-                  found.end, found.device_end, found.last, three_of(found.host_only),
-                  cuts_of(found.cuts));
+    return named_tuple(matched_type, found.prefix_pages, found.device_pages, found.walked_pages,
+                       found.end, found.device_end, found.last, three_of(found.host_only),
+                       cuts_of(found.cuts));
 }
 
 nb::object inserted_of(const NodeInserted& done) {
-    nb::list windows, duplicates;
-    for (const AdoptedWindow& each : done.windows) {
-        windows.append(
-            nb::make_tuple(each.end, each.above, each.pages.begin, each.pages.end, each.locked));
-    }
-    for (const Pages& each : done.duplicates) {
-        duplicates.append(nb::make_tuple(each.begin, each.end));
-    }
-    nb::object state = nb::none();
-    if (done.state) state = nb::int_(done.state.begin()->begin);
-    return result(inserted_type, done.end, done.walked_pages, adopted_of(done.full),
-                  adopted_of(done.healed), windows, state, duplicates, done.wanted, done.wanted_end,
-                  cuts_of(done.cuts));
+    const nb::object state = state_row_of(done);
+    return named_tuple(inserted_type, done.end, done.walked_pages, adopted_of(done.full),
+                       adopted_of(done.healed), windows_of(done.windows), state,
+                       pages_of(done.duplicates), done.wanted, done.wanted_end, cuts_of(done.cuts));
 }
 
 nb::object fetched_of(const FetchedTaken& done) {
-    return result(fetched_type, done.end, done.present_pages, done.dropped, adopted_of(done.taken),
-                  cuts_of(done.cuts));
+    return named_tuple(fetched_type, done.end, done.present_pages, done.dropped,
+                       adopted_of(done.taken), cuts_of(done.cuts));
 }
 
 nb::tuple window_of(const WindowTaken& done) {
-    nb::list left;
-    for (const Pages& each : done.left) left.append(nb::make_tuple(each.begin, each.end));
-    return nb::make_tuple(adopted_of(done.taken), left, cuts_of(done.cuts));
+    return nb::make_tuple(adopted_of(done.taken), pages_of(done.left), cuts_of(done.cuts));
 }
 
 nb::object step_of(const EvictStep& step) {
-    return result(step_type, step.node, step.copy_first, step.whole, step.lost,
-                  three_of(step.lacks), freed_on(step.journal, GPU), freed_on(step.journal, CPU));
+    return named_tuple(step_type, step.node, step.copy_first, step.whole, step.lost,
+                       three_of(step.lacks), freed_on(step.journal, GPU),
+                       freed_on(step.journal, CPU));
 }
 
 void find_node_results() {

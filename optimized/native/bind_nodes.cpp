@@ -21,14 +21,6 @@ namespace kvcanon {
 
 namespace {
 
-Component component_of(nb::handle given) {
-    const int64_t number = whole_number(given, "component");
-    if (number < 0 || number >= COMPONENTS) {
-        throw BadArgument("component", "is " + std::to_string(number) + "; there are 0 to 2");
-    }
-    return static_cast<Component>(number);
-}
-
 Medium medium_of(int64_t number) {
     if (number != GPU && number != CPU) {
         throw BadArgument("medium", "is " + std::to_string(number) + "; there are 0 and 1");
@@ -237,6 +229,14 @@ void do_set_write_back(NodesView& self, bool write_back) {
 }
 
 }  // namespace
+
+Component component_of(nb::handle given) {
+    const int64_t number = whole_number(given, "component");
+    if (number < 0 || number >= COMPONENTS) {
+        throw BadArgument("component", "is " + std::to_string(number) + "; there are 0 to 2");
+    }
+    return static_cast<Component>(number);
+}
 
 GivenKey prompt_key(CacheCore& core, nb::handle tokens, nb::handle namespace_number) {
     const int64_t number = whole_number(namespace_number, "namespace");

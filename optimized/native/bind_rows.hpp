@@ -1,4 +1,4 @@
-// Binds rows and the table of their slots: kvcanon.optimized._core.Rows and RowTable.
+// Binds rows: kvcanon.optimized._core.Rows.
 #pragma once
 
 #include <nanobind/nanobind.h>

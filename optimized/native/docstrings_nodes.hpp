@@ -15,44 +15,6 @@ explains the calls.)";
 constexpr const char* ROWS =
     R"(Rows of a pool, the first page first, as stretches of consecutive numbers.)";
 
-constexpr const char* ROW_TABLE =
-    R"(A table from rows to token slots, for a caller whose slots are in the memory of the host.
-
-It takes four bytes a block, which is a page of 16 tokens or more, or as many pages as have 16.
-A block whose slots are not consecutive takes four bytes a slot besides.
-
-Raises:
-    BadArgument: the slots of so many pages could not be numbered with 31 bits.)";
-
-constexpr Docstring ROW_TABLE_PUT{
-    "def put(self, rows: Rows, slots: NDArray[numpy.int32] | NDArray[numpy.int64], first_page: int "
-    "= 0) "
-    "-> None",
-    R"(Set the token slots of rows: those of the whole pages in `slots` from `first_page` on.
-
-Raises:
-    BadArgument: the array is none of integers of 32 or 64 bits, has too few pages or
-        numbers out of range, or a row is not of the table.)"};
-
-constexpr Docstring ROW_TABLE_PUT_AT{
-    "def put_at(self, parts: Sequence[tuple[int, Rows]], address: int, count: int) -> None",
-    R"(As `put`, of `count` consecutive 64-bit integers that begin at an address, for several rows.
-
-Each part is the first page and the rows, as an insert answers, so that one call sets all that it
-took. A tensor's own address takes a few calls less than an array that shares its memory. The
-caller answers for the memory.
-
-Raises:
-    BadArgument: there are too few pages, or numbers out of range, or a row is not of the
-        table.)"};
-
-constexpr Docstring ROW_TABLE_GET{
-    "def get(self, rows: Rows) -> object",
-    R"(Return the token slots of rows, in their order: a DLPack capsule of 64-bit integers.
-
-Raises:
-    BadArgument: a row is not of the table.)"};
-
 constexpr Docstring NODES_ROOT{"def root(self) -> int",
                                R"(Return the node above the first page of every prompt.)"};
 

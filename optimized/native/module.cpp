@@ -5,6 +5,7 @@
 
 #include "bind_core.hpp"
 #include "bind_hashing.hpp"
+#include "sglang/bind_sglang.hpp"
 #include "vllm/bind_hashed_pages.hpp"
 
 NB_MODULE(_core, m) {
@@ -21,5 +22,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core of kvcanon.optimized.";
     kvcanon::bind_hashing(m);
     kvcanon::bind_core(m);
+    kvcanon::bind_row_table(m);
+    kvcanon::bind_engine_nodes(m);
     kvcanon::bind_hashed_pages(m);
 }

@@ -191,7 +191,8 @@ Runs slots_between(const Node* end, const Node* above, Component component, Medi
     return slots;
 }
 
-NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) {
+NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered,
+                          const OnRows& on_rows) {
     check_offered(key, offered);
     const Path path = walk_for_use(state, key);
     NodeInserted outcome;
@@ -207,6 +208,7 @@ NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered) 
     Journaled journaled(state);
     Inserted done;
     try {
+        if (on_rows && rows[FULL]) on_rows(start, rows[FULL]);
         done = insert_along(state, key, path, start, rows, offered.counted_pages, offered.priority);
     } catch (const CacheError&) {
         state.journal = nullptr;

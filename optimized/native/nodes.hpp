@@ -11,6 +11,8 @@
 // A lock holds whole nodes: it never cuts, so that it needs no answer but its receipt.
 #pragma once
 
+#include <functional>
+
 #include "insert.hpp"
 #include "match.hpp"
 #include "state.hpp"
@@ -116,8 +118,13 @@ struct NodeInserted {
     std::vector<NodeCut> cuts;
 };
 
+// Called with the first page and the rows of the full data that an insert offers to the tree, which
+// may take some or all of them. What it throws refuses the insert.
+using OnRows = std::function<void(int64_t first_page, const Runs& rows)>;
+
 // Insert a key; the tree takes rows for what it lacks. Throws: BadArgument, OutOfSlots,
-// PrefixNotCached.
-NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered);
+// PrefixNotCached, and what `on_rows` throws.
+NodeInserted insert_nodes(State& state, const Key& key, const Offered& offered,
+                          const OnRows& on_rows = {});
 
 }  // namespace kvcanon

@@ -25,6 +25,17 @@ GivenKey prompt_key(CacheCore& core, nanobind::handle tokens, nanobind::handle n
 // The slots that came free on a medium, by component; None where none did.
 nanobind::tuple freed_on(const Journal& journal, Medium medium);
 
+// Parts of results, for Python.
+nanobind::tuple three_of(const Counts& counts);
+nanobind::list adopted_of(const std::vector<Adopted>& adopted);
+nanobind::list cuts_of(const std::vector<NodeCut>& cuts);
+nanobind::list windows_of(const std::vector<AdoptedWindow>& windows);
+nanobind::list pages_of(const std::vector<Pages>& ranges);
+nanobind::object state_row_of(const NodeInserted& done);
+
+// The component of a number. Throws: BadArgument.
+Component component_of(nanobind::handle given);
+
 // The results of calls for Python: tuples with named fields.
 nanobind::object matched_of(const NodeMatched& found);
 nanobind::object inserted_of(const NodeInserted& done);

@@ -15,10 +15,10 @@ from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
     EvictDeviceNextNodeResult,
 )
 
-from kvcanon.optimized.native_types import EvictStep
+from kvcanon.optimized.native_types import SlotsEvicted
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import expect_copy
-from kvcanon.optimized.sglang.pool_slots import FULL, KINDS, MAMBA, SWA, add_freed
+from kvcanon.optimized.sglang.pool_slots import FULL, KINDS, MAMBA, SWA
 from kvcanon.spec.errors import BadArgument
 
 
@@ -43,22 +43,23 @@ class OfCache(Protocol):
         """SGLang's `UnifiedRadixCache`."""
 
 
-def fill(result: BaseEvictionResult, core: CoreState, step: EvictStep) -> None:
-    """Add what a step freed, as SGLang's token slots."""
-    for kind, tokens in add_freed(core.slots, result, step.device, step.host)[0].items():
-        result.tracker[kind] += tokens
+def fill(result: BaseEvictionResult, step: SlotsEvicted) -> None:
+    """Add what a step freed."""
+    for kind, freed in step.device.items():
+        result.device_frees[kind] += freed
+        result.tracker[kind] += step.tokens[kind]
+    for kind, freed in step.host.items():
+        result.host_frees[kind] += freed
 
 
 def evict_next(
     core: CoreState, full: OfCache, kind: ComponentType, short: int
 ) -> EvictDeviceNextNodeResult:
     """Evict a victim, or as many as give what is short; or name one that must be copied first."""
-    nodes, slots = core.nodes, core.slots
     # For full data SGLang stops where its allocator has room, which it asks after each victim. For
     # the others the quota is what it lacks: all victims leave at once.
-    pages = 1 if kind is FULL else -(-short // slots.page_tokens(kind))
-    step = nodes.evict_step(kind, pages)
-    node, copy_first, _, lost, _, on_device, on_host = step
+    step = core.engine_nodes.evict_step(kind, 1 if kind is FULL else short)
+    node, copy_first, _, lost, _, device, tokens, host = step
     if not node:
         return EvictDeviceNextNodeResult()
     if copy_first:
@@ -66,12 +67,9 @@ def evict_next(
         if _name_copy(result, core, step, kind):
             return result
         _copy_parts(core, full.cache, node)
-        _, _, _, lost, _, on_device, on_host = nodes.evict_node(node, kind)
-    device, tokens = slots.left_device(on_device)
-    host = slots.left_host(on_host)[0] if slots.host_tables else {}
+        _, _, _, lost, _, device, tokens, host = core.engine_nodes.evict_node(node, kind)
     # In the order of SGLang's fields: no action, no node to evict, and progress.
-    unbacked = lost * slots.page_size
-    return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, unbacked)
+    return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, lost)
 
 
 def finish(
@@ -82,7 +80,7 @@ def finish(
     _end_copy(core, full.cache, node_id)
     try:
         if core.nodes.has(node_id, kind):
-            fill(result, core, core.nodes.evict_node(node_id, kind))
+            fill(result, core.engine_nodes.evict_node(node_id, kind))
     except BadArgument:
         return result  # It is gone, or locked by now.
     return result
@@ -110,17 +108,17 @@ def evict_excess_states(
         if len(below) != 1 or not nodes.has(below[0], FULL):
             continue
         try:
-            step = nodes.evict_node(holder, MAMBA)
+            step = core.engine_nodes.evict_node(holder, MAMBA)
         except BadArgument:
             continue  # It is locked.
-        states = core.slots.left_device(step.device)[0].get(MAMBA)
+        states = step.device.get(MAMBA)
         if states is not None:
             freed += states
             excess -= 1
 
 
 def _name_copy(
-    result: EvictDeviceNextNodeResult, core: CoreState, step: EvictStep, kind: ComponentType
+    result: EvictDeviceNextNodeResult, core: CoreState, step: SlotsEvicted, kind: ComponentType
 ) -> bool:
     """Name a victim for the controller to copy; returns whether it can copy it.
 

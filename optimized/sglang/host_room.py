@@ -6,9 +6,9 @@ from attrs import Factory, define
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import DriveHostEvictionResult
 
-from kvcanon.optimized import _core
+from kvcanon.optimized.native_types import Amounts
 from kvcanon.optimized.sglang.core_state import CoreState
-from kvcanon.optimized.sglang.pool_slots import KINDS, Amounts, PoolSlots, add_freed
+from kvcanon.optimized.sglang.pool_slots import KINDS
 
 DIGEST_FACTOR, DIGEST_MASK = 1_000_003, (1 << 42) - 1
 """How SGLang folds what a rank reclaimed on its host into one number."""
@@ -22,7 +22,7 @@ def expect_copy(core: CoreState, tokens: Amounts) -> None:
 def make_room(core: CoreState, kind: ComponentType, tokens: int) -> HostRoom:
     """Free host slots of a component, or make room for the whole copy that needs them."""
     slots, joined, order = core.slots, core.copies.joined, core.copies.order
-    room = HostRoom(core.nodes, slots, {kind: 0})
+    room = HostRoom(core, {kind: 0})
     if not order.needs(kind):
         if kind in slots.host_tables:
             room.make({kind: tokens})
@@ -49,8 +49,7 @@ def digest_with(digest: int, reclaimed: list[int]) -> int:
 class HostRoom:
     """One search for room: what is free by component, and what was evicted for it."""
 
-    nodes: _core.Nodes
-    slots: PoolSlots
+    core: CoreState
     free: Amounts
     result: DriveHostEvictionResult = Factory(DriveHostEvictionResult)
     reclaimed: list[int] = Factory(list)
@@ -65,14 +64,17 @@ class HostRoom:
             short = tokens - self.free[kind]
             if short <= 0:
                 continue
-            pages = -(-short // self.slots.page_tokens(kind))
-            device, host = self.nodes.evict_host(kind, pages)
-            for freed, count in add_freed(self.slots, self.result, device, host)[1].items():
-                self.result.tracker[freed] += count
+            pages = -(-short // self.core.slots.page_tokens(kind))
+            device, host, counts, rows = self.core.engine_nodes.evict_host(kind, pages)
+            for freed, each in device.items():
+                self.result.device_frees[freed] += each
+            for freed, each in host.items():
+                self.result.host_frees[freed] += each
+                self.result.tracker[freed] += counts[freed]
                 if freed in self.free:
-                    self.free[freed] += count
-            if host[0] is not None:
-                self.reclaimed += [host[0].runs()[0][0], len(host[0])]
+                    self.free[freed] += counts[freed]
+            if rows is not None:
+                self.reclaimed += [rows.runs()[0][0], len(rows)]
             if tokens > self.free[kind]:
                 return False
         return True
@@ -82,11 +84,11 @@ class HostRoom:
 
         A node that has room is locked meanwhile, as it is while it is copied.
         """
-        nodes, receipts = self.nodes, []
+        nodes, receipts = self.core.nodes, []
         for node in node_ids:
             parts = zip(KINDS, nodes.slots_to_back_up((node,))[0], strict=True)
             tokens = {
-                kind: len(rows) * self.slots.page_tokens(kind)
+                kind: len(rows) * self.core.slots.page_tokens(kind)
                 for kind, rows in parts
                 if rows is not None and kind in self.free
             }

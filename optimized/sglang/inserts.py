@@ -6,8 +6,6 @@ once, by actions that the controller executes before its next decision.
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, InsertResult
 from sglang.srt.mem_cache.unified_cache.cache_action import (
@@ -17,7 +15,7 @@ from sglang.srt.mem_cache.unified_cache.cache_action import (
     RecoverSWAWithLockedFull,
 )
 
-from kvcanon.optimized.native_types import NodeInserted
+from kvcanon.optimized.native_types import PromptInserted
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, PoolSlots
 from kvcanon.optimized.sglang.start_checks import refuse
@@ -31,19 +29,27 @@ def require_known_hints(params: InsertParams) -> None:
         refuse("C128 pages", "it has full attention, one window, and states")
 
 
-def keep_slots(
-    core: CoreState, done: NodeInserted, params: InsertParams, frontier: int
+def slots_of(params: InsertParams, device: torch.device) -> torch.Tensor:
+    """The token slots of an insert; where it has none SGLang means the tokens themselves."""
+    slots: torch.Tensor | None = params.value
+    if slots is not None:
+        return slots
+    return torch.tensor(params.key.raw_token_ids(), dtype=torch.int64, device=device)
+
+
+def give_back(
+    core: CoreState,
+    done: PromptInserted,
+    params: InsertParams,
+    tokens: torch.Tensor,
+    frontier: int,
 ) -> list[object]:
-    """Keep the slots that the tree took; returns the actions that free or pair the others.
+    """Keep windows and the state that the tree took; returns the actions for what it did not take.
 
     `frontier` is how many tokens of the request have no window slots any more.
     """
-    slots, tokens = core.slots, params.value
+    slots = core.slots
     actions: list[object] = []
-    if tokens is None:
-        tokens = _own_numbers(params, slots.full.nothing.device)
-    if done.full:
-        slots.full.put_parts(done.full, tokens)
     if done.duplicates:
         _add_duplicates(actions, done, tokens, frontier, slots.page_size)
     if slots.has_parts:
@@ -54,13 +60,8 @@ def keep_slots(
     return actions
 
 
-def _own_numbers(params: InsertParams, device: torch.device) -> torch.Tensor:
-    """What SGLang means by an insert without slots: the tokens themselves."""
-    return torch.tensor(params.key.raw_token_ids(), dtype=torch.int64, device=device)
-
-
 def _add_duplicates(
-    actions: list[object], done: NodeInserted, tokens: torch.Tensor, frontier: int, size: int
+    actions: list[object], done: PromptInserted, tokens: torch.Tensor, frontier: int, size: int
 ) -> None:
     """Add the actions that give duplicates back."""
     for first, last in done.duplicates:
@@ -73,7 +74,7 @@ def _add_duplicates(
 
 
 def _add_windows(
-    actions: list[object], core: CoreState, done: NodeInserted, tokens: torch.Tensor
+    actions: list[object], core: CoreState, done: PromptInserted, tokens: torch.Tensor
 ) -> None:
     """Pair the window data that came back to nodes with their full slots.
 
@@ -94,7 +95,7 @@ def _add_windows(
             actions.append(RecoverSWAWithLockedFull(end, kept, brought))
 
 
-def result_of(done: NodeInserted, params: InsertParams, slots: PoolSlots) -> InsertResult:
+def result_of(done: PromptInserted, params: InsertParams, slots: PoolSlots) -> InsertResult:
     """SGLang's result of an insert."""
     size = slots.page_size
     # In the order of SGLang's fields: the prefix, the total, and the end.
@@ -107,8 +108,8 @@ def result_of(done: NodeInserted, params: InsertParams, slots: PoolSlots) -> Ins
             result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
-        for first, rows in sorted([*done.full, *done.healed], key=itemgetter(0)):
-            last = first + len(rows)
+        healed = [(first, first + len(rows)) for first, rows in done.healed]
+        for first, last in sorted([*done.full, *healed]):
             result.record_adopted_range(FULL, first * size, last * size)
         for _end, _above, first, last, _locked in done.windows:
             result.record_adopted_range(SWA, first * size, last * size)

@@ -7,10 +7,9 @@ from typing import TypeAlias
 import torch
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import BaseEvictionResult
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import RowsByComponent, Three
+from kvcanon.optimized.native_types import SlotsByComponent, Three
 from kvcanon.optimized.sglang.slot_table import SlotTable, slot_table
 from kvcanon.spec.errors import BadArgument
 
@@ -21,10 +20,6 @@ HOST_POOL_NAMES = {FULL: "kv", SWA: "swa", MAMBA: "mamba"}
 
 Components: TypeAlias = dict[ComponentType, object]
 """SGLang's components of a cache."""
-SlotLists: TypeAlias = dict[ComponentType, list[torch.Tensor]]
-"""Token slots, by component."""
-Amounts: TypeAlias = dict[ComponentType, int]
-"""Tokens, or states, by component."""
 
 
 class PoolSlots:
@@ -104,43 +99,13 @@ class PoolSlots:
         table = (self.host_tables if medium else self.tables)[kind]
         return table.get(nodes.slots(node_id, None, kind, medium))
 
-    def left_device(self, rows: RowsByComponent) -> tuple[SlotLists, Amounts]:
-        """The token slots of rows that came free on the device, and how many."""
-        full, swa, states = rows
-        size = self.page_size
-        slots: SlotLists = {}
-        tokens: Amounts = {}
-        # Window data first: SGLang finds its slots by the full slots of their pages.
-        if swa is not None:
-            slots[SWA], tokens[SWA] = [self.full.get(swa)], len(swa) * size
-        if states is not None:
-            slots[MAMBA], tokens[MAMBA] = [self.tables[MAMBA].get(states)], len(states)
-        if full is not None:
-            slots[FULL], tokens[FULL] = [self.full.get(full)], len(full) * size
-        return slots, tokens
-
-    def left_host(self, rows: RowsByComponent) -> tuple[SlotLists, Amounts]:
-        """The token slots of rows that came free on the host, and how many."""
-        slots: SlotLists = {}
-        tokens: Amounts = {}
-        for kind, table in self.host_tables.items():
-            freed = rows[kind]
-            if freed is not None:
-                slots[kind], tokens[kind] = [table.get(freed)], len(freed) * table.page_size
-        return slots, tokens
-
-
-def add_freed(
-    slots: PoolSlots, result: BaseEvictionResult, device: RowsByComponent, host: RowsByComponent
-) -> tuple[Amounts, Amounts]:
-    """Add the token slots of rows that came free to a result; returns how many, by medium."""
-    on_device, device_tokens = slots.left_device(device)
-    on_host, host_tokens = slots.left_host(host)
-    for kind, each in on_device.items():
-        result.device_frees[kind] += each
-    for kind, each in on_host.items():
-        result.host_frees[kind] += each
-    return device_tokens, host_tokens
+    def by_component(self) -> tuple[SlotsByComponent, SlotsByComponent]:
+        """The tables on the device and on the host, by component."""
+        device, host = (
+            (tables.get(FULL), tables.get(SWA), tables.get(MAMBA))
+            for tables in (self.tables, self.host_tables)
+        )
+        return device, host
 
 
 def _rows(table: SlotTable | None) -> int:

@@ -16,9 +16,6 @@ import torch
 from kvcanon.optimized._core import Rows, RowTable
 
 MOST_SLOTS = (1 << 31) - 1
-INT64 = torch.int64
-# What `torch.utils.dlpack.from_dlpack` calls for a capsule, without the checks of other arguments.
-from_capsule = torch._C._from_dlpack  # noqa: SLF001
 
 
 class HostSlots:
@@ -33,8 +30,8 @@ class HostSlots:
         self.rows, self.page_size = pages, page_size
         self.nothing = torch.empty((0,), dtype=torch.int64)
         """Token slots of no row; shared, and never written."""
-        table = RowTable(pages, page_size)
-        self._put, self._put_at, self._get = table.put, table.put_at, table.get
+        self.table: RowTable | None = RowTable(pages, page_size)
+        self._put, self.get = self.table.put_parts, self.table.get
 
     def put(self, rows: Rows, tokens: torch.Tensor, first_page: int = 0) -> None:
         """Set the token slots of rows, from the whole pages of `tokens` as of `first_page`."""
@@ -42,17 +39,7 @@ class HostSlots:
 
     def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
         """Set the token slots of several rows, each with the first of its pages in `tokens`."""
-        if tokens.dtype is INT64 and tokens.is_contiguous():
-            # Not by an array, which takes longer than all the rest of an insert in Python.
-            self._put_at(parts, tokens.data_ptr(), tokens.numel())
-            return
-        slots = tokens.contiguous().numpy()
-        for first_page, rows in parts:
-            self._put(rows, slots, first_page)
-
-    def get(self, rows: Rows) -> torch.Tensor:
-        """The token slots of rows, in their order: a new tensor."""
-        return from_capsule(self._get(rows))
+        self._put(parts, tokens.to(torch.int64).contiguous())
 
 
 class DeviceSlots:
@@ -70,6 +57,7 @@ class DeviceSlots:
     def __init__(
         self, pages: int, page_size: int, device: torch.device | str, *, consecutive: bool
     ) -> None:
+        self.table: RowTable | None = None
         # With rows to spare nodes find consecutive ones, which are read as one slice.
         self.rows, self.page_size = pages + pages // 2, page_size
         self.nothing = torch.empty((0,), dtype=torch.int64, device=device)

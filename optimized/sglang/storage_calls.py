@@ -85,8 +85,9 @@ class StorageCalls(NotOffered):
     ) -> calls.InsertResult:
         """Take fetched pages that follow a node; their hashes are made from their tokens."""
         del hash_value
-        tokens, units, namespace = self.state.prompt(key)
-        if units < self.page_size:
+        tokens, namespace = self.state.prompt(key)
+        # Two neighbours are a bigram, which is what a page is of then.
+        if len(tokens) - int(self.is_eagle) < self.page_size:
             return calls.InsertResult(prefix_len=0, mamba_exist=True)
         return storage.insert_fetched(self.state, node_id, tokens, namespace, host_value)
 

@@ -14,6 +14,7 @@ from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as an
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvictExcessPathStates
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
+from kvcanon.optimized.native_types import Amounts, SlotLists
 from kvcanon.optimized.sglang import copies, device_eviction, host_tier, inserts, walks
 from kvcanon.optimized.sglang.copy_order import CopyStage
 from kvcanon.optimized.sglang.core_state import CoreState
@@ -21,7 +22,7 @@ from kvcanon.optimized.sglang.host_room import digest_with, make_room
 from kvcanon.optimized.sglang.host_tier import HOST, Transfers
 from kvcanon.optimized.sglang.kv_events import SentEvents
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, make_native
-from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, Amounts, PoolSlots, SlotLists
+from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA, PoolSlots
 from kvcanon.optimized.sglang.receipts import refuse_anchor, release
 from kvcanon.optimized.sglang.storage_calls import StorageCalls
 from kvcanon.spec.errors import BadArgument, SpecViolation
@@ -57,8 +58,9 @@ class KvcanonTreeCore(StorageCalls):
         self._full: device_eviction.OfCache = components[FULL]  # type: ignore[assignment]
         # What the running walk of an eviction may free, and of which component.
         self._walk: tuple[ComponentType, int] = FULL, 0
+        # What a lock of the root has: it holds nothing.
+        self._no_receipts: dict[ComponentType, int | None] = dict.fromkeys(components)
         states = components.get(MAMBA)
-        self._state_grid: int = getattr(states, "mamba_checkpoint_grid", 1)
         # Negative for any number.
         self._states_per_path: int = getattr(states, "mamba_max_states_per_path", -1)
         slots = PoolSlots(params, components)
@@ -71,7 +73,8 @@ class KvcanonTreeCore(StorageCalls):
             eviction_policy=EvictionPolicy(params.eviction_policy.lower()),
             events=params.enable_kv_cache_events,
         )
-        self.state = CoreState(make_native(settings), slots)
+        grid: int = getattr(states, "mamba_checkpoint_grid", 1)
+        self.state = CoreState(make_native(settings), slots, grid)
         self.kv_events = SentEvents(params, lambda: self.native)
 
     @property
@@ -140,71 +143,37 @@ class KvcanonTreeCore(StorageCalls):
 
     def match_prefix(self, params: calls.MatchPrefixParams) -> calls.MatchResult:
         """Find the longest usable prefix of a key, and make it recent."""
-        core, size = self.state, self.page_size
-        tokens, units, namespace = core.prompt(params.key)
-        if units < size:
-            return self.empty_match_result
-        found = core.nodes.match(tokens, namespace)
-        prefix, device, walked, end, device_end, last, host_only, cuts = found
-        on_device, reached, walked = device * size, prefix * size, walked * size
-        _, swa, states = host_only
-        branch = state_branch = None
-        if walked > reached and core.slots.has_parts:
-            branch = walked if self._has_window else None
-            state_branch = self._state_branch(walked, reached)
-        # In the order of SGLang's fields: names would take a microsecond.
-        return calls.MatchResult(
-            on_device,
-            device_end,
-            end,  # last_host_node
-            end,  # best_match_node
-            reached - on_device,  # All of it is there after a load, also what the device has of it.
-            swa * size,
-            branch,
-            states,
-            state_branch,
-            None,  # cache_protected_len
-            walked,
-            copies.follow_cuts(core.copies, cuts) if cuts else [],
-            None if last == core.root else last,
-        )
+        core = self.state
+        found: calls.MatchResult = core.engine_nodes.match(core, params)
+        return found
 
     def collect_full_device_indices(self, from_node_id: int, until_node_id: int) -> torch.Tensor:
         """The full token slots from below `until_node_id` down to `from_node_id`."""
-        full = self.state.slots.full
         if from_node_id == until_node_id:
-            return full.nothing
-        return full.get(self.state.nodes.slots(from_node_id, until_node_id))
+            return self.state.slots.full.nothing
+        return self.state.engine_nodes.slots(from_node_id, until_node_id)
 
     def begin_insert(self, params: calls.InsertParams) -> answers.InsertStepResult:
         """Insert a key; the answer is whole at once."""
         inserts.require_known_hints(params)
-        core, size = self.state, self.page_size
+        core = self.state
         if core.copies.order.stage is not CopyStage.NONE:
             core.copies.order.give_up("begin_insert")
-        tokens, units, namespace = core.prompt(params.key)
-        pages = units // size
-        if not pages:
-            empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
-            return answers.InsertStepResult(actions=[], result=empty)
         # Tokens whose window slots the request has freed.
         frontier = params.get_evicted_seqlen(SWA) if self._has_window else 0
+        tokens = inserts.slots_of(params, self.device)
         if params.session_id is not None:
             self.kv_events.move(None)
-        done = core.nodes.insert(
-            tokens,
-            namespace,
-            min(pages, -(-params.prev_prefix_len // size)),
-            min(pages, -(-frontier // size)),
-            self._has_states and params.mamba_value is not None,
-            min(pages, params.inserted_len // size),
-            params.priority or 0,
-        )
+        done = core.engine_nodes.insert(core, params, tokens, frontier)
         if params.session_id is not None:
             self.kv_events.move(params.session_id)
+        if done is None:
+            empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
+            return answers.InsertStepResult(actions=[], result=empty)
         # Cuts first: what the insert placed is listed as it is after them.
         actions = copies.follow_cuts(core.copies, done.cuts) if done.cuts else []
-        actions += inserts.keep_slots(core, done, params, frontier)
+        if done.duplicates or core.slots.has_parts:
+            actions += inserts.give_back(core, done, params, tokens, frontier)
         if done.wanted:
             apart = self._has_states
             actions.append(copies.copy_of(core.copies, done.wanted, done.wanted_end, apart=apart))
@@ -235,7 +204,7 @@ class KvcanonTreeCore(StorageCalls):
             raise ValueError("a lock holds full data; it cannot be skipped")
         core = self.state
         if node_id == core.root:
-            return calls.IncLockRefResult(0, node_id, skipped, dict.fromkeys(self.components), {})
+            return calls.IncLockRefResult(0, node_id, skipped, self._no_receipts.copy(), {})
         copied = core.copies
         receipt, newly, below_root = core.nodes.lock(
             copied.nodes_by_name.get(node_id, node_id),
@@ -320,25 +289,25 @@ class KvcanonTreeCore(StorageCalls):
         if is_write_back and not self.is_backuped(node_id):
             result.backup_kv = BackupKV([node_id])
             return result
-        step = self.state.nodes.evict_node(node_id, FULL)
-        device_eviction.fill(result, self.state, step)
-        result.unbacked_tokens = step.lost * self.page_size
+        step = self.state.engine_nodes.evict_node(node_id, FULL)
+        device_eviction.fill(result, step)
+        result.unbacked_tokens = step.lost
         return result
 
     def demote(self, node_id: int) -> answers.DemoteResult:
         """Drop the device data of a node that the host has."""
         result = answers.DemoteResult()
-        device_eviction.fill(result, self.state, self.state.nodes.evict_node(node_id, FULL))
+        device_eviction.fill(result, self.state.engine_nodes.evict_node(node_id, FULL))
         return result
 
     def drop_subtree_no_host(self, node_id: int) -> answers.DropSubtreeNoHostResult:
         """Drop a leaf that could not be copied; declined where it is locked."""
         result = answers.DropSubtreeNoHostResult(is_dropped=False)
         try:
-            step = self.state.nodes.evict_node(node_id, FULL)
+            step = self.state.engine_nodes.evict_node(node_id, FULL)
         except BadArgument:
             return result
-        device_eviction.fill(result, self.state, step)
+        device_eviction.fill(result, step)
         result.is_dropped = True
         return result
 
@@ -546,10 +515,3 @@ class KvcanonTreeCore(StorageCalls):
         self.state.apply(settings)
         if self.enable_hicache and self._threshold > 0:
             self.state.nodes.set_wanted_hits(self._threshold)
-
-    def _state_branch(self, walked: int, reached: int) -> int | None:
-        """Where a state would have made the prefix longer, on the grid of checkpoints."""
-        if not self._has_states:
-            return None
-        aligned = walked // self._state_grid * self._state_grid
-        return aligned if aligned > reached else None

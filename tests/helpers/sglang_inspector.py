@@ -161,7 +161,7 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
         if self.is_device_leaf(node_id):
             self._refuse("a leaf that loses one component")
         result = BaseEvictionResult()
-        fill(result, self.state, self.state.nodes.evict_node(node_id, component_type))
+        fill(result, self.state.engine_nodes.evict_node(node_id, component_type))
         return result
 
     def build_backup_node_ids(self, node_id: int, write_back: bool = False) -> list[int]:

@@ -37,6 +37,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [
         *(each for each in NATIVE.glob("*.cpp") if not each.name.startswith(("bind_", "module"))),
         NATIVE / "fuzz" / "audit.cpp",
+        NATIVE / "sglang" / "row_table.cpp",
         *(NATIVE / "faults").glob("*.cpp"),
     ]
     compiler = os.environ.get("CXX", "c++")

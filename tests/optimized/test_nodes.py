@@ -443,3 +443,19 @@ def test_a_lock_of_several_nodes_holds_their_windows() -> None:
     nodes.unlock(done.wanted_end, receipt)
     nodes.lock(done.wanted_end)
     assert nodes.evict_step(SWA).node == upper
+
+
+def test_a_number_out_of_range_is_found_at_every_place_of_a_prompt() -> None:
+    """Tokens of 64 bits are narrowed in wide vectors, with what is left over one by one."""
+    _, nodes = made(slots=80)
+    for length in (1, 3, 4, 5, 16, 17, 67):
+        tokens = prompt(*range(2**32 - length, 2**32))
+        end = nodes.insert(tokens).end
+        assert nodes.match(tokens).device_pages == length
+        for at in range(length):
+            for wrong in (-1, 2**32, 2**63 - 1, -(2**63)):
+                damaged = prompt(*tokens)
+                damaged[at] = wrong
+                with pytest.raises(BadArgument, match="must be integers in 0"):
+                    nodes.match(damaged)
+        nodes.evict_node(end, FULL)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.dlpack import from_dlpack
+from numpy.typing import NDArray
 
 from fast.nodes import FULL, made, prompt
 from kvcanon.optimized._core import Rows, RowTable
@@ -82,9 +82,15 @@ def test_what_is_put_is_found_by_row(
         assert table.get(divided).tolist() == expected[50 * page_size : 55 * page_size].tolist()
 
 
+def put(table: RowTable, rows: Rows, slots: NDArray[np.int64], first_page: int = 0) -> None:
+    """Set the slots of rows."""
+    table.put_parts([(first_page, rows)], torch.from_numpy(slots))
+
+
 def read(table: RowTable, rows: Rows) -> list[int]:
     """The slots of rows."""
-    return from_dlpack(table.get(rows)).tolist()
+    numbers: list[int] = table.get(rows).tolist()
+    return numbers
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16, 24])
@@ -109,7 +115,7 @@ def test_each_row_has_what_was_put_there_last(
             # Other pages of the same block may follow each other.
             slots[slots.size // 2 :] += 7
         rows = nodes.slots(end)
-        table.put(rows, slots)
+        put(table, rows, slots)
         kept.append((end, rows, slots.tolist()))
         assert [read(table, rows) for _, rows, _ in kept] == [wanted for *_, wanted in kept]
 
@@ -121,14 +127,14 @@ def test_a_block_is_scattered_alone_and_until_its_slots_are_consecutive() -> Non
         table = RowTable(SIZE, page_size)
         wanted = np.arange(5, 5 + SIZE * page_size)
         for _ in range(40):
-            table.put(all_rows, wanted)
+            put(table, all_rows, wanted)
             assert table.scattered_blocks == 0
-            table.put(all_rows, wanted[::-1].copy())
+            put(table, all_rows, wanted[::-1].copy())
             assert read(table, all_rows) == wanted[::-1].tolist()
             assert table.scattered_blocks == blocks
             one_off = wanted.copy()
             one_off[0] -= 1
-            table.put(all_rows, one_off)
+            put(table, all_rows, one_off)
             assert read(table, all_rows) == one_off.tolist()
             assert table.scattered_blocks == 1
 
@@ -137,8 +143,8 @@ def test_the_largest_slot_is_kept() -> None:
     """Slots have 31 bits, also where a block begins with the last one."""
     one, many = rows_of(1, SIZE - 1)
     table, most = RowTable(SIZE, 1), 2**31 - 1
-    table.put(one, np.array([most]))
-    table.put(many, np.arange(most - SIZE + 2, most + 1))
+    put(table, one, np.array([most]))
+    put(table, many, np.arange(most - SIZE + 2, most + 1))
     assert read(table, one) == [most]
     assert read(table, many) == list(range(most - SIZE + 2, most + 1))
 
@@ -147,7 +153,7 @@ def test_what_does_not_fit_is_refused() -> None:
     """Nothing is read or written beyond the table or the array, and nothing changes."""
     few, many = rows_of(2, 8)
     table = RowTable(4, 2)
-    table.put(few, np.array([4, 5, 10, 11]))
+    put(table, few, np.array([4, 5, 10, 11]))
     for rows, slots, first_page, wrong in (
         (many, np.arange(16), 0, "rows: end at 10; the table has 4 rows"),
         (few, np.arange(3), 0, "slots: have 1 pages; the rows need 2 from page 0 on"),
@@ -155,14 +161,20 @@ def test_what_does_not_fit_is_refused() -> None:
         (few, np.arange(8), -1, "from page -1 on"),
         (few, np.array([0, 1, 2, -1]), 0, "slots: must be integers in 0 .. 2147483647"),
         (few, np.array([0, 1, 2, 2**31]), 0, "slots: must be integers in 0 .. 2147483647"),
-        (few, np.arange(8)[::2], 0, "one-dimensional contiguous"),
-        (few, np.arange(4, dtype=np.float32), 0, "int32 or int64"),
+        (few, np.array([2**31 - 2, 2**31 - 1, 2**31, 2**31 + 1]), 0, "slots: must be integers"),
     ):
         with pytest.raises(BadArgument, match=re.escape(wrong)):
-            table.put(rows, slots, first_page)  # type: ignore[arg-type] # One is of floats.
-        if slots.dtype == np.int64 and slots.strides == (8,):
-            with pytest.raises(BadArgument, match=re.escape(wrong)):
-                table.put_at([(first_page, rows)], slots.ctypes.data, slots.size)
+            put(table, rows, slots, first_page)
+    for tensor in (
+        torch.arange(8)[::2],
+        torch.arange(4, dtype=torch.int32),
+        torch.arange(4.0),
+        torch.arange(4).reshape(2, 2),
+        torch.empty(4, dtype=torch.int64, device="meta"),
+        np.arange(4),
+    ):
+        with pytest.raises(BadArgument, match="contiguous tensor of int64 on the CPU"):
+            table.put_parts([(0, few)], tensor)  # type: ignore[arg-type] # One is no tensor.
     with pytest.raises(BadArgument, match="the table has 4 rows"):
         table.get(many)
     assert read(table, few) == [4, 5, 10, 11]
@@ -174,29 +186,49 @@ def test_what_does_not_fit_is_refused() -> None:
         slot_table(MOST_SLOTS, 2, "cpu")
 
 
-def test_slots_may_be_named_by_their_address() -> None:
-    """The slots of rows are read from memory, from a page on, and no further than given."""
+def test_rows_of_several_nodes_are_set_at_once() -> None:
+    """Each node has the slots of its own pages, which are copied, and none beyond the tensor."""
     first, second = rows_of(2, 3)
-    table, slots = RowTable(SIZE, 2), np.arange(100, 110)
-    table.put_at([(0, first), (2, second)], slots.ctypes.data, slots.size)
-    slots[:] = 0
+    table, slots = RowTable(SIZE, 2), torch.arange(100, 110)
+    table.put_parts([(0, first), (2, second)], slots)
+    slots.zero_()
     assert (read(table, first), read(table, second)) == ([100, 101, 102, 103], [*range(104, 110)])
     with pytest.raises(BadArgument, match="have 4 pages; the rows need 3 from page 2 on"):
-        table.put_at([(0, first), (2, second)], slots.ctypes.data, 9)
+        table.put_parts([(0, first), (2, second)], slots[:9])
+    # A part of a larger tensor begins where it begins.
+    table.put_parts([(1, second)], torch.arange(200, 220)[4:14])
+    assert read(table, second) == [*range(206, 212)]
+
+
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_one_slot_out_of_order_is_found_wherever_it_is(page_size: int) -> None:
+    """Slots that follow each other are looked at a stretch at a time, and none is skipped."""
+    pages = 40 * 64 // page_size
+    _, nodes = made(slots=pages)
+    ((_, rows),) = nodes.insert(prompt(*range(pages))).full
+    consecutive = np.arange(7, 7 + pages * page_size)
+    table = RowTable(pages, page_size)
+    for at in range(0, len(consecutive) - 1, 37):
+        slots = consecutive.copy()
+        slots[[at, at + 1]] = slots[[at + 1, at]]
+        put(table, rows, slots)
+        assert read(table, rows) == slots.tolist()
+        slots[at] = 2**31
+        with pytest.raises(BadArgument, match="must be integers"):
+            put(table, rows, slots)
+    put(table, rows, consecutive)
+    assert (table.scattered_blocks, read(table, rows)) == (0, consecutive.tolist())
 
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer keeps what was freed")
-@pytest.mark.parametrize("is_taken", [True, False])
-def test_slots_are_freed_with_whoever_has_them(is_taken: bool) -> None:
-    """The memory of slots goes with the tensor that took it, or with an unused capsule."""
+def test_slots_are_freed_with_their_tensor() -> None:
+    """The memory of slots goes with the tensor that has it."""
     (rows,) = rows_of(SIZE)
     table = RowTable(SIZE, 1 << 16)
-    table.put(rows, np.arange(SIZE << 16))
+    put(table, rows, np.arange(SIZE << 16))
     before = 0
     for turn in range(60):
-        slots = table.get(rows)
-        if is_taken:
-            assert from_dlpack(slots)[-1] == (SIZE << 16) - 1
+        assert table.get(rows)[-1] == (SIZE << 16) - 1
         if turn == 10:
             before = resident_bytes()
     # Without that they would have taken 8 MiB each turn.

@@ -1,6 +1,7 @@
 #include "world.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "emit.hpp"
 #include "evict.hpp"
@@ -247,8 +248,14 @@ std::function<void()> World::prepare(const Call& call) {
             Offered offered;
             offered.state = config.mamba && n[0] % 2 == 0;
             offered.window_from = config.swa() ? n[1] % (key.pages + 1) : 0;
-            return [this, words, key, offered] {
-                note(ask([&] { return insert_nodes(state, key, offered); }).walked_pages);
+            // Backwards, so that no block of the table is a run.
+            std::vector<int64_t> slots(static_cast<size_t>(key.pages * config.page_size));
+            std::iota(slots.rbegin(), slots.rend(), n[3]);
+            return [this, words, key, offered, slots] {
+                const OnRows on_rows = [&](int64_t first, const Runs& rows) {
+                    token_slots.put(rows, slots.data() + first * config.page_size);
+                };
+                note(ask([&] { return insert_nodes(state, key, offered, on_rows); }).walked_pages);
             };
         }
         default: return prepare_insert(call);

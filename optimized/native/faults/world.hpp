@@ -10,6 +10,7 @@
 #include "../fuzz/audit.hpp"
 #include "../fuzz/manual_engine.hpp"
 #include "../fuzz/stamps.hpp"
+#include "../sglang/row_table.hpp"
 #include "failing_memory.hpp"
 #include "slots.hpp"
 #include "tier.hpp"
@@ -73,6 +74,8 @@ class World {
     std::vector<PageRun> runs;
     // Host slots that the store reads.
     std::vector<Runs> reads;
+    // Where the slots of a caller that copies itself are.
+    RowTable token_slots{config.device_slots[FULL], config.page_size};
     // Which allocation of the next call of the cache fails; -1 if none does.
     long failing = -1;
     FailingMemory::Fails fails = FailingMemory::Fails::ONCE;

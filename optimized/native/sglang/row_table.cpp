@@ -6,6 +6,7 @@
 #include <string>
 
 #include "errors.hpp"
+#include "wide_loops.hpp"
 
 namespace kvcanon {
 
@@ -13,33 +14,25 @@ namespace {
 
 constexpr int64_t MOST = std::numeric_limits<int32_t>::max();
 constexpr int64_t LEAST_BLOCK = 16;
+// Slots that are looked at as one where they follow each other, as most do.
+constexpr int64_t STRETCH = 16 * LEAST_BLOCK;
 // Places that are allocated at once.
 constexpr int32_t CHUNK = 16;
 
-// Call with a count that is mostly the same, so that there is code for this one alone.
-template <typename Work>
-inline auto with_count(int64_t count, Work work) {
-    return count == LEAST_BLOCK ? work(LEAST_BLOCK) : work(count);
-}
-
-// Whether slots follow each other. The loop has no branches, so that it becomes vector code.
-template <typename Number>
-inline bool follow_each_other(const Number* slots, int64_t count) {
-    // Unsigned: no sum can overflow.
-    const auto first = static_cast<uint64_t>(slots[0]);
-    uint64_t differs = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        differs |= static_cast<uint64_t>(slots[i]) ^ (first + static_cast<uint64_t>(i));
-    }
-    return differs == 0;
-}
-
-template <typename Number>
-void check_slots(const Number* slots, int64_t count) {
+// Throws: BadArgument for a number out of range.
+void check_slots(const int64_t* slots, int64_t count) {
     uint64_t all = 0;
     for (int64_t i = 0; i < count; ++i) all |= static_cast<uint64_t>(slots[i]);
     if (all <= static_cast<uint64_t>(MOST)) return;
     throw BadArgument("slots", "must be integers in 0 .. " + std::to_string(MOST));
+}
+
+// Whether slots follow each other, and are of a block that begins with a slot that an entry can
+// have; `from` is where in the block they begin.
+bool is_run(const int64_t* slots, int64_t from, int64_t count) {
+    const int64_t first = slots[0] - from;
+    return 0 <= slots[0] && 0 <= first && first < MOST && slots[0] <= MOST - count + 1 &&
+           follow_each_other(slots, count);
 }
 
 }  // namespace
@@ -70,40 +63,65 @@ void RowTable::check(const Runs& rows) const {
     }
 }
 
-template <typename Number>
-void RowTable::put(const Runs& rows, const Number* slots) {
+void RowTable::put(const Runs& rows, const int64_t* slots) {
     check(rows);
-    check_slots(slots, rows.slots() * page_size_);
+    // All are looked at before any is written, so that a number out of range changes nothing.
+    look_at(rows, slots);
+    for (const Part& part : parts_) {
+        if (part.count <= block_size_) {
+            put_in_block(part, slots);
+        } else {
+            for (int64_t at = 0; at != part.count; at += block_size_) {
+                set_first(part.block + at / block_size_, slots[at]);
+            }
+        }
+        slots += part.count;
+    }
+}
+
+void RowTable::look_at(const Runs& rows, const int64_t* slots) {
+    parts_.clear();
+    const int64_t stretch = STRETCH / block_size_ * block_size_;
+    // Up to where stretches were tried: no slot is looked at in more than two of them.
+    const int64_t* tried = nullptr;
     for (const Run& run : rows) {
         int64_t block = run.begin * page_size_ / block_size_;
         int64_t from = run.begin * page_size_ % block_size_;
-        for (int64_t left = run.size * page_size_; left != 0; ++block, from = 0) {
-            const int64_t count = std::min(left, block_size_ - from);
-            put_in_block(block, from, count, slots);
-            slots += count;
-            left -= count;
+        for (int64_t left = run.size * page_size_; left != 0; from = 0) {
+            Part part{block, from, std::min(left, block_size_ - from), true};
+            if (from == 0 && left >= stretch && stretch > block_size_ && slots >= tried) {
+                tried = slots + stretch;
+                if (is_run(slots, 0, stretch)) part.count = stretch;
+            }
+            if (part.count <= block_size_ && !is_run(slots, from, part.count)) {
+                check_slots(slots, part.count);
+                part.is_run = false;
+            }
+            parts_.push_back(part);
+            block += part.count <= block_size_ ? 1 : part.count / block_size_;
+            slots += part.count;
+            left -= part.count;
         }
     }
 }
 
-template void RowTable::put(const Runs& rows, const int32_t* slots);
-template void RowTable::put(const Runs& rows, const int64_t* slots);
-
-template <typename Number>
-void RowTable::put_in_block(int64_t block, int64_t from, int64_t count, const Number* slots) {
+// Keep the first slot of a block alone.
+void RowTable::set_first(int64_t block, int64_t slot) {
     int32_t& entry = entries_[block];
-    const int64_t first = int64_t{slots[0]} - from;
-    const bool is_run = 0 <= first && first < MOST &&
-                        with_count(count, [&](int64_t n) { return follow_each_other(slots, n); });
-    const bool is_whole = count == block_size_;
-    if (is_run && (is_whole || entry == 0 || entry == first + 1)) {
-        if (entry < 0) unused_.push_back(-1 - entry);
-        entry = static_cast<int32_t>(first + 1);
+    if (entry < 0) unused_.push_back(-1 - entry);
+    entry = static_cast<int32_t>(slot + 1);
+}
+
+void RowTable::put_in_block(const Part& part, const int64_t* slots) {
+    const int32_t entry = entries_[part.block];
+    const int64_t first = slots[0] - part.from;
+    if (part.is_run && (part.count == block_size_ || entry == 0 || entry == first + 1)) {
+        set_first(part.block, first);
         return;
     }
-    if (entry >= 0) scatter(block);
-    int32_t* every = every_slot(entry) + from;
-    for (int64_t i = 0; i < count; ++i) every[i] = static_cast<int32_t>(slots[i]);
+    if (entry >= 0) scatter(part.block);
+    int32_t* every = every_slot(entries_[part.block]) + part.from;
+    for (int64_t i = 0; i < part.count; ++i) every[i] = static_cast<int32_t>(slots[i]);
 }
 
 void RowTable::scatter(int64_t block) {
@@ -135,19 +153,20 @@ void RowTable::get(const Runs& rows, int64_t* out) const {
     for (const Run& run : rows) {
         int64_t block = run.begin * page_size_ / block_size_;
         int64_t from = run.begin * page_size_ % block_size_;
-        for (int64_t left = run.size * page_size_; left != 0; ++block, from = 0) {
-            const int32_t entry = entries_[block];
-            const int64_t count = std::min(left, block_size_ - from);
+        for (int64_t left = run.size * page_size_; left != 0; from = 0) {
+            const int32_t entry = entries_[block++];
+            int64_t count = std::min(left, block_size_ - from);
             if (entry > 0) {
                 const int64_t first = int64_t{entry} - 1 + from;
-                with_count(count, [&](int64_t n) {
-                    for (int64_t i = 0; i < n; ++i) out[i] = first + i;
-                });
+                // The slots of many blocks mostly follow each other.
+                while (count < left && entries_[block] == first + count + 1) {
+                    ++block;
+                    count += std::min(left - count, block_size_);
+                }
+                count_up(first, count, out);
             } else if (entry < 0) {
                 const int32_t* every = every_slot(entry) + from;
-                with_count(count, [&](int64_t n) {
-                    for (int64_t i = 0; i < n; ++i) out[i] = every[i];
-                });
+                for (int64_t i = 0; i < count; ++i) out[i] = every[i];
             } else {
                 std::fill_n(out, count, 0);
             }

@@ -26,8 +26,7 @@ class RowTable {
     // Set the slots of rows; `slots` has those of their pages, one after the other.
     // Throws: BadArgument for rows or slots out of range; nothing has changed then. If memory runs
     // out, some of these rows may have changed, and no others.
-    template <typename Number>
-    void put(const Runs& rows, const Number* slots);
+    void put(const Runs& rows, const int64_t* slots);
 
     // Write the slots of rows to `out`, which has room for them. Throws: BadArgument.
     void get(const Runs& rows, int64_t* out) const;
@@ -43,8 +42,15 @@ class RowTable {
     };
 
     void check(const Runs& rows) const;
-    template <typename Number>
-    void put_in_block(int64_t block, int64_t from, int64_t count, const Number* slots);
+    // Slots of one block, or those of several whole ones that follow each other.
+    struct Part {
+        int64_t block, from, count;
+        bool is_run;
+    };
+    // Divide new slots into parts. Throws: BadArgument for a number out of range.
+    void look_at(const Runs& rows, const int64_t* slots);
+    void set_first(int64_t block, int64_t slot);
+    void put_in_block(const Part& part, const int64_t* slots);
     // Begin to keep every slot of a block; they are the same as before.
     void scatter(int64_t block);
     int32_t* every_slot(int32_t entry) const;
@@ -60,6 +66,8 @@ class RowTable {
     std::vector<std::unique_ptr<int32_t[]>> chunks_;
     int32_t places_ = 0;
     ChunkedArray<int32_t> unused_;
+    // Those of the running call.
+    std::vector<Part> parts_;
 };
 
 }  // namespace kvcanon

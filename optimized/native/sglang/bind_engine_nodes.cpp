@@ -1,0 +1,310 @@
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "bind_arrays.hpp"
+#include "bind_named_tuples.hpp"
+#include "bind_numbers.hpp"
+#include "bind_rows.hpp"
+#include "bind_sglang.hpp"
+#include "docstrings_sglang.hpp"
+#include "errors.hpp"
+#include "nodes_view.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace kvcanon {
+
+namespace {
+
+// Never released.
+PyObject *inserted_type = nullptr, *evicted_type = nullptr;
+
+// An attribute by a name that Python looks for without hashing it anew.
+class Name {
+  public:
+    explicit Name(const char* name) : name_(PyUnicode_InternFromString(name)) {}
+    nb::object of(nb::handle owner) const {
+        nb::object found = nb::steal(PyObject_GetAttr(owner.ptr(), name_));
+        if (!found.is_valid()) nb::raise_python_error();
+        return found;
+    }
+
+  private:
+    PyObject* name_;
+};
+
+struct Names {
+    Name key{"key"}, token_ids{"token_ids"}, extra_key{"extra_key"}, cache_salt{"cache_salt"},
+        limit{"limit"}, prev_prefix_len{"prev_prefix_len"}, inserted_len{"inserted_len"},
+        mamba_value{"mamba_value"}, priority{"priority"}, prompt{"prompt"},
+        follow_cuts{"follow_cuts"}, table{"table"}, get{"get"}, put_parts{"put_parts"};
+};
+
+const Names& names() {
+    static const Names all;
+    return all;
+}
+
+// The token slots of a component on a medium, by row: a table of this module, or Python's own where
+// they are on a device. Nothing where the engine has no such slots.
+class Slots {
+  public:
+    explicit Slots(nb::object given) : given_(std::move(given)) {
+        if (given_.is_none()) return;
+        const nb::object table = names().table.of(given_);
+        if (!table.is_none()) table_ = nb::cast<RowTable*>(table);
+    }
+
+    bool is_there() const { return !given_.is_none(); }
+    RowTable* table() const { return table_; }
+
+    nb::object get(const Runs& rows) const {
+        if (table_ != nullptr) return slots_of_rows(*table_, rows);
+        return names().get.of(given_)(rows);
+    }
+
+    void put(nb::handle parts, nb::handle slots) const {
+        names().put_parts.of(given_)(parts, slots);
+    }
+
+  private:
+    nb::object given_;
+    RowTable* table_ = nullptr;
+};
+
+}  // namespace
+
+struct EngineNodes {
+    // Keeps the nodes alive.
+    nb::object owner;
+    NodesView& nodes;
+    // Of SGLang: the type of a match, and its component by number.
+    nb::object match_result;
+    nb::object kinds[COMPONENTS];
+    Slots slots[COMPONENTS][MEDIA];
+    // Where states can be kept besides at the end of a prompt, in tokens.
+    int64_t state_grid;
+
+    const Config& config() const { return nodes.core.state.config; }
+    int64_t page_tokens(Component component) const {
+        return component == MAMBA ? 1 : config().page_size;
+    }
+};
+
+namespace {
+
+// The tokens of a key of SGLang, and the number of its namespace.
+struct Prompt {
+    nb::object tokens;
+    nb::object namespace_number;
+};
+
+// `core` answers for keys that have a namespace or a limit, or are of bigrams.
+Prompt prompt_of(const EngineNodes& self, nb::handle core, nb::handle key) {
+    const Names& name = names();
+    const bool is_plain = self.config().page_words == self.config().page_size &&
+                          name.extra_key.of(key).is_none() && name.cache_salt.of(key).is_none() &&
+                          name.limit.of(key).is_none();
+    if (is_plain) return {name.token_ids.of(key), nb::int_(0)};
+    const nb::object found = name.prompt.of(core)(key);
+    return {nb::object(found[0]), nb::object(found[1])};
+}
+
+int64_t count_of(const Name& name, nb::handle params, const char* what) {
+    const nb::object given = name.of(params);
+    return given.is_none() ? 0 : whole_number(given, what);
+}
+
+// Where a state would have made a prefix longer; nothing where none can be kept there.
+nb::object state_branch(const EngineNodes& self, int64_t walked, int64_t reached) {
+    const int64_t aligned = walked / self.state_grid * self.state_grid;
+    return aligned > reached ? nb::object(nb::int_(aligned)) : nb::object(nb::none());
+}
+
+nb::object do_match(EngineNodes& self, nb::handle core, nb::handle params) {
+    CacheCore& cache = self.nodes.core;
+    const Prompt prompt = prompt_of(self, core, names().key.of(params));
+    const NodeMatched found = cache.operate(Operation::MATCH, [&] {
+        const GivenKey given = prompt_key(cache, prompt.tokens, prompt.namespace_number);
+        return match_nodes(cache.state, given.key);
+    });
+    const int64_t size = self.config().page_size;
+    const int64_t device = found.device_pages * size, reached = found.prefix_pages * size,
+                  walked = found.walked_pages * size;
+    const bool parts = walked > reached;
+    const nb::object branch =
+        parts && self.config().swa() ? nb::object(nb::int_(walked)) : nb::object(nb::none());
+    const nb::object of_states =
+        parts && self.config().mamba ? state_branch(self, walked, reached) : nb::object(nb::none());
+    const nb::object last =
+        found.last == handle_of(cache.state.root) ? nb::object(nb::none()) : nb::cast(found.last);
+    nb::object actions = found.cuts.empty() ? nb::object(nb::list())
+                                            : names().follow_cuts.of(core)(cuts_of(found.cuts));
+    // In the order of SGLang's fields: after the prefix on the device its end, and twice the end of
+    // all of it, as host node and as best match. All beyond the device is there after a load.
+    return named_tuple(self.match_result.ptr(), device, found.device_end, found.end, found.end,
+                       reached - device, found.host_only[SWA] * size, branch,
+                       found.host_only[MAMBA], of_states, nb::none(), walked, actions, last);
+}
+
+nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::handle slots,
+                     int64_t freed_window_tokens) {
+    CacheCore& cache = self.nodes.core;
+    const Names& name = names();
+    const Prompt prompt = prompt_of(self, core, name.key.of(params));
+    const int64_t size = self.config().page_size;
+    const int64_t prefix = count_of(name.prev_prefix_len, params, "prev_prefix_len"),
+                  counted = count_of(name.inserted_len, params, "inserted_len");
+    Offered offered;
+    offered.state = self.config().mamba && !name.mamba_value.of(params).is_none();
+    offered.priority = count_of(name.priority, params, "priority");
+    RowTable* table = self.slots[FULL][GPU].table();
+    const std::optional<Int64s> numbers = table == nullptr ? std::nullopt : int64s_of(slots);
+    OnRows on_rows;
+    if (numbers) {
+        on_rows = [&](int64_t first, const Runs& rows) {
+            put_pages(*table, rows, *numbers, first);
+        };
+    }
+    const std::optional<NodeInserted> inserted =
+        cache.operate(Operation::INSERT, [&]() -> std::optional<NodeInserted> {
+            const GivenKey given = prompt_key(cache, prompt.tokens, prompt.namespace_number);
+            const int64_t pages = given.key.pages;
+            if (pages == 0) return {};
+            const auto up_to = [&](int64_t tokens) {
+                return std::min(pages, tokens / size + (tokens % size != 0 ? 1 : 0));
+            };
+            offered.owned_pages = up_to(prefix);
+            offered.window_from = up_to(freed_window_tokens);
+            offered.counted_pages = std::min(pages, counted / size);
+            return insert_nodes(cache.state, given.key, offered, on_rows);
+        });
+    if (!inserted) return nb::none();
+    const NodeInserted& done = *inserted;
+    if (!numbers && !done.full.empty()) self.slots[FULL][GPU].put(adopted_of(done.full), slots);
+    std::vector<Pages> taken;
+    taken.reserve(done.full.size());
+    for (const Adopted& each : done.full) {
+        taken.push_back({each.begin, each.begin + each.rows.slots()});
+    }
+    return named_tuple(inserted_type, done.end, done.walked_pages, pages_of(taken),
+                       adopted_of(done.healed), windows_of(done.windows), state_row_of(done),
+                       pages_of(done.duplicates), done.wanted, done.wanted_end, cuts_of(done.cuts));
+}
+
+nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
+    const Runs rows = self.nodes.core.look([&] {
+        const State& state = self.nodes.core.state;
+        return slots_between(node_at(state, end), node_at(state, above), FULL, GPU);
+    });
+    return self.slots[FULL][GPU].get(rows);
+}
+
+// Token slots that came free, and how many.
+struct Freed {
+    nb::dict slots, amounts;
+};
+
+void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,
+               const Runs& rows) {
+    if (!rows || !from.is_there()) return;
+    nb::list tensors;
+    tensors.append(from.get(rows));
+    freed.slots[self.kinds[component]] = tensors;
+    freed.amounts[self.kinds[component]] = rows.slots() * self.page_tokens(component);
+}
+
+// Window data on the device first: SGLang finds its slots by the full slots of their pages.
+Freed freed_of(const EngineNodes& self, const Journal& journal, Medium medium) {
+    Freed freed;
+    const Component of_window = medium == GPU ? FULL : SWA;
+    add_freed(self, freed, SWA, self.slots[of_window][medium], journal.freed[SWA][medium]);
+    add_freed(self, freed, MAMBA, self.slots[MAMBA][medium], journal.freed[MAMBA][medium]);
+    add_freed(self, freed, FULL, self.slots[FULL][medium], journal.freed[FULL][medium]);
+    return freed;
+}
+
+nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
+    const Freed device = freed_of(self, step.journal, GPU),
+                host = freed_of(self, step.journal, CPU);
+    return named_tuple(evicted_type, step.node, step.copy_first, step.whole,
+                       step.lost * self.config().page_size, three_of(step.lacks), device.slots,
+                       device.amounts, host.slots);
+}
+
+nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount) {
+    const Component of = component_of(component);
+    const int64_t wanted = whole_number(amount, "amount"), size = self.page_tokens(of);
+    if (wanted < 1) throw BadArgument("amount", "is " + std::to_string(wanted) + "; at least 1");
+    CacheCore& cache = self.nodes.core;
+    return evicted_of(self, cache.operate(Operation::EVICT, [&] {
+        return evict_step(cache.state, of, (wanted - 1) / size + 1);
+    }));
+}
+
+nb::object do_evict_node(EngineNodes& self, uint64_t node, nb::handle component) {
+    CacheCore& cache = self.nodes.core;
+    return evicted_of(self, cache.operate(Operation::EVICT, [&] {
+        return evict_node(cache.state, node_at(cache.state, node), component_of(component));
+    }));
+}
+
+nb::tuple do_evict_host(EngineNodes& self, nb::handle component, nb::handle slots) {
+    CacheCore& cache = self.nodes.core;
+    const Journal done = cache.operate(Operation::EVICT_HOST, [&] {
+        return evict_host_nodes(cache.state, component_of(component), whole_number(slots, "slots"));
+    });
+    const Freed device = freed_of(self, done, GPU), host = freed_of(self, done, CPU);
+    return nb::make_tuple(device.slots, host.slots, host.amounts,
+                          rows_or_none(done.freed[FULL][CPU]));
+}
+
+void find_results() {
+    if (evicted_type != nullptr) return;
+    const nb::module_ types = nb::module_::import_("kvcanon.optimized.native_types");
+    inserted_type = nb::object(types.attr("PromptInserted")).release().ptr();
+    // Last, since it says that both are there.
+    evicted_type = nb::object(types.attr("SlotsEvicted")).release().ptr();
+}
+
+void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::handle match_result,
+                       nb::handle kinds, nb::handle device_slots, nb::handle host_slots,
+                       int64_t state_grid) {
+    find_torch();
+    find_results();
+    if (state_grid < 1) throw BadArgument("state_grid", "is less than 1");
+    const auto at = [](nb::handle three, Component component) {
+        return Slots(nb::object(three[static_cast<size_t>(component)]));
+    };
+    new (self) EngineNodes{nb::borrow(nodes),
+                           *nb::inst_ptr<NodesView>(nodes),
+                           nb::borrow(match_result),
+                           {nb::object(kinds[0]), nb::object(kinds[1]), nb::object(kinds[2])},
+                           {{at(device_slots, FULL), at(host_slots, FULL)},
+                            {at(device_slots, SWA), at(host_slots, SWA)},
+                            {at(device_slots, MAMBA), at(host_slots, MAMBA)}},
+                           state_grid};
+}
+
+}  // namespace
+
+void bind_engine_nodes(nb::module_& m) {
+    nb::class_<EngineNodes> nodes(m, "EngineNodes", docs::ENGINE_NODES);
+    nodes.def("__init__", &make_engine_nodes, "nodes"_a, "match_result"_a, "kinds"_a,
+              "device_slots"_a, "host_slots"_a, "state_grid"_a, nb::sig(docs::ENGINE_NODES_INIT));
+    const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
+                              const auto&... arguments) {
+        nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);
+    };
+    add("match", &do_match, docs::ENGINE_MATCH, "core"_a, "params"_a);
+    add("insert", &do_insert, docs::ENGINE_INSERT, "core"_a, "params"_a, "slots"_a,
+        "freed_window_tokens"_a);
+    add("slots", &do_slots, docs::ENGINE_SLOTS, "end"_a, "above"_a);
+    add("evict_step", &do_evict_step, docs::ENGINE_EVICT_STEP, "component"_a, "amount"_a);
+    add("evict_node", &do_evict_node, docs::ENGINE_EVICT_NODE, "node"_a, "component"_a);
+    add("evict_host", &do_evict_host, docs::ENGINE_EVICT_HOST, "component"_a, "slots"_a);
+}
+
+}  // namespace kvcanon

@@ -1,0 +1,328 @@
+"""The nodes of a cache with an engine's own objects, beside the nodes with rows."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from attrs import Factory, define, field
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fast.nodes import FULL, MAMBA, listed, made
+from kvcanon.optimized import _core
+from kvcanon.optimized.native_types import NodeCuts
+from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
+from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
+from kvcanon.spec.types import WritePolicy
+
+KINDS = ("full", "swa", "mamba")
+
+
+class MatchResult(NamedTuple):
+    """The fields of SGLang's result, in their order."""
+
+    device_prefix_len: int
+    last_device_node: int
+    last_host_node: int
+    best_match_node: int
+    host_hit_length: int
+    swa_host_hit_length: int
+    swa_branching_seqlen: int | None
+    mamba_host_hit_length: int
+    mamba_branching_seqlen: int | None
+    cache_protected_len: int | None
+    full_kv_hit_length: int
+    cache_actions: list[object]
+    last_full_node: int | None
+
+
+@define
+class Key:
+    """What is read of SGLang's `RadixKey`."""
+
+    token_ids: array[int]
+    extra_key: str | None = None
+    cache_salt: str | None = None
+    limit: int | None = None
+
+
+@define
+class Params:
+    """What is read of SGLang's parameters of a match and of an insert."""
+
+    key: Key
+    prev_prefix_len: int = 0
+    inserted_len: int = 0
+    mamba_value: object = None
+    priority: int | None = 0
+
+
+@define
+class Reader:
+    """Answers for keys that are not plain, and keeps what it is told of cuts."""
+
+    number: int = 0
+    told: list[NodeCuts] = Factory(list)
+
+    def prompt(self, key: Any) -> tuple[array[int], int]:  # noqa: ANN401 # A `Key`.
+        """The tokens up to the limit, in the namespace that this names."""
+        return key.token_ids[: key.limit], self.number
+
+    def follow_cuts(self, cuts: NodeCuts) -> list[object]:
+        """Keep the cuts; one action stands for all."""
+        self.told.append(cuts)
+        return ["cut"]
+
+
+@define(eq=False)
+class Side:
+    """A cache as an engine has it."""
+
+    page_size: int = 1
+    window: int = 0
+    mamba: bool = False
+    slots: int = 16
+    policy: WritePolicy = WritePolicy.NONE
+    bigram: bool = False
+    on_device: bool = False
+    """Whether the engine's slots are read by Python code, as those of a device are."""
+    nodes: _core.Nodes = field(init=False)
+    engine: _core.EngineNodes = field(init=False)
+    reader: Reader = Factory(Reader)
+
+    def __attrs_post_init__(self) -> None:
+        """Make the cache and its tables."""
+        _, self.nodes = made(
+            page_size=self.page_size,
+            window=self.window,
+            mamba=self.mamba,
+            slots=self.slots,
+            policy=self.policy,
+            bigram=self.bigram,
+        )
+        device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)
+        host: list[SlotTable | None] = [None, None, None]
+        if self.policy is not WritePolicy.NONE:
+            host = [HostSlots(self.slots, self.page_size) for _ in KINDS]
+        full, swa, states = host
+        self.engine = _core.EngineNodes(
+            self.nodes, MatchResult, KINDS, device, (full, swa, states), 4
+        )
+
+    def _table(self, page_size: int) -> SlotTable:
+        if self.on_device:
+            return DeviceSlots(self.slots, page_size, "cpu", consecutive=False)
+        return HostSlots(self.slots, page_size)
+
+    def match(self, *tokens: int) -> MatchResult:
+        """Match a prompt."""
+        found = self.engine.match(self.reader, Params(Key(array("q", tokens))))
+        assert isinstance(found, MatchResult)
+        return found
+
+    def insert(self, slots: torch.Tensor, *tokens: int, **params: Any) -> Any:  # noqa: ANN401
+        """Insert a prompt with its slots; more parameters as SGLang names them."""
+        frontier = params.pop("frontier", 0)
+        return self.engine.insert(
+            self.reader, Params(Key(array("q", tokens)), **params), slots, frontier
+        )
+
+    def slots_of(self, end: int) -> list[int]:
+        """The slots of the whole path to a node."""
+        found: list[int] = self.engine.slots(end, self.nodes.root()).tolist()
+        return found
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_insert_places_the_slots_that_the_tree_took(on_device: bool) -> None:
+    """Each path has the slots that its pages came with first; the tree keeps no duplicate."""
+    side = Side(page_size=2, on_device=on_device)
+    done = side.insert(torch.tensor([8, 9, 4, 5, 20, 21]), 1, 2, 3, 4, 5, 6)
+    assert (done.full, done.duplicates, done.walked_pages) == ([(0, 3)], [], 0)
+    assert side.slots_of(done.end) == [8, 9, 4, 5, 20, 21]
+    again = side.insert(torch.arange(30, 38), 1, 2, 3, 4, 7, 8, 9, 10, prev_prefix_len=2)
+    assert (again.full, again.duplicates, again.walked_pages) == ([(2, 4)], [(1, 2)], 2)
+    assert side.slots_of(again.end) == [8, 9, 4, 5, 34, 35, 36, 37]
+    assert len(again.cuts) == 1
+    # Slots of a type that C does not read are read by Python.
+    last = side.insert(torch.arange(50, 54, dtype=torch.int32), 1, 2, 11, 12)
+    assert side.slots_of(last.end) == [8, 9, 52, 53]
+    assert side.insert(torch.tensor([1]), 1) is None
+    assert side.slots_of(side.nodes.root()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.tensor([5, 6, 7]), torch.tensor([5, 6, 7, -1]), torch.tensor([5, 6, 7, 2**31])]
+)
+def test_slots_that_cannot_be_placed_refuse_the_insert(wrong: torch.Tensor) -> None:
+    """A tree that took pages without their slots would serve another request's tokens."""
+    side = Side()
+    with pytest.raises(BadArgument, match="slots"):
+        side.insert(wrong, 1, 2, 3, 4)
+    assert side.match(1, 2, 3, 4).full_kv_hit_length == 0
+    done = side.insert(torch.arange(100, 116), *range(16))
+    assert side.slots_of(done.end) == [*range(100, 116)]
+    with pytest.raises(OutOfSlots):
+        side.insert(torch.arange(2), 50, 51)
+
+
+def test_a_match_has_the_fields_of_the_engine() -> None:
+    """Prefix, ends, branch and cuts are where SGLang looks for them."""
+    side = Side(page_size=2, window=4, mamba=True)
+    end = side.insert(torch.arange(8), *range(8), frontier=6).end
+    found = side.match(*range(8))
+    # No window of four tokens is there, and no state: nothing can be used.
+    root = side.nodes.root()
+    assert found == (0, root, root, root, 0, 0, 8, 0, 8, None, 8, [], end)
+    assert side.match(*range(6), 50).mamba_branching_seqlen == 4
+    assert side.match(*range(3)).mamba_branching_seqlen is None
+    assert side.match(7) == (0, root, root, root, 0, 0, None, 0, None, None, 0, [], None)
+    state = side.insert(torch.arange(8), *range(8), mamba_value=torch.tensor([3]))
+    assert (state.state, state.windows != []) == (0, True)
+    found = side.match(*range(8))
+    assert found[:6] == (8, end, end, end, 0, 0)
+    assert (found.swa_branching_seqlen, found.mamba_branching_seqlen) == (None, None)
+
+
+def test_cuts_of_a_match_are_told() -> None:
+    """A match that cuts a node has the actions that the core makes of it."""
+    side = Side()
+    side.insert(torch.arange(6), *range(6))
+    found = side.match(0, 1, 2, 3, 40)
+    ((upper, _, pages),) = side.reader.told[0]
+    assert (len(side.reader.told), upper, pages) == (1, found.best_match_node, 4)
+    assert (found.cache_actions, found.device_prefix_len) == (["cut"], 4)
+
+
+def test_a_key_that_is_not_plain_is_read_by_the_core() -> None:
+    """Namespaces, salts, limits and bigrams are the core's; a match finds its own alone."""
+    side = Side()
+    side.insert(torch.arange(4), 1, 2, 3, 4)
+    for key in (
+        Key(array("q", [1, 2, 3, 4]), extra_key="lora"),
+        Key(array("q", [1, 2, 3, 4]), cache_salt="salt"),
+    ):
+        side.reader.number, _ = side.nodes.add_namespace(repr(key).encode(), b"", b"")
+        assert side.engine.match(side.reader, Params(key)).full_kv_hit_length == 0  # type: ignore[attr-defined]
+    side.reader.number = 0
+    limited = Params(Key(array("q", [1, 2, 3, 4]), limit=3))
+    assert side.engine.match(side.reader, limited).device_prefix_len == 3  # type: ignore[attr-defined]
+    pairs = Side(bigram=True)
+    done = pairs.insert(torch.arange(3), 1, 2, 3, 4)
+    assert done.full == [(0, 3)]
+    assert pairs.match(1, 2, 3).device_prefix_len == 2
+    assert pairs.match(1).device_prefix_len == 0
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_victims_give_their_slots_back(on_device: bool) -> None:
+    """By component, as tensors, with how many tokens; window data by its full slots."""
+    side = Side(page_size=2, window=2, mamba=True, on_device=on_device)
+    side.insert(torch.arange(10, 14), 1, 2, 3, 4, mamba_value=torch.tensor([1]))
+    step = side.engine.evict_step(MAMBA, 1)
+    assert (step.copy_first, step.whole, step.lost) == (False, True, 2)
+    # The node of the last window, and its state, whose slot nobody has set.
+    freed = {kind: [each.tolist() for each in slots] for kind, slots in step.device.items()}
+    assert freed == {"swa": [[12, 13]], "mamba": [[0]], "full": [[12, 13]]}
+    # SGLang finds the slots of windows by full slots, so that those are freed first.
+    assert (next(iter(freed)), step.tokens) == ("swa", {"swa": 2, "mamba": 1, "full": 2})
+
+
+def test_no_victim_and_no_amount() -> None:
+    """Nothing to evict is an answer; no amount, and no such component, are refused."""
+    side = Side()
+    nothing = side.engine.evict_step(FULL, 5)
+    assert (nothing.node, nothing.device, nothing.tokens, nothing.host) == (0, {}, {}, {})
+    for component, amount in ((FULL, 0), (FULL, -1), (3, 1), (-1, 1)):
+        with pytest.raises(BadArgument):
+            side.engine.evict_step(component, amount)
+    with pytest.raises(BadArgument, match="no node of this cache"):
+        side.engine.evict_node(77, FULL)
+    with pytest.raises(BadArgument, match="no node of this cache"):
+        side.engine.slots(77, side.nodes.root())
+
+
+def test_the_host_gives_its_slots_back() -> None:
+    """A copy that leaves the host names its token slots there, and its rows."""
+    side = Side(page_size=2, policy=WritePolicy.WRITE_THROUGH)
+    end = side.insert(torch.arange(10, 14), 1, 2, 3, 4).end
+    (rows, _, _), stored = side.nodes.add_host_copy([end], [FULL])
+    assert rows is not None
+    assert stored
+    step = side.engine.evict_step(FULL, 4)
+    assert (step.lost, [each.tolist() for each in step.device["full"]]) == (0, [[10, 11, 12, 13]])
+    assert side.match(1, 2, 3, 4).host_hit_length == 4
+    device, host, amounts, freed = side.engine.evict_host(FULL, 2)
+    assert (device, amounts) == ({}, {"full": 4})
+    assert [each.numel() for each in host["full"]] == [4]
+    assert freed is not None
+    assert freed.tolist() == rows.tolist()
+    assert side.engine.evict_host(FULL, 1) == ({}, {}, {}, None)
+
+
+PROMPTS = st.lists(st.integers(1, 3), max_size=7)
+STEPS = st.lists(st.tuples(st.sampled_from("mie"), PROMPTS, st.integers(0, 3)), max_size=25)
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("on_device", [False, True])
+@given(steps=STEPS)
+def test_engine_nodes_do_what_nodes_do(
+    steps: list[tuple[str, list[int], int]], *, window: int, on_device: bool
+) -> None:
+    """The same calls on two caches, by rows and by an engine's objects, end in the same tree."""
+    side = Side(window=window, on_device=on_device, slots=12)
+    _, nodes = made(window=window, slots=12)
+    for at, (what, tokens, number) in enumerate(steps):
+        words = array("q", tokens)
+        if what == "m":
+            found, seen = nodes.match(words), side.match(*tokens)
+            assert seen.device_prefix_len == found.device_pages
+            assert (seen.best_match_node, seen.full_kv_hit_length) == (
+                found.end,
+                found.walked_pages,
+            )
+        elif what == "i":
+            given_slots = torch.arange(100 * at, 100 * at + len(tokens))
+            owned = min(number, len(tokens))
+            try:
+                done = nodes.insert(words, window_from=owned) if tokens else None
+            except OutOfSlots:
+                with pytest.raises(OutOfSlots):
+                    side.insert(given_slots, *tokens, frontier=owned)
+                continue
+            seen = side.insert(given_slots, *tokens, frontier=owned)
+            if done is None:
+                assert seen is None
+                continue
+            assert seen.full == [(first, first + len(rows)) for first, rows in done.full]
+            fields = ("end", "walked_pages", "windows", "state", "duplicates", "wanted", "cuts")
+            assert [getattr(seen, name) for name in fields] == [
+                getattr(done, name) for name in fields
+            ]
+            path = side.slots_of(seen.end)
+            for first, last in seen.full:
+                assert path[first:last] == given_slots[first:last].tolist()
+        else:
+            step = nodes.evict_step(FULL, number + 1)
+            left = side.engine.evict_step(FULL, number + 1)
+            assert (left.node, left.lost) == (step.node, step.lost)
+            counts = [None if rows is None else len(rows) for rows in listed(step.device)]
+            assert [left.tokens.get(kind) for kind in KINDS] == counts
+            sizes = {kind: sum(map(len, each)) for kind, each in left.device.items()}
+            assert sizes == left.tokens
+
+
+def test_a_cache_that_is_closed_refuses() -> None:
+    """As every call of it."""
+    core, nodes = made()
+    table = HostSlots(16, 1)
+    engine = _core.EngineNodes(nodes, MatchResult, KINDS, (table, None, None), (None,) * 3, 1)
+    core._close()
+    with pytest.raises((BadArgument, CacheUnusable)):
+        engine.insert(Reader(), Params(Key(array("q", [1]))), torch.tensor([1]), 0)
+    with pytest.raises(BadArgument, match="state_grid"):
+        _core.EngineNodes(nodes, MatchResult, KINDS, (table, None, None), (None,) * 3, 0)
