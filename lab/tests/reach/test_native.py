@@ -91,7 +91,9 @@ def test_lines_come_from_reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize(("file", "reached"), [("sglang/row_table.cpp", False), ("bind_rows.cpp", True)])
+@pytest.mark.parametrize(
+    ("file", "reached"), [("sglang/row_table.cpp", False), ("bind_rows.cpp", True)]
+)
 def test_what_is_uncalled_is_never_visited_but_at_the_import(file: str, reached: bool) -> None:
     """Only bindings may be visited there: they run when the core is imported."""
     line = NativeLine(SOURCES + file, 1, "bind_rows", "put();", visited=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import pytest
+from attrs import evolve
 
 from kvcanon.conformance.cases.actions import ACTIONS, act
 from kvcanon.conformance.cases.case import Action
@@ -18,7 +19,7 @@ from kvcanon.conformance.protocol.adapter import Adapter, make_subject
 from kvcanon.reference import ReferenceCache
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent, SlotNotHeld
-from kvcanon.spec.operations import Inserted, Matched
+from kvcanon.spec.operations import Inserted, Matched, Receipt
 from kvcanon.spec.types import (
     CPU,
     FULL,
@@ -350,6 +351,48 @@ def test_wrong_calls_are_refused_and_change_nothing(
     assert refusals <= {refusal, type(None)}
     assert refusal in refusals
     assert cache.snapshot() == before
+
+
+class Released(ReferenceCache):
+    """Records what is released; the numbers of receipts are `stride` after the last number."""
+
+    stride = 0
+    released = 0
+
+    def lock(self, key: Key) -> Receipt:
+        self._state.next_id += self.stride
+        return super().lock(key)
+
+    def unlock(self, receipt: Receipt) -> None:
+        self.released += 1
+        super().unlock(receipt)
+
+    def unlock_window(self, receipt: Receipt) -> None:
+        self.released += 1
+        super().unlock_window(receipt)
+
+
+class Strided(Released):
+    """As another cache may number its receipts."""
+
+    stride = 1
+
+
+def test_how_a_cache_numbers_receipts_changes_no_call() -> None:
+    """A wrong release is made of every cache, whichever numbers its receipts and copies have."""
+    begin = [Action(name, 1) for name in ("know_exactly", "allocate_exactly")]
+    begin += [Action("finish"), Action("lock_exactly", 1)]
+    config = evolve(HOSTED, window_tokens=4, device_slots=Counts(24, 24), host_slots=Counts(24, 24))
+    for a, b, c in PICKS:
+        made = []
+        for kind in (Released, Strided):
+            subject = make_subject(Adapter("released", kind), config)
+            client = Client(subject.cache, subject.can, subject.copies, Stamps(config.slot_bytes))
+            for action in (*begin, Action("release_wrongly", a, b, c)):
+                act(client, *action)
+            assert isinstance(subject.cache, Released)
+            made.append(subject.cache.released)
+        assert made == [1, 1], (a, b, c)
 
 
 def test_tenants_share_nothing() -> None:
