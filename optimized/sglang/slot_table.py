@@ -16,6 +16,7 @@ import torch
 from kvcanon.optimized._core import Rows, RowTable
 
 MOST_SLOTS = (1 << 31) - 1
+INT64 = torch.int64
 
 
 class HostSlots:
@@ -39,7 +40,10 @@ class HostSlots:
 
     def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
         """Set the token slots of several rows, each with the first of its pages in `tokens`."""
-        self._put(parts, tokens.to(torch.int64).contiguous())
+        # Asked first: to convert what has the type takes longer than all the rest.
+        if tokens.dtype is not INT64:
+            tokens = tokens.to(INT64)
+        self._put(parts, tokens.contiguous())
 
 
 class DeviceSlots:

@@ -199,21 +199,25 @@ class KvcanonTreeCore(StorageCalls):
         self, node_id: int, skip_lock_components: Sequence[ComponentType] = ()
     ) -> calls.IncLockRefResult:
         """Lock a node's data, without the skipped components."""
-        skipped = tuple(skip_lock_components)
-        if skipped and FULL in skipped:
-            raise ValueError("a lock holds full data; it cannot be skipped")
+        skipped: tuple[ComponentType, ...] = ()
+        window, state = self._has_window, True
+        if skip_lock_components:
+            skipped = tuple(skip_lock_components)
+            window, state = window and SWA not in skipped, MAMBA not in skipped
+            if FULL in skipped:
+                raise ValueError("a lock holds full data; it cannot be skipped")
         core = self.state
         if node_id == core.root:
             return calls.IncLockRefResult(0, node_id, skipped, self._no_receipts.copy(), {})
         copied = core.copies
         receipt, newly, below_root = core.nodes.lock(
             copied.nodes_by_name.get(node_id, node_id),
-            SWA not in skipped,
-            MAMBA not in skipped,
+            window,
+            state,
             () if copied.order.stage is CopyStage.NONE else copied.order.locked_with(node_id),
         )
         receipts: dict[ComponentType, int | None] = {FULL: receipt}
-        if self._has_window and SWA not in skipped:
+        if window:
             receipts[SWA] = receipt if below_root else None
         return calls.IncLockRefResult(newly * self.page_size, node_id, skipped, receipts, {})
 
