@@ -9,7 +9,7 @@ MAKE = """
 from types import SimpleNamespace as Made
 from kvcanon.conformance.engines.sglang.adapters import make_unified_world
 from kvcanon.conformance.engines.sglang.cpu_stand_ins import prepare
-from kvcanon.optimized.sglang import refusals
+from kvcanon.optimized.sglang import start_checks
 from kvcanon.sglang_plugin import make_tree_core, register
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.types import Counts

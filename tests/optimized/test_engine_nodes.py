@@ -36,7 +36,8 @@ class MatchResult(NamedTuple):
     cache_protected_len: int | None
     full_kv_hit_length: int
     cache_actions: list[object]
-    last_full_node: int | None
+    last_visited_node_id: int | None
+    full_device_match_len: int | None
 
 
 @define
@@ -176,10 +177,10 @@ def test_a_match_has_the_fields_of_the_engine() -> None:
     found = side.match(*range(8))
     # No window of four tokens is there, and no state: nothing can be used.
     root = side.nodes.root()
-    assert found == (0, root, root, root, 0, 0, 8, 0, 8, None, 8, [], end)
+    assert found == (0, root, root, root, 0, 0, 8, 0, 8, None, 8, [], end, None)
     assert side.match(*range(6), 50).mamba_branching_seqlen == 4
     assert side.match(*range(3)).mamba_branching_seqlen is None
-    assert side.match(7) == (0, root, root, root, 0, 0, None, 0, None, None, 0, [], None)
+    assert side.match(7) == (0, root, root, root, 0, 0, None, 0, None, None, 0, [], None, None)
     state = side.insert(torch.arange(8), *range(8), mamba_value=torch.tensor([3]))
     assert (state.state, state.windows != []) == (0, True)
     found = side.match(*range(8))
@@ -324,5 +325,7 @@ def test_a_cache_that_is_closed_refuses() -> None:
     core._close()
     with pytest.raises((BadArgument, CacheUnusable)):
         engine.insert(Reader(), Params(Key(array("q", [1]))), torch.tensor([1]), 0)
+    with pytest.raises(BadArgument, match="14 fields of a match"):
+        _core.EngineNodes(nodes, Params, KINDS, (table, None, None), (None,) * 3, 1)
     with pytest.raises(BadArgument, match="state_grid"):
         _core.EngineNodes(nodes, MatchResult, KINDS, (table, None, None), (None,) * 3, 0)

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bind_arrays.hpp"
@@ -17,6 +18,9 @@ using namespace nb::literals;
 namespace kvcanon {
 
 namespace {
+
+// Fields of SGLang's result of a match.
+constexpr size_t MATCH_FIELDS = 14;
 
 // Never released.
 PyObject *inserted_type = nullptr, *evicted_type = nullptr;
@@ -143,10 +147,12 @@ nb::object do_match(EngineNodes& self, nb::handle core, nb::handle params) {
     nb::object actions = found.cuts.empty() ? nb::object(nb::list())
                                             : names().follow_cuts.of(core)(cuts_of(found.cuts));
     // In the order of SGLang's fields: after the prefix on the device its end, and twice the end of
-    // all of it, as host node and as best match. All beyond the device is there after a load.
+    // all of it, as host node and as best match. All beyond the device is there after a load. The
+    // last says nothing of a shorter prefix.
     return named_tuple(self.match_result.ptr(), device, found.device_end, found.end, found.end,
                        reached - device, found.host_only[SWA] * size, branch,
-                       found.host_only[MAMBA], of_states, nb::none(), walked, actions, last);
+                       found.host_only[MAMBA], of_states, nb::none(), walked, actions, last,
+                       nb::none());
 }
 
 nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::handle slots,
@@ -274,6 +280,10 @@ void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::han
                        int64_t state_grid) {
     find_torch();
     find_results();
+    if (nb::len(nb::object(nb::getattr(match_result, "_fields", nb::tuple()))) != MATCH_FIELDS) {
+        throw BadArgument("match_result", "is no named tuple with SGLang's " +
+                                              std::to_string(MATCH_FIELDS) + " fields of a match");
+    }
     if (state_grid < 1) throw BadArgument("state_grid", "is less than 1");
     const auto at = [](nb::handle three, Component component) {
         return Slots(nb::object(three[static_cast<size_t>(component)]));

@@ -155,7 +155,7 @@ def test_what_is_not_offered_is_refused_by_its_flag() -> None:
         """
 def attempt(change):
     try:
-        refusals.refuse_what_is_not_offered(Made(**given | change))
+        start_checks.refuse_what_is_not_offered(Made(**given | change))
         print("offered")
     except ValueError as error:
         print(error)
@@ -183,14 +183,14 @@ def attempt(call):
     except ValueError as error:
         print(error)
 memory = Made(hicache_storage_backend="file", hicache_host_memory_mode="cache")
-refusals._server_setting = lambda _: memory
-refusals.refuse_what_is_not_offered(Made(**given))
+start_checks._server_setting = lambda _: memory
+start_checks.refuse_what_is_not_offered(Made(**given))
 memory = Made(hicache_storage_backend="file", hicache_host_memory_mode="buffer_only")
-attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+attempt(lambda: start_checks.refuse_what_is_not_offered(Made(**given)))
 memory = Made(enable_lmcache=True)
-attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+attempt(lambda: start_checks.refuse_what_is_not_offered(Made(**given)))
 memory = Made(radix_cache_backend="other")
-attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+attempt(lambda: start_checks.refuse_what_is_not_offered(Made(**given)))
 attempt(lambda: setattr(core, "enable_external_cache_linker", True))
 attempt(core.set_host_memory_buffer_only)
 attempt(lambda: core.build_hicache_transfers(0, 0, "load_back"))
@@ -202,8 +202,8 @@ attempt(lambda: inserts.require_known_hints(Made(rotation_base=None, c128_value=
 key, slots = RadixKey(array("q", [1])), world.allocator.alloc(1)
 world.cache.insert(InsertParams(key=key, value=slots))
 attempt(lambda: setattr(core, "is_write_back", True))
-refusals.version = lambda _: "0.5.24"
-attempt(lambda: refusals.refuse_what_is_not_offered(Made(**given)))
+start_checks.version = lambda _: "0.5.24"
+attempt(lambda: start_checks.refuse_what_is_not_offered(Made(**given)))
 """
     ).splitlines()
     flags = [

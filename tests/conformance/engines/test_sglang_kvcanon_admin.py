@@ -104,9 +104,9 @@ def test_builds_and_post_releases_are_taken_where_the_interface_is_the_same() ->
 from kvcanon.optimized.sglang import interface
 tree = interface.interface.UnifiedTreeCoreInterface
 def attempt(release):
-    refusals.version = lambda _: release
+    start_checks.version = lambda _: release
     try:
-        refusals.refuse_what_is_not_offered(Made(**given))
+        start_checks.refuse_what_is_not_offered(Made(**given))
         print("taken")
     except ValueError as error:
         print(error)
