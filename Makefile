@@ -154,16 +154,22 @@ native-tsan: $(READY) ## Run RUN_THREADS, by default the judge, on a core that c
 	  TSAN_OPTIONS=exitcode=66 setarch "$$(uname -m)" -R $(RUN_THREADS)
 
 # The core without its Python side, under libFuzzer: any bytes are a configuration and a stream of
-# operations. What was reached is kept in $(FUZZ)/corpus, and the input that broke something beside it.
-$(FUZZ)/operations: $(wildcard optimized/native/*.cpp optimized/native/*.hpp optimized/native/fuzz/*)
-	@test -n "$(CLANG)" || { echo "make fuzz needs clang: install clang and libclang-rt-dev" >&2; exit 2; }
-	mkdir -p $(FUZZ)/corpus
-	$(CLANG) -std=c++17 -O1 -g -Wall -Wextra -fsanitize=fuzzer,address,undefined \
-	  -fno-sanitize-recover=all -I optimized/native \
-	  $(filter-out %/module.cpp,$(filter-out optimized/native/bind_%,$(filter %.cpp,$^))) -o $@
+# operations. What was reached is kept in a folder beside it, and so is the input that broke something.
+# `operations` calls it as a cache, `nodes` as a caller that copies itself.
+FUZZED := $(filter-out optimized/native/bind_% %/module.cpp,$(wildcard optimized/native/*.cpp)) optimized/native/sglang/row_table.cpp
+FUZZERS := $(FUZZ)/operations $(FUZZ)/nodes
 
-fuzz: $(FUZZ)/operations ## Play random operations to the native core for SECONDS.
-	$< -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$(FUZZ)/ -print_final_stats=1 $(FUZZ)/corpus
+$(FUZZ)/operations: optimized/native/fuzz/fuzz_operations.cpp $(wildcard optimized/native/fuzz/player*.cpp)
+$(FUZZ)/nodes: optimized/native/fuzz/fuzz_nodes.cpp optimized/native/fuzz/node_player.cpp
+$(FUZZERS): optimized/native/fuzz/audit.cpp $(FUZZED) $(wildcard optimized/native/*.hpp optimized/native/*/*.hpp)
+	@test -n "$(CLANG)" || { echo "make fuzz needs clang: install clang and libclang-rt-dev" >&2; exit 2; }
+	mkdir -p $@-corpus
+	$(CLANG) -std=c++17 -O1 -g -Wall -Wextra -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=all -I optimized/native $(filter %.cpp,$^) -o $@
+
+fuzz: $(FUZZERS) ## Play random operations to the native core, each way for SECONDS.
+	set -e; for each in $^; do $$each -max_total_time=$(SECONDS) -max_len=600 -artifact_prefix=$$each- \
+	  -print_final_stats=1 $$each-corpus; done
 
 # The ledger of a stream, likewise. It begins with the golden batches of the tests.
 $(FUZZ)/stream: $(wildcard live/native/*.[ch]pp live/native/fuzz/*.cpp optimized/native/sha256*)

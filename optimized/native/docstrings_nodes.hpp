@@ -128,6 +128,8 @@ data on the host. The data counts as being on the host at once: keep the nodes l
 it is.
 
 Raises:
+    BadArgument: the host would have data without the full data of its pages, or, but under
+        write_back, without the pages before.
     OutOfSlots: the host has too few slots; call `evict_host` first.)"};
 
 constexpr Docstring NODES_EMIT_HOST{
@@ -149,6 +151,7 @@ Returns the slots by component, root first, and the full slots of the pages that
 slots. The data counts as being on the device at once: keep the node locked until it is.
 
 Raises:
+    BadArgument: the device would have data without the full data of its pages.
     OutOfSlots: a pool has too few rows.)"};
 
 constexpr Docstring NODES_ADD_DATA{
@@ -156,7 +159,7 @@ constexpr Docstring NODES_ADD_DATA{
     R"(Give a node device slots of a component that it lacks; returns them.
 
 Raises:
-    BadArgument: the node has them, is the root, or lacks full data for its window data.
+    BadArgument: the node has them, is the root, or lacks full data on the device.
     OutOfSlots: the pool has too few rows.)"};
 
 constexpr Docstring NODES_PARENT{"def parent(self, node: int) -> int | None",

@@ -97,10 +97,12 @@ FetchedTaken take_fetched(State& state, Node* above, const Key& fetched) {
     Journaled journaled(state);
     Fetching fetching{above->end(), state.tick(), {}};
     FetchedTaken& outcome = fetching.outcome;
-    Node* end = node_ending_at(state, path, walked_pages(path));
-    adopt_path(state, end, fetching);
-    const bool is_joined = end->parent == nullptr || end->data[FULL].on(CPU);
-    if (end->end() < key.pages && (is_joined || state.config.writes_back())) {
+    // Pages before them that the host lacks are a gap, which only write_back may have.
+    const bool is_joined =
+        above->parent == nullptr || above->data[FULL].on(CPU) || state.config.writes_back();
+    Node* end = is_joined ? node_ending_at(state, path, walked_pages(path)) : above;
+    if (is_joined) adopt_path(state, end, fetching);
+    if (is_joined && end->end() < key.pages) {
         end = add_leaf(state, end, key, key.pages, fetching.tick, end->priority);
         adopt(state, end, fetching);
     }

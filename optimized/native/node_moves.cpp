@@ -44,6 +44,29 @@ void keep_wanted(std::vector<Part>& parts, const bool (&wanted)[COMPONENTS]) {
                 parts.end());
 }
 
+// Check that the medium has, or gets, the full data of each part's page, and the pages before full
+// data, where they must be there. Upper nodes come first, and full data before the other parts.
+// Throws: BadArgument.
+void require_whole(const State& state, const std::vector<Part>& parts, Medium to) {
+    std::vector<const Node*> filled;
+    const auto has_full = [&](const Node* node) {
+        return node->data[FULL].on(to) ||
+               std::find(filled.begin(), filled.end(), node) != filled.end();
+    };
+    const bool behind_others = to == GPU || state.config.backed_parents();
+    for (const Part& part : parts) {
+        const Node* node = part.node;
+        if (part.component != FULL) {
+            if (has_full(node)) continue;
+            throw BadArgument("components", "leave out full data, which the medium lacks as well");
+        }
+        if (behind_others && node->parent->parent != nullptr && !has_full(node->parent)) {
+            throw BadArgument("nodes", "have no copy of the pages before them there");
+        }
+        filled.push_back(node);
+    }
+}
+
 NodeSlots slots_of(const std::vector<Part>& parts, Medium medium) {
     NodeSlots slots;
     for (const Part& part : parts) {
@@ -184,6 +207,7 @@ HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
                          const bool (&wanted)[COMPONENTS]) {
     std::vector<Part> parts = all_missing(state, nodes);
     keep_wanted(parts, wanted);
+    require_whole(state, parts, CPU);
     place_all(state, parts, GPU, CPU);
     HostCopied copied;
     copied.slots = slots_of(parts, CPU);
@@ -200,6 +224,7 @@ NodeSlots slots_to_load(const State& state, Node* end) {
 PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
     std::vector<Part> parts = host_only_parts(state, end);
     keep_wanted(parts, wanted);
+    require_whole(state, parts, GPU);
     place_all(state, parts, CPU, GPU);
     for (const Part& part : parts) {
         if (part.component == FULL) emit_stored(state, part.node, GPU);
@@ -211,8 +236,8 @@ Runs add_device_data(State& state, Node* node, Component component) {
     if (node->parent == nullptr || node->data[component].on(GPU)) {
         throw BadArgument("node", "is the root, or has " + pool_name(component, GPU));
     }
-    if (component == SWA && !node->data[FULL].on(GPU)) {
-        throw BadArgument("node", "has no full data on the device for its window data");
+    if (!node->data[FULL].on(GPU)) {
+        throw BadArgument("node", "has no full data on the device");
     }
     const int32_t slots = component == MAMBA ? 1 : node->pages;
     require_free(state, component, GPU, slots);

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fast.caches import new_cache
-from fast.nodes import FULL, MAMBA, SWA, end_of, listed, made, prompt
+from fast.nodes import CPU, FULL, MAMBA, SWA, end_of, listed, made, prompt
 from kvcanon.optimized import _core
 from kvcanon.spec.config import CacheConfig
 from kvcanon.spec.errors import BadArgument, OutOfSlots, PrefixNotCached, ReceiptSpent
@@ -459,3 +459,39 @@ def test_a_number_out_of_range_is_found_at_every_place_of_a_prompt() -> None:
                 with pytest.raises(BadArgument, match="must be integers in 0"):
                     nodes.match(damaged)
         nodes.evict_node(end, FULL)
+
+
+def test_a_copy_needs_the_full_data_of_its_pages() -> None:
+    """Neither medium takes a state or a window whose full data it would lack."""
+    _, nodes = made(window=2, mamba=True, policy=WritePolicy.WRITE_THROUGH)
+    end = nodes.insert(prompt(1, 2), state=True).end
+    for components in ([MAMBA], [SWA], [SWA, MAMBA]):
+        with pytest.raises(BadArgument, match="leave out full data"):
+            nodes.add_host_copy([end], components)
+    assert nodes.describe(end)[3] == (False, False, False)
+    nodes.add_host_copy([end], [FULL, SWA, MAMBA])
+    assert nodes.describe(end)[3] == (True, True, True)
+    nodes.evict_node(end, FULL)
+    for component in (SWA, MAMBA):
+        with pytest.raises(BadArgument, match="leave out full data"):
+            nodes.add_device_copy(end, [component])
+        with pytest.raises(BadArgument, match="no full data on the device"):
+            nodes.add_device_data(end, component)
+    nodes.add_device_copy(end, [FULL, MAMBA])
+    assert nodes.describe(end)[2] == (True, False, True)
+
+
+def test_a_host_copy_needs_that_of_the_pages_before() -> None:
+    """Except under write_back, where data comes as it leaves the device."""
+    for policy in (WritePolicy.WRITE_THROUGH, WritePolicy.WRITE_BACK):
+        _, nodes = made(policy=policy)
+        upper = nodes.insert(prompt(1, 2)).end
+        lower = nodes.insert(prompt(1, 2, 3)).end
+        if policy is WritePolicy.WRITE_BACK:
+            nodes.add_host_copy([lower], [FULL])
+            continue
+        with pytest.raises(BadArgument, match="no copy of the pages before them"):
+            nodes.add_host_copy([lower], [FULL])
+        # One call may copy both.
+        nodes.add_host_copy([upper, lower], [FULL])
+        assert nodes.has(lower, FULL, CPU)

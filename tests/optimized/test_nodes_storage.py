@@ -339,6 +339,16 @@ def test_pages_below_a_node_without_a_copy_are_dropped() -> None:
     assert nodes.all() == [nodes.root(), end]
 
 
+def test_a_node_below_one_without_a_copy_adopts_none() -> None:
+    """Also where the tree has the fetched pages, on the device alone."""
+    _, nodes = made(policy=THROUGH)
+    end = end_of(nodes, 1, 2, 3)
+    found = nodes.match(prompt(1, 9))
+    done = nodes.take_fetched(found.end, prompt(2, 3, 4))
+    assert (done.end, done.taken, done.present_pages, done.dropped) == (0, [], 0, True)
+    assert not nodes.has(end, FULL, CPU)
+
+
 def test_fetched_pages_that_do_not_fit_are_refused() -> None:
     """Nothing has changed then; nor where the namespace is another, or there is no host."""
     _, nodes = made(slots=4, policy=THROUGH)
