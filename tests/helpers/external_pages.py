@@ -11,6 +11,7 @@ from fakeredis import FakeRedis, FakeServer
 
 from disk_pages import content_of, name_of
 from fakes.mooncake_client import FakeMooncake, MooncakeObjects
+from fakes.redis_sockets import socket_client
 from kvcanon.disk import DiskIdentity, PageGet, PagePut
 from kvcanon.external.figures import ExternalFigures
 from kvcanon.external.mooncake_tier import MooncakeTier
@@ -62,9 +63,13 @@ class RedisStandIn:
     """Redis in this process."""
 
     server: FakeServer = Factory(FakeServer)
+    replies: dict[bytes, bytes] = Factory(dict)
+    """What is answered to commands of these words."""
+    timeout_seconds: float = 30.0
 
-    def open(self, identity: DiskIdentity, memory: Bytes) -> ExternalTier:
-        return RedisTier(self._client(), identity.fingerprint)
+    def open(self, identity: DiskIdentity, memory: Bytes) -> RedisTier:
+        client = socket_client(self.server, self.replies, timeout_seconds=self.timeout_seconds)
+        return RedisTier(client, identity.fingerprint)
 
     def values(self) -> dict[str, bytes]:
         client = self._client()
