@@ -32,9 +32,9 @@ def key_of(fingerprint: bytes, name: bytes) -> str:
     return f"kvcanon:{fingerprint.hex()}:{name.hex()}"
 
 
-def place(value: bytes, fingerprint: bytes, name: bytes, parts: Sequence[memoryview]) -> bool:
+def place(value: memoryview, fingerprint: bytes, name: bytes, parts: Sequence[memoryview]) -> bool:
     """Copy a page from its value into its parts; False if the value is not that page, whole."""
-    page = memoryview(value)[HEADER_BYTES:]
+    page = value[HEADER_BYTES:]
     if len(page) != total_bytes(parts) or value[:HEADER_BYTES] != header_of(
         fingerprint, name, (page,)
     ):

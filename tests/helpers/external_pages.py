@@ -14,7 +14,7 @@ from fakes.mooncake_client import FakeMooncake, MooncakeObjects
 from fakes.redis_sockets import socket_client
 from kvcanon.disk import DiskIdentity, PageGet, PagePut
 from kvcanon.external.figures import ExternalFigures
-from kvcanon.external.mooncake_tier import MooncakeTier
+from kvcanon.external.mooncake_tier import MOST_COPIED_BYTES, MooncakeTier
 from kvcanon.external.redis_tier import RedisTier
 
 IDENTITY = DiskIdentity({"weights": "1"})
@@ -90,9 +90,12 @@ class MooncakeStandIn:
     """Mooncake in this process."""
 
     shared: MooncakeObjects = Factory(MooncakeObjects)
+    most_copied_bytes: int = MOST_COPIED_BYTES
 
     def open(self, identity: DiskIdentity, memory: Bytes) -> ExternalTier:
-        tier = MooncakeTier.over(FakeMooncake(self.shared), identity)
+        tier = MooncakeTier.over(
+            FakeMooncake(self.shared), identity, most_copied_bytes=self.most_copied_bytes
+        )
         tier.register(memory)
         return tier
 
