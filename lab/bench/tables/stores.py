@@ -1,0 +1,70 @@
+"""The table of `kvcanon lab bench store`: ways to keep pages, each beside the raw one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
+from typing import Any
+
+from kvcanon.lab.bench.tables.table import RunFile, Table, ratio, rounds_of, table
+
+Round = Mapping[str, Any]
+"""What a way took in a round: a `StoreTime`, as it is written."""
+HEADS = ("write, GB/s", "read, GB/s", "write, s/GB", "read, s/GB")
+
+
+def store_speed(files: Sequence[RunFile]) -> Table:
+    """Speeds and processor seconds a gigabyte, each with the ratio to the raw way of its round."""
+    times = [each for file in files for each in file["times"]]
+    rows = []
+    for each in (each for file in files for each in file["ratios"]):
+        own, beside = (
+            _rounds(times, way, each["page_bytes"]) for way in (each["way"], each["raw"])
+        )
+        rows.append(
+            (
+                each["way"],
+                f"{each['page_bytes'] >> 10:,} KiB",
+                *(cell for kind in ("write", "read") for cell in _speed(own, beside, kind)),
+                *(cell for kind in ("write", "read") for cell in _processor(own, beside, kind)),
+            )
+        )
+    heads = (cell for head in HEADS for cell in (head, "of raw"))
+    rounds = {each["round"] for each in times}
+    moved = max(each["moved_bytes"] for each in times) / 2**20
+    return table(
+        ("way", "page", *heads),
+        rows,
+        f"{rounds_of(len(rounds))} of {moved:,.0f} MiB, with the middle half of the rounds in "
+        "brackets; s/GB are processor seconds a gigabyte of the client's process",
+    )
+
+
+def _rounds(times: Sequence[Round], way: str, page_bytes: int) -> list[Round]:
+    """What a way took with pages of a size, by round."""
+    own = [each for each in times if (each["way"], each["page_bytes"]) == (way, page_bytes)]
+    return sorted(own, key=lambda each: int(each["round"]))
+
+
+def _speed(own: Sequence[Round], beside: Sequence[Round], kind: str) -> tuple[str, str]:
+    """Gigabytes a second, and what that is of the raw way's."""
+    name = f"{kind}_seconds"
+    speed = median(each["moved_bytes"] / 1e9 / each[name] for each in own)
+    pairs = zip(own, beside, strict=True)
+    return f"{speed:.2f}", _spread([raw[name] / each[name] for each, raw in pairs])
+
+
+def _processor(own: Sequence[Round], beside: Sequence[Round], kind: str) -> tuple[str, str]:
+    """Processor seconds a gigabyte, and what that is of the raw way's."""
+    name = f"{kind}_cpu_seconds"
+    used = median(each[name] / each["moved_bytes"] * 1e9 for each in own)
+    pairs = zip(own, beside, strict=True)
+    return f"{used:.2f}", _spread([each[name] / raw[name] for each, raw in pairs])
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    """The median, and the middle half if there is one."""
+    if len(ratios) < 2 or set(ratios) == {1.0}:
+        return ratio(median(ratios))
+    first, middle, third = quantiles(ratios, method="inclusive")
+    return f"{ratio(middle)} ({ratio(first)} to {ratio(third)})"
