@@ -33,7 +33,7 @@ NOT_MOVED = -800
 those below it say nothing about the object."""
 MOST_COPIED_BYTES = 512 << 10
 """A piece more costs about as much as copying this, over TCP."""
-PUT_BYTES, GET_BYTES = 16 << 20, 4 << 20
+PUT_BYTES, GET_BYTES = 16 << 20, 8 << 20
 """About how many bytes of copied pages one call moves. What was got is proved and copied while the
 processor has it, and a put is the faster the more it moves."""
 _LOG = logging.getLogger(__name__)
@@ -284,11 +284,11 @@ def _damage(is_page: bool) -> _Miss | None:
 def _groups(
     pages: Sequence[PagePut | PageGet], which: Sequence[int], most_bytes: int
 ) -> Iterator[list[int]]:
-    """Some of the pages, in order, in groups of so many bytes, or of one page."""
+    """Some of the pages, in order, in groups of so many bytes of pages, or of one page."""
     group: list[int] = []
     size = 0
     for at in which:
-        more = HEADER_BYTES + total_bytes(pages[at].parts)
+        more = total_bytes(pages[at].parts)
         if group and size + more > most_bytes:
             yield group
             group, size = [], 0

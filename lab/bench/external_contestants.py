@@ -17,6 +17,7 @@ from attrs import define, field
 from kvcanon.conformance.stores.check import ground_of
 from kvcanon.conformance.stores.names import load_store
 from kvcanon.disk import DiskIdentity, PageGet, PagePut
+from kvcanon.disk.parts import checksum_of
 from kvcanon.lab.bench.store_contestants import MakeKeeper, name_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def mooncake_ways() -> Iterator[dict[str, MakeKeeper]]:
         try:
             yield {
                 "Mooncake's client": lambda *_: RawMooncake(raw),
+                "Mooncake's client with checksums": lambda *_: ProvedMooncake(raw),
                 "kvcanon over Mooncake": lambda *_: TierKeeper(_mooncake_tier(proved)),
             }
         finally:
@@ -207,6 +209,25 @@ class RawMooncake:
         """Remove the objects; the client is used again."""
         self.client.batch_remove(self.keys, True)  # Also those with a lease.
         self.client.unregister_buffer(self.address)
+
+
+@define(eq=False)
+class ProvedMooncake(RawMooncake):
+    """The same with a checksum of each page: what proving alone costs."""
+
+    def write(self, first: int, pages: Sequence[memoryview]) -> None:
+        """Put objects, after their checksums were made."""
+        for names, part in _calls(first, pages):
+            for page in part:
+                checksum_of([page])
+            super().write(int.from_bytes(names[0], "big"), part)
+
+    def read(self, first: int, pages: Sequence[memoryview]) -> None:
+        """Get objects, and make their checksums."""
+        for names, part in _calls(first, pages):
+            super().read(int.from_bytes(names[0], "big"), part)
+            for page in part:
+                checksum_of([page])
 
 
 def _places(pages: Sequence[memoryview]) -> tuple[list[int], list[int]]:

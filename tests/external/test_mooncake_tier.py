@@ -16,7 +16,7 @@ from fast.copies import PATIENCE_S
 from kvcanon.disk import PageGet, PagePut
 from kvcanon.external import ExternalFailed, mooncake_tier, registered_memory
 from kvcanon.external.mooncake_tier import MooncakeTier
-from kvcanon.external.records import HEADER_BYTES, key_of
+from kvcanon.external.records import key_of
 
 
 def test_pages_beyond_the_room_are_refused() -> None:
@@ -70,7 +70,7 @@ def test_a_provider_that_is_gone_spoils_no_other_page(monkeypatch: pytest.Monkey
 
 def test_a_provider_that_is_gone_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that could not reach pages of one call is not asked for those of the next."""
-    monkeypatch.setattr(mooncake_tier, "GET_BYTES", 2 * (HEADER_BYTES + LENGTH))
+    monkeypatch.setattr(mooncake_tier, "GET_BYTES", 2 * LENGTH)
     server = MooncakeStandIn()
     pages = pages_of(server)
     pages.put(range(6))

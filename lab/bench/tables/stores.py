@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from kvcanon.lab.bench.tables.table import RunFile, Table, ratio, rounds_of, table
+from kvcanon.lab.bench.tables.table import RunFile, Table, ratio, table
 
 Round = Mapping[str, Any]
 """What a way took in a round: a `StoreTime`, as it is written."""
@@ -15,35 +15,35 @@ HEADS = ("write, GB/s", "read, GB/s", "write, s/GB", "read, s/GB")
 
 def store_speed(files: Sequence[RunFile]) -> Table:
     """Speeds and processor seconds a gigabyte, each with the ratio to the raw way of its round."""
-    times = [each for file in files for each in file["times"]]
+    times = [{**each, "file": at} for at, file in enumerate(files) for each in file["times"]]
     rows = []
-    for each in (each for file in files for each in file["ratios"]):
-        own, beside = (
-            _rounds(times, way, each["page_bytes"]) for way in (each["way"], each["raw"])
-        )
+    ways = [(each["way"], each["raw"], each["page_bytes"]) for f in files for each in f["ratios"]]
+    for way, raw, page_bytes in dict.fromkeys(ways):
+        own, beside = (_rounds(times, each, page_bytes) for each in (way, raw))
         rows.append(
             (
-                each["way"],
-                f"{each['page_bytes'] >> 10:,} KiB",
+                way,
+                f"{page_bytes >> 10:,} KiB",
                 *(cell for kind in ("write", "read") for cell in _speed(own, beside, kind)),
                 *(cell for kind in ("write", "read") for cell in _processor(own, beside, kind)),
             )
         )
     heads = (cell for head in HEADS for cell in (head, "of raw"))
-    rounds = {each["round"] for each in times}
     moved = max(each["moved_bytes"] for each in times) / 2**20
+    rounds = sorted({len(_rounds(times, way, page_bytes)) for way, _, page_bytes in ways})
     return table(
         ("way", "page", *heads),
         rows,
-        f"{rounds_of(len(rounds))} of {moved:,.0f} MiB, with the middle half of the rounds in "
-        "brackets; s/GB are processor seconds a gigabyte of the client's process",
+        f"medians of {' to '.join(map(str, rounds))} rounds of {moved:,.0f} MiB, with the middle "
+        "half of the rounds in brackets; s/GB are processor seconds a gigabyte of the client's "
+        "process",
     )
 
 
 def _rounds(times: Sequence[Round], way: str, page_bytes: int) -> list[Round]:
-    """What a way took with pages of a size, by round."""
+    """What a way took with pages of a size, by file and round."""
     own = [each for each in times if (each["way"], each["page_bytes"]) == (way, page_bytes)]
-    return sorted(own, key=lambda each: int(each["round"]))
+    return sorted(own, key=lambda each: (int(each["file"]), int(each["round"])))
 
 
 def _speed(own: Sequence[Round], beside: Sequence[Round], kind: str) -> tuple[str, str]:

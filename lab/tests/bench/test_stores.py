@@ -58,6 +58,17 @@ def test_stores_of_several_files_are_one_table() -> None:
     ]
 
 
+def test_rounds_of_several_runs_are_taken_together() -> None:
+    """A round is beside the raw way of its own run."""
+    runs = []
+    for slowness in (1.0, 3.0):
+        raw = evolve(RAW, write_seconds=slowness)
+        runs.append(run([raw, evolve(raw, way="tier", write_seconds=2 * slowness)]))
+    made = store_speed(runs)
+    assert [row[3] for row in made.rows] == ["1.00", "0.50 (0.50 to 0.50)"]
+    assert made.figures_are.startswith("medians of 2 rounds of 1,024 MiB")
+
+
 def test_a_file_without_measurements_has_no_table() -> None:
     """Nothing is made of nothing."""
     with pytest.raises(ValueError, match="empty"):
