@@ -10,7 +10,12 @@ from kvcanon.lab.bench.tables.table import RunFile, Table, ratio, table
 
 Round = Mapping[str, Any]
 """What a way took in a round: a `StoreTime`, as it is written."""
-HEADS = ("write, GB/s", "read, GB/s", "write, s/GB", "read, s/GB")
+HEADS = tuple(
+    head
+    for unit, of in (("GB/s", "speed"), ("s/GB", "s/GB"))
+    for kind in ("write", "read")
+    for head in (f"{kind}, {unit}", f"{kind} {of}, of raw")
+)
 
 
 def store_speed(files: Sequence[RunFile]) -> Table:
@@ -28,11 +33,10 @@ def store_speed(files: Sequence[RunFile]) -> Table:
                 *(cell for kind in ("write", "read") for cell in _processor(own, beside, kind)),
             )
         )
-    heads = (cell for head in HEADS for cell in (head, "of raw"))
     moved = max(each["moved_bytes"] for each in times) / 2**20
     rounds = sorted({len(_rounds(times, way, page_bytes)) for way, _, page_bytes in ways})
     return table(
-        ("way", "page", *heads),
+        ("way", "page", *HEADS),
         rows,
         f"medians of {' to '.join(map(str, rounds))} rounds of {moved:,.0f} MiB, with the middle "
         "half of the rounds in brackets; s/GB are processor seconds a gigabyte of the client's "

@@ -25,7 +25,8 @@ def test_each_way_is_beside_the_raw_one_of_its_round() -> None:
         own = (2 * slowness, 1.0, slowness / 4, 0.5)
         times += [raw, StoreTime("tier", 1 << 18, number, 1 << 30, *own)]
     made = store_speed([run(times)])
-    assert made.heads[:4] == ("way", "page", "write, GB/s", "of raw")
+    assert made.heads[:4] == ("way", "page", "write, GB/s", "write speed, of raw")
+    assert made.heads[-2:] == ("read, s/GB", "read s/GB, of raw")
     assert made.rows == (
         ("raw", "256 KiB", "1.07", "1.00", "2.15", "1.00", "0.47", "1.00", "0.23", "1.00"),
         (
