@@ -42,7 +42,7 @@ class PageGet:
 
 def total_bytes(parts: Sequence[memoryview]) -> int:
     """How many bytes parts have together."""
-    return sum(map(len, parts))
+    return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
 def checksum_of(parts: Sequence[memoryview]) -> bytes:

@@ -1,7 +1,8 @@
 """Pages in Mooncake Store, each an object: `MooncakeTier`.
 
 The client moves bytes from and to memory that it knows without a copy: `register` the host pool.
-Pages elsewhere take a way with a copy.
+Small pages, and pages elsewhere, go through memory where each lies behind its header: over TCP a
+further piece of an object costs more than the copy.
 
 A get of the client blocks for 30 s when a provider of memory has stopped, and no time-out can be
 set. So a call may still read and write its pages long after its caller has given it up.
@@ -10,15 +11,15 @@ set. So a call may still read and write its pages long after its caller has give
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import accumulate
 from typing import Protocol
 
-import numpy as np
 from attrs import define, evolve, field
 
 from kvcanon.disk.identity import DiskIdentity
-from kvcanon.disk.parts import PageGet, PagePut, address_of, total_bytes
+from kvcanon.disk.parts import PageGet, PagePut, address_of, copy_from, total_bytes
 from kvcanon.external.failing import ExternalFailed
 from kvcanon.external.figures import ExternalFigures
 from kvcanon.external.records import HEADER_BYTES, header_of, is_proved, key_of, place
@@ -30,6 +31,11 @@ TOO_LARGE = -600
 NOT_MOVED = -800
 """The memory of the object cannot be reached, or it is smaller than was asked for. This code and
 those below it say nothing about the object."""
+MOST_COPIED_BYTES = 512 << 10
+"""A piece more costs about as much as copying this, over TCP."""
+PUT_BYTES, GET_BYTES = 16 << 20, 8 << 20
+"""About how many bytes of copied pages one call moves. What was got is proved and copied while the
+processor has it, and a put is the faster the more it moves."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -49,11 +55,15 @@ class MooncakeClient(Registrar, Protocol):
     ) -> list[int]:
         """Get objects, each into several pieces of registered memory."""
 
-    def put_parts(self, key: str, /, *parts: bytes | memoryview) -> int:
-        """Put an object from several pieces of any memory."""
+    def batch_put_from(
+        self, keys: list[str], pointers: list[int], sizes: list[int], /
+    ) -> list[int]:
+        """Put objects, each from one piece of registered memory."""
 
-    def get(self, key: str, /) -> bytes:
-        """A copy of an object; nothing if there is none."""
+    def batch_get_into(
+        self, keys: list[str], pointers: list[int], sizes: list[int], /
+    ) -> list[int]:
+        """Get objects, each into one piece of registered memory, which may be larger."""
 
     def get_size(self, key: str, /) -> int:
         """The length of an object."""
@@ -81,15 +91,23 @@ class MooncakeTier:
     client: MooncakeClient
     fingerprint: bytes
     memory: RegisteredMemory
+    most_copied_bytes: int = MOST_COPIED_BYTES
+    """Pages up to this size are copied; with 0 none that lie in registered memory, as over RDMA."""
     figures: ExternalFigures = field(factory=ExternalFigures)
 
     @classmethod
-    def over(cls, client: MooncakeClient, identity: DiskIdentity) -> MooncakeTier:
+    def over(
+        cls,
+        client: MooncakeClient,
+        identity: DiskIdentity,
+        *,
+        most_copied_bytes: int = MOST_COPIED_BYTES,
+    ) -> MooncakeTier:
         """The pages of an identity, by a client that was set up; its owner closes it, after this.
 
         `client` is a `mooncake.store.MooncakeDistributedStore`.
         """
-        return cls(client, identity.fingerprint, RegisteredMemory(client))
+        return cls(client, identity.fingerprint, RegisteredMemory(client), most_copied_bytes)
 
     def register(self, memory: Bytes) -> None:
         """Let pages in this memory move without a copy. Raises: ExternalFailed.
@@ -105,13 +123,14 @@ class MooncakeTier:
         has begun to put: the client says that all is well, and it is looked whether it is.
         """
         codes = [0] * len(pages)
-        in_place = [at for at, page in enumerate(pages) if self.memory.has(page.parts)]
+        in_place, copied = self._ways(pages)
+        for group in _groups(pages, copied, PUT_BYTES):
+            put = self._put_copies([pages[at] for at in group])
+            for at, code in zip(group, put, strict=True):
+                codes[at] = code
         put = self._put_in_place([pages[at] for at in in_place])
         for at, code in zip(in_place, put, strict=True):
             codes[at] = code
-        for at in sorted({*range(len(pages))} - {*in_place}):
-            page = pages[at]
-            codes[at] = self.client.put_parts(self._key(page.name), self._header(page), *page.parts)
         there = self._are_there([page.name for page in pages])
         done = [code == 0 and is_there for code, is_there in zip(codes, there, strict=True)]
         failed = [code for code in codes if code not in (0, NO_ROOM)]
@@ -127,13 +146,15 @@ class MooncakeTier:
         The parts of a page that is a miss may have been written to. Raises: ExternalFailed, if no
         page could be read, and not for lack of pages.
         """
-        misses: list[_Miss | None] = [None] * len(pages)
-        in_place = [at for at, page in enumerate(pages) if self.memory.has(page.parts)]
-        got = self._get_in_place([pages[at] for at in in_place])
-        for at, miss in zip(in_place, got, strict=True):
-            misses[at] = miss
-        for at in sorted({*range(len(pages))} - {*in_place}):
-            misses[at] = self._get_copy(pages[at])
+        misses: list[_Miss | None] = [_Miss.FAILED] * len(pages)
+        in_place, copied = self._ways(pages)
+        for group in (in_place, *_groups(pages, copied, GET_BYTES)):
+            own = [pages[at] for at in group]
+            got = self._get_in_place(own) if group is in_place else self._get_copies(own)
+            for at, miss in zip(group, got, strict=True):
+                misses[at] = miss
+            if _Miss.FAILED in got:
+                break  # The client may have waited for long, and would again.
         if _Miss.FAILED in misses and None not in misses:
             raise ExternalFailed("Mooncake got nothing: the memory of its pages is out of reach")
         damaged = [
@@ -177,41 +198,70 @@ class MooncakeTier:
         keys = [self._key(name) for name in names]
         return [each == 1 for each in self.client.batch_is_exist(keys)]
 
+    def _ways(self, pages: Sequence[PagePut | PageGet]) -> tuple[list[int], list[int]]:
+        """Which pages move in place, and which are copied."""
+        in_place: list[int] = []
+        copied: list[int] = []
+        for at, page in enumerate(pages):
+            is_large = total_bytes(page.parts) > self.most_copied_bytes
+            (in_place if is_large and self.memory.has(page.parts) else copied).append(at)
+        return in_place, copied
+
     def _put_in_place(self, pages: Sequence[PagePut]) -> Sequence[int]:
         """Put pages from registered memory; a code for each."""
         if not pages:
             return ()
-        with self.memory.headers(len(pages)) as headers:
-            for row, page in zip(headers, pages, strict=True):
-                row[:] = np.frombuffer(self._header(page), np.uint8)
+        with self.memory.piece(len(pages) * HEADER_BYTES) as headers:
+            headers.data[:] = b"".join(map(self._header, pages))
             keys = [self._key(page.name) for page in pages]
             return self.client.batch_put_from_multi_buffers(keys, *_places(headers, pages))
+
+    def _put_copies(self, pages: Sequence[PagePut]) -> Sequence[int]:
+        """Put pages from memory where each lies behind its header; a code for each."""
+        sizes = [HEADER_BYTES + total_bytes(page.parts) for page in pages]
+        with self.memory.piece(sum(sizes)) as block:
+            values, addresses = _values(block, sizes)
+            for page, value in zip(pages, values, strict=True):
+                copy_from(page.parts, value[HEADER_BYTES:])
+                # Of the copy, which the processor has now.
+                value[:HEADER_BYTES] = header_of(
+                    self.fingerprint, page.name, (value[HEADER_BYTES:],)
+                )
+            keys = [self._key(page.name) for page in pages]
+            return self.client.batch_put_from(keys, addresses, sizes)
 
     def _get_in_place(self, pages: Sequence[PageGet]) -> list[_Miss | None]:
         """Get pages into registered memory; for each why it is a miss, if it is one."""
         if not pages:
             return []
         keys = [self._key(page.name) for page in pages]
-        with self.memory.headers(len(pages)) as headers:
+        with self.memory.piece(len(pages) * HEADER_BYTES) as headers:
             codes = self.client.batch_get_into_multi_buffers(keys, *_places(headers, pages))
+            rows, _ = _values(headers, [HEADER_BYTES] * len(pages))
             return [
-                self._miss(page, header, code)
-                for page, header, code in zip(pages, headers, codes, strict=True)
+                self._miss(page, code)
+                or _damage(is_proved(bytes(row), self.fingerprint, page.name, page.parts))
+                for page, row, code in zip(pages, rows, codes, strict=True)
             ]
 
-    def _get_copy(self, page: PageGet) -> _Miss | None:
-        value = self.client.get(self._key(page.name))
-        if not value:
-            return _Miss.ABSENT
-        whole = place(value, self.fingerprint, page.name, page.parts)
-        return None if whole else _Miss.DAMAGED
+    def _get_copies(self, pages: Sequence[PageGet]) -> list[_Miss | None]:
+        """Get pages behind their headers, and copy them; for each why it is a miss, if it is."""
+        sizes = [HEADER_BYTES + total_bytes(page.parts) for page in pages]
+        keys = [self._key(page.name) for page in pages]
+        with self.memory.piece(sum(sizes)) as block:
+            values, addresses = _values(block, sizes)
+            codes = self.client.batch_get_into(keys, addresses, sizes)
+            return [
+                self._miss(page, code)
+                or _damage(place(value, self.fingerprint, page.name, page.parts))
+                for page, value, code in zip(pages, values, codes, strict=True)
+            ]
 
-    def _miss(self, page: PageGet, header: Bytes, code: int) -> _Miss | None:
+    def _miss(self, page: PageGet, code: int) -> _Miss | None:
         """Why a page was not read, where the client says this code; None if it was."""
         size = HEADER_BYTES + total_bytes(page.parts)
         if code == size:
-            whole = is_proved(bytes(header), self.fingerprint, page.name, page.parts)
-            return None if whole else _Miss.DAMAGED
+            return None
         if code == NOT_MOVED:
             code = self.client.get_size(self._key(page.name))
             if code == size:
@@ -227,12 +277,42 @@ class MooncakeTier:
         return key_of(self.fingerprint, name)
 
 
+def _damage(is_page: bool) -> _Miss | None:
+    return None if is_page else _Miss.DAMAGED
+
+
+def _groups(
+    pages: Sequence[PagePut | PageGet], which: Sequence[int], most_bytes: int
+) -> Iterator[list[int]]:
+    """Some of the pages, in order, in groups of so many bytes of pages, or of one page."""
+    group: list[int] = []
+    size = 0
+    for at in which:
+        more = total_bytes(pages[at].parts)
+        if group and size + more > most_bytes:
+            yield group
+            group, size = [], 0
+        group.append(at)
+        size += more
+    if group:
+        yield group
+
+
+def _values(block: Bytes, sizes: Sequence[int]) -> tuple[list[memoryview], list[int]]:
+    """Pieces of a block, one after another, and their addresses."""
+    whole, address = block.data, address_of(block.data)
+    ends = list(accumulate(sizes))
+    begins = [0, *ends[:-1]]
+    return (
+        [whole[begin:end] for begin, end in zip(begins, ends, strict=True)],
+        [address + begin for begin in begins],
+    )
+
+
 def _places(
     headers: Bytes, pages: Sequence[PagePut | PageGet]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Where the header and the parts of each page are, and how long they are."""
-    pointers, sizes = [], []
-    for row, page in zip(headers, pages, strict=True):
-        pointers.append([row.ctypes.data, *map(address_of, page.parts)])
-        sizes.append([HEADER_BYTES, *map(len, page.parts)])
-    return pointers, sizes
+    _, rows = _values(headers, [HEADER_BYTES] * len(pages))
+    pointers = [[row, *map(address_of, page.parts)] for row, page in zip(rows, pages, strict=True)]
+    return pointers, [[HEADER_BYTES, *map(len, page.parts)] for page in pages]

@@ -14,12 +14,11 @@ from attrs import define, field
 
 from kvcanon.disk.parts import address_of
 from kvcanon.external.failing import ExternalFailed
-from kvcanon.external.records import HEADER_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
-HEADERS = 128
-"""Headers of one block of memory, as a rule."""
+BLOCK_BYTES, KEPT_BYTES = 4 << 20, 32 << 20
+"""The least block of memory for calls, and the largest that is used again."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,43 +34,48 @@ class Registrar(Protocol):
 
 @define(eq=False)
 class RegisteredMemory:
-    """The memory of pages, and blocks of headers, each of which one call has at a time."""
+    """The memory of pages, and blocks for calls, each of which one call has at a time."""
 
     client: Registrar
-    _pages: list[Bytes] = field(factory=list)
-    _headers: list[Bytes] = field(factory=list)
-    """Those that no call has: uint8[headers, HEADER_BYTES]."""
+    _pages: dict[int, Bytes] = field(factory=dict)
+    """By address."""
+    _free: list[Bytes] = field(factory=list)
+    """Blocks that no call has."""
     _calls: int = 0
-    """Calls that have headers now."""
+    """Calls that have a block now."""
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def add(self, memory: Bytes) -> None:
         """Register memory of pages. Raises: ExternalFailed."""
         self._register(memory)
-        self._pages.append(memory)
+        self._pages[address_of(memory.data)] = memory
 
     def has(self, parts: Sequence[memoryview]) -> bool:
         """Whether all parts of a page are in registered memory."""
-        return all(any(_contains(each, part) for each in self._pages) for part in parts)
+        return all(
+            any(
+                begin <= address_of(part) <= begin + memory.nbytes - len(part)
+                for begin, memory in self._pages.items()
+            )
+            for part in parts
+        )
 
     @contextmanager
-    def headers(self, count: int) -> Iterator[Bytes]:
-        """Registered memory for so many headers, until the end of the block."""
-        with self._lock:
-            fitting = (at for at, block in enumerate(self._headers) if len(block) >= count)
-            at = next(fitting, None)
-            block = None if at is None else self._headers.pop(at)
-            self._calls += 1
+    def piece(self, size_bytes: int) -> Iterator[Bytes]:
+        """Registered memory of this size, with undefined contents, until the end of the block.
+
+        Raises: ExternalFailed.
+        """
+        block = self._taken(size_bytes)
         try:
-            if block is None:
-                block = np.zeros((max(count, HEADERS), HEADER_BYTES), np.uint8)
-                self._register(block)
-            yield block[:count]
+            yield block[:size_bytes]
         finally:
             with self._lock:
                 self._calls -= 1
-                if block is not None:
-                    self._headers.append(block)
+                if block.nbytes <= KEPT_BYTES:
+                    self._free.append(block)
+                else:
+                    self.client.unregister_buffer(address_of(block.data))
 
     def close(self) -> None:
         """Let the client forget all memory, unless a call that was given up still uses some."""
@@ -79,17 +83,26 @@ class RegisteredMemory:
             if self._calls:
                 _LOG.warning("Mooncake has not answered %d calls: memory stays known", self._calls)
                 return
-            for each in (*self._pages, *self._headers):
-                self.client.unregister_buffer(each.ctypes.data)
+            for each in (*self._pages.values(), *self._free):
+                self.client.unregister_buffer(address_of(each.data))
             self._pages.clear()
-            self._headers.clear()
+            self._free.clear()
+
+    def _taken(self, size_bytes: int) -> Bytes:
+        """A block for a call."""
+        with self._lock:
+            fitting = (at for at, block in enumerate(self._free) if block.nbytes >= size_bytes)
+            at = next(fitting, None)
+            if at is not None:
+                self._calls += 1
+                return self._free.pop(at)
+        block = np.empty(max(size_bytes, BLOCK_BYTES), np.uint8)
+        self._register(block)
+        with self._lock:
+            self._calls += 1
+        return block
 
     def _register(self, memory: Bytes) -> None:
-        code = self.client.register_buffer(memory.ctypes.data, memory.nbytes)
+        code = self.client.register_buffer(address_of(memory.data), memory.nbytes)
         if code != 0:
             raise ExternalFailed(f"Mooncake does not register {memory.nbytes} bytes: code {code}")
-
-
-def _contains(memory: Bytes, part: memoryview) -> bool:
-    begin = memory.ctypes.data
-    return bool(begin <= address_of(part) <= begin + memory.nbytes - len(part))

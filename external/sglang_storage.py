@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 1.0
 """How long a request waits for a store that does not answer."""
 CLIENT_BYTES = 16 << 20
 """Memory that Mooncake's client takes for itself."""
-REDIS, MOONCAKE = ("redis", "rediss", "unix"), "mooncake"
+REDIS, MOONCAKE, TCP = ("redis", "rediss", "unix"), "mooncake", "tcp"
 _LOG = logging.getLogger(__name__)
 
 
@@ -103,7 +103,7 @@ class ExternalStorage(SglangPages):
 
     def _over_mooncake(self, url: str, identity: DiskIdentity, memory: CallMemory) -> ExternalStore:
         """A client of Mooncake that provides no memory. Raises: DiskUnusable."""
-        from kvcanon.external.mooncake_tier import MooncakeTier  # noqa: PLC0415  # Of two clients one.
+        from kvcanon.external.mooncake_tier import MOST_COPIED_BYTES, MooncakeTier  # noqa: PLC0415  # Of two clients one.
 
         try:
             client = import_module("mooncake.store").MooncakeDistributedStore()
@@ -117,19 +117,21 @@ class ExternalStorage(SglangPages):
                 "restart the server to attach the store again"
             )
         _Clients.mooncake += 1
+        protocol = str(self.options.get("protocol", TCP))
         code = client.setup(
             str(self.options["here"]),
             "P2PHANDSHAKE",
             0,
             CLIENT_BYTES,
-            str(self.options.get("protocol", "tcp")),
+            protocol,
             str(self.options.get("device", "")),
             urlsplit(url).netloc,
         )
         if code != 0:
             raise DiskUnusable(f"Mooncake's client does not start for {url}: code {code}")
         self._close_client = client.close
-        tier = MooncakeTier.over(client, identity)
+        most_copied = MOST_COPIED_BYTES if protocol == TCP else 0
+        tier = MooncakeTier.over(client, identity, most_copied_bytes=most_copied)
         memory.register = tier.register
         return tier
 

@@ -17,6 +17,7 @@ from attrs import define, field
 from kvcanon.conformance.stores.check import ground_of
 from kvcanon.conformance.stores.names import load_store
 from kvcanon.disk import DiskIdentity, PageGet, PagePut
+from kvcanon.disk.parts import checksum_of
 from kvcanon.lab.bench.store_contestants import MakeKeeper, name_of
 
 if TYPE_CHECKING:
@@ -43,18 +44,20 @@ def redis_ways() -> Iterator[dict[str, MakeKeeper]]:
 
 @contextmanager
 def mooncake_ways() -> Iterator[dict[str, MakeKeeper]]:
-    """The ways over a Mooncake Store that is started here, with a client for each way."""
+    """The ways over a Mooncake Store that is started here, by one client.
+
+    Two clients of one process write at speeds that may differ by half, for as long as they live.
+    """
     with ground_of(load_store("mooncake")) as ground:
-        master = cast("_MooncakeGround", ground).master
-        raw, proved = _mooncake_client(master), _mooncake_client(master)
+        client = _mooncake_client(cast("_MooncakeGround", ground).master)
         try:
             yield {
-                "Mooncake's client": lambda *_: RawMooncake(raw),
-                "kvcanon over Mooncake": lambda *_: TierKeeper(_mooncake_tier(proved)),
+                "Mooncake's client": lambda *_: RawMooncake(client),
+                "Mooncake's client with checksums": lambda *_: ProvedMooncake(client),
+                "kvcanon over Mooncake": lambda *_: TierKeeper(_mooncake_tier(client)),
             }
         finally:
-            raw.close()
-            proved.close()
+            client.close()
 
 
 class _RedisGround(Protocol):
@@ -207,6 +210,25 @@ class RawMooncake:
         """Remove the objects; the client is used again."""
         self.client.batch_remove(self.keys, True)  # Also those with a lease.
         self.client.unregister_buffer(self.address)
+
+
+@define(eq=False)
+class ProvedMooncake(RawMooncake):
+    """The same with a checksum of each page: what proving alone costs."""
+
+    def write(self, first: int, pages: Sequence[memoryview]) -> None:
+        """Put objects, after their checksums were made."""
+        for names, part in _calls(first, pages):
+            for page in part:
+                checksum_of([page])
+            super().write(int.from_bytes(names[0], "big"), part)
+
+    def read(self, first: int, pages: Sequence[memoryview]) -> None:
+        """Get objects, and make their checksums."""
+        for names, part in _calls(first, pages):
+            super().read(int.from_bytes(names[0], "big"), part)
+            for page in part:
+                checksum_of([page])
 
 
 def _places(pages: Sequence[memoryview]) -> tuple[list[int], list[int]]:

@@ -45,6 +45,8 @@ class StoreRatio:
     """A way beside the raw one: medians over the rounds."""
 
     way: str
+    raw: str
+    """The name of the raw way."""
     page_bytes: int
     write_cpu: float
     """Processor seconds a gigabyte."""
@@ -122,6 +124,7 @@ def ratios(times: Sequence[StoreTime], floor: str) -> list[StoreRatio]:
             found.append(
                 StoreRatio(
                     way,
+                    floor,
                     page_bytes,
                     median(each.write_cpu_seconds / each.moved_bytes * 1e9 for each in own),
                     median(each.read_cpu_seconds / each.moved_bytes * 1e9 for each in own),

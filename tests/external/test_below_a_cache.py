@@ -16,6 +16,7 @@ from redis import Redis
 from doc_blocks import python_blocks
 from external_pages import IDENTITY, value_in
 from fakes.mooncake_client import FakeMooncake, MooncakeObjects
+from fakes.redis_sockets import socket_client
 from fast.stores import PAGE_BYTES, PAGE_SIZE, Server, config_of, prompt_of, server_over
 from kvcanon.external.mooncake_tier import MooncakeTier
 from kvcanon.external.records import HEADER_BYTES, key_of
@@ -44,7 +45,7 @@ def over(values: FakeServer | MooncakeObjects) -> Iterator[Server]:
     """A server of a model over the external tier, with three pages in a call."""
     tier: RedisTier | MooncakeTier
     if isinstance(values, FakeServer):
-        tier = RedisTier(FakeRedis(server=values), IDENTITY.fingerprint)
+        tier = RedisTier(socket_client(values), IDENTITY.fingerprint)
     else:
         tier = MooncakeTier.over(FakeMooncake(values), IDENTITY)
     queue = ThreadedQueue(
@@ -135,14 +136,13 @@ class SetUpMooncake(FakeMooncake):
         return 0
 
 
-def queues_of_the_page(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+def queues_of_the_page(monkeypatch: pytest.MonkeyPatch, client: Redis) -> dict[str, object]:
     """The functions of docs/stores.md, over stand-ins for the servers that they name."""
     package, module = ModuleType("mooncake"), ModuleType("mooncake.store")
     module.MooncakeDistributedStore = SetUpMooncake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mooncake", package)
     monkeypatch.setitem(sys.modules, "mooncake.store", module)
-    server = FakeServer()
-    monkeypatch.setattr(Redis, "from_url", lambda *_, **__: FakeRedis(server=server))
+    monkeypatch.setattr(Redis, "from_url", lambda *_, **__: client)
     names: dict[str, object] = {}
     (source,) = (body for page, body in python_blocks() if page == "docs/stores.md")
     exec(source, names)  # noqa: S102  # The page's own words.
@@ -152,7 +152,8 @@ def queues_of_the_page(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 @pytest.mark.parametrize("name", ["redis", "mooncake"])
 def test_the_page_shows_how(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What docs/stores.md makes of each server is a queue of a cache, on the external medium."""
-    make: Any = queues_of_the_page(monkeypatch)[f"{name}_queue"]
+    client = socket_client(FakeServer())
+    make: Any = queues_of_the_page(monkeypatch, client)[f"{name}_queue"]
     config = config_of()
     pools = Pools(config, {FULL: PageLayout(1, (PAGE_BYTES,))}, torch.device("cpu"))
     queue: ThreadedQueue = make(IDENTITY) if name == "redis" else make(IDENTITY, pools)
@@ -164,3 +165,4 @@ def test_the_page_shows_how(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         assert server.fetch(PROMPT) == HostInserted(5, 0, 0, 0)
         server.require_bytes(PROMPT, 5)
         assert sum(pages for _, pages in told(server)) == 5
+    client.close()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from fakeredis import FakeRedis, FakeServer
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from disk_pages import name_of
 from external_pages import IDENTITY, LENGTH, RedisStandIn, pages_of
 from kvcanon.external import ExternalFailed, redis_tier
 from kvcanon.external.records import key_of
 from kvcanon.external.redis_tier import RedisTier
+from kvcanon.external.redis_wire import KEPT_BYTES
 
 
 def test_the_client_tries_once() -> None:
@@ -64,31 +65,69 @@ def test_a_short_value_is_seen_by_a_put() -> None:
     assert pages.get(range(2)) == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("error", "fails"),
-    [(OutOfMemoryError("no"), False), (ReadOnlyError("a replica"), True)],
-    ids=["no room", "read only"],
-)
-def test_a_full_server_refuses_and_another_error_fails(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, fails: bool
-) -> None:
-    """A page without room is refused; a server that takes none is out of order."""
+def test_a_full_server_refuses_pages() -> None:
+    """A page without room is refused, and nothing fails."""
+    server = RedisStandIn(replies={b"SET": b"-OOM command not allowed\r\n"})
+    pages = pages_of(server)
+    assert pages.put(range(2)) == [False, False]
+    assert pages.tier.statistics().refused_pages == 2
+
+
+@pytest.mark.parametrize("command", [b"STRLEN", b"SET", b"GET", b"EXISTS", b"UNLINK"])
+def test_a_server_that_is_out_of_order_fails_a_call(command: bytes) -> None:
+    """Any other refusal is no answer about a page; what is left of it confuses no next call."""
     server = RedisStandIn()
     pages = pages_of(server)
-    ask = RedisTier._ask
+    pages.put(range(2))
+    server.replies[command] = b"-READONLY it is a replica\r\n"
+    ask: dict[bytes, Callable[[], object]] = {
+        b"STRLEN": lambda: pages.put(range(3)),
+        b"SET": lambda: pages.put(range(3)),
+        b"GET": lambda: pages.get(range(3)),
+        b"EXISTS": lambda: pages.tier.leading_run([name_of(0), name_of(1)]),
+        b"UNLINK": lambda: pages.tier.remove([name_of(5), name_of(6)]),
+    }
+    with pytest.raises(ExternalFailed, match="Redis: READONLY it is a replica"):
+        ask[command]()
+    server.replies.clear()
+    assert pages.get(range(2)) == [0, 1]
 
-    def answered(tier: RedisTier, commands: list[tuple[str, ...]]) -> list[object]:
-        if commands and commands[0][0] == "SET":
-            return [redis_tier._understood(error) for _ in commands]
-        return ask(tier, commands)
 
-    monkeypatch.setattr(RedisTier, "_ask", answered)
-    if fails:
-        with pytest.raises(ExternalFailed, match="a replica"):
-            pages.put(range(2))
-    else:
-        assert pages.put(range(2)) == [False, False]
-        assert pages.tier.statistics().refused_pages == 2
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"$3080\r\nthe beginning", "timed out"),
+        (b"$30", "timed out"),
+        (b"?\r\n", "a reply begins with"),
+        (b"$x\r\n", "is no number"),
+        (b"$2\r\nlonger\r\n", "longer than was said"),
+        (b"x" * (2 * KEPT_BYTES), "has no end"),
+    ],
+    ids=["in a value", "in a line", "unknown", "no length", "too long", "endless"],
+)
+def test_a_connection_over_which_something_went_wrong_is_not_used_again(
+    reply: bytes, said: str
+) -> None:
+    """What is left in it would be taken for the next reply."""
+    server = RedisStandIn(timeout_seconds=0.2)
+    pages = pages_of(server)
+    pages.put(range(3))
+    server.replies[b"GET"] = reply
+    with pytest.raises(ExternalFailed, match=said):
+        pages.get(range(2))
+    server.replies.clear()
+    assert pages.get(range(8)) == [0, 1, 2]
+
+
+def test_a_foreign_value_is_not_written_to_a_page() -> None:
+    """A header of another page is seen before the bytes behind it are received."""
+    server = RedisStandIn()
+    pages = pages_of(server)
+    pages.put(range(2))
+    keys = [key_of(IDENTITY.fingerprint, name_of(each)) for each in range(2)]
+    server.set(keys[0], server.values()[keys[1]])
+    assert pages.get(range(2)) == [1]
+    assert not pages.memory[0].any()
 
 
 def test_a_page_larger_than_a_value_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

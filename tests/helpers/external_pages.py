@@ -11,9 +11,10 @@ from fakeredis import FakeRedis, FakeServer
 
 from disk_pages import content_of, name_of
 from fakes.mooncake_client import FakeMooncake, MooncakeObjects
+from fakes.redis_sockets import socket_client
 from kvcanon.disk import DiskIdentity, PageGet, PagePut
 from kvcanon.external.figures import ExternalFigures
-from kvcanon.external.mooncake_tier import MooncakeTier
+from kvcanon.external.mooncake_tier import MOST_COPIED_BYTES, MooncakeTier
 from kvcanon.external.redis_tier import RedisTier
 
 IDENTITY = DiskIdentity({"weights": "1"})
@@ -62,9 +63,13 @@ class RedisStandIn:
     """Redis in this process."""
 
     server: FakeServer = Factory(FakeServer)
+    replies: dict[bytes, bytes] = Factory(dict)
+    """What is answered to commands of these words."""
+    timeout_seconds: float = 30.0
 
-    def open(self, identity: DiskIdentity, memory: Bytes) -> ExternalTier:
-        return RedisTier(self._client(), identity.fingerprint)
+    def open(self, identity: DiskIdentity, memory: Bytes) -> RedisTier:
+        client = socket_client(self.server, self.replies, timeout_seconds=self.timeout_seconds)
+        return RedisTier(client, identity.fingerprint)
 
     def values(self) -> dict[str, bytes]:
         client = self._client()
@@ -85,9 +90,12 @@ class MooncakeStandIn:
     """Mooncake in this process."""
 
     shared: MooncakeObjects = Factory(MooncakeObjects)
+    most_copied_bytes: int = MOST_COPIED_BYTES
 
     def open(self, identity: DiskIdentity, memory: Bytes) -> ExternalTier:
-        tier = MooncakeTier.over(FakeMooncake(self.shared), identity)
+        tier = MooncakeTier.over(
+            FakeMooncake(self.shared), identity, most_copied_bytes=self.most_copied_bytes
+        )
         tier.register(memory)
         return tier
 

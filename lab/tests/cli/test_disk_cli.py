@@ -68,6 +68,7 @@ def test_bench_store_measures_servers_beside_their_clients(
         "redis-py",
         "kvcanon over Redis",
         "Mooncake's client",
+        "Mooncake's client with checksums",
         "kvcanon over Mooncake",
     ]
     assert {each["moved_bytes"] for each in found["times"]} == {4 << 20}

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from kvcanon.lab.servers import __main__ as servers
+from kvcanon.lab.servers import stored_pages
 from kvcanon.lab.servers.runs import EngineRuns
+from kvcanon.lab.servers.script import Tokens
 from kvcanon.lab.servers.script_rounds import SMALL
+from kvcanon.lab.servers.server_setup import KVCANON, RUST
 from kvcanon.lab.servers.stored_pages import (
     ALL,
     ROWS,
     SLOT_BYTES,
     StoredRow,
     _judged,
+    _Stored,
     cut,
     half_zeroed,
+    run_stored,
 )
 
 RIGHT: list[tuple[int, ...]] = [(1, 2, 3), (4, 5, 6)]
@@ -48,3 +57,55 @@ def test_harm_reaches_pages(tmp_path: Path) -> None:
     assert [at for at, slot in enumerate(slots) if b"\0" in slot] == list(range(0, 200, 7))
     cut(slab)
     assert 0 < slab.stat().st_size < SLOT_BYTES * 100
+
+
+@pytest.mark.parametrize(
+    ("given", "cores"),
+    [
+        (["--stored"], (RUST,)),
+        (["--stored", KVCANON], (KVCANON,)),
+        (["--stored", f"{KVCANON},{RUST}"], (KVCANON, RUST)),
+    ],
+)
+def test_the_command_line_names_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: list[str], cores: tuple[str, ...]
+) -> None:
+    """Alone it means stock servers; what is wrong of any core is the exit status."""
+    asked: list[tuple[tuple[str, ...], str]] = []
+    wrong: list[str] = []
+
+    def played(_: EngineRuns, cores: tuple[str, ...], only: str) -> list[str]:
+        asked.append((cores, only))
+        return wrong
+
+    monkeypatch.setattr(servers, "run_stored", played)
+    assert servers.run(servers.arguments([*given, "--only", "dtype"]), tmp_path) == 0
+    wrong.append("rust writer: 1 replies are wrong")
+    assert servers.run(servers.arguments(given), tmp_path) == 1
+    assert asked == [(cores, "dtype"), (cores, "")]
+
+
+def test_every_core_has_servers_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each writes a folder of its own, and what is wrong of it names it."""
+    played: list[tuple[str, str, Path]] = []
+
+    def answers(
+        stored: _Stored, name: str, _: Sequence[str], folder: Path | None, *, writes: bool = False
+    ) -> tuple[list[Tokens], int]:
+        assert folder is not None
+        played.append((stored.core, name, folder))
+        assert stored.setup((), folder).core == stored.core
+        if writes:
+            folder.mkdir(parents=True)
+        return RIGHT, 0 if writes or stored.core == RUST else ALL
+
+    monkeypatch.setattr(_Stored, "answers", answers)
+    monkeypatch.setattr(stored_pages, "_expected", lambda *_: RIGHT)
+    runs = EngineRuns(tmp_path, 0, SMALL, lambda _: None)
+    wrong = run_stored(runs, (KVCANON, RUST), "same model")
+    assert wrong == [f"{RUST} same model: 0 tokens from the disk, not {ALL} to {ALL}"]
+    assert played == [
+        (core, name, tmp_path / f"stored-{core}" / folder)
+        for core in (KVCANON, RUST)
+        for name, folder in (("writer", "disk"), ("same model", "disk-same-model"))
+    ]

@@ -58,12 +58,25 @@ class FakeMooncake:
             for key, places in zip(keys, zip(pointers, sizes, strict=True), strict=True)
         ]
 
-    def put_parts(self, key: str, /, *parts: bytes | memoryview) -> int:
-        return self._put(key, b"".join(parts))
+    def batch_put_from(
+        self, keys: list[str], pointers: list[int], sizes: list[int], /
+    ) -> list[int]:
+        return [
+            self._put(key, ctypes.string_at(pointer, size))
+            if self._knows([pointer], [size])
+            else INVALID
+            for key, pointer, size in zip(keys, pointers, sizes, strict=True)
+        ]
 
-    def get(self, key: str, /) -> bytes:
-        gone = self.shared.master_gone or self.shared.providers_gone
-        return b"" if gone else self.shared.objects.get(key, b"")
+    def batch_get_into(
+        self, keys: list[str], pointers: list[int], sizes: list[int], /
+    ) -> list[int]:
+        return [
+            self._get_into(key, [pointer], [min(size, len(self.shared.objects.get(key, b"")))])
+            if self._knows([pointer], [size])
+            else INVALID
+            for key, pointer, size in zip(keys, pointers, sizes, strict=True)
+        ]
 
     def get_size(self, key: str, /) -> int:
         if self.shared.master_gone:
