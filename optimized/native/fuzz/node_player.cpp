@@ -13,6 +13,7 @@
 #include "reset.hpp"
 #include "storage_hashes.hpp"
 #include "tree.hpp"
+#include "victims.hpp"
 
 namespace kvcanon::fuzz {
 
@@ -185,6 +186,11 @@ void NodePlayer::insert_some() {
     next_slot_ += static_cast<int64_t>(slots.size());
     if (bytes_.coin() && slots.size() > 1) std::swap(slots.front(), slots.back());
     if (bytes_.below(16) == 0 && !slots.empty()) slots.back() = -1;
+    std::set<Slot> locked;
+    for (const Node* each : all_nodes(state_)) {
+        if (each->data[FULL].lock_refs == 0) continue;
+        for (const Slot row : slots_in(each->data[FULL].slots(GPU))) locked.insert(row);
+    }
     NodeInserted done;
     const OnRows on_rows = [&](int64_t first, const Runs& rows) {
         table_.put(rows, slots.data() + first * config_.page_size);
@@ -197,6 +203,12 @@ void NodePlayer::insert_some() {
         for (const Slot row : slots_in(taken.rows)) {
             token_slots_[row] = {from, from + config_.page_size};
             from += config_.page_size;
+        }
+    }
+    // The caller puts its own slots behind these rows, so that nobody may be reading the former.
+    for (const Adopted& healed : done.healed) {
+        for (const Slot row : slots_in(healed.rows)) {
+            require(locked.count(row) == 0, "slots that a lock holds are to be replaced");
         }
     }
     write_windows(some, done);
@@ -244,11 +256,23 @@ void NodePlayer::unlock_some() {
     locks_.erase(which);
 }
 
+// What a step says came free has left the nodes, and is enough where anything is left to evict.
 void NodePlayer::evict_some() {
     const Component of = component();
+    const int64_t wanted = 1 + bytes_.below(6);
+    const int64_t before = state_.pool(of, GPU).owned_slots;
     EvictStep step;
-    if (!attempt([&] { step = evict_step(state_, of, 1 + bytes_.below(6)); })) return;
-    if (!step.copy_first) return;
+    if (!attempt([&] { step = evict_step(state_, of, wanted); })) return;
+    const int64_t freed = before - state_.pool(of, GPU).owned_slots;
+    require(freed == step.journal.freed[of][GPU].slots(), "other slots came free than were told");
+    require(freed != 0 || step.copy_first || step.node == 0, "a victim freed nothing");
+    if (!step.copy_first) {
+        require(freed >= wanted || next_victim(state_, of, GPU) == nullptr ||
+                    state_.config.writes_back() || !state_.host_holds.empty(),
+                "an eviction ended too soon");
+        return;
+    }
+    require(freed == 0, "a victim left before its copy");
     Node* victim = node_at(state_, step.node);
     ends_.push_back(step.node);
     if (bytes_.coin() && !back_up({victim})) return;
@@ -258,12 +282,18 @@ void NodePlayer::evict_some() {
 void NodePlayer::evict_named() {
     const uint64_t named = node();
     const Component of = component();
-    attempt([&] { evict_node(state_, node_at(state_, named), of); });
+    if (!attempt([&] { evict_node(state_, node_at(state_, named), of); })) return;
+    const Node* left = state_.arena.find(named);
+    require(left == nullptr || !left->data[of].on(GPU), "an evicted node has what it had");
 }
 
 void NodePlayer::evict_on_host() {
     const Component of = component();
-    attempt([&] { evict_host_nodes(state_, of, bytes_.below(6)); });
+    const int64_t before = state_.pool(of, CPU).owned_slots;
+    Journal done;
+    if (!attempt([&] { done = evict_host_nodes(state_, of, bytes_.below(6)); })) return;
+    require(before - state_.pool(of, CPU).owned_slots == done.freed[of][CPU].slots(),
+            "other host slots came free than were told");
 }
 
 bool NodePlayer::back_up(const std::vector<Node*>& nodes) {
