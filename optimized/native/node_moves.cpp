@@ -18,12 +18,6 @@ namespace kvcanon {
 
 namespace {
 
-bool lacks_copy(const Counts& lacks, bool whole, Component component) {
-    if (whole) return static_cast<bool>(lacks);
-    // A state leaves with the window before it.
-    return lacks[component] != 0 || (component == SWA && lacks[MAMBA] != 0);
-}
-
 Counts counted(const std::vector<Part>& parts, Medium medium) {
     Counts counts;
     for (const Part& part : parts) {
@@ -158,7 +152,8 @@ EvictStep evict_step(State& state, Component component, int64_t enough) {
         const bool whole = is_device_leaf(node);
         if (state.config.writes_back()) {
             const Counts lacks = counted(missing(state, node), GPU);
-            if (lacks_copy(lacks, whole, component)) {
+            // Also what stays on the device, as the copy of any victim.
+            if (lacks) {
                 if (step.node != 0) break;
                 step.node = handle_of(node);
                 step.copy_first = true;

@@ -229,12 +229,13 @@ class KvcanonTreeCore(StorageCalls):
         if params.node_id != node_id:
             refuse_anchor(node_id, params)
         core = self.state
+        # Before all else: a plan that is left would take the next room on the host for its own.
+        if core.copies.order.stage is CopyStage.PLANNED:
+            core.copies.order.give_up("dec_lock_ref")
         if node_id == core.root:
             return calls.DecLockRefResult()
         receipt = params.component_lock_uuids[FULL]
         skipped = params.skipped_lock_components
-        if core.copies.order.stage is CopyStage.PLANNED:
-            core.copies.order.give_up("dec_lock_ref")
         if FULL not in skipped:
             # A copy's lock is released when the copy has ended: no call names it again.
             node = core.copies.nodes_by_name.pop(node_id, node_id)

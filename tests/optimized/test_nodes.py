@@ -495,3 +495,16 @@ def test_a_host_copy_needs_that_of_the_pages_before() -> None:
         # One call may copy both.
         nodes.add_host_copy([upper, lower], [FULL])
         assert nodes.has(lower, FULL, CPU)
+
+
+def test_a_victim_is_copied_as_a_whole() -> None:
+    """Under write_back, also where the state that leaves has a copy, and its window has none."""
+    _, nodes = made(window=2, mamba=True, policy=WritePolicy.WRITE_BACK)
+    upper = nodes.insert(prompt(1, 2), state=True).end
+    nodes.insert(prompt(1, 2, 3, 4), state=True)
+    nodes.add_host_copy([upper], [FULL, MAMBA])
+    step = nodes.evict_step(MAMBA)
+    assert (step.node, step.copy_first, step.whole, step.lacks) == (upper, True, False, (0, 2, 0))
+    nodes.add_host_copy([upper], [SWA])
+    step = nodes.evict_step(MAMBA)
+    assert (step.node, step.copy_first) == (upper, False)

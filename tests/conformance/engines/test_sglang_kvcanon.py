@@ -350,3 +350,69 @@ print(sum(len(each.block_hashes) for each in ours if isinstance(each, events.Blo
 """
     ).splitlines()
     assert made == ["True True True", "True 5 False", "[True, True]", "True", "212"]
+
+
+FOUND_AT_STANDARD_EFFORT = (
+    {
+        "config": {
+            "window_tokens": 1,
+            "device_slots": {"full": 16, "swa": 9, "mamba": 0},
+            "host_slots": {"full": 9, "swa": 2, "mamba": 0},
+            "write_policy": "write_through",
+        },
+        "actions": [
+            ["lock_a_chat", 0, 0, 0],
+            ["lock_a_chat", 1, 0, 0],
+            ["serve", 0, 0, 2],
+            ["evict_host", 1, 0, 0],
+        ],
+        "drain": [],
+        "unobserved": True,
+    },
+    {
+        "config": {
+            "window_tokens": 2,
+            "mamba": True,
+            "device_slots": {"full": 20, "swa": 14, "mamba": 6},
+            "host_slots": {"full": 19, "swa": 3, "mamba": 5},
+            "write_policy": "write_back",
+            "eviction_policy": "slru",
+        },
+        "actions": [
+            ["evict_above_a_bare_tail", 3398, 1202, 1544],
+            ["evict_above_a_bare_tail", 1015, 3261, 2252],
+            ["lock_a_chat", 3185, 1878, 3328],
+            ["evict", 2463, 3822, 1670],
+            ["evict", 1868, 2155, 2214],
+            ["evict_host", 2723, 4059, 3682],
+            ["serve", 1832, 1124, 1977],
+            ["insert_unwritten", 2465, 1468, 1323],
+            ["evict_above_a_bare_tail", 1202, 269, 3068],
+            ["compute_twice", 1083, 2320, 3649],
+            ["insert_unwritten", 948, 1875, 1786],
+            ["insert_unwritten", 3073, 2640, 1440],
+            ["insert_unwritten", 2777, 46, 142],
+            ["insert_unwritten", 2655, 1837, 211],
+            ["serve", 2216, 2828, 3486],
+        ],
+        "drain": [],
+    },
+)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(len(FOUND_AT_STANDARD_EFFORT)))
+def test_cases_that_only_a_standard_check_found(number: int) -> None:
+    """A plan without room on the host ends with the unlock of any node, the root too (EVICT-1).
+
+    A victim is copied as a whole, also where what leaves has a copy (REC-3).
+    """
+    played = f"""
+from kvcanon.conformance.cases.case import case_from_json
+from kvcanon.conformance.check.play import play
+from kvcanon.conformance.protocol.cache_names import load_adapter
+case = case_from_json({FOUND_AT_STANDARD_EFFORT[number]!r})
+findings, tallies = play(case, [load_adapter("sglang-kvcanon")])
+print([finding.broken for finding in findings], [tally.steps > 0 for tally in tallies.values()])
+"""
+    assert said(played).splitlines()[-1] == "[] [True]"
