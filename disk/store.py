@@ -62,7 +62,7 @@ class PlannedPage:
     def sealed(self) -> PlannedPage:
         """The same with the checksum of the page."""
         record = evolve(self.record, checksum=checksum_of(self.job.parts))
-        return evolve(self, record=record, job=evolve(self.job, record=record.packed()))
+        return PlannedPage(self.page, record, self.job.ending_with(record.packed()))
 
 
 @define(eq=False)

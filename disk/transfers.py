@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 
 from kvcanon.disk.parts import are_aligned, checksum_of, copy_from, copy_into, total_bytes
-from kvcanon.disk.records import RECORD_BYTES, unpacked
+from kvcanon.disk.records import RECORD_BYTES, checksum_in
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab, slot_blocks
 
@@ -44,6 +44,10 @@ class SlotJob:
     """Whether its parts are moved without a copy."""
     length: int
     """The bytes of the page."""
+
+    def ending_with(self, record: bytes) -> SlotJob:
+        """The same with what the slot ends with."""
+        return SlotJob(self.block, self.parts, record, self.is_moved_whole, self.length)
 
     @property
     def blocks(self) -> int:
@@ -144,13 +148,12 @@ def read_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool
 
 def _is_proved(job: SlotJob, own: memoryview) -> bool:
     """Whether what was read is the page of a record; it is then in its parts."""
-    record = unpacked(job.record)
-    if own[-RECORD_BYTES:] != job.record or record is None:
+    if own[-RECORD_BYTES:] != job.record:
         return False
     if job.is_moved_whole:
-        return checksum_of(job.parts) == record.checksum
+        return checksum_of(job.parts) == checksum_in(job.record)
     content = own[: job.length]
-    if checksum_of([content]) != record.checksum:
+    if checksum_of([content]) != checksum_in(job.record):
         return False
     copy_into(job.parts, content)
     return True
