@@ -36,6 +36,8 @@ _FIELDS = np.dtype(
         ("parent", "V32"),
     ]
 )
+_CHECKSUM_AT = _CRC_BYTES + struct.calcsize("<2sBBQQQ16s")
+_CHECKSUM_BYTES = 16
 
 Records = npt.NDArray[Any]
 """Records as an array with the fields of `DiskRecord`, and their CRCs."""
@@ -53,6 +55,9 @@ class RecordKind(IntEnum):
     HEADER = 4
     """The first record of a journal: `length` records were written with it, `block` has the blocks
     of a segment, and `pool` is 1 after a close."""
+
+
+_KINDS = frozenset(RecordKind)
 
 
 @frozen
@@ -98,11 +103,16 @@ def unpacked(packed: bytes | memoryview) -> DiskRecord | None:
     magic, kind, pool, generation, block, length, fingerprint, checksum, name, parent = (
         _BODY.unpack(body)
     )
-    if magic != MAGIC or kind not in iter(RecordKind):
+    if magic != MAGIC or kind not in _KINDS:
         return None
     return DiskRecord(
         RecordKind(kind), generation, fingerprint, block, length, pool, checksum, name, parent
     )
+
+
+def checksum_in(packed: bytes) -> bytes:
+    """The checksum in a record that is known to be whole."""
+    return packed[_CHECKSUM_AT : _CHECKSUM_AT + _CHECKSUM_BYTES]
 
 
 def whole_records(data: bytes | memoryview) -> tuple[Records, int]:

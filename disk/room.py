@@ -6,6 +6,7 @@ its place, and the folders of other models beside it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import define, field
@@ -53,6 +54,24 @@ class Room:
         self.segments.divide(segment, blocks, label.generation)
         return self.segments.take(blocks)
 
+    def prepare(self, wanted: Mapping[int, int]) -> None:
+        """Let the slab grow once for slots that are about to be taken: how many of each size.
+
+        What more is needed it grows a segment at a time, while they are taken.
+        """
+        shape = self.segments
+        lacking = {
+            blocks: -(-(count - len(shape.free.get(blocks, ()))) // shape.slots_in(blocks))
+            for blocks, count in wanted.items()
+        }
+        segments = sum(count for count in lacking.values() if count > 0) - len(shape.empty)
+        slots = max((shape.slots_in(blocks) for blocks in wanted), default=0)
+        while segments > 1:
+            if self.fits(shape.count + segments, shape.slot_count + segments * slots):
+                self._grow(segments, slots)
+                return
+            segments -= 1
+
     def fits(self, segments: int, slots: int) -> bool:
         """Whether so many segments, with so many slots, are within the capacity."""
         return self.capacity_bytes is None or self.needed_bytes(segments, slots) <= (
@@ -88,16 +107,23 @@ class Room:
 
     def _grown(self, blocks: int) -> int | None:
         """A new segment at the end of the slab; None if there is no room for it."""
-        count = self.segments.count + 1
-        slots = self.segments.slot_count + self.segments.slots_in(blocks)
-        if not self.fits(count, slots):
+        slots = self.segments.slots_in(blocks)
+        if not self.fits(self.segments.count + 1, self.segments.slot_count + slots):
             return None
-        self._make_room(self.needed_bytes(count, slots))
+        return self._grow(1, slots)
+
+    def _grow(self, segments: int, slots: int) -> int | None:
+        """Let the slab grow by segments of so many slots; the first, or None on a full disk."""
+        first = self.segments.count
+        count = first + segments
+        self._make_room(self.needed_bytes(count, self.segments.slot_count + segments * slots))
         try:
             self.slab.grow(count * self.segments.segment_blocks)
         except OSError:
             return None  # The disk is full: this slab stays as large as it is.
-        return self.segments.add_segment()
+        for _ in range(segments):
+            self.segments.add_segment()
+        return first
 
     def _make_room(self, own_bytes: int) -> None:
         """Remove folders of other models, the oldest first, until all are within the capacity."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,6 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from kvcanon.disk.block_ends import write_label
 from kvcanon.disk.figures import DiskFigures
 from kvcanon.disk.folders import JOURNAL
 from kvcanon.disk.identity import DiskIdentity
@@ -62,7 +62,7 @@ class PlannedPage:
     def sealed(self) -> PlannedPage:
         """The same with the checksum of the page."""
         record = evolve(self.record, checksum=checksum_of(self.job.parts))
-        return evolve(self, record=record, job=evolve(self.job, record=record.packed()))
+        return PlannedPage(self.page, record, self.job.ending_with(record.packed()))
 
 
 @define(eq=False)
@@ -71,6 +71,7 @@ class DiskStore:
 
     parts: OpenParts
     executor: ThreadPoolExecutor
+    threads: int
     figures: DiskFigures = field(factory=DiskFigures)
     scratch: Scratch = field(factory=Scratch)
     lock: threading.RLock = field(factory=threading.RLock)
@@ -108,7 +109,7 @@ class DiskStore:
             executor.shutdown(wait=False)
             raise
         figures = DiskFigures(capacity_bytes=capacity_bytes or 0)
-        return cls(parts, executor, figures, on_drop=on_drop)
+        return cls(parts, executor, threads, figures, on_drop=on_drop)
 
     # Puts.
 
@@ -142,6 +143,8 @@ class DiskStore:
         ledger = self.parts.ledger
         kept = names | {page.parent for page in pages if page.parent is not None}
         with self.lock:
+            sizes = [size for page in pages if (size := self._blocks_of(page)) is not None]
+            self.parts.room.prepare(Counter(sizes))
             jobs = {page: job for page in pages if (job := self._placed(page, kept)) is not None}
         if not jobs:
             return set()
@@ -173,34 +176,42 @@ class DiskStore:
     def _sealed_and_written(self, planned: Sequence[PlannedPage]) -> list[PlannedPage]:
         """Make the checksums of pages and write them; returns those that were written.
 
-        Each run is written as soon as it has its checksums, while others are on their way, and so
-        are the labels of new segments. Raises: OSError, where a label was not written.
+        Each run is written as soon as it has its checksums, while others are on their way. Labels
+        of new segments go with the slots behind them; without its label, no page of a segment is
+        written.
         """
-        slab, labels = self.parts.slab, self.parts.room.unwritten
-        labelled = self.executor.map(lambda label: write_label(slab, label), labels)
-        by_block = {each.job.block: each for each in planned}
+        room = self.parts.room
+        labels = {each.block: each for each in room.unwritten}
+        pages = {each.job.block: each for each in planned}
+        ends = [slot_job(room.slab, at, (), label.packed()) for at, label in labels.items()]
 
-        def write(run: Sequence[SlotJob]) -> list[PlannedPage]:
-            sealed = [by_block[job.block].sealed() for job in run]
-            jobs = [each.job for each in sealed]
-            written = write_run(slab, self.scratch, jobs)
-            return [each for each, is_written in zip(sealed, written, strict=True) if is_written]
+        def write(run: Sequence[SlotJob]) -> list[int]:
+            for job in run:
+                if job.block in pages:
+                    pages[job.block] = pages[job.block].sealed()
+            jobs = [pages[job.block].job if job.block in pages else job for job in run]
+            good = write_run(room.slab, self.scratch, jobs)
+            return [job.block for job, is_written in zip(jobs, good, strict=True) if is_written]
 
-        runs = runs_of([each.job for each in planned])
-        written = list(chain.from_iterable(in_parallel(self.executor, runs, write)))
-        labels[: len(list(labelled))] = []
-        return written
+        runs = runs_of([*ends, *(each.job for each in planned)], self.threads)
+        written = set(chain.from_iterable(in_parallel(self.executor, runs, write)))
+        room.unwritten = [label for at, label in labels.items() if at not in written]
+        bare = labels.keys() - written
+        size = room.segments.segment_blocks
+        return [page for at, page in pages.items() if at in written and at - at % size not in bare]
+
+    def _blocks_of(self, page: PagePut) -> int | None:
+        """How many blocks the slot of a page has; None if no slot takes it."""
+        blocks = slot_blocks(total_bytes(page.parts))
+        fits = blocks <= self.parts.room.segments.most_blocks
+        is_ours = len(page.name) == NAME_BYTES and page.pool < self.parts.index.pools
+        return blocks if fits and is_ours else None
 
     def _placed(self, page: PagePut, kept: AbstractSet[bytes]) -> SlotJob | None:
         """The write of a page to a slot, without its record; None if there is no room for it."""
-        length = total_bytes(page.parts)
-        fits = slot_blocks(length) <= self.parts.room.segments.most_blocks
-        if len(page.name) != NAME_BYTES or page.pool >= self.parts.index.pools or not fits:
-            return None
-        block = self._slot(slot_blocks(length), kept)
-        if block is None:
-            return None
-        return slot_job(self.parts.slab, block, page.parts, b"")
+        blocks = self._blocks_of(page)
+        block = self._slot(blocks, kept) if blocks is not None else None
+        return slot_job(self.parts.slab, block, page.parts, b"") if block is not None else None
 
     def _slot(self, blocks: int, kept: AbstractSet[bytes]) -> int | None:
         """A slot of this size, for which pages may have to be evicted."""
@@ -284,7 +295,7 @@ class DiskStore:
 
     def _read(self, jobs: Sequence[SlotJob], read: Read = read_run) -> set[int]:
         """Read pages from the slab; returns the identities of the jobs that succeeded."""
-        runs = runs_of(jobs)
+        runs = runs_of(jobs, self.threads)
         slab, scratch = self.parts.slab, self.scratch
         results = in_parallel(self.executor, runs, lambda run: read(slab, scratch, run))
         each = zip(chain.from_iterable(runs), chain.from_iterable(results), strict=True)

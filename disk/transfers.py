@@ -14,12 +14,15 @@ from typing import TypeAlias, TypeVar
 from attrs import frozen
 
 from kvcanon.disk.parts import are_aligned, checksum_of, copy_from, copy_into, total_bytes
-from kvcanon.disk.records import RECORD_BYTES, unpacked
+from kvcanon.disk.records import RECORD_BYTES, checksum_in
 from kvcanon.disk.scratch import Scratch
 from kvcanon.disk.slab import BLOCK_BYTES, Slab, slot_blocks
 
-RUN_BYTES = 2 << 20
+MOST_RUN_BYTES = 8 << 20
 """How much of adjacent slots is moved in one call; a larger page is moved alone."""
+LEAST_RUN_BYTES = 2 << 20
+"""So much is, too, where there is little for each thread, or pages are copied: a scratch that is
+larger than a processor's cache makes a copy slower."""
 MOST_PIECES = 512
 """How many pieces of memory one call takes; Linux takes twice as many."""
 
@@ -41,6 +44,10 @@ class SlotJob:
     """Whether its parts are moved without a copy."""
     length: int
     """The bytes of the page."""
+
+    def ending_with(self, record: bytes) -> SlotJob:
+        """The same with what the slot ends with."""
+        return SlotJob(self.block, self.parts, record, self.is_moved_whole, self.length)
 
     @property
     def blocks(self) -> int:
@@ -65,18 +72,22 @@ def slot_job(slab: Slab, block: int, parts: tuple[memoryview, ...], record: byte
     return SlotJob(block, parts, record, is_whole, total_bytes(parts))
 
 
-def runs_of(jobs: Sequence[SlotJob]) -> list[list[SlotJob]]:
-    """The jobs in groups of adjacent slots, each for one call."""
+def runs_of(jobs: Sequence[SlotJob], threads: int) -> list[list[SlotJob]]:
+    """The jobs in groups of adjacent slots, each for one call, with some for each thread."""
+    share = sum(job.blocks for job in jobs) * BLOCK_BYTES // threads
+    most = min(MOST_RUN_BYTES, max(LEAST_RUN_BYTES, share))
     runs: list[list[SlotJob]] = []
-    size = pieces = 0
+    size = copied = pieces = 0
     for job in sorted(jobs, key=lambda each: each.block):
         size += job.blocks * BLOCK_BYTES
+        copied += job.own_bytes
         pieces += len(job.parts) + 1
         last = runs[-1][-1] if runs else None
         adjacent = last is not None and last.block + last.blocks == job.block
-        if not adjacent or size > RUN_BYTES or pieces > MOST_PIECES:
+        is_full = size > most or copied > LEAST_RUN_BYTES or pieces > MOST_PIECES
+        if not adjacent or is_full:
             runs.append([])
-            size, pieces = job.blocks * BLOCK_BYTES, len(job.parts) + 1
+            size, copied, pieces = job.blocks * BLOCK_BYTES, job.own_bytes, len(job.parts) + 1
         runs[-1].append(job)
     return runs
 
@@ -108,7 +119,9 @@ def write_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[boo
         try:
             slab.write(jobs[0].block, pieces)
         except OSError:
-            return [False] * len(jobs)
+            if len(jobs) == 1:
+                return [False]
+            return [write_run(slab, scratch, [job])[0] for job in jobs]
     return [True] * len(jobs)
 
 
@@ -135,13 +148,12 @@ def read_run(slab: Slab, scratch: Scratch, jobs: Sequence[SlotJob]) -> list[bool
 
 def _is_proved(job: SlotJob, own: memoryview) -> bool:
     """Whether what was read is the page of a record; it is then in its parts."""
-    record = unpacked(job.record)
-    if own[-RECORD_BYTES:] != job.record or record is None:
+    if own[-RECORD_BYTES:] != job.record:
         return False
     if job.is_moved_whole:
-        return checksum_of(job.parts) == record.checksum
+        return checksum_of(job.parts) == checksum_in(job.record)
     content = own[: job.length]
-    if checksum_of([content]) != record.checksum:
+    if checksum_of([content]) != checksum_in(job.record):
         return False
     copy_into(job.parts, content)
     return True
