@@ -74,12 +74,12 @@ class Ledger:
             pool=int(closed),
         )
 
-    def add(self, records: Sequence[DiskRecord]) -> None:
+    def add(self, records: Sequence[bytes]) -> None:
         """Write what waits, then records of pages whose slots are on the disk. Raises: OSError.
 
         They are not forced: where they are lost, the slots have them.
         """
-        self._append([each.packed() for each in records], forced=False)
+        self._append(records, forced=False)
 
     def force(self) -> None:
         """Write what waits, and force all to the disk. Raises: OSError."""

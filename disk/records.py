@@ -76,8 +76,8 @@ class DiskRecord:
     parent: bytes = NO_NAME
     """The name of the page before it in its prompt; zeros for none."""
 
-    def packed(self) -> bytes:
-        """The record in 128 bytes."""
+    def packed(self, checksum: bytes | None = None) -> bytes:
+        """The record in 128 bytes, perhaps with a checksum that was made later."""
         body = _BODY.pack(
             MAGIC,
             self.kind,
@@ -86,7 +86,7 @@ class DiskRecord:
             self.block,
             self.length,
             self.fingerprint,
-            self.checksum,
+            self.checksum if checksum is None else checksum,
             self.name,
             self.parent,
         )

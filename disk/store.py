@@ -57,12 +57,13 @@ class PlannedPage:
 
     page: PagePut
     record: DiskRecord
+    """Without the checksum of the page."""
     job: SlotJob
 
     def sealed(self) -> PlannedPage:
-        """The same with the checksum of the page."""
-        record = evolve(self.record, checksum=checksum_of(self.job.parts))
-        return PlannedPage(self.page, record, self.job.ending_with(record.packed()))
+        """The same with a slot that ends with the record, which has the checksum."""
+        packed = self.record.packed(checksum_of(self.job.parts))
+        return PlannedPage(self.page, self.record, self.job.ending_with(packed))
 
 
 @define(eq=False)
@@ -158,7 +159,8 @@ class DiskStore:
             good = self._sealed_and_written(planned)
             self.parts.slab.force()
             # The older first, so that the end of a journal that was cut is its youngest record.
-            ledger.add(sorted([each.record for each in good], key=lambda each: each.generation))
+            good.sort(key=lambda each: each.record.generation)
+            ledger.add([each.job.record for each in good])
         except OSError as error:
             self._say_failed("a put", error)
             good = []

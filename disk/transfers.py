@@ -44,15 +44,14 @@ class SlotJob:
     """Whether its parts are moved without a copy."""
     length: int
     """The bytes of the page."""
+    blocks: int
+    """The blocks of the slot."""
 
     def ending_with(self, record: bytes) -> SlotJob:
         """The same with what the slot ends with."""
-        return SlotJob(self.block, self.parts, record, self.is_moved_whole, self.length)
-
-    @property
-    def blocks(self) -> int:
-        """The blocks of the slot."""
-        return slot_blocks(self.length)
+        return SlotJob(
+            self.block, self.parts, record, self.is_moved_whole, self.length, self.blocks
+        )
 
     @property
     def own_bytes(self) -> int:
@@ -69,7 +68,8 @@ def slot_job(slab: Slab, block: int, parts: tuple[memoryview, ...], record: byte
     is_whole = len(parts) < MOST_PIECES and (
         not slab.direct or are_aligned(parts, slab.memory_bytes, BLOCK_BYTES)
     )
-    return SlotJob(block, parts, record, is_whole, total_bytes(parts))
+    length = total_bytes(parts)
+    return SlotJob(block, parts, record, is_whole, length, slot_blocks(length))
 
 
 def runs_of(jobs: Sequence[SlotJob], threads: int) -> list[list[SlotJob]]:

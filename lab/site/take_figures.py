@@ -34,6 +34,7 @@ TAKEN: Mapping[str, MakeTable] = {
     "calls_write_through": tree.calls_write_through,
     "cliffs_little": cliffs.little,
     "cliffs_much": cliffs.much,
+    "disk_speed": stores.store_speed,
     "engine_memory": engine.engine_memory,
     "engine_thread": engine.engine_thread,
     "events_sha": tree.hashing,

@@ -287,7 +287,7 @@ class JournalBeforeData(_UnprovedDisk):
     """The journal has a page before its slot is written, and the slot is not verified."""
 
     def _sealed_and_written(self, planned: Sequence[PlannedPage]) -> list[PlannedPage]:
-        self.parts.ledger.add([each.sealed().record for each in planned])
+        self.parts.ledger.add([each.sealed().job.record for each in planned])
         return super()._sealed_and_written(planned)
 
 
