@@ -14,13 +14,13 @@ copy makes ends one that found no room.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn
 
 from attrs import Factory, define
 
+from kvcanon.optimized.native_types import Amounts
+
 NO_NODE = -1
-Amounts: TypeAlias = dict[Any, int]
-"""Tokens, or states, by SGLang's component."""
 
 
 class CallOutOfOrder(RuntimeError):

@@ -11,9 +11,9 @@ from attrs import Factory, define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fast.nodes import FULL, MAMBA, listed, made
+from fast.nodes import FULL, MAMBA, SWA, listed, made
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import NodeCuts
+from kvcanon.optimized.native_types import NodeCuts, SlotLists
 from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
 from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
 from kvcanon.spec.types import WritePolicy
@@ -92,6 +92,8 @@ class Side:
     """Whether the engine's slots are read by Python code, as those of a device are."""
     nodes: _core.Nodes = field(init=False)
     engine: _core.EngineNodes = field(init=False)
+    device: tuple[SlotTable, None, SlotTable | None] = field(init=False)
+    host: list[SlotTable | None] = Factory(lambda: [None, None, None])
     reader: Reader = Factory(Reader)
 
     def __attrs_post_init__(self) -> None:
@@ -104,13 +106,13 @@ class Side:
             policy=self.policy,
             bigram=self.bigram,
         )
-        device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)
-        host: list[SlotTable | None] = [None, None, None]
+        self.device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)
         if self.policy is not WritePolicy.NONE:
-            host = [HostSlots(self.slots, self.page_size) for _ in KINDS]
-        full, swa, states = host
+            sizes = (self.page_size, self.page_size, 1)
+            self.host = [HostSlots(self.slots, size) for size in sizes]
+        full, swa, states = self.host
         self.engine = _core.EngineNodes(
-            self.nodes, MatchResult, KINDS, device, (full, swa, states), 4
+            self.nodes, MatchResult, KINDS, self.device, (full, swa, states), 4
         )
 
     def _table(self, page_size: int) -> SlotTable:
@@ -135,6 +137,11 @@ class Side:
         """The slots of the whole path to a node."""
         found: list[int] = self.engine.slots(end, self.nodes.root()).tolist()
         return found
+
+
+def listed_by_kind(slots: SlotLists) -> dict[str, list[list[int]]]:
+    """Token slots as lists, in their order."""
+    return {kind: [each.tolist() for each in tensors] for kind, tensors in slots.items()}
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -222,12 +229,15 @@ def test_a_key_that_is_not_plain_is_read_by_the_core() -> None:
 def test_victims_give_their_slots_back(on_device: bool) -> None:
     """By component, as tensors, with how many tokens; window data by its full slots."""
     side = Side(page_size=2, window=2, mamba=True, on_device=on_device)
-    side.insert(torch.arange(10, 14), 1, 2, 3, 4, mamba_value=torch.tensor([1]))
+    done = side.insert(torch.arange(10, 14), 1, 2, 3, 4, mamba_value=torch.tensor([1]))
+    states = side.device[2]
+    assert states is not None
+    states.put(side.nodes.slots(done.end, None, MAMBA), torch.tensor([7]))
     step = side.engine.evict_step(MAMBA, 1)
     assert (step.copy_first, step.whole, step.lost) == (False, True, 2)
-    # The node of the last window, and its state, whose slot nobody has set.
-    freed = {kind: [each.tolist() for each in slots] for kind, slots in step.device.items()}
-    assert freed == {"swa": [[12, 13]], "mamba": [[0]], "full": [[12, 13]]}
+    # The node of the last window, and its state.
+    freed = listed_by_kind(step.device)
+    assert freed == {"swa": [[12, 13]], "mamba": [[7]], "full": [[12, 13]]}
     # SGLang finds the slots of windows by full slots, so that those are freed first.
     assert (next(iter(freed)), step.tokens) == ("swa", {"swa": 2, "mamba": 1, "full": 2})
 
@@ -247,20 +257,31 @@ def test_no_victim_and_no_amount() -> None:
 
 
 def test_the_host_gives_its_slots_back() -> None:
-    """A copy that leaves the host names its token slots there, and its rows."""
-    side = Side(page_size=2, policy=WritePolicy.WRITE_THROUGH)
-    end = side.insert(torch.arange(10, 14), 1, 2, 3, 4).end
-    (rows, _, _), stored = side.nodes.add_host_copy([end], [FULL])
-    assert rows is not None
-    assert stored
+    """What leaves the host names its own token slots there, by component, and its rows."""
+    side = Side(page_size=2, window=4, mamba=True, policy=WritePolicy.WRITE_THROUGH)
+    slots = torch.arange(10, 14)
+    end = side.insert(slots, 1, 2, 3, 4, mamba_value=torch.tensor([1])).end
+    placed, stored = side.nodes.add_host_copy([end], [FULL, SWA, MAMBA])
+    assert stored == [end]
+    for table, rows, first in zip(side.host, placed, (100, 200, 300), strict=True):
+        assert table is not None
+        assert rows is not None
+        table.put(rows, torch.arange(first, first + 4)[: len(rows) * table.page_size])
     step = side.engine.evict_step(FULL, 4)
-    assert (step.lost, [each.tolist() for each in step.device["full"]]) == (0, [[10, 11, 12, 13]])
-    assert side.match(1, 2, 3, 4).host_hit_length == 4
+    assert (step.lost, listed_by_kind(step.device)["full"]) == (0, [[10, 11, 12, 13]])
+    found = side.match(1, 2, 3, 4)
+    waits = (found.host_hit_length, found.swa_host_hit_length, found.mamba_host_hit_length)
+    assert waits == (4, 4, 1)
     device, host, amounts, freed = side.engine.evict_host(FULL, 2)
-    assert (device, amounts) == ({}, {"full": 4})
-    assert [each.numel() for each in host["full"]] == [4]
+    assert (device, amounts) == ({}, {"full": 4, "swa": 4, "mamba": 1})
+    assert listed_by_kind(host) == {
+        "full": [[100, 101, 102, 103]],
+        "swa": [[200, 201, 202, 203]],
+        "mamba": [[300]],
+    }
     assert freed is not None
-    assert freed.tolist() == rows.tolist()
+    assert placed[0] is not None
+    assert freed.tolist() == placed[0].tolist()
     assert side.engine.evict_host(FULL, 1) == ({}, {}, {}, None)
 
 

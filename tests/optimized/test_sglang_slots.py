@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +220,27 @@ def test_one_slot_out_of_order_is_found_wherever_it_is(page_size: int) -> None:
             put(table, rows, slots)
     put(table, rows, consecutive)
     assert (table.scattered_blocks, read(table, rows)) == (0, consecutive.tolist())
+
+
+@pytest.mark.parametrize("change", ["del torch.Tensor.__dlpack_c_exchange_api__", "no_torch()"])
+def test_a_torch_that_lends_no_tensors_is_named(change: str) -> None:
+    """One that is too old, or none, is said when a table is made, not when a prompt is served."""
+    code = f"""
+import sys
+import torch
+from kvcanon.optimized._core import RowTable
+def no_torch():
+    sys.modules["torch"] = None
+{change}
+try:
+    RowTable(4, 1)
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "torch" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
 
 
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer keeps what was freed")
