@@ -267,7 +267,7 @@ def reply_not_kept(engine: FakeEngine) -> None:
     """Only the pages of prompts stay, not those of replies."""
     admit, insert = engine.admit, engine.insert
     prompts = dict[int, int]()
-    ending: list[FakeRun] = []
+    ending = [0]
     finish = engine.finish
 
     def admitted(run: FakeRun) -> None:
@@ -275,11 +275,12 @@ def reply_not_kept(engine: FakeEngine) -> None:
         admit(run)
 
     def finished(run: FakeRun) -> None:
-        ending[:] = [run]
+        # Not every request inserts, and one that comes later may have its id.
+        ending[0] = prompts.pop(id(run))
         finish(run)
 
     def shortened(key: Key, start_pages: int, slots: Slots) -> None:
-        pages = max(start_pages, prompts.pop(id(ending[0])) // engine.config.page_size)
+        pages = max(start_pages, ending[0] // engine.config.page_size)
         kept = pages - start_pages
         if kept:
             insert(key.prefix(pages), start_pages, Slots(slots.full[:kept], slots.swa[:kept]))
@@ -340,7 +341,7 @@ def speculation_reserves_twice(engine: FakeEngine) -> None:
 
 def refused_admission_keeps_its_lock(engine: FakeEngine) -> None:
     """A request that has to wait for room leaves what it had found locked, the first time."""
-    take_back, waiting = engine.take_back, set[int]()
+    take_back, finish, waiting = engine.take_back, engine.finish, set[int]()
 
     def kept(run: FakeRun) -> None:
         if id(run) not in waiting:
@@ -348,7 +349,11 @@ def refused_admission_keeps_its_lock(engine: FakeEngine) -> None:
             run.receipt = None
         take_back(run)
 
-    _replace(engine, take_back=kept)
+    def finished(run: FakeRun) -> None:
+        waiting.discard(id(run))
+        finish(run)
+
+    _replace(engine, take_back=kept, finish=finished)
 
 
 def preemption_loses_a_token(engine: FakeEngine) -> None:
