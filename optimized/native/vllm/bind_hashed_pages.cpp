@@ -160,14 +160,20 @@ void let_go(EngineTables& tables, const Rows& rows, bool moved) {
     for (auto row = rows.rbegin(); row != rows.rend(); ++row) tables.pages.let_go(*row, moved);
 }
 
+// Whether a page has a row, or takes one that `job` fills.
+bool gets_row(EngineTables& tables, HashedPage& page, int64_t job) {
+    if (page.row != NOWHERE) return true;
+    // Of several blocks with it the last alone is known, which may have been given away.
+    return page.block != NOWHERE && tables.pages.store(page, page.block, job, false);
+}
+
 std::optional<Rows> hold_all(EngineTables& tables, const nb::list& hashes, int64_t group,
                              int64_t first, int64_t end, int64_t job) {
     const KeysOfRun keys(hashes, group, first, end);
     Rows rows;
     for (int64_t at = first; at < end; ++at) {
         HashedPage* page = tables.pages.find(keys.at(at));
-        if (page == nullptr ||
-            (page->row == NOWHERE && !tables.pages.store(*page, page->block, job, false))) {
+        if (page == nullptr || !gets_row(tables, *page, job)) {
             let_go(tables, rows, false);
             return std::nullopt;
         }

@@ -201,6 +201,25 @@ def test_table_grows_and_forgets() -> None:
     assert there == [at % 2 == 1 for at in range(count)]
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_page_whose_last_block_was_given_away_cannot_be_held(rows: int) -> None:
+    """Two requests computed it, and the block that was learnt of last is another's now."""
+    pool, tier = pool_of(4), HashedPages(2)
+    tier.watch(pool, NULL)
+    hashes = [b"held", b"twice"]
+    for block, at in ((3, 0), (1, 1), (2, 1)):
+        pool[block].block_hash = key_of(hashes[at], 0)
+        tier.learn([NULL] * at + [block], hashes, 0, at, at + 1)
+    pool[2].block_hash = None
+    tier.give([2], None)
+    first = 1 - rows
+    assert tier.hold_all(hashes, 0, first, 2, 1) is None
+    # What was held for the page before it is let go when its row is filled.
+    assert tier.storing == rows
+    tier.end_stores(1, moved=True)
+    assert (tier.held, tier.on_host, tier.takeable) == (0, rows, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
