@@ -41,9 +41,10 @@ def pool_of(count: int) -> list[Any]:
 
 
 def span_of(data: st.DataObject, hashes: list[bytes]) -> tuple[int, int]:
-    """A range of a prompt's pages."""
-    first = data.draw(st.integers(0, len(hashes)))
-    return first, data.draw(st.integers(first, len(hashes)))
+    """A range of a prompt's pages, which may have none."""
+    length = data.draw(st.integers(0, len(hashes)))
+    first = data.draw(st.integers(0, len(hashes) - length))
+    return first, first + length
 
 
 class TwinTiers(RuleBasedStateMachine):
@@ -65,18 +66,20 @@ class TwinTiers(RuleBasedStateMachine):
         assert answers[0] == answers[1], f"{name}{given}"
         return answers[0]
 
-    @rule(hashes=prompts_drawn, group=groups_drawn, data=st.data(), loaded=st.booleans())
-    def compute(
-        self, hashes: list[bytes], group: int, data: st.DataObject, *, loaded: bool
-    ) -> None:
-        """The engine computes pages into blocks, or finds them there, or a load brought them."""
-        size = len(hashes)
-        table = data.draw(st.permutations(range(BLOCKS)))[:size]
-        first, end = span_of(data, hashes)
-        for at in range(first, end):
-            if not loaded and data.draw(st.booleans()):
-                self.pool[table[at]].block_hash = key_of(hashes[at], group)
-        self.both("learn", table, hashes, group, first, end, f"{hashes[-1]!r}", loaded=loaded)
+    @rule(
+        prompts=st.lists(st.tuples(prompts_drawn, groups_drawn, st.booleans()), min_size=1),
+        data=st.data(),
+    )
+    def compute(self, prompts: list[tuple[list[bytes], int, bool]], data: st.DataObject) -> None:
+        """The engine computes pages into blocks, or finds them there, or loads brought them."""
+        for hashes, group, loaded in prompts:
+            table = data.draw(st.permutations(range(BLOCKS)))[: len(hashes)]
+            first, end = span_of(data, hashes)
+            for at in range(first, end):
+                if not loaded and data.draw(st.integers(0, 3)):
+                    self.pool[table[at]].block_hash = key_of(hashes[at], group)
+            prompt = f"{hashes[-1]!r}"
+            self.both("learn", table, hashes, group, first, end, prompt, loaded=loaded)
 
     @rule(blocks=blocks_drawn, data=st.data(), late=st.booleans())
     def give(self, blocks: list[int], data: st.DataObject, *, late: bool) -> None:
@@ -147,8 +150,10 @@ class TwinTiers(RuleBasedStateMachine):
         rows = data.draw(st.lists(st.integers(0, self.plain.rows - 1)))
         self.both("jobs_before", blocks, rows)
 
-    @rule(engine_too=st.booleans())
-    def clear(self, *, engine_too: bool) -> None:
+    @rule(seldom=st.integers(0, 4), engine_too=st.booleans())
+    def clear(self, seldom: int, *, engine_too: bool) -> None:
+        if seldom:
+            return
         if engine_too:
             for block in self.pool:
                 block.block_hash = None
@@ -180,7 +185,9 @@ class TwinTiers(RuleBasedStateMachine):
 
 
 TestTwinTiers = TwinTiers.TestCase
-TestTwinTiers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTwinTiers.settings = settings(
+    max_examples=settings().max_examples, stateful_step_count=50, deadline=None
+)
 
 
 def test_table_grows_and_forgets() -> None:
