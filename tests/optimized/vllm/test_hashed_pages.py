@@ -120,13 +120,28 @@ class TwinTiers(RuleBasedStateMachine):
         self.both("leading", hashes, group, *span, or_device=or_device)
         self.both("there", hashes, group, *span, or_device=or_device)
 
-    @rule(hashes=prompts_drawn, group=groups_drawn, data=st.data(), load=st.booleans())
-    def hold(self, hashes: list[bytes], group: int, data: st.DataObject, *, load: bool) -> None:
-        span = span_of(data, hashes)
-        if load:
-            rows = self.both("hold_all", hashes, group, *span, self.job)
-        else:
-            rows = self.both("hold", hashes, group, *span)
+    @rule(hashes=prompts_drawn, group=groups_drawn, data=st.data())
+    def hold(self, hashes: list[bytes], group: int, data: st.DataObject) -> None:
+        rows = self.both("hold", hashes, group, *span_of(data, hashes))
+        if rows:
+            self.held.append(rows)
+
+    @rule(data=st.data(), blocks=blocks_drawn, late=st.booleans())
+    def load(self, data: st.DataObject, blocks: list[int], *, late: bool) -> None:
+        """What was found is held, after the engine gave blocks away for it."""
+        found = [
+            (hashes, group, first)
+            for hashes in PROMPTS
+            for group in range(GROUPS)
+            for first in range(len(hashes))
+            if self.plain.there(hashes, group, first, first + 1, or_device=True) == [True]
+        ]
+        if not found:
+            return
+        hashes, group, first = data.draw(st.sampled_from(found))
+        end = self.both("leading", hashes, group, first, len(hashes), or_device=True)
+        self.give(blocks, data, late=late)
+        rows = self.both("hold_all", hashes, group, first, end, self.job)
         if rows:
             self.held.append(rows)
 
@@ -150,7 +165,7 @@ class TwinTiers(RuleBasedStateMachine):
         rows = data.draw(st.lists(st.integers(0, self.plain.rows - 1)))
         self.both("jobs_before", blocks, rows)
 
-    @rule(seldom=st.integers(0, 4), engine_too=st.booleans())
+    @rule(seldom=st.integers(0, 9), engine_too=st.booleans())
     def clear(self, seldom: int, *, engine_too: bool) -> None:
         if seldom:
             return
