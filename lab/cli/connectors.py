@@ -69,6 +69,9 @@ def _print(connector: str, outcomes: Sequence[RunOutcome]) -> None:
     rows = [_counts(each) for each in outcomes]
     table.add_row(*(f"{sum(row[name] for row in rows):,}" for name in names))
     out.print(table)
+    hangs = sum(outcome.engine_hangs for outcome in outcomes)
+    if hangs:
+        out.print(f"The engine hung by itself, {hangs} times: no load was under way.")
     last = outcomes[-1]
     if last.fault is None:
         out.print(f"No fault was found in {len(outcomes)} runs.")
@@ -121,4 +124,5 @@ def _row(outcome: RunOutcome) -> dict[str, object]:
         "fault": fault.name if fault else None,
         "words": outcome.words,
         **_counts(outcome),
+        "engine_hangs": outcome.engine_hangs,
     }

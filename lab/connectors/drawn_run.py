@@ -62,6 +62,8 @@ class RunOutcome:
     failed_loads: int
     events: int
     restarts: int = 0
+    engine_hangs: int = 0
+    """How often the engine's scheduler hung, though the connector owed it nothing."""
 
 
 def draw_run(seed: int, requests: int = 150) -> DrawnRun:
@@ -149,6 +151,7 @@ def play_run(
         sum(each.failed_loads for each in scheduled),
         sum(each.announced.events for each in engines),
         len(engines) - 1,
+        sum(each.own_hangs for each in engines),
     )
 
 

@@ -85,6 +85,10 @@ class EngineScheduler:
         waits = RequestState.WAITING_FOR_REMOTE_KVS
         return [each for each in self.requests.values() if each.state is waits]
 
+    def ended_loads(self) -> list[StandInRequest]:
+        """Those of them whose load has ended, so that a step need only look at them."""
+        return [each for each in self.loading() if each.request_id in self._loaded]
+
     def plan(self) -> StepPlan:
         """Decide what the next step computes, and tell the connector."""
         plan = StepPlan()

@@ -54,6 +54,8 @@ class StandInEngine:
         self.announced = Announced(shape, connector.hash_of_event)
         self.announces = announces
         self.steps = self.finished = 0
+        self.own_hangs = 0
+        """How often the scheduler hung though every load had ended."""
         self._idle_seconds = idle_seconds
         self._counter = ReportCounter(len(self.ranks))
         self._random = Random(f"tokens {seed}")
@@ -174,8 +176,29 @@ class StandInEngine:
             return
         self._stalled += 1
         sleep(self._idle_seconds)
-        if self._stalled >= STALLED_STEPS:
-            held = len(self.scheduler.held_blocks())
-            raise BrokenConnector(
-                BreachKind.HANG, f"{STALLED_STEPS} steps, {held} blocks are held, {dict(waiting)}"
-            )
+        if self._stalled < STALLED_STEPS:
+            return
+        if self._hangs_by_itself():
+            # A client that waits in vain goes away in the end.
+            self.own_hangs += 1
+            self._stalled = 0
+            self.abort(next(each for each in self.scheduler.unfinished() if not self._holds(each)))
+            return
+        held = len(self.scheduler.held_blocks())
+        raise BrokenConnector(
+            BreachKind.HANG, f"{STALLED_STEPS} steps, {held} blocks are held, {dict(waiting)}"
+        )
+
+    def _hangs_by_itself(self) -> bool:
+        """Whether only requests hold blocks that a load has ended for, while one without waits.
+
+        That one is looked at first, finds too few blocks, and so keeps vLLM's scheduler from the
+        others: it asked again after its own load had failed.
+        """
+        ended = self.scheduler.ended_loads()
+        kept = {block for each in ended for row in self.scheduler.table_of(each) for block in row}
+        waits = any(not self._holds(each) for each in self.scheduler.unfinished())
+        return bool(ended) and waits and kept.issuperset(self.scheduler.held_blocks())
+
+    def _holds(self, request: StandInRequest) -> bool:
+        return any(map(len, self.scheduler.table_of(request)))

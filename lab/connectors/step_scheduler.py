@@ -38,6 +38,9 @@ class StepScheduler(Protocol):
     def loading(self) -> Sequence[StandInRequest]:
         """The requests that the connector loads for."""
 
+    def ended_loads(self) -> Sequence[StandInRequest]:
+        """Those of them whose load has ended, so that a step need only look at them."""
+
     def plan(self) -> Any:  # noqa: ANN401  # Our plan, or vLLM's.
         """Decide what the next step computes, and tell the connector."""
 

@@ -88,7 +88,8 @@ class VLLMScheduler:
             block_hasher=self._hasher,
         )
         made.skip_reading_prefix_cache = request.skip_reading_prefix_cache
-        made.namespace = request.namespace
+        made.namespace, made.stamped = request.namespace, request.stamped
+        made.process = request.process
         return made
 
     def add(self, request: Any) -> None:  # noqa: ANN401
@@ -112,6 +113,11 @@ class VLLMScheduler:
         """The requests that the connector loads for."""
         waits = self._status.WAITING_FOR_REMOTE_KVS
         return [each for each in self._scheduler.requests.values() if each.status == waits]
+
+    def ended_loads(self) -> list[Any]:
+        """Those of them whose load has ended, so that a step need only look at them."""
+        ended = self._scheduler.finished_recving_kv_req_ids
+        return [each for each in self.loading() if each.request_id in ended]
 
     def plan(self) -> Any:  # noqa: ANN401
         """Decide what the next step computes."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from kvcanon.lab.connectors.contestants import make_plain
-from kvcanon.lab.connectors.drawn_run import draw_run, play_run
+from kvcanon.lab.connectors.drawn_run import DrawnRun, draw_run, play_run
+from kvcanon.lab.connectors.engine_shape import FULL_LAYERS, CachedLayers, EngineShape
 from kvcanon.lab.connectors.finding import BreachKind
+from kvcanon.lab.connectors.late_copies import CopyTimes
 from kvcanon.lab.connectors.planted_connectors import CONNECTOR_FAULTS, ConnectorFault, find_fault
 
 SEEN_AS = {
@@ -37,6 +40,21 @@ def test_sound_connector_is_not_accused(seed: int) -> None:
     outcome = play_run(draw_run(seed), make_plain)
     assert outcome.fault is None, outcome.words
     assert outcome.requests
+
+
+def test_engine_that_hangs_by_itself_accuses_no_connector() -> None:
+    """The client of the request that blocks the queue goes away, and the run goes on to its end.
+
+    Its load has failed, and it waits for blocks of the one behind it, whose load has ended.
+    """
+    window = CachedLayers(("window.0", "window.1"), 4)
+    shape = EngineShape(blocks=30, groups=(FULL_LAYERS, window), step_tokens=64, running=1)
+    times = CopyTimes(2, failing=0.5)
+    run = DrawnRun(172, shape, times, 30, 150, prompts=2, prompt_blocks=12, loads_first=True)
+    outcome = play_run(evolve(run, resetting=0.0), make_plain)
+    assert outcome.fault is None, outcome.words
+    assert outcome.engine_hangs == 1
+    assert outcome.requests > 100
 
 
 def test_equal_seeds_play_equal_runs() -> None:

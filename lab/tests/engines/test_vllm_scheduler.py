@@ -43,20 +43,24 @@ def test_kvcanon_passes_both(name: str, seed: int) -> None:
     assert theirs == play_run(run, make)
 
 
-def test_failed_loads_end_alike() -> None:
-    """Where every load fails, both schedulers go on alike, or hang in the same step.
+def test_both_hang_alike_where_failed_loads_come_back() -> None:
+    """Both schedulers hang in the same step, and go on alike once a client went away.
 
-    vLLM's may hang: a load that failed waits for blocks that the load behind it holds, which has
+    A request whose load has failed waits for blocks that the one behind it holds, whose load has
     ended and is not looked at.
     """
-    window = CachedLayers(("window.0", "window.1"), 7)
-    shape = EngineShape(blocks=18, groups=(FULL_LAYERS, window), step_tokens=64)
-    times = CopyTimes(12, failing=1.0)
-    run = DrawnRun(20, shape, times, 16, 150, prompts=5, prompt_blocks=6, resetting=0.0)
-    run = evolve(run, aborting=0.05)
-    make = CONNECTORS["kvcanon"].make
-    theirs, ours = play_run(run, make, scheduler=VLLMScheduler), play_run(run, make)
-    assert (theirs.fault, theirs.steps) == (ours.fault, ours.steps)
+    window = CachedLayers(("window.0", "window.1"), 4)
+    shape = EngineShape(blocks=30, groups=(FULL_LAYERS, window), step_tokens=64, running=1)
+    times = CopyTimes(2, failing=0.5)
+    run = DrawnRun(172, shape, times, 30, 150, prompts=2, prompt_blocks=12, loads_first=True)
+    run = evolve(run, resetting=0.0)
+    theirs, ours = (
+        play_run(run, make_plain, scheduler=VLLMScheduler),
+        play_run(run, make_plain),
+    )
+    assert theirs.fault is None, theirs.words
+    assert theirs.engine_hangs == 1
+    assert theirs == ours
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
