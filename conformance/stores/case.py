@@ -103,7 +103,10 @@ class PutOnFullDisk:
 
 @frozen
 class DamageFile:
-    """Close all stores, damage a file of a page that was put, and open them again."""
+    """Close all stores, damage a file of a page that was put, and open them again.
+
+    A store that is not durable stays open meanwhile.
+    """
 
     prompt: int = 0
     page: int = 0

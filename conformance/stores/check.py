@@ -20,7 +20,8 @@ from kvcanon.conformance.errors import UsageError
 from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
 from kvcanon.conformance.stores.case import StoreCase
 from kvcanon.conformance.stores.draw import draw_case
-from kvcanon.conformance.stores.play import fitted, play_case
+from kvcanon.conformance.stores.fitted import fitted
+from kvcanon.conformance.stores.play import play_case
 from kvcanon.conformance.stores.played import Played, PlayedStep
 from kvcanon.conformance.stores.reduce import reduce_store_case
 from kvcanon.conformance.stores.witnesses import read_witnesses

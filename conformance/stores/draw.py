@@ -64,8 +64,8 @@ THEMES: Mapping[str, Theme] = {
     "removal": Theme(frozenset({Ability.REMOVES}), _PLAIN | {"remove": 4, "restart": 1}),
     "restart": Theme(frozenset({Ability.DURABLE}), _PLAIN | {"restart": 3}, (1, 2)),
     "crash": Theme(frozenset({Ability.DURABLE}), _PLAIN | {"kill": 6}, (1, 2)),
-    "disk": Theme(frozenset({Ability.DURABLE, Ability.FILES}), _PLAIN | {"full": 5}),
-    "damage": Theme(frozenset({Ability.DURABLE, Ability.FILES}), _PLAIN | {"damage": 4}),
+    "disk": Theme(frozenset({Ability.FILES}), _PLAIN | {"full": 5}),
+    "damage": Theme(frozenset({Ability.FILES}), _PLAIN | {"damage": 4}),
     "writers": Theme(frozenset({Ability.SHARED, Ability.DURABLE}), _PLAIN | {"at_once": 5}, (2, 3)),
     "room": Theme(
         frozenset({Ability.EVICTS}), _PLAIN | {"put": 14, "look": 3, "remove": 1}, capacity=True

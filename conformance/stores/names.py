@@ -16,6 +16,7 @@ STORES = {
     "vllm-fs": "kvcanon.conformance.engines.vllm.fs_tier:FS",
     "lmdb": "kvcanon.conformance.engines.key_value.lmdb_store:LMDB",
     "redis": "kvcanon.conformance.engines.key_value.redis_store:REDIS",
+    "lmcache-disk": "kvcanon.conformance.engines.lmcache.local_disk:DISK",
     "mooncake": "kvcanon.conformance.engines.mooncake.object_store:MOONCAKE",
 }
 """Short names; each is imported on use only, since not everyone has its libraries."""

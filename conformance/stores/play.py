@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from attrs import define, evolve, field
 
-from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround, StoreOffer
+from kvcanon.conformance.stores.adapter import StoreAdapter, StoreGround
 from kvcanon.conformance.stores.case import (
     AskPages,
     AskRun,
@@ -33,19 +32,13 @@ from kvcanon.conformance.stores.case import (
     StoreCase,
 )
 from kvcanon.conformance.stores.damage import damage_file
+from kvcanon.conformance.stores.fitted import fitted
 from kvcanon.conformance.stores.host import NO_INTERRUPT, Interrupt, StoreHost
 from kvcanon.conformance.stores.hosts import LATE_SECONDS, Answer, Host, LocalHost, ProcessHost
 from kvcanon.conformance.stores.knowledge import evicted_by, known_after
 from kvcanon.conformance.stores.machine_time import NEVER_LATE, LateMachine, Watch, machine_watch
 from kvcanon.conformance.stores.played import BrokenStoreLaw, Played, PlayedStep
-from kvcanon.conformance.stores.prompts import (
-    FORKS,
-    PAGES,
-    content_of,
-    identity_of,
-    keys_of,
-    size_of,
-)
+from kvcanon.conformance.stores.prompts import PAGES, content_of, identity_of, keys_of, size_of
 from kvcanon.spec.stores.calls import (
     Ability,
     Answered,
@@ -94,25 +87,6 @@ CALM_TRIES = 4
 """How often a case is played until the machine was no reason for what it shows."""
 CALM_SECONDS = 0.5
 """The pause before the second of them; it doubles each time."""
-
-
-def fitted(case: StoreCase, offer: StoreOffer) -> StoreCase:
-    """The case without what a store does not offer: pools, namespaces, identities, page sizes."""
-    actions: Iterable[Any] = case.actions
-    sizes = offer.page_bytes
-    if Ability.NAMESPACES not in offer.abilities:
-        named = [(each, getattr(each, "prompt", None)) for each in actions]
-        actions = [
-            each if prompt is None else evolve(each, prompt=prompt % len(FORKS))
-            for each, prompt in named
-        ]
-    return evolve(
-        case,
-        actions=tuple(actions),
-        pools=case.pools if Ability.POOLS in offer.abilities else 1,
-        other=case.other if case.other in offer.identity_fields else "",
-        page_bytes=case.page_bytes if case.page_bytes in sizes else min(sizes),
-    )
 
 
 def play_case(
@@ -254,14 +228,18 @@ class _Player:
             self.reopen(writer)
 
     @property
-    def apart(self) -> bool:
-        """Whether each writer has a process of its own."""
+    def durable(self) -> bool:
         return Ability.DURABLE in self.abilities
+
+    @property
+    def apart(self) -> bool:
+        """Whether each writer has a process of its own: files are limited by process."""
+        return self.durable or Ability.FILES in self.abilities
 
     @property
     def alone(self) -> bool:
         """Whether one writer has the store open at a time."""
-        return self.apart and Ability.SHARED not in self.abilities
+        return self.durable and Ability.SHARED not in self.abilities
 
     def turn_to(self, writer: int) -> None:
         """Let a writer have the store open."""
@@ -365,7 +343,15 @@ class _Player:
         elif failed.silent or "ended its process" in failed.words:
             after = "its process was killed" if failed.killed else f"a call {failed.words}"
             self.crash()
+            if not self.durable:
+                self.lose()
             self.reopen(writer, after)
+
+    def lose(self) -> None:
+        """Note that a store which is not durable was closed: what it keeps is its own affair."""
+        self.known = self.known.changed(
+            (name, after_doubt(known, Doubt.LOST)) for name, known in self.known.pages.items()
+        )
 
     def crash(self) -> None:
         self.known = self.known.changed(
@@ -408,18 +394,15 @@ class _Player:
             self.call(writer, RemoveCall(keys))
 
     def restart(self, action: Restart) -> None:
-        if not self.apart:
-            # What a store keeps that is closed is its own affair, if it is not durable.
-            self.known = self.known.changed(
-                (name, after_doubt(known, Doubt.LOST)) for name, known in self.known.pages.items()
-            )
+        if not self.durable:
+            self.lose()
         if not self.situation.stalled:
             self.reopen(self.writer_of(action.writer))
 
     def kill(self, action: KillInPut) -> None:
         writer = self.writer_of(action.writer)
         pages = self.pages_of(writer, action, action.version)
-        if not self.apart:
+        if not self.durable:
             self.call(writer, PutCall(pages))
             return
         interrupt = Interrupt(signal.SIGKILL, 1 + action.at_call)
@@ -428,14 +411,17 @@ class _Player:
     def put_on_full_disk(self, action: PutOnFullDisk) -> None:
         writer = self.writer_of(action.writer)
         pages = self.pages_of(writer, action, action.version)
-        if not self.apart or Ability.FILES not in self.abilities:
+        if Ability.FILES not in self.abilities:
             self.call(writer, PutCall(pages))
             return
         most = max(len(content) for _, content in pages) * (action.most % 9) // 8
         self.call(writer, PutCall(pages, Interruption.WRITES_FAIL), Interrupt(most_bytes=most))
 
     def damage(self, action: DamageFile) -> None:
-        """Damage a file of a page that was put, while nothing has it open."""
+        """Damage a file of a page that was put, while nothing has it open that would find it again.
+
+        A store that is not durable forgets its pages when it is closed, so it stays open.
+        """
         if Ability.FILES not in self.abilities or self.situation.stalled:
             return
         names = list(self.known.pages)
@@ -445,13 +431,14 @@ class _Player:
         paths = self.ground.files_of(identity, key)
         if not paths:
             return
-        opened = self.opened()
+        opened = self.opened() if self.durable else []
         for writer in opened:
             self.hosts[writer].end()
         path = paths[action.place % len(paths)]
         harmed = self.pages_in(path)
         words = damage_file(path, action.kind, action.place)
-        self.crash()
+        if self.durable:
+            self.crash()
         self.known = self.known.changed(
             (name, after_damage(self.known.pages[name], words)) for name in harmed
         )

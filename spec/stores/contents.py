@@ -67,7 +67,7 @@ def page_is_whole(step: StoreStep) -> Iterator[str]:
     SOUND,
     "a get of a page whose file was damaged",
     asks_for(lambda known: known.doubt is Doubt.DAMAGED),
-    needs=(Ability.DURABLE, Ability.FILES),
+    needs=(Ability.FILES,),
 )
 def damaged_page_is_a_miss(step: StoreStep) -> Iterator[str]:
     """A page whose stored bytes were cut, flipped, zeroed or lengthened is a miss.

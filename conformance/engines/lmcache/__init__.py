@@ -1,1 +1,1 @@
-"""The adapter for LMCache's backend in the memory of the host, used by prefixes."""
+"""The adapters for LMCache: its memory of the host, used by prefixes, and its disk, as a store."""

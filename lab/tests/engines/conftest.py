@@ -8,6 +8,7 @@ collect_ignore_glob = (
     else [
         "test_lightllm.py",
         "test_lmcache.py",
+        "test_lmcache_disk.py",
         "test_lmdeploy_*.py",
         "test_mini_sglang.py",
         "test_nano_vllm.py",

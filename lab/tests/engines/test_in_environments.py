@@ -20,6 +20,7 @@ made an environment by `kvcanon lab peers make lightllm --source DIR`, its tests
     ("release", "tests"),
     [
         ("lmcache==0.5.6", "test_lmcache.py"),
+        ("lmcache==0.5.6", "test_lmcache_disk.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_scheduler.py"),
         ("lmdeploy==0.18.0", "test_lmdeploy_trie.py"),
         ("transformers==5.24.0", "test_transformers.py"),

@@ -20,8 +20,9 @@ from kvcanon.conformance.stores.case import (
 )
 from kvcanon.conformance.stores.check import StoreStanding, StoreVerdict, check_store, ground_of
 from kvcanon.conformance.stores.draw import draw_case, themes_of
+from kvcanon.conformance.stores.fitted import fitted
 from kvcanon.conformance.stores.plain_stores import FILES, MEMORY, file_adapter
-from kvcanon.conformance.stores.play import fitted, play_case
+from kvcanon.conformance.stores.play import play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.reference.stores import FileStore
 from kvcanon.spec.stores import STORE_LAWS, Ability
