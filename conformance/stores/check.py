@@ -102,6 +102,16 @@ class StoreReport:
         return StoreVerdict.DEPARTS if self.findings else StoreVerdict.HOLDS
 
 
+@frozen
+class _Seen:
+    """A law that was seen broken for the first time."""
+
+    case: StoreCase
+    origin: str
+    words: str
+    steps: tuple[PlayedStep, ...]
+
+
 Progress = Callable[[int, int], None]
 
 
@@ -120,7 +130,7 @@ def check_store(
 ) -> StoreReport:
     """Judge a store by all laws of stores, or by some, in a new folder inside of `folder`."""
     laws = chosen_laws(only)
-    first: dict[str, tuple[StoreCase, str]] = {}
+    first: dict[str, _Seen] = {}
     times, met, doubted, calls = Counter[str](), Counter[str](), Counter[str](), 0
     with ground_of(adapter, folder) as ground:
         cases = list(cases_of(adapter, effort, seed))
@@ -132,13 +142,14 @@ def check_store(
             doubted.update({each.law.law_id for each in played.doubted})
             for each in played.broken:
                 seen = evolve(case, actions=case.actions[: each.action + 1])
-                first.setdefault(each.law.law_id, (seen, origin))
+                steps = tuple(played.steps[: each.step + 1])
+                first.setdefault(each.law.law_id, _Seen(seen, origin, each.words, steps))
             progress(number + 1, len(cases))
         found = [
             _reduced(
                 lambda case: play_case(adapter, ground, case),
                 STORE_LAWS[law_id],
-                *first[law_id],
+                first[law_id],
                 times[law_id],
             )
             for law_id in STORE_LAWS
@@ -204,11 +215,10 @@ def _standing(
 def _reduced(
     play: Callable[[StoreCase], Played],
     law: StoreLaw,
-    case: StoreCase,
-    origin: str,
+    seen: _Seen,
     times: int,
 ) -> StoreFinding:
-    """The finding in its smallest case."""
+    """The finding in its smallest case; as it was seen, if that does not show it again."""
     best: list[Played] = []
 
     def breaks(smaller: StoreCase) -> bool:
@@ -218,12 +228,12 @@ def _reduced(
         best.append(played)
         return True
 
-    smallest, repeats = reduce_store_case(case, breaks)
-    played = best[-1] if best else play(case)
-    found = next((each for each in played.broken if each.law is law), None)
-    words = "the case did not show it again" if found is None else found.words
-    steps = played.steps if found is None else played.steps[: found.step + 1]
-    return StoreFinding(law, words, smallest, tuple(steps), origin, times, repeats)
+    smallest, repeats = reduce_store_case(seen.case, breaks)
+    if not best:
+        return StoreFinding(law, seen.words, smallest, seen.steps, seen.origin, times, repeats)
+    found = next(each for each in best[-1].broken if each.law is law)
+    steps = tuple(best[-1].steps[: found.step + 1])
+    return StoreFinding(law, found.words, smallest, steps, seen.origin, times, repeats)
 
 
 def first_break(played: Played, law: StoreLaw) -> str | None:

@@ -14,6 +14,7 @@ from kvcanon.conformance.engines.lmcache.local_disk import LmcacheDiskStore, fil
 from kvcanon.conformance.stores.adapter import StoreAdapter, folder_ground
 from kvcanon.conformance.stores.case import PutPages, RemovePages, StoreCase
 from kvcanon.conformance.stores.check import STORE_EFFORTS, cases_of, ground_of
+from kvcanon.conformance.stores.draw import draw_case, themes_of
 from kvcanon.conformance.stores.names import load_store
 from kvcanon.conformance.stores.play import play_case
 from kvcanon.spec.stores.page_store import PageStore
@@ -114,10 +115,15 @@ def test_it_breaks_what_the_page_says_and_nothing_else() -> None:
 
 def broken_laws(adapter: StoreAdapter = ADAPTER) -> set[str]:
     """The laws that are broken in the witnesses, the first drawn cases, and one of removals."""
+    cases = [case for _, case in cases_of(adapter, "quick", 0)]
+    return broken_in([*cases[: len(cases) - STORE_EFFORTS["quick"] + CASES], REMOVAL], adapter)
+
+
+def broken_in(cases: Sequence[StoreCase], adapter: StoreAdapter = ADAPTER) -> set[str]:
+    """The laws that are broken in some cases."""
     broken: set[str] = set()
     with ground_of(adapter) as ground:
-        cases = [case for _, case in cases_of(adapter, "quick", 0)]
-        for case in [*cases[: len(cases) - STORE_EFFORTS["quick"] + CASES], REMOVAL]:
+        for case in cases:
             broken |= {each.law.law_id for each in play_case(adapter, ground, case).broken}
     return broken
 
@@ -138,6 +144,30 @@ def test_where_removals_give_room_back_three_laws_hold(monkeypatch: pytest.Monke
     broken = broken_laws()
     assert broken >= BROKEN - FROM_REMOVALS
     assert not broken & FROM_REMOVALS
+
+
+def test_where_a_failed_write_gives_back_what_it_holds_full_disks_break_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """STORE-4 and STORE-27 come of a write that raises before it has cleaned up."""
+    names = themes_of(ADAPTER.offer)
+    turns = range(names.index("disk"), 12 * len(names), len(names))
+    cases = [draw_case(ADAPTER.offer, 3, number) for number in turns]
+    assert "STORE-4" in broken_in(cases)
+    original = backend().async_save_bytes_to_disk
+
+    def save(self: Any, key: Any, memory_obj: Any, **named: Any) -> None:  # noqa: ANN401
+        """Write a chunk; if that fails, release its memory, its room and its key."""
+        try:
+            original(self, key, memory_obj, **named)
+        except OSError:
+            memory_obj.ref_count_down()
+            self.current_cache_size -= memory_obj.get_physical_size()
+            self.disk_worker.remove_put_task(key)
+            raise
+
+    monkeypatch.setattr(backend(), "async_save_bytes_to_disk", save)
+    assert broken_in(cases) == set()
 
 
 def test_where_each_identity_has_a_folder_a_law_holds() -> None:

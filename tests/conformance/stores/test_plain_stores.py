@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -26,6 +27,7 @@ from kvcanon.conformance.stores.play import play_case
 from kvcanon.conformance.stores.witnesses import read_witnesses
 from kvcanon.reference.stores import FileStore
 from kvcanon.spec.stores import STORE_LAWS, Ability
+from kvcanon.spec.stores.calls import GetCall, OpenCall, PutCall
 from kvcanon.spec.stores.pages import PageKey
 
 each_store = pytest.mark.parametrize(
@@ -94,6 +96,29 @@ def test_finding_has_the_sizes_that_were_played(monkeypatch: pytest.MonkeyPatch)
     (finding,) = report.findings
     assert finding.law.law_id == "STORE-10"
     assert finding.case.page_bytes == 4096
+
+
+def test_fault_that_does_not_show_again_is_reported_as_it_was_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The words and the calls are those of the time when it showed."""
+
+    class OnceWrong(FileStore):
+        def get_one(self, key: PageKey, buffer: memoryview) -> int | None:
+            length = super().get_one(key, buffer)
+            if not (tmp_path / "shown").exists():
+                (tmp_path / "shown").touch()
+                buffer[0] ^= 1
+            return length
+
+    case = StoreCase((PutPages(), GetPages(), GetPages()))
+    cases = "kvcanon.conformance.stores.check.cases_of"
+    monkeypatch.setattr(cases, lambda *_: [("this case", case)])
+    (finding,) = check_store(file_adapter("once", OnceWrong)).findings
+    assert not finding.repeats
+    assert finding.words.startswith("get gave 64 bytes that differ from byte 0 on")
+    assert [type(step.call) for step in finding.steps] == [OpenCall, PutCall, GetCall]
+    assert finding.case.actions == case.actions[:2]
 
 
 def test_a_store_that_ends_its_process_in_an_open_ends_the_case() -> None:
