@@ -71,7 +71,7 @@ def _print(connector: str, outcomes: Sequence[RunOutcome]) -> None:
     out.print(table)
     hangs = sum(outcome.engine_hangs for outcome in outcomes)
     if hangs:
-        out.print(f"The engine hung by itself, {hangs} times: no load was under way.")
+        out.print(f"Hangs of the engine itself, with no load under way: {hangs}.")
     last = outcomes[-1]
     if last.fault is None:
         out.print(f"No fault was found in {len(outcomes)} runs.")

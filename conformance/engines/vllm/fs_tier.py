@@ -55,9 +55,11 @@ NAMES = InstalledNames(
     quiet=True,
 )
 NAMES.version()
-logging.getLogger("vllm").setLevel(logging.CRITICAL)  # It logs every job that fails.
-for _name in NAMES.modules:
-    NAMES[_name]  # A copy of this process then has all it needs.
+for _names in (ENGINE_NAMES, NAMES):
+    for _name in _names.modules:
+        _names[_name]  # A copy of this process then has all it needs.
+# Only now, since vLLM sets its levels when it is imported. It logs every job that fails.
+logging.getLogger("vllm").setLevel(logging.CRITICAL)
 
 PAGE_BYTES = 4096
 """Of four tokens at two bytes a value: whole blocks of a disk, as those of models are."""
