@@ -211,8 +211,8 @@ class SlotsEvicted(NamedTuple):
     """Whether the node leaves the device as a whole."""
     lost: int
     """Tokens of full data that left and have no copy on the host."""
-    lacks: Three
-    """Slots that the victim needs on the host, by component."""
+    needed: Three
+    """Tokens, or states, that the victim needs on the host, of components with a pool there."""
     device: SlotLists
     """Token slots on the device that came free; those of window data are full slots."""
     tokens: Amounts

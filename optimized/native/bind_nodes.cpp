@@ -37,12 +37,6 @@ nb::tuple paired_rows(const PairedSlots& found) {
     return nb::make_tuple(rows_by_component(found.slots), rows_or_none(found.paired));
 }
 
-std::vector<Node*> nodes_at(const State& state, nb::handle handles) {
-    std::vector<Node*> found;
-    for (nb::handle each : handles) found.push_back(node_at(state, nb::cast<uint64_t>(each)));
-    return found;
-}
-
 void which(nb::handle components, bool (&wanted)[COMPONENTS]) {
     for (nb::handle each : components) wanted[component_of(each)] = true;
 }
@@ -229,6 +223,12 @@ void do_set_write_back(NodesView& self, bool write_back) {
 }
 
 }  // namespace
+
+std::vector<Node*> nodes_at(const State& state, nb::handle handles) {
+    std::vector<Node*> found;
+    for (nb::handle each : handles) found.push_back(node_at(state, nb::cast<uint64_t>(each)));
+    return found;
+}
 
 Component component_of(nb::handle given) {
     const int64_t number = whole_number(given, "component");

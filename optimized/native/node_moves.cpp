@@ -10,7 +10,6 @@
 #include "host_hold.hpp"
 #include "lock.hpp"
 #include "reset.hpp"
-#include "slots.hpp"
 #include "tree.hpp"
 #include "victims.hpp"
 
@@ -24,11 +23,6 @@ Counts counted(const std::vector<Part>& parts, Medium medium) {
         counts[part.component] += part.node->data[part.component].slots(medium).slots();
     }
     return counts;
-}
-
-void require_free(const State& state, Component component, Medium medium, int64_t slots) {
-    const int64_t free = state.free_slots(component, medium);
-    if (free < slots) throw OutOfSlots(pool_name(component, medium), slots, free);
 }
 
 // Leave parts of other components out.
@@ -86,14 +80,15 @@ std::vector<Part> all_missing(const State& state, const std::vector<Node*>& node
     return parts;
 }
 
-// Give parts slots on a medium, as many as they have on the other. Throws: OutOfSlots.
-void place_all(State& state, const std::vector<Part>& parts, Medium from, Medium to) {
-    const Counts counts = counted(parts, from);
-    for (const Component each : ALL_COMPONENTS) require_free(state, each, to, counts[each]);
+// Give parts slots on a medium, as many as they have on the other. Throws: OutOfSlots, and what
+// `on_slots` throws.
+void place_all(State& state, const std::vector<Part>& parts, Medium from, Medium to,
+               const OnSlots& on_slots) {
+    const SlotLists taken = take_free(state, counted(parts, from), to, on_slots);
+    RunReader left[] = {RunReader(taken[FULL]), RunReader(taken[SWA]), RunReader(taken[MAMBA])};
     for (const Part& part : parts) {
         const int32_t slots = part.node->data[part.component].slots(from).slots();
-        place(state, part.node, part.component, to,
-              state.pool(part.component, to).free.take(slots));
+        place(state, part.node, part.component, to, left[part.component].next(slots));
     }
 }
 
@@ -194,16 +189,38 @@ Journal evict_host_nodes(State& state, Component component, int64_t slots) {
     return std::move(journaled.journal);
 }
 
+HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free) {
+    HostRoom room;
+    Counts had = free;
+    for (const Component each : ALL_COMPONENTS) {
+        if (wanted[each] <= had[each]) continue;
+        const Journal done = evict_host_nodes(state, each, wanted[each] - had[each]);
+        for (const Component freed : ALL_COMPONENTS) {
+            had[freed] += done.freed[freed][CPU].slots();
+            for (const Medium medium : {GPU, CPU}) {
+                room.freed[freed][medium].append(done.freed[freed][medium]);
+            }
+        }
+        if (const Runs& full = done.freed[FULL][CPU]) {
+            room.reclaimed.push_back(full.begin()->begin);
+            room.reclaimed.push_back(full.slots());
+        }
+        room.fits = wanted[each] <= had[each];
+        if (!room.fits) break;
+    }
+    return room;
+}
+
 PairedSlots slots_to_back_up(const State& state, const std::vector<Node*>& nodes) {
     return paired(all_missing(state, nodes));
 }
 
 HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
-                         const bool (&wanted)[COMPONENTS]) {
+                         const bool (&wanted)[COMPONENTS], const OnSlots& on_slots) {
     std::vector<Part> parts = all_missing(state, nodes);
     keep_wanted(parts, wanted);
     require_whole(state, parts, CPU);
-    place_all(state, parts, GPU, CPU);
+    place_all(state, parts, GPU, CPU, on_slots);
     HostCopied copied;
     copied.slots = slots_of(parts, CPU);
     for (const Part& part : parts) {
@@ -216,11 +233,12 @@ NodeSlots slots_to_load(const State& state, Node* end) {
     return slots_of(host_only_parts(state, end), CPU);
 }
 
-PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]) {
+PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS],
+                            const OnSlots& on_slots) {
     std::vector<Part> parts = host_only_parts(state, end);
     keep_wanted(parts, wanted);
     require_whole(state, parts, GPU);
-    place_all(state, parts, CPU, GPU);
+    place_all(state, parts, CPU, GPU, on_slots);
     for (const Part& part : parts) {
         if (part.component == FULL) emit_stored(state, part.node, GPU);
     }
@@ -234,9 +252,9 @@ Runs add_device_data(State& state, Node* node, Component component) {
     if (!node->data[FULL].on(GPU)) {
         throw BadArgument("node", "has no full data on the device");
     }
-    const int32_t slots = component == MAMBA ? 1 : node->pages;
-    require_free(state, component, GPU, slots);
-    place(state, node, component, GPU, state.pool(component, GPU).free.take(slots));
+    Counts counts;
+    counts[component] = component == MAMBA ? 1 : node->pages;
+    place(state, node, component, GPU, take_free(state, counts, GPU)[component]);
     return node->data[component].slots(GPU);
 }
 

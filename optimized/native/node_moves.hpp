@@ -6,6 +6,7 @@
 #pragma once
 
 #include "nodes.hpp"
+#include "slots.hpp"
 
 namespace kvcanon {
 
@@ -34,6 +35,20 @@ EvictStep evict_node(State& state, Node* node, Component component);
 // Evict from the host until so many slots of a component came free; returns what did.
 Journal evict_host_nodes(State& state, Component component, int64_t slots);
 
+// Room that was made on the host.
+struct HostRoom {
+    // Slots that came free, as in a journal.
+    Runs freed[COMPONENTS][MEDIA];
+    // Of each eviction that freed full slots there, the first and how many there were.
+    std::vector<int64_t> reclaimed;
+    // Whether all that was wanted is free.
+    bool fits = true;
+};
+
+// Evict from the host until so many slots are free there, of which the caller has some already.
+// Stops at the first pool that stays short: no copy needs what others would lose.
+HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free);
+
 // Slots of some nodes, by component, in the order of the nodes.
 struct NodeSlots {
     Runs of[COMPONENTS];
@@ -54,17 +69,18 @@ struct HostCopied {
     std::vector<uint64_t> stored;
 };
 
-// Give nodes host slots for the components that they lack there, all or none.
-// Throws: BadArgument, OutOfSlots.
+// Give nodes host slots for the components that they lack there, all or none; `on_slots` is told of
+// them first. Throws: BadArgument, OutOfSlots, and what `on_slots` throws.
 HostCopied add_host_copy(State& state, const std::vector<Node*>& nodes,
-                         const bool (&wanted)[COMPONENTS]);
+                         const bool (&wanted)[COMPONENTS], const OnSlots& on_slots = {});
 
 // The host slots that a load of the path to a node reads, root first.
 NodeSlots slots_to_load(const State& state, Node* end);
 
-// Give the nodes device slots for these parts, and emit the stores of full data.
-// Throws: OutOfSlots.
-PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS]);
+// Give the nodes device slots for these parts, and emit the stores of full data; `on_slots` is told
+// of them first. Throws: OutOfSlots, and what `on_slots` throws.
+PairedSlots add_device_copy(State& state, Node* end, const bool (&wanted)[COMPONENTS],
+                            const OnSlots& on_slots = {});
 
 // Give a node device slots of a component that it lacks. Throws: BadArgument, OutOfSlots.
 Runs add_device_data(State& state, Node* node, Component component);

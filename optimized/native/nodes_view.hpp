@@ -33,6 +33,9 @@ nanobind::list windows_of(const std::vector<AdoptedWindow>& windows);
 nanobind::list pages_of(const std::vector<Pages>& ranges);
 nanobind::object state_row_of(const NodeInserted& done);
 
+// The nodes of handles. Throws: BadArgument.
+std::vector<Node*> nodes_at(const State& state, nanobind::handle handles);
+
 // The component of a number. Throws: BadArgument.
 Component component_of(nanobind::handle given);
 

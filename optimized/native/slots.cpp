@@ -53,6 +53,10 @@ void check_asked(const State& state, const Counts& counts, Medium medium) {
         throw BadArgument("swa", std::to_string(counts[SWA]) + " slots asked for " +
                                      std::to_string(counts[FULL]) + " pages of full data");
     }
+}
+
+// Throws: OutOfSlots.
+void require_free(const State& state, const Counts& counts, Medium medium) {
     for (const Component component : ALL_COMPONENTS) {
         const int64_t free = state.free_slots(component, medium);
         if (free < counts[component]) {
@@ -73,19 +77,6 @@ void undone_on_failure(State& state, const SlotLists& taken, Medium medium, Step
         state.changed = false;
         throw;
     }
-}
-
-// Take free slots of a medium, all or none.
-SlotLists take_free(State& state, const Counts& counts, Medium medium) {
-    check_asked(state, counts, medium);
-    SlotLists taken;
-    undone_on_failure(state, taken, medium, [&] {
-        for (const Component component : ALL_COMPONENTS) {
-            SlotSet& free = state.pool(component, medium).free;
-            taken[component] = free.take(static_cast<int32_t>(counts[component]));
-        }
-    });
-    return taken;
 }
 
 // Give taken slots to a client.
@@ -138,7 +129,21 @@ std::string pool_name(Component component, Medium medium) {
     return std::string(name_of(component)) + " on " + name_of(medium);
 }
 
+SlotLists take_free(State& state, const Counts& counts, Medium medium, const OnSlots& on_taken) {
+    require_free(state, counts, medium);
+    SlotLists taken;
+    undone_on_failure(state, taken, medium, [&] {
+        for (const Component component : ALL_COMPONENTS) {
+            SlotSet& free = state.pool(component, medium).free;
+            taken[component] = free.take(static_cast<int32_t>(counts[component]));
+        }
+        if (on_taken) on_taken(taken);
+    });
+    return taken;
+}
+
 SlotLists allocate(State& state, const Counts& counts) {
+    check_asked(state, counts, GPU);
     SlotLists taken = take_free(state, counts, GPU);
     if (counts[SWA] != 0) {
         RunReader full(taken[FULL]);
@@ -155,6 +160,7 @@ SlotLists reserve_host(State& state, const Counts& counts) {
     if (!state.config.host_tier()) {
         throw BadArgument("reserve_host", "needs a host tier; choose a write policy");
     }
+    check_asked(state, counts, CPU);
     const SlotLists taken = take_free(state, counts, CPU);
     hold(state, taken, CPU);
     return taken;

@@ -5,6 +5,8 @@
 // of the two is freed.
 #pragma once
 
+#include <functional>
+
 #include "state.hpp"
 
 namespace kvcanon {
@@ -16,6 +18,14 @@ struct SlotLists {
     Runs& operator[](int component) { return of[component]; }
     const Runs& operator[](int component) const { return of[component]; }
 };
+
+// Told of slots that were taken, before anything else changes. What it throws refuses the call.
+using OnSlots = std::function<void(const SlotLists& slots)>;
+
+// Take free slots that nobody owns yet, all or none. Throws: OutOfSlots, BadArgument, and what
+// `on_taken` throws; they are free again then.
+SlotLists take_free(State& state, const Counts& counts, Medium medium,
+                    const OnSlots& on_taken = {});
 
 // Take free device slots for a request, all or none. Throws: OutOfSlots, BadArgument.
 SlotLists allocate(State& state, const Counts& counts);

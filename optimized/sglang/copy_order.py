@@ -16,11 +16,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import NoReturn
 
-from attrs import Factory, define
+from attrs import define
 
-from kvcanon.optimized.native_types import Amounts
+from kvcanon.optimized.native_types import Three
 
 NO_NODE = -1
+NOTHING: Three = 0, 0, 0
 
 
 class CallOutOfOrder(RuntimeError):
@@ -45,9 +46,9 @@ class CopyOrder:
     """What SGLang knows it by: a node, or a further name of one."""
     nodes: tuple[int, ...] = ()
     """The nodes that it copies."""
-    expected: Amounts = Factory(dict)
-    """The tokens, or states, that it needs on the host."""
-    rooms: Amounts = Factory(dict)
+    expected: Three = NOTHING
+    """The tokens, or states, that it needs on the host, by component."""
+    rooms: Three = NOTHING
     """What was free there before the controller took slots for it."""
     declined: tuple[int, ...] = ()
     """The nodes of a copy under write_back for which the host could not make all of the room."""
@@ -63,10 +64,10 @@ class CopyOrder:
         if self.stage is CopyStage.MADE:
             self._refuse("build_backup_spec")
         if self.stage is not CopyStage.NAMED or self.nodes != nodes:
-            self.expected = {}
+            self.expected = NOTHING
         self.stage, self.name, self.nodes = CopyStage.PLANNED, name, nodes
 
-    def expect(self, tokens: Amounts, rooms: Amounts) -> None:
+    def expect(self, tokens: Three, rooms: Three) -> None:
         """Note how much the named or planned copy needs, and how much is free."""
         self.expected, self.rooms = tokens, rooms
 
@@ -74,7 +75,7 @@ class CopyOrder:
         """The copy has its slots; returns its nodes. Raises: CallOutOfOrder."""
         if self.stage is not CopyStage.PLANNED or self.name != name:
             self._refuse(f"commit_backup of {name}")
-        self.stage, self.expected = CopyStage.MADE, {}
+        self.stage, self.expected = CopyStage.MADE, NOTHING
         return self.nodes
 
     def locked_with(self, name: int) -> tuple[int, ...]:
@@ -99,7 +100,7 @@ class CopyOrder:
             return
         if self.stage is CopyStage.MADE:
             self._refuse(call)
-        self.stage, self.expected = CopyStage.NONE, {}
+        self.stage, self.expected = CopyStage.NONE, NOTHING
 
     def end_walk(self) -> None:
         """End the walk of an eviction, and forget which host pools had too few slots."""
@@ -108,11 +109,11 @@ class CopyOrder:
 
     def forget(self) -> None:
         """Forget the copy."""
-        self.stage, self.expected, self.declined = CopyStage.NONE, {}, ()
+        self.stage, self.expected, self.declined = CopyStage.NONE, NOTHING, ()
 
-    def needs(self, kind: object) -> bool:
+    def needs(self, kind: int) -> bool:
         """Whether room on the host for a component is room for the copy."""
-        return kind in self.expected
+        return self.expected[kind] > 0
 
     def is_declined(self) -> bool:
         """Whether the host has tried to make room for the copy already, and could not.

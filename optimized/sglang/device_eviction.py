@@ -11,11 +11,11 @@ from typing import Protocol
 import torch
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
-    BaseEvictionResult,
     EvictDeviceNextNodeResult,
 )
 
 from kvcanon.optimized.native_types import SlotsEvicted
+from kvcanon.optimized.sglang.copy_order import NOTHING
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import expect_copy
 from kvcanon.optimized.sglang.pool_slots import FULL, KINDS, MAMBA, SWA
@@ -43,15 +43,6 @@ class OfCache(Protocol):
         """SGLang's `UnifiedRadixCache`."""
 
 
-def fill(result: BaseEvictionResult, step: SlotsEvicted) -> None:
-    """Add what a step freed."""
-    for kind, freed in step.device.items():
-        result.device_frees[kind] += freed
-        result.tracker[kind] += step.tokens[kind]
-    for kind, freed in step.host.items():
-        result.host_frees[kind] += freed
-
-
 def evict_next(
     core: CoreState, full: OfCache, kind: ComponentType, short: int
 ) -> EvictDeviceNextNodeResult:
@@ -63,9 +54,9 @@ def evict_next(
     if not node:
         return EvictDeviceNextNodeResult()
     if copy_first:
-        result = EvictDeviceNextNodeResult(made_progress=True)
-        if _name_copy(result, core, step, kind):
-            return result
+        named = _name_copy(core, step, kind)
+        if named is not None:
+            return named
         _copy_parts(core, full.cache, node)
         _, _, _, lost, _, device, tokens, host = core.engine_nodes.evict_node(node, kind)
     # In the order of SGLang's fields: no action, no node to evict, and progress.
@@ -76,14 +67,14 @@ def finish(
     core: CoreState, full: OfCache, kind: ComponentType, node_id: int
 ) -> EvictDeviceNextNodeResult:
     """Evict a component of a victim, after the attempt to copy it."""
-    result = EvictDeviceNextNodeResult(made_progress=True)
     _end_copy(core, full.cache, node_id)
     try:
         if core.nodes.has(node_id, kind):
-            fill(result, core.engine_nodes.evict_node(node_id, kind))
+            step = core.engine_nodes.evict_node(node_id, kind)
+            return EvictDeviceNextNodeResult(step.device, step.host, step.tokens, [], None, True)
     except BadArgument:
-        return result  # It is gone, or locked by now.
-    return result
+        pass  # It is gone, or locked by now.
+    return EvictDeviceNextNodeResult(made_progress=True)
 
 
 def evict_excess_states(
@@ -118,32 +109,26 @@ def evict_excess_states(
 
 
 def _name_copy(
-    result: EvictDeviceNextNodeResult, core: CoreState, step: SlotsEvicted, kind: ComponentType
-) -> bool:
-    """Name a victim for the controller to copy; returns whether it can copy it.
+    core: CoreState, step: SlotsEvicted, kind: ComponentType
+) -> EvictDeviceNextNodeResult | None:
+    """Name a victim for the controller to copy; None where it would not copy it.
 
     A leaf is copied as a whole if its full data has no copy. What else a node lacks is copied
     where the walk is of that component.
     """
-    full, swa, states = step.lacks
-    slots = core.slots
-    core.copies.order.name_victim(step.node)
-    lacks = {
-        each: rows * slots.page_tokens(each)
-        for each, rows in zip(KINDS, step.lacks, strict=True)
-        if rows and each in slots.host_tables
-    }
-    expect_copy(core, lacks)
+    node, needed = step.node, step.needed
+    full, windows, states = needed
+    core.copies.order.name_victim(node)
+    expect_copy(core, needed)
     if step.whole and full:
-        result.node_id = step.node
-    elif kind is SWA and swa and SWA in slots.host_tables:
-        result.swa_backup_node_id = step.node
-        result.swa_backup_num_tokens = swa * slots.page_size
-    elif kind is MAMBA and states and MAMBA in slots.host_tables:
-        result.mamba_backup_node_id = step.node
-    else:
-        return False
-    return True
+        return EvictDeviceNextNodeResult({}, {}, {}, [], node, made_progress=True)
+    if kind is SWA and windows:
+        return EvictDeviceNextNodeResult(
+            made_progress=True, swa_backup_node_id=node, swa_backup_num_tokens=windows
+        )
+    if kind is MAMBA and states:
+        return EvictDeviceNextNodeResult(made_progress=True, mamba_backup_node_id=node)
+    return None
 
 
 def _copy_parts(core: CoreState, controller: Controller, node_id: int) -> None:
@@ -152,11 +137,11 @@ def _copy_parts(core: CoreState, controller: Controller, node_id: int) -> None:
     The controller does so itself in a walk of that component; in a walk of full data it copies
     nothing of a leaf whose full data has a copy, and its windows and states would be lost.
     """
-    expected = core.copies.order.expected
-    if not expected:
+    needed = core.copies.order.expected
+    if needed == NOTHING:
         return
-    for kind, tokens in list(expected.items()):
-        if core.slots.room(kind) < tokens:
+    for kind, tokens, room in zip(KINDS, needed, core.slots.rooms_for(needed), strict=True):
+        if room < tokens:
             controller.evict_host(tokens, kind)
     controller.backup_node_for_write_back(node_id)
     _end_copy(core, controller, node_id)

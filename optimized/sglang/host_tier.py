@@ -20,8 +20,6 @@ from kvcanon.optimized.sglang.host_room import expect_copy
 from kvcanon.optimized.sglang.pool_slots import FULL, MAMBA, SWA
 
 HOST = 1
-PARTS = (SWA, MAMBA)
-"""The components besides full data, in the order of the native numbers."""
 POOLS = {SWA: PoolName.SWA, MAMBA: PoolName.MAMBA}
 Transfers: TypeAlias = dict[ComponentType, list[PoolTransfer]]
 
@@ -42,21 +40,20 @@ def backup_spec(core: CoreState, name: int) -> tuple[torch.Tensor, Transfers]:
     order.plan(name, nodes)
     if order.declined and order.is_declined():
         return slots.full.nothing, {}
-    (full, _, states), windows_of = core.nodes.slots_to_back_up(nodes)
-    read = slots.full.nothing if full is None else slots.full.get(full)
+    full, paired, states = core.engine_nodes.read_for_backup(nodes)
+    read = slots.full.nothing if full is None else full
     transfers: Transfers = {}
     if not slots.has_parts and not copies.joined:
         return read, transfers  # The controller asks for room in the one pool that there is.
-    tokens = {FULL: read.shape[0]}
-    parts: dict[ComponentType, torch.Tensor] = {}
-    if windows_of is not None and SWA in slots.host_tables:
-        parts[SWA] = slots.window(windows_of)
-    if states is not None and MAMBA in slots.host_tables:
-        parts[MAMBA] = slots.tables[MAMBA].get(states)
-    for kind, part in parts.items():
-        tokens[kind] = part.shape[0]
-        transfers[kind] = [PoolTransfer(POOLS[kind], None, part)]
-    expect_copy(core, tokens)
+    windows = 0
+    if paired is not None and SWA in slots.host_tables:
+        window = slots.window(paired)
+        windows, transfers[SWA] = len(window), [PoolTransfer(POOLS[SWA], None, window)]
+    if states is None or MAMBA not in slots.host_tables:
+        states = slots.full.nothing
+    else:
+        transfers[MAMBA] = [PoolTransfer(POOLS[MAMBA], None, states)]
+    expect_copy(core, (len(read), windows, len(states)))
     return read, transfers
 
 
@@ -66,16 +63,18 @@ def commit_backup(
     """Record that the data of the copy that was planned is on its way to these host slots."""
     copies = core.copies
     nodes, copies.joined = copies.order.commit(name), ()
-    given = {FULL: host_indices} if host_indices.numel() else {}
-    for kind, each in transfers.items():
-        if each and each[0].host_indices is not None:
-            given[kind] = each[0].host_indices
-    placed, stored = core.nodes.add_host_copy(nodes, given)
-    for kind, written in given.items():
-        rows = placed[kind]
-        if rows is not None:
-            core.slots.host_tables[kind].put_parts([(0, rows)], written)
-    copies.unannounced.update(stored)
+    full = host_indices if len(host_indices) else None
+    windows, states = _on_host(transfers, SWA), _on_host(transfers, MAMBA)
+    copies.unannounced.update(core.engine_nodes.add_host_copy(nodes, full, windows, states))
+
+
+def _on_host(transfers: Transfers, kind: ComponentType) -> torch.Tensor | None:
+    """The host slots of a component's transfer, if it has some."""
+    planned = transfers.get(kind)
+    if not planned:
+        return None
+    slots: torch.Tensor | None = planned[0].host_indices
+    return slots
 
 
 def load_back_spec(
@@ -85,15 +84,13 @@ def load_back_spec(
 
     `own_state` is the slot of the state that a request computes on.
     """
-    full, *others = core.nodes.slots_to_load(node_id)
-    tables = core.slots.host_tables
-    read = tables[FULL].nothing if full is None else tables[FULL].get(full)
-    kv = PoolTransfer(PoolName.KV, read)
-    transfers = {
-        kind: [PoolTransfer(POOLS[kind], tables[kind].get(rows))]
-        for kind, rows in zip(PARTS, others, strict=True)
-        if rows is not None
-    }
+    full, windows, states = core.engine_nodes.read_for_load(node_id)
+    kv = PoolTransfer(PoolName.KV, core.slots.host_tables[FULL].nothing if full is None else full)
+    transfers: Transfers = {}
+    if windows is not None:
+        transfers[SWA] = [PoolTransfer(POOLS[SWA], windows)]
+    if states is not None:
+        transfers[MAMBA] = [PoolTransfer(POOLS[MAMBA], states)]
     if MAMBA in transfers and own_state is not None:
         (loaded,) = transfers[MAMBA]
         own = PoolTransfer(
@@ -109,17 +106,19 @@ def commit_load_back(
     core: CoreState, node_id: int, device_indices: torch.Tensor, transfers: Transfers
 ) -> list[object]:
     """Record that data is on its way to these device slots; returns the pairs to map."""
-    given = {kind: each[0].device_indices for kind, each in transfers.items()}
-    if device_indices.numel():
-        given[FULL] = device_indices
-    placed, paired = core.nodes.add_device_copy(node_id, given)
-    for kind, table in core.slots.tables.items():
-        rows = placed[kind]
-        if rows is not None:
-            table.put(rows, given[kind])
-    if paired is None:
+    full = device_indices if len(device_indices) else None
+    windows, states = _on_device(transfers, SWA), _on_device(transfers, MAMBA)
+    paired = core.engine_nodes.add_device_copy(node_id, full, windows, states)
+    if paired is None or windows is None:
         return []
-    return [RebuildFullToSWAMapping([core.slots.full.get(paired)], [given[SWA]])]
+    return [RebuildFullToSWAMapping([paired], [windows])]
+
+
+def _on_device(transfers: Transfers, kind: ComponentType) -> torch.Tensor | None:
+    """The device slots of a component's transfer, if there is one."""
+    planned = transfers.get(kind)
+    slots: torch.Tensor | None = planned[0].device_indices if planned else None
+    return slots
 
 
 def is_write_through_compatible(nodes: _core.Nodes) -> bool:

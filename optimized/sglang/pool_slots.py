@@ -9,7 +9,7 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import SlotsByComponent, Three
+from kvcanon.optimized.native_types import RowsByComponent, SlotsByComponent, Three
 from kvcanon.optimized.sglang.slot_table import SlotTable, slot_table
 from kvcanon.spec.errors import BadArgument
 
@@ -74,14 +74,29 @@ class PoolSlots:
         full, swa, states = (_rows(self.host_tables.get(kind)) for kind in KINDS)
         return full, swa, states
 
-    def room(self, kind: ComponentType) -> int:
-        """Free tokens, or states, of SGLang's host pool of a component."""
+    def rooms_for(self, tokens: Three) -> Three:
+        """Free tokens, or states, of SGLang's host pools that a copy of so many needs; else 0."""
+        full, swa, states = tokens
+        return (
+            self._room(FULL) if full else 0,
+            self._room(SWA) if swa else 0,
+            self._room(MAMBA) if states else 0,
+        )
+
+    def tokens_of(self, rows: RowsByComponent) -> Three:
+        """How many tokens, or states, rows have, of components that have a pool on the host."""
+        full, swa, states = (
+            0 if each is None or kind not in self.host_tables else len(each)
+            for kind, each in zip(KINDS, rows, strict=True)
+        )
+        return full * self.page_size, swa * self.page_size, states
+
+    def _room(self, kind: ComponentType) -> int:
         tokens: int = self._host_pools[kind].available_size()  # type: ignore[attr-defined]
         return tokens
 
-    def window(self, full_rows: _core.Rows) -> torch.Tensor:
-        """The window slots of the pages of full rows, on the device."""
-        full = self.full.get(full_rows)
+    def window(self, full: torch.Tensor) -> torch.Tensor:
+        """The window slots of full slots, on the device."""
         windows: torch.Tensor = self._allocator.translate_swa_indices_for_transfer(full)
         return windows.to(torch.int64)
 
@@ -95,7 +110,7 @@ class PoolSlots:
         except BadArgument:
             return None  # The node is gone.
         if kind is SWA and not medium:
-            return self.window(nodes.slots(node_id))
+            return self.window(self.full.get(nodes.slots(node_id)))
         table = (self.host_tables if medium else self.tables)[kind]
         return table.get(nodes.slots(node_id, None, kind, medium))
 

@@ -290,44 +290,39 @@ class KvcanonTreeCore(StorageCalls):
 
     def evict_device_leaf(self, node_id: int, is_write_back: bool) -> answers.EvictDeviceLeafResult:
         """Ask for the copy of a leaf, or evict it where it has one."""
-        result = answers.EvictDeviceLeafResult()
-        if is_write_back and not self.is_backuped(node_id):
-            result.backup_kv = BackupKV([node_id])
-            return result
-        step = self.state.engine_nodes.evict_node(node_id, FULL)
-        device_eviction.fill(result, step)
-        result.unbacked_tokens = step.lost
-        return result
+        core = self.state
+        if is_write_back and not core.nodes.has(node_id, FULL, HOST):
+            return answers.EvictDeviceLeafResult({}, {}, {}, [], BackupKV([node_id]))
+        step = core.engine_nodes.evict_node(node_id, FULL)
+        return answers.EvictDeviceLeafResult(
+            step.device, step.host, step.tokens, [], None, step.lost
+        )
 
     def demote(self, node_id: int) -> answers.DemoteResult:
         """Drop the device data of a node that the host has."""
-        result = answers.DemoteResult()
-        device_eviction.fill(result, self.state.engine_nodes.evict_node(node_id, FULL))
-        return result
+        step = self.state.engine_nodes.evict_node(node_id, FULL)
+        return answers.DemoteResult(step.device, step.host, step.tokens)
 
     def drop_subtree_no_host(self, node_id: int) -> answers.DropSubtreeNoHostResult:
         """Drop a leaf that could not be copied; declined where it is locked."""
-        result = answers.DropSubtreeNoHostResult(is_dropped=False)
         try:
             step = self.state.engine_nodes.evict_node(node_id, FULL)
         except BadArgument:
-            return result
-        device_eviction.fill(result, step)
-        result.is_dropped = True
-        return result
+            return answers.DropSubtreeNoHostResult(is_dropped=False)
+        return answers.DropSubtreeNoHostResult(step.device, step.host, step.tokens, is_dropped=True)
 
     def drive_host_eviction(
         self, component_type: ComponentType, num_tokens: int
     ) -> answers.DriveHostEvictionResult:
         """Free host slots of a component."""
-        room = make_room(self.state, component_type, num_tokens)
+        result, reclaimed = make_room(self.state, component_type, num_tokens)
         if self.state.native.settings.write_back:
             digest = self.write_back_duplicate_reclaim_digest
-            self.write_back_duplicate_reclaim_digest = digest_with(digest, room.reclaimed)
+            self.write_back_duplicate_reclaim_digest = digest_with(digest, reclaimed)
         else:
             # Only write_back asks for room for one copy again.
             self.state.copies.order.declined = ()
-        return room.result
+        return result
 
     def evict_excess_path_states(
         self,

@@ -19,7 +19,6 @@ from sglang.test.kits.unified_radix_cache.unified_tree_core_inspection_interface
     UnifiedTreeCoreInspectionInterface,
 )
 
-from kvcanon.optimized.sglang.device_eviction import fill
 from kvcanon.optimized.sglang.tree_core import KvcanonTreeCore
 from kvcanon.spec.errors import BadArgument
 
@@ -160,9 +159,8 @@ class KvcanonInspector(KvcanonTreeCore, UnifiedTreeCoreInspectionInterface):  # 
             self._refuse("full data or host data that leaves alone")
         if self.is_device_leaf(node_id):
             self._refuse("a leaf that loses one component")
-        result = BaseEvictionResult()
-        fill(result, self.state.engine_nodes.evict_node(node_id, component_type))
-        return result
+        step = self.state.engine_nodes.evict_node(node_id, component_type)
+        return BaseEvictionResult(step.device, step.host, step.tokens)
 
     def build_backup_node_ids(self, node_id: int, write_back: bool = False) -> list[int]:
         if write_back:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fast.nodes import FULL, SWA
 from kvcanon.optimized.sglang.copy_order import CallOutOfOrder, CopyOrder
 
 STEPS: dict[str, Callable[[CopyOrder], object]] = {
@@ -71,25 +72,25 @@ def test_a_call_out_of_order_is_refused(steps: tuple[str, ...], refused: str) ->
 def test_room_is_for_the_copy_that_is_being_made() -> None:
     """Between the plan and the commit room for its pools is for it, whatever the number."""
     order = played("name")
-    order.expect({"full": 3}, {"full": 1})
+    order.expect((3, 0, 0), (1, 0, 0))
     STEPS["plan"](order)
-    assert not order.needs("full")
-    order.expect({"full": 3}, {"full": 1})
-    assert order.needs("full")
-    assert not order.needs("swa")
+    assert not order.needs(FULL)
+    order.expect((3, 0, 0), (1, 0, 0))
+    assert order.needs(FULL)
+    assert not order.needs(SWA)
     order.commit(7)
-    assert not order.needs("full")
+    assert not order.needs(FULL)
 
 
 def test_a_victim_needs_what_it_needed_when_it_was_named() -> None:
     """The spec of a victim that was named keeps what it needs, as that of another does not."""
     order = CopyOrder()
     order.name_victim(8)
-    order.expect({"full": 3}, {"full": 1})
+    order.expect((3, 0, 0), (1, 0, 0))
     order.plan(8, (8,))
-    assert order.needs("full")
+    assert order.needs(FULL)
     order.plan(7, (7,))
-    assert not order.needs("full")
+    assert not order.needs(FULL)
 
 
 def test_a_lock_of_the_copy_holds_all_that_it_copies() -> None:

@@ -3,145 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attrs import Factory, define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fast.nodes import FULL, MAMBA, SWA, listed, made
+from fast.engine_nodes import KINDS, Key, MatchResult, Params, Reader, Side, listed_by_kind
+from fast.nodes import FULL, MAMBA, listed, made
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import NodeCuts, SlotLists
-from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
+from kvcanon.optimized.sglang.slot_table import HostSlots
 from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
-from kvcanon.spec.types import WritePolicy
-
-KINDS = ("full", "swa", "mamba")
-
-
-class MatchResult(NamedTuple):
-    """The fields of SGLang's result, in their order."""
-
-    device_prefix_len: int
-    last_device_node: int
-    last_host_node: int
-    best_match_node: int
-    host_hit_length: int
-    swa_host_hit_length: int
-    swa_branching_seqlen: int | None
-    mamba_host_hit_length: int
-    mamba_branching_seqlen: int | None
-    cache_protected_len: int | None
-    full_kv_hit_length: int
-    cache_actions: list[object]
-    last_visited_node_id: int | None
-    full_device_match_len: int | None
-
-
-@define
-class Key:
-    """What is read of SGLang's `RadixKey`."""
-
-    token_ids: array[int]
-    extra_key: str | None = None
-    cache_salt: str | None = None
-    limit: int | None = None
-
-
-@define
-class Params:
-    """What is read of SGLang's parameters of a match and of an insert."""
-
-    key: Key
-    prev_prefix_len: int = 0
-    inserted_len: int = 0
-    mamba_value: object = None
-    priority: int | None = 0
-
-
-@define
-class Reader:
-    """Answers for keys that are not plain, and keeps what it is told of cuts."""
-
-    number: int = 0
-    told: list[NodeCuts] = Factory(list)
-
-    def prompt(self, key: Any) -> tuple[array[int], int]:  # noqa: ANN401 # A `Key`.
-        """The tokens up to the limit, in the namespace that this names."""
-        return key.token_ids[: key.limit], self.number
-
-    def follow_cuts(self, cuts: NodeCuts) -> list[object]:
-        """Keep the cuts; one action stands for all."""
-        self.told.append(cuts)
-        return ["cut"]
-
-
-@define(eq=False)
-class Side:
-    """A cache as an engine has it."""
-
-    page_size: int = 1
-    window: int = 0
-    mamba: bool = False
-    slots: int = 16
-    policy: WritePolicy = WritePolicy.NONE
-    bigram: bool = False
-    on_device: bool = False
-    """Whether the engine's slots are read by Python code, as those of a device are."""
-    nodes: _core.Nodes = field(init=False)
-    engine: _core.EngineNodes = field(init=False)
-    device: tuple[SlotTable, None, SlotTable | None] = field(init=False)
-    host: list[SlotTable | None] = Factory(lambda: [None, None, None])
-    reader: Reader = Factory(Reader)
-
-    def __attrs_post_init__(self) -> None:
-        """Make the cache and its tables."""
-        _, self.nodes = made(
-            page_size=self.page_size,
-            window=self.window,
-            mamba=self.mamba,
-            slots=self.slots,
-            policy=self.policy,
-            bigram=self.bigram,
-        )
-        self.device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)
-        if self.policy is not WritePolicy.NONE:
-            sizes = (self.page_size, self.page_size, 1)
-            self.host = [HostSlots(self.slots, size) for size in sizes]
-        full, swa, states = self.host
-        self.engine = _core.EngineNodes(
-            self.nodes, MatchResult, KINDS, self.device, (full, swa, states), 4
-        )
-
-    def _table(self, page_size: int) -> SlotTable:
-        if self.on_device:
-            return DeviceSlots(self.slots, page_size, "cpu", consecutive=False)
-        return HostSlots(self.slots, page_size)
-
-    def match(self, *tokens: int) -> MatchResult:
-        """Match a prompt."""
-        found = self.engine.match(self.reader, Params(Key(array("q", tokens))))
-        assert isinstance(found, MatchResult)
-        return found
-
-    def insert(self, slots: torch.Tensor, *tokens: int, **params: Any) -> Any:  # noqa: ANN401
-        """Insert a prompt with its slots; more parameters as SGLang names them."""
-        frontier = params.pop("frontier", 0)
-        return self.engine.insert(
-            self.reader, Params(Key(array("q", tokens)), **params), slots, frontier
-        )
-
-    def slots_of(self, end: int) -> list[int]:
-        """The slots of the whole path to a node."""
-        found: list[int] = self.engine.slots(end, self.nodes.root()).tolist()
-        return found
-
-
-def listed_by_kind(slots: SlotLists) -> dict[str, list[list[int]]]:
-    """Token slots as lists, in their order."""
-    return {kind: [each.tolist() for each in tensors] for kind, tensors in slots.items()}
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -254,35 +126,6 @@ def test_no_victim_and_no_amount() -> None:
         side.engine.evict_node(77, FULL)
     with pytest.raises(BadArgument, match="no node of this cache"):
         side.engine.slots(77, side.nodes.root())
-
-
-def test_the_host_gives_its_slots_back() -> None:
-    """What leaves the host names its own token slots there, by component, and its rows."""
-    side = Side(page_size=2, window=4, mamba=True, policy=WritePolicy.WRITE_THROUGH)
-    slots = torch.arange(10, 14)
-    end = side.insert(slots, 1, 2, 3, 4, mamba_value=torch.tensor([1])).end
-    placed, stored = side.nodes.add_host_copy([end], [FULL, SWA, MAMBA])
-    assert stored == [end]
-    for table, rows, first in zip(side.host, placed, (100, 200, 300), strict=True):
-        assert table is not None
-        assert rows is not None
-        table.put(rows, torch.arange(first, first + 4)[: len(rows) * table.page_size])
-    step = side.engine.evict_step(FULL, 4)
-    assert (step.lost, listed_by_kind(step.device)["full"]) == (0, [[10, 11, 12, 13]])
-    found = side.match(1, 2, 3, 4)
-    waits = (found.host_hit_length, found.swa_host_hit_length, found.mamba_host_hit_length)
-    assert waits == (4, 4, 1)
-    device, host, amounts, freed = side.engine.evict_host(FULL, 2)
-    assert (device, amounts) == ({}, {"full": 4, "swa": 4, "mamba": 1})
-    assert listed_by_kind(host) == {
-        "full": [[100, 101, 102, 103]],
-        "swa": [[200, 201, 202, 203]],
-        "mamba": [[300]],
-    }
-    assert freed is not None
-    assert placed[0] is not None
-    assert freed.tolist() == placed[0].tolist()
-    assert side.engine.evict_host(FULL, 1) == ({}, {}, {}, None)
 
 
 PROMPTS = st.lists(st.integers(1, 3), max_size=7)

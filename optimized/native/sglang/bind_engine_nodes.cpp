@@ -7,10 +7,9 @@
 #include "bind_named_tuples.hpp"
 #include "bind_numbers.hpp"
 #include "bind_rows.hpp"
-#include "bind_sglang.hpp"
 #include "docstrings_sglang.hpp"
+#include "engine_nodes.hpp"
 #include "errors.hpp"
-#include "nodes_view.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -25,20 +24,6 @@ constexpr size_t MATCH_FIELDS = 14;
 // Never released.
 PyObject *inserted_type = nullptr, *evicted_type = nullptr;
 
-// An attribute by a name that Python looks for without hashing it anew.
-class Name {
-  public:
-    explicit Name(const char* name) : name_(PyUnicode_InternFromString(name)) {}
-    nb::object of(nb::handle owner) const {
-        nb::object found = nb::steal(PyObject_GetAttr(owner.ptr(), name_));
-        if (!found.is_valid()) nb::raise_python_error();
-        return found;
-    }
-
-  private:
-    PyObject* name_;
-};
-
 struct Names {
     Name key{"key"}, token_ids{"token_ids"}, extra_key{"extra_key"}, cache_salt{"cache_salt"},
         limit{"limit"}, prev_prefix_len{"prev_prefix_len"}, inserted_len{"inserted_len"},
@@ -51,51 +36,24 @@ const Names& names() {
     return all;
 }
 
-// The token slots of a component on a medium, by row: a table of this module, or Python's own where
-// they are on a device. Nothing where the engine has no such slots.
-class Slots {
-  public:
-    explicit Slots(nb::object given) : given_(std::move(given)) {
-        if (given_.is_none()) return;
-        const nb::object table = names().table.of(given_);
-        if (!table.is_none()) table_ = nb::cast<RowTable*>(table);
-    }
-
-    bool is_there() const { return !given_.is_none(); }
-    RowTable* table() const { return table_; }
-
-    nb::object get(const Runs& rows) const {
-        if (table_ != nullptr) return slots_of_rows(*table_, rows);
-        return names().get.of(given_)(rows);
-    }
-
-    void put(nb::handle parts, nb::handle slots) const {
-        names().put_parts.of(given_)(parts, slots);
-    }
-
-  private:
-    nb::object given_;
-    RowTable* table_ = nullptr;
-};
-
 }  // namespace
 
-struct EngineNodes {
-    // Keeps the nodes alive.
-    nb::object owner;
-    NodesView& nodes;
-    // Of SGLang: the type of a match, and its component by number.
-    nb::object match_result;
-    nb::object kinds[COMPONENTS];
-    Slots slots[COMPONENTS][MEDIA];
-    // Where states can be kept besides at the end of a prompt, in tokens.
-    int64_t state_grid;
+Slots::Slots(nb::object given) : given_(std::move(given)) {
+    if (given_.is_none()) return;
+    const nb::object table = names().table.of(given_);
+    if (!table.is_none()) table_ = nb::cast<RowTable*>(table);
+}
 
-    const Config& config() const { return nodes.core.state.config; }
-    int64_t page_tokens(Component component) const {
-        return component == MAMBA ? 1 : config().page_size;
-    }
-};
+nb::object Slots::get(const Runs& rows) const {
+    if (table_ != nullptr) return slots_of_rows(*table_, rows);
+    return names().get.of(given_)(rows);
+}
+
+nb::object Slots::get_or_none(const Runs& rows) const { return rows ? get(rows) : nb::none(); }
+
+void Slots::put(nb::handle parts, nb::handle slots) const {
+    names().put_parts.of(given_)(parts, slots);
+}
 
 namespace {
 
@@ -208,11 +166,6 @@ nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
     return self.slots[FULL][GPU].get(rows);
 }
 
-// Token slots that came free, and how many.
-struct Freed {
-    nb::dict slots, amounts;
-};
-
 void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,
                const Runs& rows) {
     if (!rows || !from.is_there()) return;
@@ -222,21 +175,21 @@ void add_freed(const EngineNodes& self, Freed& freed, Component component, const
     freed.amounts[self.kinds[component]] = rows.slots() * self.page_tokens(component);
 }
 
-// Window data on the device first: SGLang finds its slots by the full slots of their pages.
-Freed freed_of(const EngineNodes& self, const Journal& journal, Medium medium) {
-    Freed freed;
-    const Component of_window = medium == GPU ? FULL : SWA;
-    add_freed(self, freed, SWA, self.slots[of_window][medium], journal.freed[SWA][medium]);
-    add_freed(self, freed, MAMBA, self.slots[MAMBA][medium], journal.freed[MAMBA][medium]);
-    add_freed(self, freed, FULL, self.slots[FULL][medium], journal.freed[FULL][medium]);
-    return freed;
+// What a victim needs on the host, in tokens and states, where SGLang has such slots there.
+Counts needed_of(const EngineNodes& self, const Counts& lacks) {
+    Counts needed;
+    for (const Component each : ALL_COMPONENTS) {
+        if (self.slots[each][CPU].is_there()) needed[each] = lacks[each] * self.page_tokens(each);
+    }
+    return needed;
 }
 
 nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
-    const Freed device = freed_of(self, step.journal, GPU),
-                host = freed_of(self, step.journal, CPU);
+    const Freed device = freed_of(self, step.journal.freed, GPU),
+                host = freed_of(self, step.journal.freed, CPU);
     return named_tuple(evicted_type, step.node, step.copy_first, step.whole,
-                       step.lost * self.config().page_size, three_of(step.lacks), device.slots,
+                       step.lost * self.config().page_size,
+                       three_of(needed_of(self, step.lacks)), device.slots,
                        device.amounts, host.slots);
 }
 
@@ -255,16 +208,6 @@ nb::object do_evict_node(EngineNodes& self, uint64_t node, nb::handle component)
     return evicted_of(self, cache.operate(Operation::EVICT, [&] {
         return evict_node(cache.state, node_at(cache.state, node), component_of(component));
     }));
-}
-
-nb::tuple do_evict_host(EngineNodes& self, nb::handle component, nb::handle slots) {
-    CacheCore& cache = self.nodes.core;
-    const Journal done = cache.operate(Operation::EVICT_HOST, [&] {
-        return evict_host_nodes(cache.state, component_of(component), whole_number(slots, "slots"));
-    });
-    const Freed device = freed_of(self, done, GPU), host = freed_of(self, done, CPU);
-    return nb::make_tuple(device.slots, host.slots, host.amounts,
-                          rows_or_none(done.freed[FULL][CPU]));
 }
 
 void find_results() {
@@ -300,6 +243,15 @@ void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::han
 
 }  // namespace
 
+Freed freed_of(const EngineNodes& self, const Runs (&freed)[COMPONENTS][MEDIA], Medium medium) {
+    Freed found;
+    const Component of_window = medium == GPU ? FULL : SWA;
+    add_freed(self, found, SWA, self.slots[of_window][medium], freed[SWA][medium]);
+    add_freed(self, found, MAMBA, self.slots[MAMBA][medium], freed[MAMBA][medium]);
+    add_freed(self, found, FULL, self.slots[FULL][medium], freed[FULL][medium]);
+    return found;
+}
+
 void bind_engine_nodes(nb::module_& m) {
     nb::class_<EngineNodes> nodes(m, "EngineNodes", docs::ENGINE_NODES);
     nodes.def("__init__", &make_engine_nodes, "nodes"_a, "match_result"_a, "kinds"_a,
@@ -314,7 +266,7 @@ void bind_engine_nodes(nb::module_& m) {
     add("slots", &do_slots, docs::ENGINE_SLOTS, "end"_a, "above"_a);
     add("evict_step", &do_evict_step, docs::ENGINE_EVICT_STEP, "component"_a, "amount"_a);
     add("evict_node", &do_evict_node, docs::ENGINE_EVICT_NODE, "node"_a, "component"_a);
-    add("evict_host", &do_evict_host, docs::ENGINE_EVICT_HOST, "component"_a, "slots"_a);
+    bind_engine_copies(nodes);
 }
 
 }  // namespace kvcanon

@@ -14,16 +14,6 @@ namespace kvcanon {
 
 namespace {
 
-// Check that `count` slots have the pages of rows from a first one on.
-void require_pages(const RowTable& table, const Runs& rows, int64_t count, int64_t first) {
-    const int64_t pages = count / table.page_size();
-    if (first < 0 || first > pages || pages - first < rows.slots()) {
-        throw BadArgument("slots", "have " + std::to_string(pages) + " pages; the rows need " +
-                                       std::to_string(rows.slots()) + " from page " +
-                                       std::to_string(first) + " on");
-    }
-}
-
 void do_put_parts(RowTable& table, nb::handle parts, nb::handle slots) {
     const std::optional<Int64s> given = int64s_of(slots);
     if (!given) {
@@ -38,8 +28,17 @@ void do_put_parts(RowTable& table, nb::handle parts, nb::handle slots) {
 
 }  // namespace
 
+void require_pages(int64_t page_tokens, const Runs& rows, int64_t slots, int64_t first_page) {
+    const int64_t pages = slots / page_tokens;
+    if (first_page < 0 || first_page > pages || pages - first_page < rows.slots()) {
+        throw BadArgument("slots", "have " + std::to_string(pages) + " pages; the rows need " +
+                                       std::to_string(rows.slots()) + " from page " +
+                                       std::to_string(first_page) + " on");
+    }
+}
+
 void put_pages(RowTable& table, const Runs& rows, const Int64s& slots, int64_t first_page) {
-    require_pages(table, rows, slots.size, first_page);
+    require_pages(table.page_size(), rows, slots.size, first_page);
     table.put(rows, slots.data + first_page * table.page_size());
 }
 

@@ -9,6 +9,9 @@
 
 namespace kvcanon {
 
+// Check that so many slots have the pages of rows from a first page on. Throws: BadArgument.
+void require_pages(int64_t page_tokens, const Runs& rows, int64_t slots, int64_t first_page);
+
 // Set the slots of rows, from the whole pages of `slots` as of `first_page`. Throws: BadArgument.
 void put_pages(RowTable& table, const Runs& rows, const Int64s& slots, int64_t first_page);
 

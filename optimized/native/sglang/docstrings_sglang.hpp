@@ -69,12 +69,48 @@ constexpr Docstring ENGINE_EVICT_NODE{
     "def evict_node(self, node: int, component: int) -> SlotsEvicted",
     R"(Evict a component of a node from the device, as `Nodes.evict_node`.)"};
 
-constexpr Docstring ENGINE_EVICT_HOST{
-    "def evict_host(self, component: int, slots: int) -> tuple[SlotLists, SlotLists, Amounts, Rows "
-    "| None]",
-    R"(Free host slots, as `Nodes.evict_host`.
+constexpr Docstring ENGINE_MAKE_ROOM{
+    "def make_room(self, wanted: Sequence[int], free: Sequence[int]) -> tuple[SlotLists, SlotLists, Amounts, "
+    "list[int], bool]",
+    R"(Evict from the host until this many tokens, or states, are free of each component.
 
-Returns the token slots that came free on the device and on the host, how many on the host, and
-the rows of full data there.)"};
+`free` is how many are free already. Stops at the first component that stays short: no copy needs
+what others would lose. Returns the token slots that came free on the device and on the host, how
+many on the host, of each eviction of full data there its first row and how many, and whether all
+is free that was wanted.)"};
+
+constexpr Docstring ENGINE_READ_FOR_BACKUP{
+    "def read_for_backup(self, nodes: Sequence[int]) -> tuple[torch.Tensor | None, torch.Tensor | "
+    "None, torch.Tensor | None]",
+    R"(The token slots on the device of what nodes have there and not on the host.
+
+Full slots, the full slots of the pages of window data, and the slots of states; None for none.)"};
+
+constexpr Docstring ENGINE_ADD_HOST{
+    "def add_host_copy(self, nodes: Sequence[int], full: torch.Tensor | None, swa: torch.Tensor | "
+    "None, states: torch.Tensor | None) -> list[int]",
+    R"(Give nodes these slots on the host for what they lack there; None leaves a component out.
+
+Returns the nodes that had no full data on the host.
+
+Raises:
+    BadArgument: too few slots, or numbers out of range; nothing has changed then.
+    OutOfSlots: the tree has too few rows for the host.)"};
+
+constexpr Docstring ENGINE_READ_FOR_LOAD{
+    "def read_for_load(self, end: int) -> tuple[torch.Tensor | None, torch.Tensor | None, "
+    "torch.Tensor | None]",
+    R"(The token slots on the host that a load of the path to a node reads; None for none.)"};
+
+constexpr Docstring ENGINE_ADD_DEVICE{
+    "def add_device_copy(self, end: int, full: torch.Tensor | None, swa: torch.Tensor | None, "
+    "states: torch.Tensor | None) -> torch.Tensor | None",
+    R"(Give the nodes of a path these slots on the device, for what a load brings.
+
+None leaves a component out. Returns the full slots of the pages of window data, or None.
+
+Raises:
+    BadArgument: too few slots, or numbers out of range; nothing has changed then.
+    OutOfSlots: the tree has too few rows for the device.)"};
 
 }  // namespace kvcanon::docs

@@ -1,0 +1,164 @@
+"""Copies between an engine's slots on the device and on the host, and room for them there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fast.engine_nodes import Side, listed_by_kind
+from fast.nodes import FULL, MAMBA, SWA
+from kvcanon.spec.errors import BadArgument, OutOfSlots
+from kvcanon.spec.types import WritePolicy
+
+PROMPT = (1, 2, 3, 4)
+
+
+def hybrid(*, on_device: bool = False, policy: WritePolicy = WritePolicy.WRITE_THROUGH) -> Side:
+    """A cache of two tokens a page, with windows, states and a host."""
+    return Side(page_size=2, window=4, mamba=True, policy=policy, on_device=on_device)
+
+
+def inserted(side: Side) -> int:
+    """Insert the prompt with slots 10 to 13 and state 7; returns its node."""
+    state = torch.tensor([7])
+    end: int = side.insert(torch.arange(10, 14), *PROMPT, mamba_value=state).end
+    states = side.device[2]
+    assert states is not None
+    states.put(side.nodes.slots(end, None, MAMBA), state)
+    return end
+
+
+def listed(slots: tuple[torch.Tensor | None, ...]) -> list[list[int] | None]:
+    """Tensors as lists."""
+    return [None if each is None else each.tolist() for each in slots]
+
+
+def copied(side: Side, end: int) -> list[int]:
+    """Copy the prompt to slots 100 to 103, windows to 200 to 203 and the state to 300."""
+    given = torch.arange(100, 104), torch.arange(200, 204), torch.tensor([300])
+    return side.engine.add_host_copy([end], *given)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_copy_reads_what_the_host_lacks(on_device: bool) -> None:
+    """Full slots, those of the pages of windows, and states: each until the host has it."""
+    side = hybrid(on_device=on_device)
+    end = inserted(side)
+    slots = [10, 11, 12, 13]
+    assert listed(side.engine.read_for_backup([end])) == [slots, slots, [7]]
+    assert side.engine.add_host_copy([end], torch.arange(100, 104), None, None) == [end]
+    assert listed(side.engine.read_for_backup([end])) == [None, slots, [7]]
+    # The host has its full data: the second copy announces nothing.
+    rest = torch.arange(200, 204, dtype=torch.int32), torch.tensor([300])
+    assert side.engine.add_host_copy([end], None, *rest) == []
+    assert listed(side.engine.read_for_backup([end])) == [None, None, None]
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_what_was_copied_is_read_and_loaded(on_device: bool) -> None:
+    """A load reads the slots that the copy wrote, and the tree has those that it was given."""
+    side = hybrid(on_device=on_device)
+    end = inserted(side)
+    assert copied(side, end) == [end]
+    step = side.engine.evict_step(FULL, 4)
+    assert (step.lost, listed_by_kind(step.device)["full"]) == (0, [[10, 11, 12, 13]])
+    found = side.match(*PROMPT)
+    waits = (found.host_hit_length, found.swa_host_hit_length, found.mamba_host_hit_length)
+    assert waits == (4, 4, 1)
+    read = listed(side.engine.read_for_load(end))
+    assert read == [[100, 101, 102, 103], [200, 201, 202, 203], [300]]
+    given = torch.arange(40, 44), torch.arange(50, 54), torch.tensor([9])
+    paired = side.engine.add_device_copy(end, *given)
+    assert listed((paired,)) == [[40, 41, 42, 43]]
+    assert side.slots_of(end) == [40, 41, 42, 43]
+    assert listed(side.engine.read_for_load(end)) == [None, None, None]
+
+
+def test_the_host_gives_its_slots_back() -> None:
+    """What leaves the host names its own token slots there, by component, and its rows."""
+    side = hybrid()
+    end = inserted(side)
+    copied(side, end)
+    rows = side.nodes.slots(end, None, FULL, 1).runs()
+    side.engine.evict_step(FULL, 4)
+    device, host, freed, reclaimed, fits = side.engine.make_room((4, 0, 0), (0, 0, 0))
+    assert (device, freed, fits) == ({}, {"full": 4, "swa": 4, "mamba": 1}, True)
+    assert listed_by_kind(host) == {
+        "full": [[100, 101, 102, 103]],
+        "swa": [[200, 201, 202, 203]],
+        "mamba": [[300]],
+    }
+    assert reclaimed == [rows[0][0], 2]
+    assert side.engine.make_room((2, 0, 0), (0, 0, 0)) == ({}, {}, {}, [], False)
+
+
+def test_room_that_is_there_evicts_nothing() -> None:
+    """Only what is short is evicted; what came free with another component counts."""
+    side = hybrid()
+    end = inserted(side)
+    copied(side, end)
+    side.engine.evict_step(FULL, 4)
+    assert side.engine.make_room((4, 4, 1), (4, 4, 1)) == ({}, {}, {}, [], True)
+    assert side.engine.make_room((0, 0, 0), (0, 0, 0)) == ({}, {}, {}, [], True)
+    # The leaf has the windows and the state that are asked for besides.
+    _, host, freed, _, fits = side.engine.make_room((3, 4, 1), (1, 0, 0))
+    assert (freed, fits) == ({"full": 4, "swa": 4, "mamba": 1}, True)
+    assert sorted(host) == ["full", "mamba", "swa"]
+
+
+def test_a_pool_that_stays_short_costs_no_other_its_data() -> None:
+    """Full data has nothing to give: windows and states, asked for after it, stay."""
+    side = hybrid()
+    end = inserted(side)
+    copied(side, end)
+    # What the device has, too, may not leave the host under this policy.
+    assert side.engine.make_room((4, 4, 1), (0, 0, 0)) == ({}, {}, {}, [], False)
+    assert side.nodes.has(end, SWA, 1)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("short", range(3))
+def test_too_few_slots_are_refused(short: int, on_device: bool) -> None:
+    """Of any component, before anything changes: the same call can then be made right."""
+    side = hybrid(on_device=on_device)
+    end = inserted(side)
+    given = [torch.arange(100, 104), torch.arange(200, 204), torch.tensor([300])]
+    given[short] = given[short][:-1]
+    with pytest.raises(BadArgument, match="pages; the rows need"):
+        side.engine.add_host_copy([end], *given)
+    assert listed(side.engine.read_for_backup([end]))[2] == [7]
+    assert not any(side.nodes.has(end, kind, 1) for kind in (FULL, SWA, MAMBA))
+    copied(side, end)
+    side.engine.evict_step(FULL, 4)
+    with pytest.raises(BadArgument, match="pages; the rows need"):
+        side.engine.add_device_copy(end, torch.arange(40, 43), torch.arange(50, 54), None)
+    assert not side.nodes.has(end, FULL)
+    side.engine.add_device_copy(end, torch.arange(40, 44), torch.arange(50, 54), None)
+    assert side.slots_of(end) == [40, 41, 42, 43]
+
+
+def test_a_number_out_of_range_is_refused() -> None:
+    """A slot below 0, or above 31 bits, is of no pool."""
+    side = hybrid()
+    end = inserted(side)
+    for wrong in (-1, 1 << 40):
+        with pytest.raises(BadArgument):
+            side.engine.add_host_copy([end], torch.tensor([100, 101, wrong, 103]), None, None)
+        assert not side.nodes.has(end, FULL, 1)
+    with pytest.raises(BadArgument, match="no node of this cache"):
+        side.engine.add_host_copy([77], torch.arange(100, 104), None, None)
+    with pytest.raises(BadArgument, match="no node of this cache"):
+        side.engine.read_for_load(77)
+
+
+def test_a_tree_without_rows_refuses() -> None:
+    """The rows of the host run out before the engine's slots do; what is there stays."""
+    side = Side(slots=4, policy=WritePolicy.WRITE_BACK)
+    first = side.insert(torch.arange(3), 1, 2, 3).end
+    side.engine.add_host_copy([first], torch.arange(100, 103), None, None)
+    side.engine.evict_step(FULL, 3)
+    second = side.insert(torch.arange(3), 4, 5, 6).end
+    with pytest.raises(OutOfSlots):
+        side.engine.add_host_copy([second], torch.arange(200, 203), None, None)
+    assert not side.nodes.has(second, FULL, 1)
+    assert listed(side.engine.read_for_load(first))[0] == [100, 101, 102]
