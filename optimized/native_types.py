@@ -171,9 +171,14 @@ class PromptInserted(NamedTuple):
     """Pages of the prompt that the tree had before, on any medium."""
     full: list[tuple[int, int]]
     """Pages whose full data the tree took: first, one past the last."""
-    healed: list[tuple[int, Rows]]
-    """As in `NodeInserted`, and what follows."""
-    windows: list[tuple[int, int, int, int, bool]]
+    healed: list[tuple[int, int]]
+    """Pages whose full slots took the place of those that a node had, as window data came back."""
+    replaced: torch.Tensor | None
+    """The full slots that the nodes had there; None for none."""
+    windows: list[tuple[int, int]]
+    """Pages whose window data the tree took."""
+    locked: list[tuple[int, torch.Tensor, int, int]]
+    """Of these, where a lock holds full data: the end, full slots, first page, one past the last."""
     state: int | None
     duplicates: list[tuple[int, int]]
     wanted: list[int]

@@ -44,26 +44,17 @@ def give_back(
     tokens: torch.Tensor,
     frontier: int,
 ) -> list[object]:
-    """Keep windows and the state that the tree took; returns the actions for what it did not take.
+    """Keep the state that the tree took; returns the actions for what it did not take.
 
     `frontier` is how many tokens of the request have no window slots any more.
+
+    A node whose window data came back takes the request's full slots, whose windows are in SGLang's
+    map already, and frees its own, as in SGLang's cores. They are freed as an eviction frees them,
+    without a look at the map, which has nothing of them. Where a lock holds them they stay, and
+    SGLang maps them anew.
     """
-    slots = core.slots
+    size = core.slots.page_size
     actions: list[object] = []
-    if done.duplicates:
-        _add_duplicates(actions, done, tokens, frontier, slots.page_size)
-    if slots.has_parts:
-        _add_windows(actions, core, done, tokens)
-    if done.state is not None:
-        rows = core.nodes.slots(done.end, None, MAMBA)
-        slots.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
-    return actions
-
-
-def _add_duplicates(
-    actions: list[object], done: PromptInserted, tokens: torch.Tensor, frontier: int, size: int
-) -> None:
-    """Add the actions that give duplicates back."""
     for first, last in done.duplicates:
         begin, end = first * size, last * size
         middle = min(max(begin, frontier), end)
@@ -71,28 +62,15 @@ def _add_duplicates(
             actions.append(FreeDeviceKVFullOnly([tokens[begin:middle]]))
         if middle < end:
             actions.append(FreeDeviceKV([tokens[middle:end]]))
-
-
-def _add_windows(
-    actions: list[object], core: CoreState, done: PromptInserted, tokens: torch.Tensor
-) -> None:
-    """Pair the window data that came back to nodes with their full slots.
-
-    A node takes the request's full slots, whose windows are in SGLang's map already, and frees its
-    own, as in SGLang's cores. They are freed as an eviction frees them, without a look at the map,
-    which has nothing of them. Where a lock holds them they stay, and SGLang maps them anew.
-    """
-    full = core.slots.full
-    size = full.page_size
-    for _, rows in done.healed:
-        actions.append(FreeComponentDeviceSlot([full.get(rows)], FULL))
-    if done.healed:
-        full.put_parts(done.healed, tokens)
-    for end, above, first, last, locked in done.windows:
-        if locked:
-            kept = full.get(core.nodes.slots(end, above))
-            brought = tokens[first * size : last * size]
-            actions.append(RecoverSWAWithLockedFull(end, kept, brought))
+    if done.replaced is not None:
+        actions.append(FreeComponentDeviceSlot([done.replaced], FULL))
+    for node, kept, first, last in done.locked:
+        brought = tokens[first * size : last * size]
+        actions.append(RecoverSWAWithLockedFull(node, kept, brought))
+    if done.state is not None:
+        rows = core.nodes.slots(done.end, None, MAMBA)
+        core.slots.tables[MAMBA].put(rows, params.mamba_value.view(-1)[:1])
+    return actions
 
 
 def result_of(done: PromptInserted, params: InsertParams, slots: PoolSlots) -> InsertResult:
@@ -108,9 +86,8 @@ def result_of(done: PromptInserted, params: InsertParams, slots: PoolSlots) -> I
             result.swa_branch_inserted = len(params.key) >= hint
     if params.track_adopted_ranges:
         result.adopted_ranges = {}
-        healed = [(first, first + len(rows)) for first, rows in done.healed]
-        for first, last in sorted([*done.full, *healed]):
+        for first, last in sorted([*done.full, *done.healed]):
             result.record_adopted_range(FULL, first * size, last * size)
-        for _end, _above, first, last, _locked in done.windows:
+        for first, last in done.windows:
             result.record_adopted_range(SWA, first * size, last * size)
     return result

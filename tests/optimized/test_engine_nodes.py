@@ -128,6 +128,41 @@ def test_no_victim_and_no_amount() -> None:
         side.engine.slots(77, side.nodes.root())
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_window_that_comes_back_brings_its_full_slots(on_device: bool) -> None:
+    """The nodes take them, and what they had before comes free, in the order of the path."""
+    side = Side(page_size=2, window=4, on_device=on_device)
+    side.insert(torch.arange(4), 1, 2, 3, 4, frontier=4)
+    side.insert(torch.arange(10, 18), *range(1, 9), frontier=8)
+    assert side.match(*range(1, 9)).device_prefix_len == 0
+    done = side.insert(torch.arange(20, 28), *range(1, 9), frontier=2)
+    assert (done.full, done.healed, done.locked) == ([], [(1, 4)], [])
+    assert done.replaced.tolist() == [2, 3, 14, 15, 16, 17]
+    assert (done.windows, done.duplicates) == ([(1, 4)], [(0, 1)])
+    assert side.slots_of(done.end) == [0, 1, *range(22, 28)]
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_what_a_lock_holds_keeps_its_full_slots(on_device: bool) -> None:
+    """The tree names the node, its slots, and the pages whose windows the request has."""
+    side = Side(window=2, on_device=on_device)
+    upper = side.insert(torch.arange(2), 1, 2, frontier=2).end
+    side.insert(torch.arange(10, 13), 1, 2, 3, frontier=3)
+    receipt, _, _ = side.nodes.lock(upper)
+    done = side.insert(torch.arange(20, 24), 1, 2, 3, 4)
+    ((node, kept, first, last),) = done.locked
+    assert (node, kept.tolist(), first, last) == (upper, [0, 1], 0, 2)
+    assert (done.windows, done.healed) == ([(0, 2), (2, 4)], [(2, 3)])
+    assert done.replaced.tolist() == [12]
+    assert side.slots_of(done.end) == [0, 1, 22, 23]
+    side.nodes.unlock(upper, receipt)
+
+
+def pages_of(taken: list[tuple[int, _core.Rows]]) -> list[tuple[int, int]]:
+    """The pages of rows: first, one past the last."""
+    return [(first, first + len(rows)) for first, rows in taken]
+
+
 PROMPTS = st.lists(st.integers(1, 3), max_size=7)
 STEPS = st.lists(st.tuples(st.sampled_from("mie"), PROMPTS, st.integers(0, 3)), max_size=25)
 
@@ -163,13 +198,15 @@ def test_engine_nodes_do_what_nodes_do(
             if done is None:
                 assert seen is None
                 continue
-            assert seen.full == [(first, first + len(rows)) for first, rows in done.full]
-            fields = ("end", "walked_pages", "windows", "state", "duplicates", "wanted", "cuts")
+            assert seen.full == pages_of(done.full)
+            assert seen.healed == pages_of(done.healed)
+            assert seen.windows == [(first, last) for _, _, first, last, _ in done.windows]
+            fields = ("end", "walked_pages", "state", "duplicates", "wanted", "cuts")
             assert [getattr(seen, name) for name in fields] == [
                 getattr(done, name) for name in fields
             ]
             path = side.slots_of(seen.end)
-            for first, last in seen.full:
+            for first, last in [*seen.full, *seen.healed]:
                 assert path[first:last] == given_slots[first:last].tolist()
         else:
             step = nodes.evict_step(FULL, number + 1)

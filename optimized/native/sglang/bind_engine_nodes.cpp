@@ -113,6 +113,58 @@ nb::object do_match(EngineNodes& self, nb::handle core, nb::handle params) {
                        nb::none());
 }
 
+nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
+    const Runs rows = self.nodes.core.look([&] {
+        const State& state = self.nodes.core.state;
+        return slots_between(node_at(state, end), node_at(state, above), FULL, GPU);
+    });
+    return self.slots[FULL][GPU].get(rows);
+}
+
+nb::list pages_taken(const std::vector<Adopted>& taken) {
+    nb::list listed;
+    for (const Adopted& each : taken) {
+        listed.append(nb::make_tuple(each.begin, each.begin + each.rows.slots()));
+    }
+    return listed;
+}
+
+nb::list pages_taken(const std::vector<AdoptedWindow>& taken) {
+    nb::list listed;
+    for (const AdoptedWindow& each : taken) {
+        listed.append(nb::make_tuple(each.pages.begin, each.pages.end));
+    }
+    return listed;
+}
+
+// Nodes whose windows came back take the request's full slots, whose windows SGLang's map has
+// already; returns those that they had.
+nb::object replace_healed(const EngineNodes& self, const std::vector<Adopted>& healed,
+                          nb::handle slots, const std::optional<Int64s>& numbers) {
+    if (healed.empty()) return nb::none();
+    const Slots& full = self.slots[FULL][GPU];
+    Runs rows;
+    for (const Adopted& each : healed) rows.append(each.rows);
+    nb::object had = full.get(rows);
+    if (!numbers) {
+        full.put(adopted_of(healed), slots);
+        return had;
+    }
+    for (const Adopted& each : healed) put_pages(*full.table(), each.rows, *numbers, each.begin);
+    return had;
+}
+
+// Windows that came back where a lock holds the full slots: the lowest node, those slots, and pages.
+nb::list locked_windows(EngineNodes& self, const std::vector<AdoptedWindow>& windows) {
+    nb::list listed;
+    for (const AdoptedWindow& each : windows) {
+        if (!each.locked) continue;
+        listed.append(nb::make_tuple(each.end, do_slots(self, each.end, each.above),
+                                     each.pages.begin, each.pages.end));
+    }
+    return listed;
+}
+
 nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::handle slots,
                      int64_t freed_window_tokens) {
     CacheCore& cache = self.nodes.core;
@@ -148,22 +200,11 @@ nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::
     if (!inserted) return nb::none();
     const NodeInserted& done = *inserted;
     if (!numbers && !done.full.empty()) self.slots[FULL][GPU].put(adopted_of(done.full), slots);
-    std::vector<Pages> taken;
-    taken.reserve(done.full.size());
-    for (const Adopted& each : done.full) {
-        taken.push_back({each.begin, each.begin + each.rows.slots()});
-    }
-    return named_tuple(inserted_type, done.end, done.walked_pages, pages_of(taken),
-                       adopted_of(done.healed), windows_of(done.windows), state_row_of(done),
+    const nb::object replaced = replace_healed(self, done.healed, slots, numbers);
+    return named_tuple(inserted_type, done.end, done.walked_pages, pages_taken(done.full),
+                       pages_taken(done.healed), replaced, pages_taken(done.windows),
+                       locked_windows(self, done.windows), state_row_of(done),
                        pages_of(done.duplicates), done.wanted, done.wanted_end, cuts_of(done.cuts));
-}
-
-nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
-    const Runs rows = self.nodes.core.look([&] {
-        const State& state = self.nodes.core.state;
-        return slots_between(node_at(state, end), node_at(state, above), FULL, GPU);
-    });
-    return self.slots[FULL][GPU].get(rows);
 }
 
 void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,
