@@ -212,12 +212,14 @@ class SlotsEvicted(NamedTuple):
     """The last victim; 0 where nothing more can leave."""
     copy_first: bool
     """Whether the caller copies it first; nothing has changed then."""
-    whole: bool
-    """Whether the node leaves the device as a whole."""
+    as_leaf: bool
+    """Whether it is copied as a whole: it is a leaf, and the host lacks its full data."""
+    with_it: list[int]
+    """The victims after it that are copied with it."""
     lost: int
     """Tokens of full data that left and have no copy on the host."""
     needed: Three
-    """Tokens, or states, that the victim needs on the host, of components with a pool there."""
+    """Tokens, or states, that the copy needs on the host, of components with a pool there."""
     device: SlotLists
     """Token slots on the device that came free; those of window data are full slots."""
     tokens: Amounts

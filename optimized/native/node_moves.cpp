@@ -123,6 +123,25 @@ void evict_one(State& state, Node* node, Component component, EvictStep& step) {
     }
 }
 
+// Name a victim that must be copied, which needs so much on the host.
+void name_copy(const Node* node, const Counts& lacks, EvictStep& step) {
+    step.node = handle_of(node);
+    step.copy_first = true;
+    step.whole = is_device_leaf(node);
+    step.unbacked = !node->data[FULL].on(CPU);
+    step.lacks = lacks;
+}
+
+// Name the victims after it that must be copied, too.
+void name_others(const State& state, Component component, int64_t enough, EvictStep& step) {
+    for (Node* node : victims_after(state, component, GPU, enough)) {
+        const Counts lacks = counted(missing(state, node), GPU);
+        if (!lacks) continue;
+        step.with_it.push_back(handle_of(node));
+        for (const Component each : ALL_COMPONENTS) step.lacks[each] += lacks[each];
+    }
+}
+
 // Keep what came free, and count it.
 void finish(State& state, EvictStep& step, Journal& journal) {
     step.journal = std::move(journal);
@@ -134,9 +153,30 @@ void finish(State& state, EvictStep& step, Journal& journal) {
     }
 }
 
+// Evict from the host until so many slots are free, of which the caller has some; returns whether
+// they are.
+bool free_on_host(State& state, const Counts& wanted, Counts& had, HostRoom& room) {
+    for (const Component each : ALL_COMPONENTS) {
+        if (wanted[each] <= had[each]) continue;
+        const Journal done = evict_host_nodes(state, each, wanted[each] - had[each]);
+        for (const Component freed : ALL_COMPONENTS) {
+            had[freed] += done.freed[freed][CPU].slots();
+            for (const Medium medium : {GPU, CPU}) {
+                room.freed[freed][medium].append(done.freed[freed][medium]);
+            }
+        }
+        if (const Runs& full = done.freed[FULL][CPU]) {
+            room.reclaimed.push_back(full.begin()->begin);
+            room.reclaimed.push_back(full.slots());
+        }
+        if (wanted[each] > had[each]) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
-EvictStep evict_step(State& state, Component component, int64_t enough) {
+EvictStep evict_step(State& state, Component component, int64_t enough, bool together) {
     EvictStep step;
     Journaled journaled(state);
     const Pool& pool = state.pool(component, GPU);
@@ -144,21 +184,20 @@ EvictStep evict_step(State& state, Component component, int64_t enough) {
     while (pool.owned_slots > target) {
         Node* node = next_victim(state, component, GPU);
         if (node == nullptr) break;
-        const bool whole = is_device_leaf(node);
         if (state.config.writes_back()) {
             const Counts lacks = counted(missing(state, node), GPU);
             // Also what stays on the device, as the copy of any victim.
             if (lacks) {
                 if (step.node != 0) break;
-                step.node = handle_of(node);
-                step.copy_first = true;
-                step.whole = whole;
-                step.lacks = lacks;
+                name_copy(node, lacks, step);
+                if (together && component != FULL && lacks[component] != 0) {
+                    name_others(state, component, enough, step);
+                }
                 return step;
             }
         }
         // It would leave the tree.
-        if (whole && !node->data[FULL].on(CPU) && node->host_holds != 0) break;
+        if (is_device_leaf(node) && !node->data[FULL].on(CPU) && node->host_holds != 0) break;
         evict_one(state, node, component, step);
     }
     finish(state, step, journaled.journal);
@@ -192,22 +231,27 @@ Journal evict_host_nodes(State& state, Component component, int64_t slots) {
 HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free) {
     HostRoom room;
     Counts had = free;
-    for (const Component each : ALL_COMPONENTS) {
-        if (wanted[each] <= had[each]) continue;
-        const Journal done = evict_host_nodes(state, each, wanted[each] - had[each]);
-        for (const Component freed : ALL_COMPONENTS) {
-            had[freed] += done.freed[freed][CPU].slots();
-            for (const Medium medium : {GPU, CPU}) {
-                room.freed[freed][medium].append(done.freed[freed][medium]);
-            }
+    room.fits = free_on_host(state, wanted, had, room);
+    return room;
+}
+
+HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
+                            const bool (&pools)[COMPONENTS], const Counts& free) {
+    HostRoom room;
+    Counts had = free;
+    // If memory runs out the cache is unusable until all of it is forgotten, with these.
+    std::vector<uint64_t> receipts;
+    for (Node* node : nodes) receipts.push_back(hold(state, node, -1).receipt);
+    for (Node* node : nodes) {
+        Counts lacks = counted(missing(state, node), GPU);
+        for (const Component each : ALL_COMPONENTS) {
+            if (!pools[each]) lacks[each] = 0;
         }
-        if (const Runs& full = done.freed[FULL][CPU]) {
-            room.reclaimed.push_back(full.begin()->begin);
-            room.reclaimed.push_back(full.slots());
-        }
-        room.fits = wanted[each] <= had[each];
+        room.fits = free_on_host(state, lacks, had, room);
         if (!room.fits) break;
+        for (const Component each : ALL_COMPONENTS) had[each] -= lacks[each];
     }
+    for (const uint64_t receipt : receipts) unlock(state, receipt);
     return room;
 }
 

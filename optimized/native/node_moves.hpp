@@ -17,7 +17,11 @@ struct EvictStep {
     bool copy_first = false;
     // Whether that node leaves the device as a whole.
     bool whole = false;
-    // Slots that it would need on the host.
+    // Whether it must be copied first, and the host lacks its full data.
+    bool unbacked = false;
+    // The victims after it that must be copied, too, where they are copied together.
+    std::vector<uint64_t> with_it;
+    // Slots that they would need on the host.
     Counts lacks;
     // Full slots that left the device and have no host copy.
     int64_t lost = 0;
@@ -25,8 +29,10 @@ struct EvictStep {
 };
 
 // Evict victims of a component from the device until so many of its slots came free, or none is
-// left, or the next one must be copied first. One that must be is named where it is the first.
-EvictStep evict_step(State& state, Component component, int64_t enough);
+// left, or the next one must be copied first. One that must be is named where it is the first; and
+// if they are copied `together`, and it lacks this component, the others that are needed as well.
+// Of full data none is: who leaves next depends on who has left.
+EvictStep evict_step(State& state, Component component, int64_t enough, bool together = false);
 
 // Evict a node: as a whole if it is a leaf, otherwise one component. Throws: BadArgument where the
 // node is locked or has no such data.
@@ -48,6 +54,12 @@ struct HostRoom {
 // Evict from the host until so many slots are free there, of which the caller has some already.
 // Stops at the first pool that stays short: no copy needs what others would lose.
 HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free);
+
+// The same for a copy of what nodes lack on the host, of components with a pool there: for one node
+// after the other, as for copies of each. All are held meanwhile, so that none loses a host copy to
+// another.
+HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
+                            const bool (&pools)[COMPONENTS], const Counts& free);
 
 // Slots of some nodes, by component, in the order of the nodes.
 struct NodeSlots {

@@ -6,9 +6,11 @@
 // victims.hpp; this class knows keys and indices of nodes only.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "chunked_array.hpp"
 
@@ -36,6 +38,9 @@ class VictimQueue {
         assert(!empty());
         return heap_[0];
     }
+    // Visit candidates, the first one first, until `visit` returns false.
+    template <typename Visit>
+    void visit_in_order(Visit visit) const;
     // Allocate now what so many more nodes need, with places below this.
     void reserve(size_t more, uint32_t places) {
         heap_.reserve(heap_.size() + more);
@@ -66,5 +71,26 @@ class VictimQueue {
     // Where each node is, by its index.
     ChunkedArray<int32_t> where_;
 };
+
+template <typename Visit>
+void VictimQueue::visit_in_order(Visit visit) const {
+    // Places whose parents were visited: a heap of its own, the first candidate on top.
+    std::vector<size_t> open;
+    const auto is_later = [this](size_t a, size_t b) { return precedes(heap_[b], heap_[a]); };
+    const auto add = [&](size_t begin) {
+        for (size_t at = begin; at < std::min(begin + WIDTH, heap_.size()); ++at) {
+            open.push_back(at);
+            std::push_heap(open.begin(), open.end(), is_later);
+        }
+    };
+    if (!empty()) open.push_back(0);
+    while (!open.empty()) {
+        std::pop_heap(open.begin(), open.end(), is_later);
+        const size_t at = open.back();
+        open.pop_back();
+        if (!visit(heap_[at])) return;
+        add(at * WIDTH + 1);
+    }
+}
 
 }  // namespace kvcanon

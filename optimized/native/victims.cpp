@@ -112,6 +112,19 @@ Node* next_victim(const State& state, Component component, Medium medium) {
     return front(state, queue_of(component, medium));
 }
 
+std::vector<Node*> victims_after(const State& state, Component component, Medium medium,
+                                 int64_t enough) {
+    std::vector<Node*> found;
+    int64_t slots = 0;
+    state.queue(queue_of(component, medium)).visit_in_order([&](const Candidate& each) {
+        Node* node = state.arena.at(each.node);
+        if (slots != 0) found.push_back(node);
+        slots += node->data[component].slots(medium).slots();
+        return slots < enough;
+    });
+    return found;
+}
+
 Node* next_duplicate(const State& state) {
     Node* inner = front(state, Queue::INNER_DUPLICATES);
     return inner != nullptr ? inner : front(state, Queue::LEAF_DUPLICATES);

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <type_traits>
+#include <vector>
 
 #include "state.hpp"
 
@@ -57,6 +58,11 @@ void rank_duplicates(State& state, bool ranked);
 
 // The node whose data is evicted next; nullptr where there is none.
 Node* next_victim(const State& state, Component component, Medium medium);
+
+// The nodes whose data is evicted next, in this order, after the first: as many as have `enough`
+// slots there with it.
+std::vector<Node*> victims_after(const State& state, Component component, Medium medium,
+                                 int64_t enough);
 
 // The node whose host copy is dropped next, because the device has all of it; nullptr where there
 // is none.

@@ -1,6 +1,7 @@
 """The order in which SGLang's controller makes a copy to the host, and what each call belongs to.
 
-    evict_device_next_node      names a victim that must be copied first (only under write_back)
+    evict_device_next_node      names a victim that must be copied first (only under write_back),
+                                and those after it that the walk needs as well
     build_backup_spec           what the copy reads
     drive_host_eviction         room for it, pool by pool and perhaps again; also before the spec
     commit_backup               it has its host slots; without room there is no such call
@@ -8,11 +9,12 @@
     mark_write_through_pending  which acknowledgement ends it
 
 Room that is asked for between the first two calls and the commit is for the copy. A call that no
-copy makes ends one that found no room.
+copy makes ends one that found no room. If that was one of several victims, each is named alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NoReturn
 
@@ -52,12 +54,19 @@ class CopyOrder:
     """What was free there before the controller took slots for it."""
     declined: tuple[int, ...] = ()
     """The nodes of a copy under write_back for which the host could not make all of the room."""
+    alone: bool = False
+    """Whether the rest of the walk's victims are copied one by one."""
 
-    def name_victim(self, node: int) -> None:
-        """A victim was named, to be copied before it leaves."""
+    def name_victim(self, node: int, with_it: Sequence[int] = ()) -> None:
+        """A victim was named, to be copied before it leaves, and others with it."""
         if self.stage is CopyStage.MADE:
             self._refuse("evict_device_next_node")
-        self.stage, self.name, self.nodes, self.declined = CopyStage.NAMED, node, (node,), ()
+        self.stage, self.name, self.nodes = CopyStage.NAMED, node, (node, *with_it)
+        self.declined = ()
+
+    def victims(self, name: int) -> tuple[int, ...]:
+        """The victims that were named by this name, if the spec of their copy is built next."""
+        return self.nodes if self.stage is CopyStage.NAMED and self.name == name else ()
 
     def plan(self, name: int, nodes: tuple[int, ...]) -> None:
         """The spec of a copy is built."""
@@ -102,14 +111,22 @@ class CopyOrder:
             self._refuse(call)
         self.stage, self.expected = CopyStage.NONE, NOTHING
 
+    def ends_apart(self) -> bool:
+        """Whether a copy of several victims was not made, so that each is named alone."""
+        if self.stage not in (CopyStage.NAMED, CopyStage.PLANNED) or len(self.nodes) == 1:
+            return False
+        self.stage, self.expected, self.alone = CopyStage.NONE, NOTHING, True
+        return True
+
     def end_walk(self) -> None:
         """End the walk of an eviction, and forget which host pools had too few slots."""
         self.give_up("evict_device_end")
-        self.declined = ()
+        self.declined, self.alone = (), False
 
     def forget(self) -> None:
         """Forget the copy."""
         self.stage, self.expected, self.declined = CopyStage.NONE, NOTHING, ()
+        self.alone = False
 
     def needs(self, kind: int) -> bool:
         """Whether room on the host for a component is room for the copy."""

@@ -48,9 +48,11 @@ def evict_next(
 ) -> EvictDeviceNextNodeResult:
     """Evict a victim, or as many as give what is short; or name one that must be copied first."""
     # For full data SGLang stops where its allocator has room, which it asks after each victim. For
-    # the others the quota is what it lacks: all victims leave at once.
-    step = core.engine_nodes.evict_step(kind, 1 if kind is FULL else short)
-    node, copy_first, _, lost, _, device, tokens, host = step
+    # the others the quota is what it lacks: all victims leave at once. Of windows they are copied
+    # at once, too; for states the controller makes room one by one.
+    together = kind is SWA and not core.copies.order.alone
+    step = core.engine_nodes.evict_step(kind, 1 if kind is FULL else short, together)
+    node, copy_first, _, _, lost, _, device, tokens, host = step
     if not node:
         return EvictDeviceNextNodeResult()
     if copy_first:
@@ -58,7 +60,7 @@ def evict_next(
         if named is not None:
             return named
         _copy_parts(core, full.cache, node)
-        _, _, _, lost, _, device, tokens, host = core.engine_nodes.evict_node(node, kind)
+        _, _, _, _, lost, _, device, tokens, host = core.engine_nodes.evict_node(node, kind)
     # In the order of SGLang's fields: no action, no node to evict, and progress.
     return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, lost)
 
@@ -69,7 +71,7 @@ def finish(
     """Evict a component of a victim, after the attempt to copy it."""
     _end_copy(core, full.cache, node_id)
     try:
-        if core.nodes.has(node_id, kind):
+        if not core.copies.order.ends_apart() and core.nodes.has(node_id, kind):
             step = core.engine_nodes.evict_node(node_id, kind)
             return EvictDeviceNextNodeResult(step.device, step.host, step.tokens, [], None, True)
     except BadArgument:
@@ -117,10 +119,10 @@ def _name_copy(
     where the walk is of that component.
     """
     node, needed = step.node, step.needed
-    full, windows, states = needed
-    core.copies.order.name_victim(node)
+    _, windows, states = needed
+    core.copies.order.name_victim(node, step.with_it)
     expect_copy(core, needed)
-    if step.whole and full:
+    if step.as_leaf:
         return EvictDeviceNextNodeResult({}, {}, {}, [], node, made_progress=True)
     if kind is SWA and windows:
         return EvictDeviceNextNodeResult(

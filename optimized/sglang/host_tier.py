@@ -36,7 +36,7 @@ def chain_to_back_up(nodes: _core.Nodes, node_id: int) -> list[int]:
 def backup_spec(core: CoreState, name: int) -> tuple[torch.Tensor, Transfers]:
     """What a copy of this name reads on the device: full slots, and other components."""
     slots, copies, order = core.slots, core.copies, core.copies.order
-    nodes = copies.joined or (copies.node_of(name),)
+    nodes = copies.joined or order.victims(name) or (copies.node_of(name),)
     order.plan(name, nodes)
     if order.declined and order.is_declined():
         return slots.full.nothing, {}

@@ -9,7 +9,7 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import RowsByComponent, SlotsByComponent, Three
+from kvcanon.optimized.native_types import SlotsByComponent, Three
 from kvcanon.optimized.sglang.slot_table import SlotTable, slot_table
 from kvcanon.spec.errors import BadArgument
 
@@ -82,14 +82,6 @@ class PoolSlots:
             self._room(SWA) if swa else 0,
             self._room(MAMBA) if states else 0,
         )
-
-    def tokens_of(self, rows: RowsByComponent) -> Three:
-        """How many tokens, or states, rows have, of components that have a pool on the host."""
-        full, swa, states = (
-            0 if each is None or kind not in self.host_tables else len(each)
-            for kind, each in zip(KINDS, rows, strict=True)
-        )
-        return full * self.page_size, swa * self.page_size, states
 
     def _room(self, kind: ComponentType) -> int:
         tokens: int = self._host_pools[kind].available_size()  # type: ignore[attr-defined]

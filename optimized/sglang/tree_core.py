@@ -267,7 +267,7 @@ class KvcanonTreeCore(StorageCalls):
         """End a walk."""
         self._walk = component_type, 0
         order = self.state.copies.order
-        if order.stage is not CopyStage.NONE or order.declined:
+        if order.stage is not CopyStage.NONE or order.declined or order.alone:
             order.end_walk()
 
     def evict_device_next_node(
@@ -304,9 +304,12 @@ class KvcanonTreeCore(StorageCalls):
         return answers.DemoteResult(step.device, step.host, step.tokens)
 
     def drop_subtree_no_host(self, node_id: int) -> answers.DropSubtreeNoHostResult:
-        """Drop a leaf that could not be copied; declined where it is locked."""
+        """Drop a leaf that could not be copied; declined where it is locked, or copied alone next."""
+        core = self.state
+        if core.copies.order.ends_apart():
+            return answers.DropSubtreeNoHostResult(is_dropped=False)
         try:
-            step = self.state.engine_nodes.evict_node(node_id, FULL)
+            step = core.engine_nodes.evict_node(node_id, FULL)
         except BadArgument:
             return answers.DropSubtreeNoHostResult(is_dropped=False)
         return answers.DropSubtreeNoHostResult(step.device, step.host, step.tokens, is_dropped=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fast.nodes import FULL, SWA
-from kvcanon.optimized.sglang.copy_order import CallOutOfOrder, CopyOrder
+from kvcanon.optimized.sglang.copy_order import CallOutOfOrder, CopyOrder, CopyStage
 
 STEPS: dict[str, Callable[[CopyOrder], object]] = {
     "name": lambda order: order.name_victim(7),
@@ -102,3 +102,41 @@ def test_a_lock_of_the_copy_holds_all_that_it_copies() -> None:
     assert order.locked_with(5) == ()
     order.acknowledge(7)
     assert order.locked_with(7) == ()
+
+
+def test_victims_are_copied_together() -> None:
+    """The spec by the name of the first is of all, until it was built."""
+    order = CopyOrder()
+    order.name_victim(8, [9, 5])
+    assert (order.victims(8), order.victims(9)) == ((8, 9, 5), ())
+    order.plan(8, order.victims(8))
+    assert order.victims(8) == ()
+    assert order.commit(8) == (8, 9, 5)
+    order.acknowledge(8)
+    assert not order.ends_apart()
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_victims_whose_copy_was_not_made_are_named_alone(is_planned: bool) -> None:
+    """Those of the rest of the walk; one that was alone is not named again."""
+    order = CopyOrder()
+    order.name_victim(8, [9])
+    if is_planned:
+        order.plan(8, order.victims(8))
+    assert order.ends_apart()
+    assert (order.alone, order.stage) == (True, CopyStage.NONE)
+    order.name_victim(8)
+    assert not order.ends_apart()
+    assert order.alone
+    order.end_walk()
+    assert not order.alone
+
+
+def test_a_copy_that_was_made_does_not_end_apart() -> None:
+    """Its acknowledgement is to come."""
+    order = CopyOrder()
+    order.name_victim(8, [9])
+    order.plan(8, order.victims(8))
+    order.commit(8)
+    assert not order.ends_apart()
+    assert order.acknowledge(8) == (8, 9)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fast.engine_nodes import Side, listed_by_kind
 from fast.nodes import FULL, MAMBA, SWA
@@ -153,7 +155,7 @@ def test_a_number_out_of_range_is_refused() -> None:
 
 def test_a_tree_without_rows_refuses() -> None:
     """The rows of the host run out before the engine's slots do; what is there stays."""
-    side = Side(slots=4, policy=WritePolicy.WRITE_BACK)
+    side = Side(slots=4, host_slots=4, policy=WritePolicy.WRITE_BACK)
     first = side.insert(torch.arange(3), 1, 2, 3).end
     side.engine.add_host_copy([first], torch.arange(100, 103), None, None)
     side.engine.evict_step(FULL, 3)
@@ -162,3 +164,101 @@ def test_a_tree_without_rows_refuses() -> None:
         side.engine.add_host_copy([second], torch.arange(200, 203), None, None)
     assert not side.nodes.has(second, FULL, 1)
     assert listed(side.engine.read_for_load(first))[0] == [100, 101, 102]
+
+
+def windowed(host: int = 16) -> Side:
+    """A cache with windows of two tokens that copies what leaves."""
+    return Side(window=2, policy=WritePolicy.WRITE_BACK, host_slots=host)
+
+
+def test_victims_that_a_walk_needs_are_named_together() -> None:
+    """With what they need on the host in all; one that has a copy, or is not needed, is not."""
+    side = windowed()
+    first = side.insert(torch.arange(2), 1, 2).end
+    second = side.insert(torch.arange(10, 12), 3, 4).end
+    third = side.insert(torch.arange(20, 22), 5, 6).end
+    alone = side.engine.evict_step(SWA, 3)
+    assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, [], (2, 2, 0))
+    step = side.engine.evict_step(SWA, 3, together=True)
+    assert (step.node, step.as_leaf, step.with_it, step.needed) == (
+        first,
+        True,
+        [second],
+        (4, 4, 0),
+    )
+    side.engine.add_host_copy([second], torch.arange(100, 102), torch.arange(200, 202), None)
+    step = side.engine.evict_step(SWA, 5, together=True)
+    assert (step.node, step.with_it) == (first, [third])
+    # Of full data, who leaves next depends on who has left.
+    assert side.engine.evict_step(FULL, 5, together=True).with_it == []
+
+
+def test_room_for_several_costs_none_of_them_its_copy() -> None:
+    """The host's copies of what the device has leave first, but not those of the victims."""
+    side = windowed(host=4)
+    first = side.insert(torch.arange(2), 1, 2).end
+    second = side.insert(torch.arange(10, 12), 3, 4).end
+    other = side.insert(torch.arange(20, 22), 5, 6).end
+    side.engine.add_host_copy([second], torch.arange(100, 102), None, None)
+    side.engine.add_host_copy([other], torch.arange(102, 104), None, None)
+    step = side.engine.evict_step(SWA, 4, together=True)
+    assert (step.with_it, step.needed) == ([second], (2, 4, 0))
+    _, host, freed, _, fits = side.engine.make_room_for([first, second], (0, 4, 0))
+    assert (listed_by_kind(host), freed, fits) == ({"full": [[102, 103]]}, {"full": 2}, True)
+    assert side.nodes.has(second, FULL, 1)
+    # Nothing of it is held any more.
+    side.engine.make_room((4, 0, 0), (0, 0, 0))
+    assert not side.nodes.has(second, FULL, 1)
+
+
+def test_room_for_several_ends_at_the_one_that_has_none() -> None:
+    """What was made for those before it stays free."""
+    side = windowed(host=3)
+    ends = [side.insert(torch.arange(2), at, at + 1).end for at in (1, 3, 5)]
+    side.engine.add_host_copy(ends[2:], torch.arange(100, 102), None, None)
+    _, _, freed, _, fits = side.engine.make_room_for(ends[:2], (1, 3, 0))
+    assert (freed, fits) == ({"full": 2}, False)
+    with pytest.raises(BadArgument, match="no node of this cache"):
+        side.engine.make_room_for([77], (0, 0, 0))
+
+
+PROMPTS = st.lists(st.integers(1, 3), min_size=1, max_size=6)
+
+
+@given(prompts=st.lists(PROMPTS, min_size=1, max_size=6), amount=st.integers(1, 12))
+def test_a_walk_asks_for_no_copy_after_that_of_all(prompts: list[list[int]], amount: int) -> None:
+    """The victims are those that leave one by one, and all that must be copied were named."""
+    one, several = windowed(), windowed()
+    for at, tokens in enumerate(prompts):
+        for side in (one, several):
+            frontier = (at * 5) % (len(tokens) + 1)
+            try:
+                side.insert(torch.arange(len(tokens)) + 10 * at, *tokens, frontier=frontier)
+            except OutOfSlots:
+                return
+    named, left = [], amount
+    while left > 0:
+        step = one.engine.evict_step(SWA, left)
+        if step.copy_first:
+            named.append(step.node)
+            step = one.engine.evict_node(step.node, SWA)
+        elif not step.node:
+            break
+        left -= step.tokens.get("swa", 0)
+    step = several.engine.evict_step(SWA, amount, together=True)
+    if not step.copy_first:
+        assert not named
+        return
+    nodes = [step.node, *step.with_it]
+    assert nodes == named
+    full, windows, _ = step.needed
+    assert [each is None or len(each) for each in several.engine.read_for_backup(nodes)] == [
+        full or True,
+        windows,
+        True,
+    ]
+    slots = torch.arange(100, 100 + full) if full else None
+    several.engine.add_host_copy(nodes, slots, torch.arange(200, 200 + windows), None)
+    step = several.engine.evict_step(SWA, amount)
+    assert not step.copy_first
+    assert step.tokens["swa"] >= amount - max(left, 0)

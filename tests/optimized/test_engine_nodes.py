@@ -106,7 +106,7 @@ def test_victims_give_their_slots_back(on_device: bool) -> None:
     assert states is not None
     states.put(side.nodes.slots(done.end, None, MAMBA), torch.tensor([7]))
     step = side.engine.evict_step(MAMBA, 1)
-    assert (step.copy_first, step.whole, step.lost) == (False, True, 2)
+    assert (step.copy_first, step.as_leaf, step.lost) == (False, False, 2)
     # The node of the last window, and its state.
     freed = listed_by_kind(step.device)
     assert freed == {"swa": [[12, 13]], "mamba": [[7]], "full": [[12, 13]]}

@@ -261,8 +261,9 @@ void NodePlayer::evict_some() {
     const Component of = component();
     const int64_t wanted = 1 + bytes_.below(6);
     const int64_t before = state_.pool(of, GPU).owned_slots;
+    const bool together = bytes_.coin();
     EvictStep step;
-    if (!attempt([&] { step = evict_step(state_, of, wanted); })) return;
+    if (!attempt([&] { step = evict_step(state_, of, wanted, together); })) return;
     const int64_t freed = before - state_.pool(of, GPU).owned_slots;
     require(freed == step.journal.freed[of][GPU].slots(), "other slots came free than were told");
     require(freed != 0 || step.copy_first || step.node == 0, "a victim freed nothing");
@@ -275,8 +276,31 @@ void NodePlayer::evict_some() {
     require(freed == 0, "a victim left before its copy");
     Node* victim = node_at(state_, step.node);
     ends_.push_back(step.node);
+    if (together && of != FULL && bytes_.below(4) != 0) return copy_together(step, of, wanted);
+    require((together && of != FULL) || step.with_it.empty(), "a victim has others with it");
     if (bytes_.coin() && !back_up({victim})) return;
     attempt([&] { evict_node(state_, victim, of); });
+}
+
+// All that an eviction needs was named, what it has on the host stays while room is made, and the
+// eviction then asks for no other copy.
+void NodePlayer::copy_together(const EvictStep& step, Component of, int64_t wanted) {
+    std::vector<Node*> victims{node_at(state_, step.node)};
+    for (const uint64_t each : step.with_it) victims.push_back(node_at(state_, each));
+    Counts free;
+    for (const Component each : ALL_COMPONENTS) free[each] = state_.free_slots(each, CPU);
+    const HostRoom room = make_host_room_for(state_, victims, {true, true, true}, free);
+    const PairedSlots read = slots_to_back_up(state_, victims);
+    for (const Component each : ALL_COMPONENTS) {
+        require(read.slots.of[each].slots() == step.lacks[each], "a victim lacks something else");
+    }
+    if (!room.fits) return;
+    require(back_up(victims, true), "a copy that has room was refused");
+    const EvictStep left = evict_step(state_, of, wanted);
+    require(!left.copy_first, "a victim was not named");
+    require(left.journal.freed[of][GPU].slots() >= wanted ||
+                next_victim(state_, of, GPU) == nullptr || !state_.host_holds.empty(),
+            "an eviction ended too soon");
 }
 
 void NodePlayer::evict_named() {
@@ -296,11 +320,11 @@ void NodePlayer::evict_on_host() {
             "other host slots came free than were told");
 }
 
-bool NodePlayer::back_up(const std::vector<Node*>& nodes) {
+bool NodePlayer::back_up(const std::vector<Node*>& nodes, bool all) {
     const PairedSlots read = slots_to_back_up(state_, nodes);
     bool wanted[COMPONENTS];
     for (const Component each : ALL_COMPONENTS) {
-        wanted[each] = static_cast<bool>(read.slots.of[each]) && bytes_.below(4) != 0;
+        wanted[each] = static_cast<bool>(read.slots.of[each]) && (all || bytes_.below(4) != 0);
     }
     HostCopied copied;
     if (!attempt([&] { copied = add_host_copy(state_, nodes, wanted); })) return false;

@@ -10,6 +10,7 @@
 #include "audit.hpp"
 #include "bytes.hpp"
 #include "errors.hpp"
+#include "node_moves.hpp"
 #include "nodes.hpp"
 #include "stamps.hpp"
 
@@ -38,6 +39,7 @@ class NodePlayer {
     void lock_some();
     void unlock_some();
     void evict_some();
+    void copy_together(const EvictStep& step, Component of, int64_t wanted);
     void evict_named();
     void evict_on_host();
     void back_up_some();
@@ -54,7 +56,7 @@ class NodePlayer {
                      const Runs& rows);
     void write_windows(const Prompt& prompt, const NodeInserted& done);
     void copy(Component component, Medium from, const Runs& sources, const Runs& targets);
-    bool back_up(const std::vector<Node*>& nodes);
+    bool back_up(const std::vector<Node*>& nodes, bool all = false);
 
     // Make a call; returns whether it was not refused. Checks that a refusal changed nothing.
     template <typename Call>

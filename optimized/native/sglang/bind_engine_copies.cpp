@@ -27,14 +27,27 @@ Counts pages_of(const EngineNodes& self, nb::handle tokens, bool round_up) {
     return pages;
 }
 
-nb::tuple do_make_room(EngineNodes& self, nb::handle wanted, nb::handle free) {
-    CacheCore& cache = self.nodes.core;
-    const HostRoom room = cache.operate(Operation::EVICT_HOST, [&] {
-        return make_host_room(cache.state, pages_of(self, wanted, true),
-                              pages_of(self, free, false));
-    });
+nb::tuple room_of(const EngineNodes& self, const HostRoom& room) {
     const Freed device = freed_of(self, room.freed, GPU), host = freed_of(self, room.freed, CPU);
     return nb::make_tuple(device.slots, host.slots, host.amounts, room.reclaimed, room.fits);
+}
+
+nb::tuple do_make_room(EngineNodes& self, nb::handle wanted, nb::handle free) {
+    CacheCore& cache = self.nodes.core;
+    return room_of(self, cache.operate(Operation::EVICT_HOST, [&] {
+        return make_host_room(cache.state, pages_of(self, wanted, true),
+                              pages_of(self, free, false));
+    }));
+}
+
+nb::tuple do_make_room_for(EngineNodes& self, nb::handle nodes, nb::handle free) {
+    CacheCore& cache = self.nodes.core;
+    bool pools[COMPONENTS];
+    for (const Component each : ALL_COMPONENTS) pools[each] = self.slots[each][CPU].is_there();
+    return room_of(self, cache.operate(Operation::EVICT_HOST, [&] {
+        return make_host_room_for(cache.state, nodes_at(cache.state, nodes), pools,
+                                  pages_of(self, free, false));
+    }));
 }
 
 nb::tuple do_read_for_backup(EngineNodes& self, nb::handle nodes) {
@@ -138,6 +151,7 @@ void bind_engine_copies(nb::class_<EngineNodes>& nodes) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);
     };
     add("make_room", &do_make_room, docs::ENGINE_MAKE_ROOM, "wanted"_a, "free"_a);
+    add("make_room_for", &do_make_room_for, docs::ENGINE_MAKE_ROOM_FOR, "nodes"_a, "free"_a);
     add("read_for_backup", &do_read_for_backup, docs::ENGINE_READ_FOR_BACKUP, "nodes"_a);
     add("add_host_copy", &do_add_host_copy, docs::ENGINE_ADD_HOST, "nodes"_a, "full"_a.none(),
         "swa"_a.none(), "states"_a.none());

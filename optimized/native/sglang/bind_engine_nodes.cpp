@@ -228,19 +228,20 @@ Counts needed_of(const EngineNodes& self, const Counts& lacks) {
 nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
     const Freed device = freed_of(self, step.journal.freed, GPU),
                 host = freed_of(self, step.journal.freed, CPU);
-    return named_tuple(evicted_type, step.node, step.copy_first, step.whole,
-                       step.lost * self.config().page_size,
+    return named_tuple(evicted_type, step.node, step.copy_first, step.whole && step.unbacked,
+                       step.with_it, step.lost * self.config().page_size,
                        three_of(needed_of(self, step.lacks)), device.slots,
                        device.amounts, host.slots);
 }
 
-nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount) {
+nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount,
+                         bool together) {
     const Component of = component_of(component);
     const int64_t wanted = whole_number(amount, "amount"), size = self.page_tokens(of);
     if (wanted < 1) throw BadArgument("amount", "is " + std::to_string(wanted) + "; at least 1");
     CacheCore& cache = self.nodes.core;
     return evicted_of(self, cache.operate(Operation::EVICT, [&] {
-        return evict_step(cache.state, of, (wanted - 1) / size + 1);
+        return evict_step(cache.state, of, (wanted - 1) / size + 1, together);
     }));
 }
 
@@ -305,7 +306,8 @@ void bind_engine_nodes(nb::module_& m) {
     add("insert", &do_insert, docs::ENGINE_INSERT, "core"_a, "params"_a, "slots"_a,
         "freed_window_tokens"_a);
     add("slots", &do_slots, docs::ENGINE_SLOTS, "end"_a, "above"_a);
-    add("evict_step", &do_evict_step, docs::ENGINE_EVICT_STEP, "component"_a, "amount"_a);
+    add("evict_step", &do_evict_step, docs::ENGINE_EVICT_STEP, "component"_a, "amount"_a,
+        "together"_a = false);
     add("evict_node", &do_evict_node, docs::ENGINE_EVICT_NODE, "node"_a, "component"_a);
     bind_engine_copies(nodes);
 }

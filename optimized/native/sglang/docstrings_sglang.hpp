@@ -62,8 +62,11 @@ constexpr Docstring ENGINE_SLOTS{
     R"(Return the full token slots on the device from below a node down to another.)"};
 
 constexpr Docstring ENGINE_EVICT_STEP{
-    "def evict_step(self, component: int, amount: int) -> SlotsEvicted",
-    R"(Evict victims until this many tokens, or states, came free, as `Nodes.evict_step`.)"};
+    "def evict_step(self, component: int, amount: int, together: bool = False) -> SlotsEvicted",
+    R"(Evict victims until this many tokens, or states, came free, as `Nodes.evict_step`.
+
+Where the first must be copied, and what it lacks is of this component, the others that must be
+copied are named as well if they are copied `together`.)"};
 
 constexpr Docstring ENGINE_EVICT_NODE{
     "def evict_node(self, node: int, component: int) -> SlotsEvicted",
@@ -78,6 +81,14 @@ constexpr Docstring ENGINE_MAKE_ROOM{
 what others would lose. Returns the token slots that came free on the device and on the host, how
 many on the host, of each eviction of full data there its first row and how many, and whether all
 is free that was wanted.)"};
+
+constexpr Docstring ENGINE_MAKE_ROOM_FOR{
+    "def make_room_for(self, nodes: Sequence[int], free: Sequence[int]) -> tuple[SlotLists, "
+    "SlotLists, Amounts, list[int], bool]",
+    R"(As `make_room`, for a copy of all that nodes lack on the host.
+
+Room is made for one node after the other, as for copies of each. All are held meanwhile: none
+loses a host copy that it has to another.)"};
 
 constexpr Docstring ENGINE_READ_FOR_BACKUP{
     "def read_for_backup(self, nodes: Sequence[int]) -> tuple[torch.Tensor | None, torch.Tensor | "

@@ -83,6 +83,7 @@ class Side:
     mamba: bool = False
     slots: int = 16
     policy: WritePolicy = WritePolicy.NONE
+    host_slots: int = 16
     bigram: bool = False
     on_device: bool = False
     """Whether the engine's slots are read by Python code, as those of a device are."""
@@ -100,12 +101,13 @@ class Side:
             mamba=self.mamba,
             slots=self.slots,
             policy=self.policy,
+            host_slots=self.host_slots,
             bigram=self.bigram,
         )
         self.device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)
         if self.policy is not WritePolicy.NONE:
             sizes = (self.page_size, self.page_size, 1)
-            self.host = [HostSlots(self.slots, size) for size in sizes]
+            self.host = [HostSlots(self.host_slots, size) for size in sizes]
         full, swa, states = self.host
         self.engine = _core.EngineNodes(
             self.nodes, MatchResult, KINDS, self.device, (full, swa, states), 4

@@ -43,18 +43,23 @@ def made(
     window: int = 0,
     mamba: bool = False,
     slots: int = 16,
+    host_slots: int | None = None,
     policy: WritePolicy = WritePolicy.NONE,
     bigram: bool = False,
 ) -> tuple[_core.CacheCore, _core.Nodes]:
-    """A cache whose caller copies, and its nodes."""
-    sizes = (slots, slots if window else 0, slots if mamba else 0)
+    """A cache whose caller copies, and its nodes; by default the host has as many slots."""
+
+    def sizes(each: int) -> tuple[int, int, int]:
+        return each, each if window else 0, each if mamba else 0
+
+    on_host = slots if host_slots is None else host_slots
     core = bare_core(
         page_size=page_size,
         unit_words=2 if bigram else 1,
         window_tokens=window,
         mamba=mamba,
-        device_slots=sizes,
-        host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes,
+        device_slots=sizes(slots),
+        host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes(on_host),
         write_policy=WRITE_POLICIES.index(policy),
         caller_copies=True,
     )
