@@ -178,7 +178,7 @@ class PromptInserted(NamedTuple):
     windows: list[tuple[int, int]]
     """Pages whose window data the tree took."""
     locked: list[tuple[int, torch.Tensor, int, int]]
-    """Of these, where a lock holds full data: the end, full slots, first page, one past the last."""
+    """Where a lock holds full data: the end, its full slots, first page, one past the last."""
     state: int | None
     duplicates: list[tuple[int, int]]
     wanted: list[int]

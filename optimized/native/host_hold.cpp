@@ -64,6 +64,10 @@ void release_on_host(State& state, const Node* node, uint64_t receipt) {
     count_all(state, held, -1);
 }
 
+void keep_on_host(State& state, Node* node) { count(state, node, 1); }
+
+void let_leave_host(State& state, Node* node) { count(state, node, -1); }
+
 bool is_any_held(const Node* node) {
     for (std::vector<const Node*> left{node}; !left.empty();) {
         const Node* next = left.back();

@@ -15,6 +15,10 @@ uint64_t hold_on_host(State& state, Node* node);
 // Close the hold of a receipt that was given for this node. Throws: ReceiptSpent, BadArgument.
 void release_on_host(State& state, const Node* node, uint64_t receipt);
 
+// Hold a node alone, and let it go, within one call.
+void keep_on_host(State& state, Node* node);
+void let_leave_host(State& state, Node* node);
+
 // Whether a hold covers a node or one below it.
 bool is_any_held(const Node* node);
 

@@ -12,6 +12,7 @@
 #include "reset.hpp"
 #include "tree.hpp"
 #include "victims.hpp"
+#include "victims_together.hpp"
 
 namespace kvcanon {
 
@@ -123,22 +124,16 @@ void evict_one(State& state, Node* node, Component component, EvictStep& step) {
     }
 }
 
-// Name a victim that must be copied, which needs so much on the host.
-void name_copy(const Node* node, const Counts& lacks, EvictStep& step) {
-    step.node = handle_of(node);
+// Name victims that must be copied before the first of them leaves.
+void name_copy(const Together& victims, EvictStep& step) {
+    const Node* first = victims.nodes.front();
+    step.node = handle_of(first);
     step.copy_first = true;
-    step.whole = is_device_leaf(node);
-    step.unbacked = !node->data[FULL].on(CPU);
-    step.lacks = lacks;
-}
-
-// Name the victims after it that must be copied, too.
-void name_others(const State& state, Component component, int64_t enough, EvictStep& step) {
-    for (Node* node : victims_after(state, component, GPU, enough)) {
-        const Counts lacks = counted(missing(state, node), GPU);
-        if (!lacks) continue;
-        step.with_it.push_back(handle_of(node));
-        for (const Component each : ALL_COMPONENTS) step.lacks[each] += lacks[each];
+    step.whole = is_device_leaf(first);
+    step.unbacked = !first->data[FULL].on(CPU);
+    step.lacks = victims.lacks;
+    for (size_t at = 1; at < victims.nodes.size(); ++at) {
+        step.with_it.push_back(handle_of(victims.nodes[at]));
     }
 }
 
@@ -189,10 +184,10 @@ EvictStep evict_step(State& state, Component component, int64_t enough, bool tog
             // Also what stays on the device, as the copy of any victim.
             if (lacks) {
                 if (step.node != 0) break;
-                name_copy(node, lacks, step);
-                if (together && component != FULL && lacks[component] != 0) {
-                    name_others(state, component, enough, step);
-                }
+                const bool others = together && component != FULL && lacks[component] != 0;
+                name_copy(
+                    others ? victims_together(state, component, enough) : Together{{node}, lacks},
+                    step);
                 return step;
             }
         }
@@ -236,12 +231,11 @@ HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free) 
 }
 
 HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
-                            const bool (&pools)[COMPONENTS], const Counts& free) {
+                            const bool (&pools)[COMPONENTS], const Counts& free, bool locks) {
     HostRoom room;
     Counts had = free;
     // If memory runs out the cache is unusable until all of it is forgotten, with these.
     std::vector<uint64_t> receipts;
-    for (Node* node : nodes) receipts.push_back(hold(state, node, -1).receipt);
     for (Node* node : nodes) {
         Counts lacks = counted(missing(state, node), GPU);
         for (const Component each : ALL_COMPONENTS) {
@@ -250,8 +244,15 @@ HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
         room.fits = free_on_host(state, lacks, had, room);
         if (!room.fits) break;
         for (const Component each : ALL_COMPONENTS) had[each] -= lacks[each];
+        if (locks) {
+            receipts.push_back(lock_node(state, node, true, true, {}).receipt);
+        } else {
+            keep_on_host(state, node);
+        }
+        ++room.nodes;
     }
     for (const uint64_t receipt : receipts) unlock(state, receipt);
+    for (size_t at = 0; !locks && at < room.nodes; ++at) let_leave_host(state, nodes[at]);
     return room;
 }
 

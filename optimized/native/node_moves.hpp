@@ -19,7 +19,7 @@ struct EvictStep {
     bool whole = false;
     // Whether it must be copied first, and the host lacks its full data.
     bool unbacked = false;
-    // The victims after it that must be copied, too, where they are copied together.
+    // The victims after it that are copied with it (`victims_together`).
     std::vector<uint64_t> with_it;
     // Slots that they would need on the host.
     Counts lacks;
@@ -30,8 +30,8 @@ struct EvictStep {
 
 // Evict victims of a component from the device until so many of its slots came free, or none is
 // left, or the next one must be copied first. One that must be is named where it is the first; and
-// if they are copied `together`, and it lacks this component, the others that are needed as well.
-// Of full data none is: who leaves next depends on who has left.
+// if they are copied `together`, and it lacks this component, others that are needed as well. Of
+// full data none is: who leaves next depends on who has left.
 EvictStep evict_step(State& state, Component component, int64_t enough, bool together = false);
 
 // Evict a node: as a whole if it is a leaf, otherwise one component. Throws: BadArgument where the
@@ -49,6 +49,8 @@ struct HostRoom {
     std::vector<int64_t> reclaimed;
     // Whether all that was wanted is free.
     bool fits = true;
+    // For how many nodes there is room, of those that it was made for.
+    size_t nodes = 0;
 };
 
 // Evict from the host until so many slots are free there, of which the caller has some already.
@@ -56,10 +58,10 @@ struct HostRoom {
 HostRoom make_host_room(State& state, const Counts& wanted, const Counts& free);
 
 // The same for a copy of what nodes lack on the host, of components with a pool there: for one node
-// after the other, as for copies of each. All are held meanwhile, so that none loses a host copy to
-// another.
+// after the other, as for copies of each. One that has room keeps it until the end. A copy either
+// `locks` its nodes, or only what they have on the host must stay.
 HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
-                            const bool (&pools)[COMPONENTS], const Counts& free);
+                            const bool (&pools)[COMPONENTS], const Counts& free, bool locks);
 
 // Slots of some nodes, by component, in the order of the nodes.
 struct NodeSlots {

@@ -49,6 +49,8 @@ bool may_leave(const Node* node, Queue queue) {
     return medium_of(queue) == GPU ? data.on(GPU) : data.on(CPU) && !data.on(GPU);
 }
 
+}  // namespace
+
 Candidate key_of(const State& state, const Node* node, Queue queue) {
     switch (queue) {
         case Queue::SWA_GPU:
@@ -62,6 +64,8 @@ Candidate key_of(const State& state, const Node* node, Queue queue) {
     const auto [first, second] = rank(state, node);
     return {first, second, node->start, node->index};
 }
+
+namespace {
 
 // The rule: what a queue must have of a node, or nothing.
 std::optional<Candidate> entry_of(const State& state, const Node* node, Queue queue) {
@@ -110,19 +114,6 @@ void rank_duplicates(State& state, bool ranked) {
 
 Node* next_victim(const State& state, Component component, Medium medium) {
     return front(state, queue_of(component, medium));
-}
-
-std::vector<Node*> victims_after(const State& state, Component component, Medium medium,
-                                 int64_t enough) {
-    std::vector<Node*> found;
-    int64_t slots = 0;
-    state.queue(queue_of(component, medium)).visit_in_order([&](const Candidate& each) {
-        Node* node = state.arena.at(each.node);
-        if (slots != 0) found.push_back(node);
-        slots += node->data[component].slots(medium).slots();
-        return slots < enough;
-    });
-    return found;
 }
 
 Node* next_duplicate(const State& state) {

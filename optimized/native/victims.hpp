@@ -16,7 +16,6 @@
 #pragma once
 
 #include <type_traits>
-#include <vector>
 
 #include "state.hpp"
 
@@ -59,10 +58,15 @@ void rank_duplicates(State& state, bool ranked);
 // The node whose data is evicted next; nullptr where there is none.
 Node* next_victim(const State& state, Component component, Medium medium);
 
-// The nodes whose data is evicted next, in this order, after the first: as many as have `enough`
-// slots there with it.
-std::vector<Node*> victims_after(const State& state, Component component, Medium medium,
-                                 int64_t enough);
+// Visit the nodes of a queue, who leaves first first, until `visit` returns false.
+template <typename Visit>
+void visit_in_order(const State& state, Queue queue, Visit visit) {
+    state.queue(queue).visit_in_order(
+        [&](const Candidate& each) { return visit(state.arena.at(each.node), each); });
+}
+
+// The key that a queue has of a node, or would have.
+Candidate key_of(const State& state, const Node* node, Queue queue);
 
 // The node whose host copy is dropped next, because the device has all of it; nullptr where there
 // is none.

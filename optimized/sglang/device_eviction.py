@@ -10,9 +10,7 @@ from typing import Protocol
 
 import torch
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
-from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
-    EvictDeviceNextNodeResult,
-)
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import EvictDeviceNextNodeResult
 
 from kvcanon.optimized.native_types import SlotsEvicted
 from kvcanon.optimized.sglang.copy_order import NOTHING

@@ -44,8 +44,10 @@ def make_room(
     joined = core.copies.joined
     if not joined and order.is_declined():
         return DriveHostEvictionResult(), []
+    # A copy before an eviction locks nothing.
+    locks = not core.native.settings.write_back
     device, host, freed, reclaimed, fits = core.engine_nodes.make_room_for(
-        joined or order.nodes, free
+        joined or order.nodes, free, locks
     )
     if not (fits or joined):
         order.declined = order.nodes

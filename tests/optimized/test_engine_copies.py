@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fast.engine_nodes import Side, listed_by_kind
+from fast.engine_nodes import KINDS, Side, listed_by_kind
 from fast.nodes import FULL, MAMBA, SWA
+from kvcanon.optimized.native_types import SlotLists
 from kvcanon.spec.errors import BadArgument, OutOfSlots
-from kvcanon.spec.types import WritePolicy
+from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 PROMPT = (1, 2, 3, 4)
 
@@ -166,9 +168,17 @@ def test_a_tree_without_rows_refuses() -> None:
     assert listed(side.engine.read_for_load(first))[0] == [100, 101, 102]
 
 
-def windowed(host: int = 16) -> Side:
+def windowed(
+    host: int = 16, *, mamba: bool = False, eviction: EvictionPolicy = EvictionPolicy.LRU
+) -> Side:
     """A cache with windows of two tokens that copies what leaves."""
-    return Side(window=2, policy=WritePolicy.WRITE_BACK, host_slots=host)
+    return Side(
+        window=2,
+        policy=WritePolicy.WRITE_BACK,
+        host_slots=host,
+        mamba=mamba,
+        eviction=eviction,
+    )
 
 
 def test_victims_that_a_walk_needs_are_named_together() -> None:
@@ -176,89 +186,127 @@ def test_victims_that_a_walk_needs_are_named_together() -> None:
     side = windowed()
     first = side.insert(torch.arange(2), 1, 2).end
     second = side.insert(torch.arange(10, 12), 3, 4).end
-    third = side.insert(torch.arange(20, 22), 5, 6).end
+    side.insert(torch.arange(20, 22), 5, 6)
     alone = side.engine.evict_step(SWA, 3)
     assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, [], (2, 2, 0))
     step = side.engine.evict_step(SWA, 3, together=True)
-    assert (step.node, step.as_leaf, step.with_it, step.needed) == (
-        first,
-        True,
-        [second],
-        (4, 4, 0),
-    )
-    side.engine.add_host_copy([second], torch.arange(100, 102), torch.arange(200, 202), None)
-    step = side.engine.evict_step(SWA, 5, together=True)
-    assert (step.node, step.with_it) == (first, [third])
+    assert (step.node, step.as_leaf, step.with_it) == (first, True, [second])
+    assert step.needed == (4, 4, 0)
     # Of full data, who leaves next depends on who has left.
     assert side.engine.evict_step(FULL, 5, together=True).with_it == []
+    # One that needs no copy would leave between the two.
+    side.engine.add_host_copy([second], torch.arange(100, 102), torch.arange(200, 202), None)
+    assert side.engine.evict_step(SWA, 6, together=True).with_it == []
 
 
-def test_room_for_several_costs_none_of_them_its_copy() -> None:
-    """The host's copies of what the device has leave first, but not those of the victims."""
+def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
+    """Full data of the first would take the place of what the host has of the second."""
     side = windowed(host=4)
     first = side.insert(torch.arange(2), 1, 2).end
     second = side.insert(torch.arange(10, 12), 3, 4).end
-    other = side.insert(torch.arange(20, 22), 5, 6).end
     side.engine.add_host_copy([second], torch.arange(100, 102), None, None)
-    side.engine.add_host_copy([other], torch.arange(102, 104), None, None)
+    assert side.engine.evict_step(SWA, 4, together=True).with_it == []
+    # The other way round each has what it needs.
+    side.match(1, 2)
     step = side.engine.evict_step(SWA, 4, together=True)
-    assert (step.with_it, step.needed) == ([second], (2, 4, 0))
-    _, host, freed, _, fits = side.engine.make_room_for([first, second], (0, 4, 0))
-    assert (listed_by_kind(host), freed, fits) == ({"full": [[102, 103]]}, {"full": 2}, True)
-    assert side.nodes.has(second, FULL, 1)
-    # Nothing of it is held any more.
-    side.engine.make_room((4, 0, 0), (0, 0, 0))
-    assert not side.nodes.has(second, FULL, 1)
+    assert (step.node, step.with_it, step.needed) == (second, [first], (2, 4, 0))
 
 
-def test_room_for_several_ends_at_the_one_that_has_none() -> None:
-    """What was made for those before it stays free."""
+@pytest.mark.parametrize("locks", [False, True])
+def test_room_for_several_ends_at_the_one_that_has_none(locks: bool) -> None:
+    """What was made for those before it stays free, and nothing is held any more."""
     side = windowed(host=3)
     ends = [side.insert(torch.arange(2), at, at + 1).end for at in (1, 3, 5)]
     side.engine.add_host_copy(ends[2:], torch.arange(100, 102), None, None)
-    _, _, freed, _, fits = side.engine.make_room_for(ends[:2], (1, 3, 0))
+    _, _, freed, _, fits = side.engine.make_room_for(ends[:2], (1, 3, 0), locks)
     assert (freed, fits) == ({"full": 2}, False)
+    side.engine.add_host_copy(ends[:1], torch.arange(100, 102), None, None)
+    assert side.engine.make_room((3, 0, 0), (1, 0, 0))[4]
     with pytest.raises(BadArgument, match="no node of this cache"):
-        side.engine.make_room_for([77], (0, 0, 0))
+        side.engine.make_room_for([77], (0, 0, 0), locks)
+
+
+@define
+class Walk:
+    """A cache whose windows are evicted as by SGLang's controller, and what is free on its host."""
+
+    side: Side
+    together: bool
+    free: list[int]
+    copies: int = 0
+
+    def insert(self, at: int, tokens: list[int]) -> None:
+        """Insert a prompt of which the first windows are gone; evict where there is no room."""
+        frontier = (at * 5) % (len(tokens) + 1)
+        for amount in (0, 6, 16):
+            self.evict(amount)
+            try:
+                self.side.insert(torch.arange(len(tokens)) + 10 * at, *tokens, frontier=frontier)
+            except OutOfSlots:
+                continue
+            return
+
+    def evict(self, amount: int) -> None:
+        """Evict windows, and copy them first."""
+        left, engine = amount, self.side.engine
+        while left > 0:
+            step = engine.evict_step(SWA, left, self.together)
+            if not step.node:
+                return
+            if step.copy_first:
+                self._copy([step.node, *step.with_it])
+                step = engine.evict_node(step.node, FULL if step.as_leaf else SWA)
+            self._count(step.host)
+            left -= step.tokens.get("swa", 0)
+
+    def _copy(self, nodes: list[int]) -> None:
+        engine = self.side.engine
+        _, host, _, _, fits = engine.make_room_for(nodes, self.free, locks=False)
+        self._count(host)
+        assert fits or len(nodes) == 1
+        if not fits:
+            return
+        full, windows, states = (
+            None if each is None else torch.arange(len(each))
+            for each in engine.read_for_backup(nodes)
+        )
+        engine.add_host_copy(nodes, full, windows, states)
+        self.copies += 1
+        for at, each in enumerate((full, windows, states)):
+            self.free[at] -= 0 if each is None else len(each)
+
+    def _count(self, host: SlotLists) -> None:
+        for at, kind in enumerate(KINDS):
+            self.free[at] += sum(map(len, host.get(kind, [])))
+
+    def tree(self) -> list[tuple[object, ...]]:
+        """What each node has where."""
+        nodes = self.side.nodes
+        return [(each, *nodes.describe(each)[2:]) for each in nodes.all()]
 
 
 PROMPTS = st.lists(st.integers(1, 3), min_size=1, max_size=6)
 
 
-@given(prompts=st.lists(PROMPTS, min_size=1, max_size=6), amount=st.integers(1, 12))
-def test_a_walk_asks_for_no_copy_after_that_of_all(prompts: list[list[int]], amount: int) -> None:
-    """The victims are those that leave one by one, and all that must be copied were named."""
-    one, several = windowed(), windowed()
-    for at, tokens in enumerate(prompts):
-        for side in (one, several):
-            frontier = (at * 5) % (len(tokens) + 1)
-            try:
-                side.insert(torch.arange(len(tokens)) + 10 * at, *tokens, frontier=frontier)
-            except OutOfSlots:
-                return
-    named, left = [], amount
-    while left > 0:
-        step = one.engine.evict_step(SWA, left)
-        if step.copy_first:
-            named.append(step.node)
-            step = one.engine.evict_node(step.node, SWA)
-        elif not step.node:
-            break
-        left -= step.tokens.get("swa", 0)
-    step = several.engine.evict_step(SWA, amount, together=True)
-    if not step.copy_first:
-        assert not named
-        return
-    nodes = [step.node, *step.with_it]
-    assert nodes == named
-    full, windows, _ = step.needed
-    assert [each is None or len(each) for each in several.engine.read_for_backup(nodes)] == [
-        full or True,
-        windows,
-        True,
+@given(
+    prompts=st.lists(st.tuples(PROMPTS, st.integers(0, 9)), min_size=1, max_size=12),
+    host=st.integers(1, 14),
+    mamba=st.booleans(),
+    eviction=st.sampled_from(EvictionPolicy),
+)
+def test_victims_copied_together_leave_as_one_by_one(
+    prompts: list[tuple[list[int], int]], host: int, mamba: bool, eviction: EvictionPolicy
+) -> None:
+    """The device and the host end with the same data, whatever the host has room for."""
+    walks = [
+        Walk(windowed(host, mamba=mamba, eviction=eviction), together, [host, host, host * mamba])
+        for together in (False, True)
     ]
-    slots = torch.arange(100, 100 + full) if full else None
-    several.engine.add_host_copy(nodes, slots, torch.arange(200, 200 + windows), None)
-    step = several.engine.evict_step(SWA, amount)
-    assert not step.copy_first
-    assert step.tokens["swa"] >= amount - max(left, 0)
+    for at, (tokens, amount) in enumerate(prompts):
+        for walk in walks:
+            walk.insert(at, tokens)
+            walk.side.match(*tokens[: amount % 4])
+            walk.evict(amount)
+        assert walks[0].tree() == walks[1].tree()
+        assert walks[0].free == walks[1].free
+        assert walks[0].copies >= walks[1].copies

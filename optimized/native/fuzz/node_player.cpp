@@ -282,25 +282,26 @@ void NodePlayer::evict_some() {
     attempt([&] { evict_node(state_, victim, of); });
 }
 
-// All that an eviction needs was named, what it has on the host stays while room is made, and the
-// eviction then asks for no other copy.
+// What the victims have on the host stays while room for all is made, and that is enough for them.
+// The eviction asks for no second copy of any.
 void NodePlayer::copy_together(const EvictStep& step, Component of, int64_t wanted) {
     std::vector<Node*> victims{node_at(state_, step.node)};
     for (const uint64_t each : step.with_it) victims.push_back(node_at(state_, each));
     Counts free;
     for (const Component each : ALL_COMPONENTS) free[each] = state_.free_slots(each, CPU);
-    const HostRoom room = make_host_room_for(state_, victims, {true, true, true}, free);
+    const HostRoom room =
+        make_host_room_for(state_, victims, {true, true, true}, free, bytes_.coin());
     const PairedSlots read = slots_to_back_up(state_, victims);
     for (const Component each : ALL_COMPONENTS) {
         require(read.slots.of[each].slots() == step.lacks[each], "a victim lacks something else");
     }
-    if (!room.fits) return;
+    require(room.fits == (room.nodes == victims.size()), "other nodes have room");
+    if (!room.fits) return require(victims.size() == 1, "several victims have no room");
     require(back_up(victims, true), "a copy that has room was refused");
     const EvictStep left = evict_step(state_, of, wanted);
-    require(!left.copy_first, "a victim was not named");
-    require(left.journal.freed[of][GPU].slots() >= wanted ||
-                next_victim(state_, of, GPU) == nullptr || !state_.host_holds.empty(),
-            "an eviction ended too soon");
+    for (const Node* each : victims) {
+        require(left.node != handle_of(each) || !left.copy_first, "a victim is copied again");
+    }
 }
 
 void NodePlayer::evict_named() {

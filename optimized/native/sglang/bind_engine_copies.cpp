@@ -40,13 +40,13 @@ nb::tuple do_make_room(EngineNodes& self, nb::handle wanted, nb::handle free) {
     }));
 }
 
-nb::tuple do_make_room_for(EngineNodes& self, nb::handle nodes, nb::handle free) {
+nb::tuple do_make_room_for(EngineNodes& self, nb::handle nodes, nb::handle free, bool locks) {
     CacheCore& cache = self.nodes.core;
     bool pools[COMPONENTS];
     for (const Component each : ALL_COMPONENTS) pools[each] = self.slots[each][CPU].is_there();
     return room_of(self, cache.operate(Operation::EVICT_HOST, [&] {
         return make_host_room_for(cache.state, nodes_at(cache.state, nodes), pools,
-                                  pages_of(self, free, false));
+                                  pages_of(self, free, false), locks);
     }));
 }
 
@@ -91,8 +91,8 @@ class Target {
     // where those would have too few slots.
     void put(const SlotLists& rows) const {
         for (const Component each : ALL_COMPONENTS) {
-            if (numbers_[each]) {
-                put_pages(*slots(each).table(), rows[each], *numbers_[each], 0);
+            if (const std::optional<Int64s>& numbers = numbers_[each]) {
+                put_pages(*slots(each).table(), rows[each], *numbers, 0);
             } else if (wanted[each]) {
                 const auto given = static_cast<int64_t>(nb::len(given_[each]));
                 require_pages(self_.page_tokens(each), rows[each], given, 0);
@@ -151,7 +151,8 @@ void bind_engine_copies(nb::class_<EngineNodes>& nodes) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);
     };
     add("make_room", &do_make_room, docs::ENGINE_MAKE_ROOM, "wanted"_a, "free"_a);
-    add("make_room_for", &do_make_room_for, docs::ENGINE_MAKE_ROOM_FOR, "nodes"_a, "free"_a);
+    add("make_room_for", &do_make_room_for, docs::ENGINE_MAKE_ROOM_FOR, "nodes"_a, "free"_a,
+        "locks"_a);
     add("read_for_backup", &do_read_for_backup, docs::ENGINE_READ_FOR_BACKUP, "nodes"_a);
     add("add_host_copy", &do_add_host_copy, docs::ENGINE_ADD_HOST, "nodes"_a, "full"_a.none(),
         "swa"_a.none(), "states"_a.none());

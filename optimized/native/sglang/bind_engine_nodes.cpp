@@ -154,7 +154,8 @@ nb::object replace_healed(const EngineNodes& self, const std::vector<Adopted>& h
     return had;
 }
 
-// Windows that came back where a lock holds the full slots: the lowest node, those slots, and pages.
+// Windows that came back where a lock holds the full slots: the lowest node, those slots, and
+// pages.
 nb::list locked_windows(EngineNodes& self, const std::vector<AdoptedWindow>& windows) {
     nb::list listed;
     for (const AdoptedWindow& each : windows) {
@@ -230,8 +231,8 @@ nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
                 host = freed_of(self, step.journal.freed, CPU);
     return named_tuple(evicted_type, step.node, step.copy_first, step.whole && step.unbacked,
                        step.with_it, step.lost * self.config().page_size,
-                       three_of(needed_of(self, step.lacks)), device.slots,
-                       device.amounts, host.slots);
+                       three_of(needed_of(self, step.lacks)), device.slots, device.amounts,
+                       host.slots);
 }
 
 nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount,

@@ -73,7 +73,8 @@ constexpr Docstring ENGINE_EVICT_NODE{
     R"(Evict a component of a node from the device, as `Nodes.evict_node`.)"};
 
 constexpr Docstring ENGINE_MAKE_ROOM{
-    "def make_room(self, wanted: Sequence[int], free: Sequence[int]) -> tuple[SlotLists, SlotLists, Amounts, "
+    "def make_room(self, wanted: Sequence[int], free: Sequence[int]) -> tuple[SlotLists, "
+    "SlotLists, Amounts, "
     "list[int], bool]",
     R"(Evict from the host until this many tokens, or states, are free of each component.
 
@@ -83,12 +84,12 @@ many on the host, of each eviction of full data there its first row and how many
 is free that was wanted.)"};
 
 constexpr Docstring ENGINE_MAKE_ROOM_FOR{
-    "def make_room_for(self, nodes: Sequence[int], free: Sequence[int]) -> tuple[SlotLists, "
-    "SlotLists, Amounts, list[int], bool]",
+    "def make_room_for(self, nodes: Sequence[int], free: Sequence[int], locks: bool) -> "
+    "tuple[SlotLists, SlotLists, Amounts, list[int], bool]",
     R"(As `make_room`, for a copy of all that nodes lack on the host.
 
-Room is made for one node after the other, as for copies of each. All are held meanwhile: none
-loses a host copy that it has to another.)"};
+Room is made for one node after the other, as for copies of each. One that has room keeps it: a
+copy either `locks` its nodes, or what they have on the host stays.)"};
 
 constexpr Docstring ENGINE_READ_FOR_BACKUP{
     "def read_for_backup(self, nodes: Sequence[int]) -> tuple[torch.Tensor | None, torch.Tensor | "

@@ -117,8 +117,11 @@ core_state.remake = remake_old
 """Put before a script: its nodes have the handles of a server that has made very many."""
 
 DECLINED = """
-from kvcanon.optimized.sglang.copies import Copies
-Copies.is_declined = lambda copies: bool(copies.nodes_by_name)
+from kvcanon.optimized.sglang import host_tier
+backup_spec = host_tier.backup_spec
+def declined(core, name):
+    return (core.slots.full.nothing, {}) if name < 0 else backup_spec(core, name)
+host_tier.backup_spec = declined
 """
 """Put before a script: a copy of a node that names one in flight is not made."""
 
@@ -221,10 +224,61 @@ REUSED_SLOT = script(
 )
 """A slot of a window page that leaves the host is that of an upper page after the same insert."""
 
+COUNTED = """
+from kvcanon.optimized.sglang import host_tier
+COPIED = []
+commit_backup = host_tier.commit_backup
+def counted(core, *given):
+    COPIED.append(len(core.copies.order.nodes))
+    return commit_backup(core, *given)
+host_tier.commit_backup = counted
+"""
+"""Put before a script: how many nodes each copy has."""
+
+SEVERAL_HAVE_NO_ROOM = """
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import DriveHostEvictionResult
+from kvcanon.optimized.sglang import tree_core
+make_room = tree_core.make_room
+def for_one(core, *given):
+    if len(core.copies.order.nodes) > 1:
+        return DriveHostEvictionResult(), []
+    return make_room(core, *given)
+tree_core.make_room = for_one
+"""
+"""Put before a script: the host has no room for a copy of several victims, as where others of
+SGLang hold slots there."""
+
+
+def four_windows(copied: list[int]) -> str:
+    """Four prompts leave the device for a host that has room for two."""
+    return script(
+        "EVICT-8 DATA-1 MATCH-1",
+        f"""
+        for first in (1, 3, 5, 7):
+            put(cache, (first, first + 1))
+        for _ in range(2):
+            cache.evict(Counts(swa=4))
+        assert COPIED == {copied}, COPIED
+        found = [cache.match(key_of(first, first + 1)).prefix_pages for first in (1, 3, 5, 7)]
+        assert found == [0, 0, 2, 2], found
+        """,
+        page_size=2,
+        window_tokens=4,
+        write_policy="write_back",
+        device_slots={"full": 8, "swa": 8},
+        host_slots={"full": 4, "swa": 4},
+    )
+
+
+VICTIMS_TOGETHER = COUNTED + four_windows([2, 2])
+VICTIMS_APART = COUNTED + SEVERAL_HAVE_NO_ROOM + four_windows([2, 1, 1])
+
 
 @pytest.mark.parametrize(
     "script",
     [
+        VICTIMS_TOGETHER,
+        VICTIMS_APART,
         WINDOWS_ALONE,
         WINDOWS_DURING_A_COPY,
         STATE_DURING_A_COPY,

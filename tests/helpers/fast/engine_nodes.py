@@ -12,7 +12,7 @@ from fast.nodes import made
 from kvcanon.optimized import _core
 from kvcanon.optimized.native_types import NodeCuts, SlotLists
 from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
-from kvcanon.spec.types import WritePolicy
+from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
 KINDS = ("full", "swa", "mamba")
 
@@ -84,6 +84,7 @@ class Side:
     slots: int = 16
     policy: WritePolicy = WritePolicy.NONE
     host_slots: int = 16
+    eviction: EvictionPolicy = EvictionPolicy.LRU
     bigram: bool = False
     on_device: bool = False
     """Whether the engine's slots are read by Python code, as those of a device are."""
@@ -102,6 +103,7 @@ class Side:
             slots=self.slots,
             policy=self.policy,
             host_slots=self.host_slots,
+            eviction=self.eviction,
             bigram=self.bigram,
         )
         self.device = (self._table(self.page_size), None, self._table(1) if self.mamba else None)

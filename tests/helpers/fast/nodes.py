@@ -45,6 +45,7 @@ def made(
     slots: int = 16,
     host_slots: int | None = None,
     policy: WritePolicy = WritePolicy.NONE,
+    eviction: EvictionPolicy = EvictionPolicy.LRU,
     bigram: bool = False,
 ) -> tuple[_core.CacheCore, _core.Nodes]:
     """A cache whose caller copies, and its nodes; by default the host has as many slots."""
@@ -61,6 +62,7 @@ def made(
         device_slots=sizes(slots),
         host_slots=(0, 0, 0) if policy is WritePolicy.NONE else sizes(on_host),
         write_policy=WRITE_POLICIES.index(policy),
+        eviction_policy=EVICTION_POLICIES.index(eviction),
         caller_copies=True,
     )
     MADE.append(core)
