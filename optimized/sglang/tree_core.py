@@ -304,7 +304,7 @@ class KvcanonTreeCore(StorageCalls):
         return answers.DemoteResult(step.device, step.host, step.tokens)
 
     def drop_subtree_no_host(self, node_id: int) -> answers.DropSubtreeNoHostResult:
-        """Drop a leaf that could not be copied; declined where it is locked, or named alone next."""
+        """Drop a leaf that was not copied; declined where it is locked, or named alone next."""
         core = self.state
         if core.copies.order.ends_apart():
             return answers.DropSubtreeNoHostResult(is_dropped=False)
