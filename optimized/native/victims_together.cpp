@@ -9,6 +9,9 @@ namespace kvcanon {
 
 namespace {
 
+// Each is compared with all before it, and with those that would make room for them.
+constexpr size_t MOST_TOGETHER = 16;
+
 Counts lacks_of(const State& state, Node* node) {
     Counts lacks;
     for (const Part& part : missing(state, node)) {
@@ -20,7 +23,7 @@ Counts lacks_of(const State& state, Node* node) {
 // Whether the first nodes of a queue have so many host slots of a component, each of them as `may`
 // says.
 template <typename May>
-bool first_have(const State& state, Queue queue, Component component, int64_t& slots, May may) {
+bool first_have(const State& state, Queue queue, Component component, int64_t slots, May may) {
     bool all_may = true;
     visit_in_order(state, queue, [&](const Node* node, const Candidate& key) {
         if (slots <= 0) return false;
@@ -46,12 +49,10 @@ bool others_make_room(const State& state, Component component, int64_t slots,
     }
     if (ranks_duplicates && !state.queue(Queue::LEAF_DUPLICATES).empty()) return false;
     const Queue queue = queue_of(component, CPU);
-    const auto is_before = [&](const Node*, const Candidate& key) {
-        return std::all_of(leaving.begin(), leaving.end(), [&](const Node* each) {
-            return precedes(key, key_of(state, each, queue));
-        });
-    };
-    return first_have(state, queue, component, slots, is_before);
+    Candidate first = key_of(state, leaving.front(), queue);
+    for (const Node* each : leaving) first = std::min(first, key_of(state, each, queue), precedes);
+    return first_have(state, queue, component, slots,
+                      [&](const Node*, const Candidate& key) { return precedes(key, first); });
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ Together victims_together(const State& state, Component component, int64_t enoug
         found.lacks = all;
         is_one_unbacked = is_one_unbacked || !is_backed;
         slots += node->data[component].slots(GPU).slots();
-        return slots < enough;
+        return slots < enough && found.nodes.size() < MOST_TOGETHER;
     });
     return found;
 }

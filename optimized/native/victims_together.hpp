@@ -19,8 +19,8 @@ struct Together {
     Counts lacks;
 };
 
-// The next victim of a component, and those that are copied with it: each lacks something on the
-// host, and is needed so that `enough` slots come free.
+// The next victim of a component, and those that are copied with it, 16 at most: each lacks
+// something on the host, and is needed so that `enough` slots come free.
 Together victims_together(const State& state, Component component, int64_t enough);
 
 }  // namespace kvcanon
