@@ -163,27 +163,31 @@ class NodeInserted(NamedTuple):
 
 
 class PromptInserted(NamedTuple):
-    """Where the pages of an insert of SGLang went; the token slots of `full` are set."""
+    """Where the pages of an insert of SGLang went; the token slots of what was taken are set.
+
+    Pages are given as the first and one past the last.
+    """
 
     end: int
     """The node at which the prompt ends."""
     walked_pages: int
     """Pages of the prompt that the tree had before, on any medium."""
-    full: list[tuple[int, int]]
-    """Pages whose full data the tree took: first, one past the last."""
-    healed: list[tuple[int, int]]
-    """Pages whose full slots took the place of those that a node had, as window data came back."""
+    adopted: tuple[list[tuple[int, int]], list[tuple[int, int]]] | None
+    """Pages whose full slots the tree took, and those of window data; None if nobody asked."""
     replaced: torch.Tensor | None
-    """The full slots that the nodes had there; None for none."""
-    windows: list[tuple[int, int]]
-    """Pages whose window data the tree took."""
-    locked: list[tuple[int, torch.Tensor, int, int]]
-    """Where a lock holds full data: the end, its full slots, first page, one past the last."""
+    """Full slots that nodes had before they took those of the request with its window data."""
+    locked: Sequence[tuple[int, torch.Tensor, int, int]]
+    """Window data that came back where a lock holds full data: the end, its full slots, pages."""
     state: int | None
-    duplicates: list[tuple[int, int]]
-    wanted: list[int]
+    """The row of the state; None where the tree did not take it."""
+    duplicates: Sequence[tuple[int, int]]
+    """Pages of the caller that were there, but those of window data."""
+    wanted: Sequence[int]
+    """The nodes to copy to the host, in this order."""
     wanted_end: int
-    cuts: NodeCuts
+    """The lowest of them, which the others are above; 0 for none."""
+    cuts: Sequence[tuple[int, int, int]]
+    """Nodes that were cut, where there is a host: as `NodeCuts`."""
 
 
 class EvictStep(NamedTuple):
@@ -214,7 +218,7 @@ class SlotsEvicted(NamedTuple):
     """Whether the caller copies it first; nothing has changed then."""
     as_leaf: bool
     """Whether it is copied as a whole: it is a leaf, and the host lacks its full data."""
-    with_it: list[int]
+    with_it: Sequence[int]
     """The victims after it that are copied with it."""
     lost: int
     """Tokens of full data that left and have no copy on the host."""

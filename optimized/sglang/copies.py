@@ -10,10 +10,11 @@ name for the next. These names are negative, as no handle is, and -1 is SGLang's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import Factory, define
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, UpdatePendingBackupOnNodeSplit
 
-from kvcanon.optimized.native_types import NodeCuts
 from kvcanon.optimized.sglang.copy_order import NO_NODE, CopyOrder, CopyStage
 
 
@@ -40,7 +41,7 @@ class Copies:
         return self.nodes_by_name.get(name, name)
 
 
-def follow_cuts(copies: Copies, cuts: NodeCuts) -> list[object]:
+def follow_cuts(copies: Copies, cuts: Sequence[tuple[int, int, int]]) -> list[object]:
     """Let copies in flight follow where the tree cut nodes; returns the actions for it."""
     actions: list[object] = []
     for upper, lower, _ in cuts:
@@ -56,7 +57,7 @@ def follow_cuts(copies: Copies, cuts: NodeCuts) -> list[object]:
     return actions
 
 
-def copy_of(copies: Copies, wanted: list[int], lowest: int, *, apart: bool) -> BackupKV:
+def copy_of(copies: Copies, wanted: Sequence[int], lowest: int, *, apart: bool) -> BackupKV:
     """The action for the copies that an insert wants, each node `apart` or all as one."""
     in_flight = {ack_id for node in wanted for ack_id in copies.pending.get(node, ())}
     if in_flight:
@@ -64,7 +65,7 @@ def copy_of(copies: Copies, wanted: list[int], lowest: int, *, apart: bool) -> B
     if len(wanted) > 1 and not apart:
         copies.joined = tuple(wanted)
         return BackupKV([lowest])
-    return BackupKV(wanted)
+    return BackupKV(list(wanted))
 
 
 def end_insert(copies: Copies) -> list[object]:

@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as an
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvictExcessPathStates
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-from kvcanon.optimized.native_types import Amounts, SlotLists
+from kvcanon.optimized.native_types import Amounts, PromptInserted, SlotLists
 from kvcanon.optimized.sglang import copies, device_eviction, host_tier, inserts, walks
 from kvcanon.optimized.sglang.copy_order import CopyStage
 from kvcanon.optimized.sglang.core_state import CoreState
@@ -155,31 +155,44 @@ class KvcanonTreeCore(StorageCalls):
 
     def begin_insert(self, params: calls.InsertParams) -> answers.InsertStepResult:
         """Insert a key; the answer is whole at once."""
-        inserts.require_known_hints(params)
         core = self.state
         if core.copies.order.stage is not CopyStage.NONE:
             core.copies.order.give_up("begin_insert")
         # Tokens whose window slots the request has freed.
         frontier = params.get_evicted_seqlen(SWA) if self._has_window else 0
         tokens = inserts.slots_of(params, self.device)
-        if params.session_id is not None:
-            self.kv_events.move(None)
-        done = core.engine_nodes.insert(core, params, tokens, frontier)
-        if params.session_id is not None:
-            self.kv_events.move(params.session_id)
+        if params.session_id is None:
+            done = core.engine_nodes.insert(core, params, tokens, frontier)
+        else:
+            done = self._insert_of_session(params, tokens, frontier)
         if done is None:
             empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
             return answers.InsertStepResult(actions=[], result=empty)
         # Cuts first: what the insert placed is listed as it is after them.
         actions = copies.follow_cuts(core.copies, done.cuts) if done.cuts else []
-        if done.duplicates or core.slots.has_parts:
-            actions += inserts.give_back(core, done, params, tokens, frontier)
+        if done.duplicates or done.replaced is not None or done.locked:
+            actions += inserts.give_back(done, tokens, frontier, self.page_size)
         if done.wanted:
             apart = self._has_states
             actions.append(copies.copy_of(core.copies, done.wanted, done.wanted_end, apart=apart))
-        if done.state is not None and self._states_per_path >= 0:
-            actions.append(MambaEvictExcessPathStates(done.end))
-        return answers.InsertStepResult(actions, inserts.result_of(done, params, core.slots))
+        # In the order of SGLang's fields: the prefix, the total, and the end.
+        result = calls.InsertResult(done.walked_pages * self.page_size, 0, done.end)
+        if core.slots.has_parts:
+            inserts.add_parts(result, core, done, params)
+            if done.state is not None and self._states_per_path >= 0:
+                actions.append(MambaEvictExcessPathStates(done.end))
+        if done.adopted is not None:
+            inserts.record_adopted(result, done.adopted, self.page_size)
+        return answers.InsertStepResult(actions, result)
+
+    def _insert_of_session(
+        self, params: calls.InsertParams, tokens: torch.Tensor, frontier: int
+    ) -> PromptInserted | None:
+        """Insert a key whose events name its session."""
+        self.kv_events.move(None)
+        done = self.state.engine_nodes.insert(self.state, params, tokens, frontier)
+        self.kv_events.move(params.session_id)
+        return done
 
     def resume_insert(self) -> NoReturn:
         """Refuse: no insert is ever suspended. Raises: RuntimeError."""

@@ -188,15 +188,15 @@ def test_victims_that_a_walk_needs_are_named_together() -> None:
     second = side.insert(torch.arange(10, 12), 3, 4).end
     side.insert(torch.arange(20, 22), 5, 6)
     alone = side.engine.evict_step(SWA, 3)
-    assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, [], (2, 2, 0))
+    assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, (), (2, 2, 0))
     step = side.engine.evict_step(SWA, 3, together=True)
     assert (step.node, step.as_leaf, step.with_it) == (first, True, [second])
     assert step.needed == (4, 4, 0)
     # Of full data, who leaves next depends on who has left.
-    assert side.engine.evict_step(FULL, 5, together=True).with_it == []
+    assert len(side.engine.evict_step(FULL, 5, together=True).with_it) == 0
     # One that needs no copy would leave between the two.
     side.engine.add_host_copy([second], torch.arange(100, 102), torch.arange(200, 202), None)
-    assert side.engine.evict_step(SWA, 6, together=True).with_it == []
+    assert len(side.engine.evict_step(SWA, 6, together=True).with_it) == 0
 
 
 def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
@@ -205,7 +205,7 @@ def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
     first = side.insert(torch.arange(2), 1, 2).end
     second = side.insert(torch.arange(10, 12), 3, 4).end
     side.engine.add_host_copy([second], torch.arange(100, 102), None, None)
-    assert side.engine.evict_step(SWA, 4, together=True).with_it == []
+    assert len(side.engine.evict_step(SWA, 4, together=True).with_it) == 0
     # The other way round each has what it needs.
     side.match(1, 2)
     step = side.engine.evict_step(SWA, 4, together=True)

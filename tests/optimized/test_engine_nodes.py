@@ -14,6 +14,7 @@ from fast.nodes import FULL, MAMBA, listed, made
 from kvcanon.optimized import _core
 from kvcanon.optimized.sglang.slot_table import HostSlots
 from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
+from kvcanon.spec.types import WritePolicy
 
 
 @pytest.mark.parametrize("on_device", [False, True])
@@ -21,12 +22,13 @@ def test_an_insert_places_the_slots_that_the_tree_took(on_device: bool) -> None:
     """Each path has the slots that its pages came with first; the tree keeps no duplicate."""
     side = Side(page_size=2, on_device=on_device)
     done = side.insert(torch.tensor([8, 9, 4, 5, 20, 21]), 1, 2, 3, 4, 5, 6)
-    assert (done.full, done.duplicates, done.walked_pages) == ([(0, 3)], [], 0)
+    assert (done.adopted, done.duplicates, done.walked_pages) == (([(0, 3)], []), (), 0)
     assert side.slots_of(done.end) == [8, 9, 4, 5, 20, 21]
     again = side.insert(torch.arange(30, 38), 1, 2, 3, 4, 7, 8, 9, 10, prev_prefix_len=2)
-    assert (again.full, again.duplicates, again.walked_pages) == ([(2, 4)], [(1, 2)], 2)
+    assert (again.adopted, again.duplicates, again.walked_pages) == (([(2, 4)], []), [(1, 2)], 2)
     assert side.slots_of(again.end) == [8, 9, 4, 5, 34, 35, 36, 37]
-    assert len(again.cuts) == 1
+    # Nobody copies, so that nobody follows the cut.
+    assert (again.cuts, again.wanted) == ((), ())
     # Slots of a type that C does not read are read by Python.
     last = side.insert(torch.arange(50, 54, dtype=torch.int32), 1, 2, 11, 12)
     assert side.slots_of(last.end) == [8, 9, 52, 53]
@@ -49,6 +51,18 @@ def test_slots_that_cannot_be_placed_refuse_the_insert(wrong: torch.Tensor) -> N
         side.insert(torch.arange(2), 50, 51)
 
 
+def test_an_insert_tells_who_copies_what_to_copy() -> None:
+    """The nodes, and the cuts that copies in flight follow; the pages only where they are asked."""
+    side = Side(policy=WritePolicy.WRITE_THROUGH)
+    side.nodes.set_wanted_hits(1)
+    first = side.insert(torch.arange(4), 1, 2, 3, 4)
+    assert (first.wanted, first.wanted_end, first.cuts) == ([first.end], first.end, [])
+    done = side.insert(torch.arange(4), 1, 2, 5, 6, track_adopted_ranges=False)
+    ((upper, lower, pages),) = done.cuts
+    assert (lower, pages, done.adopted) == (first.end, 2, None)
+    assert (done.wanted, done.wanted_end) == ([upper, done.end], done.end)
+
+
 def test_a_match_has_the_fields_of_the_engine() -> None:
     """Prefix, ends, branch and cuts are where SGLang looks for them."""
     side = Side(page_size=2, window=4, mamba=True)
@@ -61,7 +75,7 @@ def test_a_match_has_the_fields_of_the_engine() -> None:
     assert side.match(*range(3)).mamba_branching_seqlen is None
     assert side.match(7) == (0, root, root, root, 0, 0, None, 0, None, None, 0, [], None, None)
     state = side.insert(torch.arange(8), *range(8), mamba_value=torch.tensor([3]))
-    assert (state.state, state.windows != []) == (0, True)
+    assert (state.state, state.adopted[1] != []) == (0, True)
     found = side.match(*range(8))
     assert found[:6] == (8, end, end, end, 0, 0)
     assert (found.swa_branching_seqlen, found.mamba_branching_seqlen) == (None, None)
@@ -92,7 +106,7 @@ def test_a_key_that_is_not_plain_is_read_by_the_core() -> None:
     assert side.engine.match(side.reader, limited).device_prefix_len == 3  # type: ignore[attr-defined]
     pairs = Side(bigram=True)
     done = pairs.insert(torch.arange(3), 1, 2, 3, 4)
-    assert done.full == [(0, 3)]
+    assert done.adopted == ([(0, 3)], [])
     assert pairs.match(1, 2, 3).device_prefix_len == 2
     assert pairs.match(1).device_prefix_len == 0
 
@@ -136,9 +150,9 @@ def test_a_window_that_comes_back_brings_its_full_slots(on_device: bool) -> None
     side.insert(torch.arange(10, 18), *range(1, 9), frontier=8)
     assert side.match(*range(1, 9)).device_prefix_len == 0
     done = side.insert(torch.arange(20, 28), *range(1, 9), frontier=2)
-    assert (done.full, done.healed, done.locked) == ([], [(1, 4)], [])
+    assert (done.adopted, done.locked) == (([(1, 4)], [(1, 4)]), ())
     assert done.replaced.tolist() == [2, 3, 14, 15, 16, 17]
-    assert (done.windows, done.duplicates) == ([(1, 4)], [(0, 1)])
+    assert done.duplicates == [(0, 1)]
     assert side.slots_of(done.end) == [0, 1, *range(22, 28)]
 
 
@@ -152,7 +166,7 @@ def test_what_a_lock_holds_keeps_its_full_slots(on_device: bool) -> None:
     done = side.insert(torch.arange(20, 24), 1, 2, 3, 4)
     ((node, kept, first, last),) = done.locked
     assert (node, kept.tolist(), first, last) == (upper, [0, 1], 0, 2)
-    assert (done.windows, done.healed) == ([(0, 2), (2, 4)], [(2, 3)])
+    assert done.adopted == ([(3, 4), (2, 3)], [(0, 2), (2, 4)])
     assert done.replaced.tolist() == [12]
     assert side.slots_of(done.end) == [0, 1, 22, 23]
     side.nodes.unlock(upper, receipt)
@@ -198,15 +212,16 @@ def test_engine_nodes_do_what_nodes_do(
             if done is None:
                 assert seen is None
                 continue
-            assert seen.full == pages_of(done.full)
-            assert seen.healed == pages_of(done.healed)
-            assert seen.windows == [(first, last) for _, _, first, last, _ in done.windows]
-            fields = ("end", "walked_pages", "state", "duplicates", "wanted", "cuts")
+            full, windows = seen.adopted
+            assert full == [*pages_of(done.full), *pages_of(done.healed)]
+            assert windows == [(first, last) for _, _, first, last, _ in done.windows]
+            fields = ("end", "walked_pages", "state")
             assert [getattr(seen, name) for name in fields] == [
                 getattr(done, name) for name in fields
             ]
+            assert list(seen.duplicates) == done.duplicates
             path = side.slots_of(seen.end)
-            for first, last in [*seen.full, *seen.healed]:
+            for first, last in full:
                 assert path[first:last] == given_slots[first:last].tolist()
         else:
             step = nodes.evict_step(FULL, number + 1)

@@ -28,7 +28,8 @@ struct Names {
     Name key{"key"}, token_ids{"token_ids"}, extra_key{"extra_key"}, cache_salt{"cache_salt"},
         limit{"limit"}, prev_prefix_len{"prev_prefix_len"}, inserted_len{"inserted_len"},
         mamba_value{"mamba_value"}, priority{"priority"}, prompt{"prompt"},
-        follow_cuts{"follow_cuts"}, table{"table"}, get{"get"}, put_parts{"put_parts"};
+        track_adopted_ranges{"track_adopted_ranges"}, follow_cuts{"follow_cuts"}, table{"table"},
+        get{"get"}, put_parts{"put_parts"};
 };
 
 const Names& names() {
@@ -85,6 +86,14 @@ nb::object state_branch(const EngineNodes& self, int64_t walked, int64_t reached
     return aligned > reached ? nb::object(nb::int_(aligned)) : nb::object(nb::none());
 }
 
+// Most lists of a result are empty: an empty tuple stands for each, which takes no memory.
+nb::object nothing() { return nb::steal(PyTuple_New(0)); }
+
+template <typename Each, typename Listed>
+nb::object list_or_nothing(const std::vector<Each>& given, Listed listed) {
+    return given.empty() ? nothing() : nb::object(listed(given));
+}
+
 nb::object do_match(EngineNodes& self, nb::handle core, nb::handle params) {
     CacheCore& cache = self.nodes.core;
     const Prompt prompt = prompt_of(self, core, names().key.of(params));
@@ -121,20 +130,20 @@ nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
     return self.slots[FULL][GPU].get(rows);
 }
 
-nb::list pages_taken(const std::vector<Adopted>& taken) {
-    nb::list listed;
-    for (const Adopted& each : taken) {
-        listed.append(nb::make_tuple(each.begin, each.begin + each.rows.slots()));
+// The pages whose full data, and whose window data, the tree took; None where SGLang does not ask.
+nb::object adopted_if_asked(nb::handle params, const NodeInserted& done) {
+    const nb::object asked = names().track_adopted_ranges.of(params);
+    if (PyObject_IsTrue(asked.ptr()) != 1) return nb::none();
+    nb::list full, windows;
+    for (const auto* adopted : {&done.full, &done.healed}) {
+        for (const Adopted& each : *adopted) {
+            full.append(nb::make_tuple(each.begin, each.begin + each.rows.slots()));
+        }
     }
-    return listed;
-}
-
-nb::list pages_taken(const std::vector<AdoptedWindow>& taken) {
-    nb::list listed;
-    for (const AdoptedWindow& each : taken) {
-        listed.append(nb::make_tuple(each.pages.begin, each.pages.end));
+    for (const AdoptedWindow& each : done.windows) {
+        windows.append(nb::make_tuple(each.pages.begin, each.pages.end));
     }
-    return listed;
+    return nb::make_tuple(full, windows);
 }
 
 // Nodes whose windows came back take the request's full slots, whose windows SGLang's map has
@@ -202,10 +211,15 @@ nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::
     const NodeInserted& done = *inserted;
     if (!numbers && !done.full.empty()) self.slots[FULL][GPU].put(adopted_of(done.full), slots);
     const nb::object replaced = replace_healed(self, done.healed, slots, numbers);
-    return named_tuple(inserted_type, done.end, done.walked_pages, pages_taken(done.full),
-                       pages_taken(done.healed), replaced, pages_taken(done.windows),
-                       locked_windows(self, done.windows), state_row_of(done),
-                       pages_of(done.duplicates), done.wanted, done.wanted_end, cuts_of(done.cuts));
+    const bool is_locked = std::any_of(done.windows.begin(), done.windows.end(),
+                                       [](const AdoptedWindow& each) { return each.locked; });
+    // Copies to the host follow the cuts.
+    const bool copies = self.config().host_tier();
+    return named_tuple(
+        inserted_type, done.end, done.walked_pages, adopted_if_asked(params, done), replaced,
+        is_locked ? nb::object(locked_windows(self, done.windows)) : nothing(), state_row_of(done),
+        list_or_nothing(done.duplicates, pages_of), copies ? nb::cast(done.wanted) : nothing(),
+        done.wanted_end, copies ? nb::object(cuts_of(done.cuts)) : nothing());
 }
 
 void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,
@@ -230,9 +244,9 @@ nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
     const Freed device = freed_of(self, step.journal.freed, GPU),
                 host = freed_of(self, step.journal.freed, CPU);
     return named_tuple(evicted_type, step.node, step.copy_first, step.whole && step.unbacked,
-                       step.with_it, step.lost * self.config().page_size,
-                       three_of(needed_of(self, step.lacks)), device.slots, device.amounts,
-                       host.slots);
+                       list_or_nothing(step.with_it, [](const auto& all) { return nb::cast(all); }),
+                       step.lost * self.config().page_size, three_of(needed_of(self, step.lacks)),
+                       device.slots, device.amounts, host.slots);
 }
 
 nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount,

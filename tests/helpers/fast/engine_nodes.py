@@ -55,6 +55,7 @@ class Params:
     inserted_len: int = 0
     mamba_value: object = None
     priority: int | None = 0
+    track_adopted_ranges: bool = True
 
 
 @define
